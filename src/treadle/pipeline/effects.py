@@ -1,0 +1,229 @@
+"""Effects: all that a stage may ask of the world.
+
+A generator yields an effect and is handed its outcome, or has its failure thrown in where it yielded.
+It never performs one itself, so the same generator runs under every driver: on an event loop, without
+one, from a recording. Effects are few, and each is plain data; what is built of them (retries, tracing,
+journals) wraps the generator that yields them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from typing import Any, TypeAlias, TypeVar
+
+R = TypeVar("R")
+
+
+class Mode(Enum):
+    """How a callable has to be called so that it holds nobody up."""
+
+    INLINE = "inline"
+    """It returns at once: call it where you stand."""
+    THREAD = "thread"
+    """It may block: call it in a worker thread where other work would wait."""
+    ASYNC = "async"
+    """It returns an awaitable: await it on an event loop."""
+
+
+def call_mode(fn: Callable[..., Any]) -> Mode:
+    """Tell how to call a function that somebody else wrote.
+
+    Args:
+        fn: any callable; partials, bound methods and objects with ``__call__`` are looked through.
+
+    Returns:
+        ``ASYNC`` for a coroutine function, ``INLINE`` for a function that only makes a generator,
+        ``THREAD`` for all else, since a plain function may block.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for candidate in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - its code, not whether it has one
+        if inspect.iscoroutinefunction(candidate):
+            return Mode.ASYNC
+        if inspect.isasyncgenfunction(candidate) or inspect.isgeneratorfunction(candidate):
+            return Mode.INLINE
+    return Mode.THREAD
+
+
+class Signal:
+    """A flag that is raised once, from any thread, and tells those who asked to be told."""
+
+    __slots__ = ("_callbacks", "_is_set", "_lock")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._callbacks: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the flag is up."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Raise the flag and call every subscriber, once."""
+        with self._lock:
+            callbacks, self._callbacks = self._callbacks, []
+            self._is_set = True
+        for callback in callbacks:
+            callback()
+
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Have a function called when the flag goes up; at once if it is up already.
+
+        Args:
+            callback: takes nothing; is called in the thread that raises the flag.
+
+        Returns:
+            A function that takes the subscription back.
+        """
+        with self._lock:
+            pending = not self._is_set
+            if pending:
+                self._callbacks.append(callback)
+        if not pending:
+            callback()
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if callback in self._callbacks:
+                    self._callbacks.remove(callback)
+
+        return unsubscribe
+
+
+class Effect:
+    """The base of all effects."""
+
+    __slots__ = ()
+
+
+class Call(Effect):
+    """Call a function; the outcome is what it returns, awaited if need be, or what it raises.
+
+    Args:
+        fn: the function.
+        args: its positional arguments.
+        mode: how to call it, see `call_mode`.
+        label: what sort of call this is, for layers that treat some calls specially.
+        key: which one of its sort it is; the same on a replay.
+    """
+
+    __slots__ = ("args", "fn", "key", "label", "mode")
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        mode: Mode = Mode.INLINE,
+        label: str = "",
+        key: str = "",
+    ) -> None:
+        self.fn = fn
+        self.args = args
+        self.mode = mode
+        self.label = label
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Call({self.label or getattr(self.fn, '__name__', self.fn)!r}, key={self.key!r})"
+
+
+class Parallel(Effect):
+    """Run several steps at once; the outcome is the list of what they return, in their order.
+
+    The first to raise cancels the others, and what it raised is the outcome.
+
+    Args:
+        steps: generators of effects.
+        limit: how many may run at one time; None is all.
+    """
+
+    __slots__ = ("limit", "steps")
+
+    def __init__(self, steps: Sequence[Steps[Any]], limit: int | None = None) -> None:
+        self.steps = steps
+        self.limit = limit
+
+
+class Within(Effect):
+    """Run steps within bounds; the outcome is theirs, or the bound that ended them.
+
+    Args:
+        steps: a generator of effects. It is cancelled at the bound: the cancellation is raised where it
+            yielded, and it may still do what leaves things in order.
+        seconds: raise `TimeLimitReached` after so long; None is no limit.
+        until: raise `Stopped` as soon as this signal is set; None is never.
+    """
+
+    __slots__ = ("seconds", "steps", "until")
+
+    def __init__(
+        self, steps: Steps[Any], *, seconds: float | None = None, until: Signal | None = None
+    ) -> None:
+        self.steps = steps
+        self.seconds = seconds
+        self.until = until
+
+
+class Sleep(Effect):
+    """Do nothing for some seconds."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class Wait(Effect):
+    """Do nothing until a signal is set."""
+
+    __slots__ = ("signal",)
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+
+
+class Now(Effect):
+    """Read the clock; the outcome is seconds since the epoch, never going back within a drive."""
+
+    __slots__ = ()
+
+
+NOW = Now()
+
+
+class Emit(Effect):
+    """Hand an event to whoever watches; the outcome is None, whatever the watchers do."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+
+Steps: TypeAlias = Generator[Effect, Any, R]
+"""A generator of effects that returns an R: what a driver runs."""
+
+
+class TimeLimitReached(TimeoutError):
+    """The steps of a `Within` took longer than they were given."""
+
+
+class Stopped(Exception):  # noqa: N818 - a thing that happened, not an error
+    """The signal that bounds the steps of a `Within` was set."""
+
+
+class Cancelled(BaseException):
+    """What is raised within steps that are cancelled, where no event loop has a class of its own for it.
+
+    Like its siblings in asyncio and trio it is no `Exception`, so that nobody swallows it unaware.
+    """
+
+
+class CallCancelled(Exception):  # noqa: N818 - named after what happened to the call
+    """A callable raised a cancellation of its own making, though nobody had cancelled it."""

@@ -1,0 +1,50 @@
+"""What can go wrong with a pipeline: when it is built, and when it runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class PipelineError(ValueError):
+    """A pipeline that cannot work, told when it is built; the text names the stage and what it lacks."""
+
+
+class StageError(RuntimeError):
+    """A stage raised; nothing after it ran.
+
+    Args:
+        stage: the name of the stage.
+        item: the item as it was when it entered the stage.
+        cause: what the stage raised.
+        trace: the names of the stages that the item had entered so far, this one last.
+    """
+
+    def __init__(self, stage: str, item: Any, cause: Exception, trace: tuple[str, ...]) -> None:
+        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {cause}")
+        self.stage = stage
+        self.item = item
+        self.cause = cause
+        self.trace = trace
+
+
+class NotOneItemError(LookupError):
+    """`run` was asked for the one item that came out, and there was none, or there were several."""
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """Make the hint that ends an error about an unknown name.
+
+    Args:
+        name: what was given.
+        known: what would have been right.
+
+    Returns:
+        ``"; did you mean 'x'?"`` where something is close, else the known names.
+    """
+    names = [str(candidate) for candidate in known]
+    close = difflib.get_close_matches(str(name), names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(names)}" if names else "; there are none"

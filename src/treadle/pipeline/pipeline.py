@@ -1,0 +1,179 @@
+"""`Pipeline`: components, checked and flattened once, through which items are stepped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+from treadle.pipeline.async_driver import drive
+from treadle.pipeline.compiler import Compiler
+from treadle.pipeline.components import Component, components_of
+from treadle.pipeline.diagram import mermaid, text
+from treadle.pipeline.editing import edited
+from treadle.pipeline.effects import Steps
+from treadle.pipeline.errors import NotOneItemError
+from treadle.pipeline.observe import StageObserver, observed
+from treadle.pipeline.streaming import Stream, stream_async, stream_sync
+from treadle.pipeline.sync_driver import drive_sync
+from treadle.pipeline.walk import Run, Trace, walk
+
+T = TypeVar("T")
+
+
+class Pipeline(Generic[T]):
+    """A checked, immutable sequence of components; safe to share between threads and tasks.
+
+    Args:
+        *components: stages, other components, bare callables, or lists of these, in order.
+        until: an item of which this holds leaves the pipeline after the stage that made it so.
+        item: the type of the items: what stages must return, and whose fields ``requires`` and
+            ``provides`` may name. None takes anything.
+        given: the fields of the item that are filled when it comes in.
+        on_stage: observers of every stage's start, stop and exception.
+
+    Raises:
+        PipelineError: two components or points of one name, a goto without a point, a stage that requires
+            what nothing before it provides, an unknown field. The author's order is never changed.
+    """
+
+    def __init__(
+        self,
+        *components: Any,
+        until: Callable[[T], bool] | None = None,
+        item: type[T] | None = None,
+        given: Collection[str] = (),
+        on_stage: Collection[StageObserver] = (),
+    ) -> None:
+        self.components: tuple[Component, ...] = components_of(components)
+        self.until = until
+        self._item = item
+        self._given = tuple(given)
+        self._on_stage = tuple(on_stage)
+        compiler = Compiler(item)
+        compiler.compile(self.components, until=until, given=self._given)
+        ops = compiler.ops
+        self._ops = observed(ops, self._on_stage) if self._on_stage else ops
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the components at the top, in order."""
+        return tuple(component.name for component in self.components)
+
+    def steps(self, item: T, trace: Trace | None = None) -> Steps[T]:
+        """The generator of effects that takes one item through; a driver runs it.
+
+        Args:
+            item: the item.
+            trace: is kept up to date with how far the item has come.
+
+        Returns:
+            The one item that comes out.
+
+        Raises:
+            StageError: a stage raised.
+            NotOneItemError: the item was dropped, or became several.
+        """
+        out: list[T] = []
+        yield from walk(Run(self._ops, self._item), item, out.append, trace or Trace())
+        if len(out) != 1:
+            raise NotOneItemError(
+                f"{len(out)} items came out of the pipeline for one; run_all returns them all"
+            )
+        return out[0]
+
+    def steps_all(self, item: T) -> Steps[list[T]]:
+        """As `steps`, for pipelines that drop items or make several of one."""
+        out: list[T] = []
+        yield from walk(Run(self._ops, self._item), item, out.append, Trace())
+        return out
+
+    async def run(self, item: T) -> T:
+        """Take one item through, on the running event loop; see `steps` for what it returns and raises."""
+        return await drive(self.steps(item))
+
+    def run_sync(self, item: T) -> T:
+        """Take one item through in this thread; async stages run on a loop in the background."""
+        return drive_sync(self.steps(item))
+
+    async def run_all(self, item: T) -> list[T]:
+        """Take one item through; return all that comes out: none, one or many."""
+        return await drive(self.steps_all(item))
+
+    def run_all_sync(self, item: T) -> list[T]:
+        """As `run_all`, in this thread."""
+        return drive_sync(self.steps_all(item))
+
+    def stream(
+        self,
+        items: Iterable[T] | AsyncIterable[T],
+        *,
+        concurrency: int = 1,
+        ordered: bool = True,
+    ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
+        """Take many items through, several at a time: ``async with p.stream(items) as out: async for ...``.
+
+        An item is drawn only when there is a place for it, and its place is free again once its outcome
+        was read, so a slow reader holds everything up and nothing piles up.
+
+        Args:
+            items: what to take through; drawn one by one.
+            concurrency: how many may be under way or unread at once.
+            ordered: give results in the order of the items, else as they come.
+
+        Returns:
+            A context manager of the iterator. Leaving it ends what is under way. A failing item raises its
+            `StageError` where its result would stand.
+        """
+        _check_concurrency(concurrency)
+        return stream_async(Stream(self._ops, self._item), items, concurrency, ordered)
+
+    def stream_sync(
+        self, items: Iterable[T], *, concurrency: int = 1, ordered: bool = True
+    ) -> Iterator[T]:
+        """As `stream`, without an event loop: a generator that works on while it is read."""
+        _check_concurrency(concurrency)
+        return stream_sync(Stream(self._ops, self._item), items, concurrency, ordered)
+
+    def insert_before(self, name: str, *components: Any) -> Pipeline[T]:
+        """A new pipeline with components before the one of this name, wherever it is nested."""
+        return self._with(edited(self.components, name, lambda old: (*components_of(components), old)))
+
+    def insert_after(self, name: str, *components: Any) -> Pipeline[T]:
+        """A new pipeline with components after the one of this name."""
+        return self._with(edited(self.components, name, lambda old: (old, *components_of(components))))
+
+    def replace(self, name: str, *components: Any) -> Pipeline[T]:
+        """A new pipeline with other components in place of the one of this name."""
+        return self._with(edited(self.components, name, lambda _: components_of(components)))
+
+    def without(self, *names: str) -> Pipeline[T]:
+        """A new pipeline without the components of these names."""
+        components = self.components
+        for name in names:
+            components = edited(components, name, lambda _: ())
+        return self._with(components)
+
+    def diagram(self, kind: str = "mermaid") -> str:
+        """Draw the pipeline.
+
+        Args:
+            kind: ``mermaid`` for a flowchart, ``text`` for an indented outline.
+        """
+        if kind not in {"mermaid", "text"}:
+            raise ValueError(f"a diagram is 'mermaid' or 'text', not {kind!r}")
+        return mermaid(self.components) if kind == "mermaid" else text(self.components)
+
+    def _with(self, components: tuple[Component, ...]) -> Pipeline[T]:
+        return Pipeline(
+            *components,
+            until=self.until,
+            item=self._item,
+            given=self._given,
+            on_stage=self._on_stage,
+        )
+
+
+def _check_concurrency(concurrency: int) -> None:
+    if concurrency < 1:
+        raise ValueError(f"concurrency must be at least 1, not {concurrency}")
