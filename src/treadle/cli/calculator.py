@@ -98,6 +98,10 @@ def _shown(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
+def _absolute(value: Number) -> Number:
+    return abs(value)
+
+
 def _sqrt(value: Number) -> Number:
     if value < 0:
         raise CalculationError("sqrt of a negative number has no real result")
@@ -124,7 +128,7 @@ _CONSTANTS: Final = {"pi": math.pi, "e": math.e}
 # Each function with how few and how many arguments it takes.
 _FUNCTIONS: Final[dict[str, tuple[Callable[..., Number], int, int]]] = {
     "sqrt": (_sqrt, 1, 1),
-    "abs": (abs, 1, 1),
+    "abs": (_absolute, 1, 1),
     "round": (_round, 1, 2),
     "min": (_least, 1, MAX_LENGTH),
     "max": (_greatest, 1, MAX_LENGTH),

@@ -9,7 +9,7 @@ import os
 import zoneinfo
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final
@@ -24,8 +24,7 @@ MAX_EXCERPT: Final = 200  # characters of one line that search_text shows
 MAX_OUTPUT: Final = 20_000  # characters of one read_file
 MAX_FILE: Final = 10_000_000  # bytes of a file that read_file looks at, from its start
 MAX_SEARCHED_FILE: Final = 1_000_000  # bytes; larger files are data, not text to search
-MAX_SEARCHED: Final = 100_000_000  # bytes of one search, where each file and folder counts
-MIN_COST: Final = 10_000  # at least this much: so at most 10 000 of them
+MIN_COST: Final = 10_000  # bytes of search for which any file or folder counts at least
 MAX_DEPTH: Final = 100  # folders below the searched one; each holds a file descriptor
 MAX_QUERY: Final = 200  # characters to search for
 SNIFFED: Final = 8_000  # bytes in which a NUL means binary, as in git
@@ -40,9 +39,12 @@ class Workspace:
 
     Args:
         root: The folder. A relative one follows the current directory of each call.
+        max_searched: Bytes that one search reads at most. Even an empty file or folder counts as
+            10 000, so that the default is also at most 10 000 of them.
     """
 
     root: str | os.PathLike[str] = "."
+    max_searched: int = 100_000_000
 
     def list_files(self, folder: str = ".") -> str:
         """List the files and folders in a folder, one name per line; folders end with a slash.
@@ -105,7 +107,7 @@ class Workspace:
             raise ValueError(f"text must be one line of 1 to {MAX_QUERY} characters, not blank")
         hits: list[str] = []
         notes: list[str] = []
-        left, skipped = MAX_SEARCHED, 0
+        left, skipped = self.max_searched, 0
         with open_inside(self.root, folder, wants_folder=True) as (fd, where):
             for place, content in _searchable(fd):
                 left -= max(len(content or ""), MIN_COST)
@@ -145,20 +147,26 @@ def current_time(timezone: str = "UTC") -> str:
     Args:
         timezone: An IANA time zone name, such as "Europe/Paris".
     """
-    now = datetime.now(UTC)
-    if timezone.upper() != "UTC":
-        try:
-            now = now.astimezone(zoneinfo.ZoneInfo(timezone))
-        except (KeyError, ValueError, OSError):
-            # A KeyError if unknown; the others for a folder of zones, or a path of any kind.
-            raise ValueError(_unknown_zone(timezone)) from None
-    return f"{now.isoformat(timespec='seconds')} ({now:%A}, {printable(timezone)})"
+    name = "UTC" if timezone.upper() == "UTC" else timezone
+    now = datetime.now(_zone(name))
+    return f"{now.isoformat(timespec='seconds')} ({now:%A}, {name})"
 
 
 def read_only_tools(root: str | os.PathLike[str] = ".") -> list[Callable[..., object]]:
     """The default tools of `treadle run`, on the files below `root`."""
     files = Workspace(root)
     return [files.list_files, files.read_file, files.search_text, current_time, calculate]
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":  # known even where the system has no database of zones
+        return UTC
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        # A KeyError if unknown, a ValueError for a path; with the tzdata package, an OSError for
+        # a folder of zones.
+        raise ValueError(_unknown_zone(name)) from None
 
 
 def _unknown_zone(name: str) -> str:
@@ -168,7 +176,7 @@ def _unknown_zone(name: str) -> str:
         return f"unknown time zone {quoted(name)}; this system knows only 'UTC'"
     by_word = {zone.rpartition("/")[2].lower(): zone for zone in zones}
     by_word |= {zone.lower(): zone for zone in zones}
-    words = difflib.get_close_matches(name[:MAX_QUERY].lower().replace(" ", "_"), by_word, n=1)
+    words = difflib.get_close_matches(name[:MAX_QUERY].lower(), by_word, n=1)
     advice = f"did you mean {by_word[words[0]]!r}?" if words else "give one such as 'Europe/Paris'"
     return f"unknown time zone {quoted(name)}; {advice}"
 

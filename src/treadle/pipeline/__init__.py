@@ -1,4 +1,4 @@
-"""A staged pipeline, useful by itself: components, effects, drivers, diagrams. It knows nothing of LLMs."""
+"""A staged pipeline, useful by itself: components, effects, drivers. It knows nothing of LLMs."""
 
 from treadle.pipeline.async_driver import companion, drive
 from treadle.pipeline.components import (

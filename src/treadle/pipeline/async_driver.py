@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
+import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
-import anyio.from_thread
-import anyio.lowlevel
 import anyio.to_thread
 
+from treadle.pipeline.closing import WIND_UP_SECONDS, report, shut
 from treadle.pipeline.effects import (
     Call,
     CallCancelled,
@@ -34,23 +35,21 @@ from treadle.pipeline.effects import (
 
 R = TypeVar("R")
 
-WIND_UP_SECONDS = 5.0
-"""How long cancelled steps may take to leave things in order. It is a bound on misbehaviour: closing a
-stream takes milliseconds."""
-
 
 async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     """Perform every effect of some steps on the running event loop.
 
     Args:
         steps: a generator of effects that has not been started.
-        emit: is handed the event of every `Emit`; may return an awaitable. It must not raise.
+        emit: is handed the event of every `Emit`; may return an awaitable. What it raises is
+            logged.
 
     Returns:
         What the steps return.
 
     Raises:
-        Exception: what the steps raise. A cancellation is raised within the steps first, and then on.
+        Exception: what the steps raise. A cancellation is raised within the steps first, and then
+            on.
     """
     return await AsyncDriver(emit).drive(steps)
 
@@ -74,15 +73,15 @@ class AsyncDriver:
                     # The three that happen on every iteration are performed here, not a call away.
                     kind = type(effect)
                     if kind is Call:
-                        outcome = await self._call(effect)  # type: ignore[arg-type]  # `kind` says so
+                        outcome = await self._call(effect)  # type: ignore[arg-type] # as `kind` says
                     elif kind is Now:
                         outcome = self._clock_origin + time.perf_counter()
                     else:
                         outcome = await self._perform(effect)
                 except Exception as error:  # noqa: BLE001 - a failure is the steps' to deal with
                     effect = throw(error)
-                except GeneratorExit:
-                    steps.close()
+                except GeneratorExit:  # nothing can be performed any more
+                    shut(steps)
                     raise
                 except BaseException as end:
                     await self._wind_up(steps, end)
@@ -93,8 +92,8 @@ class AsyncDriver:
             return stop.value  # type: ignore[no-any-return]
 
     async def _wind_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation within the steps and perform what they still do, shielded from it."""
-        with anyio.move_on_after(WIND_UP_SECONDS, shield=True):
+        """Raise a cancellation within steps, and perform what they still do, shielded from it."""
+        with anyio.move_on_after(WIND_UP_SECONDS, shield=True) as scope:
             try:
                 effect = steps.throw(end)
                 while True:
@@ -106,22 +105,22 @@ class AsyncDriver:
                         effect = steps.send(outcome)
             except StopIteration:
                 return
+            except Exception as error:  # noqa: BLE001 - the cancellation stands
+                report(error)
             except BaseException as raised:
                 if raised is not end:
                     raise
+        if scope.cancelled_caught:
+            shut(steps)
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - one for each kind of effect
         match effect:
             case Call():
                 return await self._call(effect)
             case Now():
                 return self._clock_origin + time.perf_counter()
             case Emit(event=event):
-                if self._emit is not None:
-                    told = self._emit(event)
-                    if told is not None:
-                        await told
-                return None
+                return await self._tell(event)
             case Parallel():
                 return await self._parallel(effect)
             case Within():
@@ -133,18 +132,28 @@ class AsyncDriver:
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is no effect")
 
+    async def _tell(self, event: Any) -> None:
+        if self._emit is not None:
+            try:
+                await self._call(Call(self._emit, event))
+            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+                report(error)
+
     async def _call(self, effect: Call) -> Any:
+        value: Any
         try:
             if effect.mode is Mode.ASYNC:
                 return await effect.fn(*effect.args)
             if effect.mode is Mode.THREAD:
-                value = await anyio.to_thread.run_sync(effect.fn, *effect.args, abandon_on_cancel=True)
+                value = await anyio.to_thread.run_sync(
+                    effect.fn, *effect.args, abandon_on_cancel=True
+                )
             else:
                 value = effect.fn(*effect.args)
             if hasattr(type(value), "__await__"):
                 return await value
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
+        except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _cancellations() > 0:
                 raise
             raise CallCancelled("it was cancelled from within") from error
         return value
@@ -154,7 +163,7 @@ class AsyncDriver:
         if len(steps) == 1:
             return [await self.drive(steps[0])]
         results: list[Any] = [None] * len(steps)
-        places = anyio.Semaphore(min(effect.limit or len(steps), len(steps)) or 1)
+        places = anyio.Semaphore(effect.limit or max(1, len(steps)))
 
         async def branch(index: int) -> None:
             async with places:
@@ -167,7 +176,7 @@ class AsyncDriver:
 
     async def _within(self, effect: Within) -> Any:
         if effect.until is not None and effect.until.is_set:
-            effect.steps.close()
+            shut(effect.steps)
             raise Stopped
         with anyio.CancelScope() as scope:
             if effect.seconds is not None:
@@ -183,31 +192,39 @@ class AsyncDriver:
         raise TimeLimitReached(f"it took longer than {effect.seconds:g} s")
 
 
-def _is_cancelled() -> bool:
-    """Tell a cancellation of this task from one that a callable raised of its own accord."""
+def _cancellations() -> int:
+    """How often this task was asked to cancel; trio has cancellations of a class of its own."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # trio has cancellations of another class
-        return False
-    return task is not None and task.cancelling() > 0
+    except RuntimeError:
+        return 0
+    return task.cancelling() if task is not None else 0
 
 
 @asynccontextmanager
-async def one_error() -> AsyncIterator[None]:
+async def one_error() -> AsyncGenerator[None]:
     """Raise the first error of a group by itself, with the cause and context it has."""
     first: BaseException | None = None
+    cancellations = _cancellations()
     try:
         yield
     except BaseExceptionGroup as errors:
-        first = errors
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]  # pyright: ignore[reportUnknownVariableType]
+        first = _first_of(errors)
+    if isinstance(first, Exception) and _cancellations() > cancellations:
+        raise asyncio.CancelledError from first  # which the group has lost to the error
     if first is not None:  # outside the handler, where the group would become its context
         raise first
 
 
+def _first_of(error: BaseException) -> BaseException:
+    """The first error in a group, or in the groups within it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
 @asynccontextmanager
-async def companion(task: Callable[[], Awaitable[Any]]) -> AsyncIterator[None]:
+async def companion(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
     """Run a task beside the body of an ``async with``, and cancel it when the body ends."""
     async with one_error(), anyio.create_task_group() as group:
         group.start_soon(task)
@@ -226,15 +243,34 @@ async def _wait(signal: Signal) -> None:
 
 
 def _tell(signal: Signal, callback: Callable[[], object]) -> Callable[[], None]:
-    """Subscribe a function that must run on this event loop, whichever thread sets the signal."""
-    token = anyio.lowlevel.current_token()
+    """Subscribe a function that must run on this event loop, whichever thread sets the signal.
+
+    That thread never waits for the loop: the loop may be waiting for it.
+    """
     home = threading.get_ident()
+    in_task, soon = _in_trio() or _in_asyncio()
 
     def on_loop() -> None:
-        if threading.get_ident() == home:
+        if threading.get_ident() == home and in_task():
             callback()
-        else:
-            with contextlib.suppress(anyio.RunFinishedError):  # the loop ended first: nobody waits
-                anyio.from_thread.run_sync(callback, token=token)
+        else:  # another thread, or the handler of a process signal, which finds the loop asleep
+            with contextlib.suppress(RuntimeError):  # the loop ended first: nobody waits
+                soon(callback)
 
     return signal.subscribe(on_loop)
+
+
+_Loop: TypeAlias = tuple[Callable[[], bool], Callable[[Callable[[], object]], object]]
+"""Of an event loop: whether a task of it runs in this thread, and how to have it call a function."""
+
+
+def _in_trio() -> _Loop | None:
+    trio = sys.modules.get("trio")
+    if trio is None or not trio.lowlevel.in_trio_task():
+        return None
+    return trio.lowlevel.in_trio_task, trio.lowlevel.current_trio_token().run_sync_soon
+
+
+def _in_asyncio() -> _Loop:
+    loop = asyncio.get_running_loop()
+    return lambda: asyncio.current_task(loop) is not None, loop.call_soon_threadsafe

@@ -1,9 +1,11 @@
-"""Calling what may be async where no event loop is running: one loop in a background thread."""
+"""Calling what may be async where no event loop is running: on a loop in a background thread."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
+import inspect
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -14,11 +16,15 @@ from treadle.pipeline.effects import Call, CallCancelled, Mode
 Future = concurrent.futures.Future
 
 _lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
+_loops: list[asyncio.AbstractEventLoop] = []
+_depth = contextvars.ContextVar("treadle_background_depth", default=0)
+"""How many background loops wait for the code that runs here. The first loop serves all code that
+nobody awaits; what runs on a loop and blocks it, to await something in turn, is served by the next
+one."""
 
 
 def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
-    """Start to await something on the background loop, which is started if need be.
+    """Start to await something on a background loop, which is started if need be.
 
     Args:
         awaitable: a coroutine or any other awaitable that is not bound to another loop.
@@ -30,7 +36,13 @@ def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
     async def outcome() -> Any:
         return await awaitable
 
-    return asyncio.run_coroutine_threadsafe(outcome(), _running_loop())
+    # A coroutine goes as it is: one that is cancelled before it starts then still counts as
+    # awaited.
+    coroutine = awaitable if inspect.iscoroutine(awaitable) else outcome()
+    depth = _depth.get()
+    context = contextvars.copy_context()
+    context.run(_depth.set, depth + 1)
+    return context.run(asyncio.run_coroutine_threadsafe, coroutine, _running_loop(depth))
 
 
 def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) -> Any:
@@ -42,17 +54,24 @@ def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) 
 
     Returns:
         What the callable returns, awaited where it is awaitable.
+
+    Raises:
+        Exception: what the callable raises, save for what would be taken for something else: a
+            cancellation is a `CallCancelled`, and a StopIteration a RuntimeError, as in a
+            coroutine.
     """
     try:
-        return awaited(effect.fn(*effect.args), awaiting)
+        value: Any = effect.fn(*effect.args)
+        if not hasattr(type(value), "__await__"):
+            return value
+        return _awaited(value, awaiting)
     except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
         raise CallCancelled("it was cancelled from within") from error
+    except StopIteration as error:
+        raise RuntimeError("the callable raised StopIteration") from error
 
 
-def awaited(value: Any, awaiting: Callable[[Future[Any]], object] | None = None) -> Any:
-    """The value, or what it comes to once it was awaited on the background loop."""
-    if not hasattr(type(value), "__await__"):
-        return value
+def _awaited(value: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None) -> Any:
     future = run_on_background_loop(value)
     if awaiting is not None:
         awaiting(future)
@@ -68,20 +87,21 @@ def holds_up(effect: Any) -> bool:
     return isinstance(effect, Call) and effect.mode is not Mode.INLINE
 
 
-def _running_loop() -> asyncio.AbstractEventLoop:
-    global _loop  # noqa: PLW0603 - there is one a process, as there is one main thread
+def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
     with _lock:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
+        while len(_loops) <= depth:
+            loop = asyncio.new_event_loop()
             # A daemon: a callable that never returns must not keep the interpreter from leaving.
-            threading.Thread(target=_loop.run_forever, name="treadle-async", daemon=True).start()
-        return _loop
+            threading.Thread(target=loop.run_forever, name="treadle-async", daemon=True).start()
+            _loops.append(loop)
+        return _loops[depth]
 
 
 def _forget() -> None:
-    """In a forked child the thread is gone and the loop is dead: start anew when needed."""
-    global _loop, _lock  # noqa: PLW0603 - as above
-    _loop, _lock = None, threading.Lock()
+    """In a forked child the threads are gone and the loops are dead: start anew when needed."""
+    global _lock, _loops
+    _lock, _loops = threading.Lock(), []
+    _depth.set(0)
 
 
 if hasattr(os, "register_at_fork"):

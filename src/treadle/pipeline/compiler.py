@@ -1,13 +1,14 @@
-"""From components to a flat program, once, with every mistake that can be seen at this time told."""
+"""From components to a flat program, once; every mistake that can be seen by then is told."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.pipeline.components import (
     Component,
@@ -25,6 +26,11 @@ from treadle.pipeline.components import (
 )
 from treadle.pipeline.effects import Mode, call_mode
 from treadle.pipeline.errors import PipelineError, did_you_mean
+from treadle.pipeline.naming import EMBEDDED, PLUGGED, Names
+from treadle.pipeline.stage import parameters_of
+
+Filled: TypeAlias = frozenset[str] | None
+"""The fields that are filled at some place; None where nobody knows, or nothing gets there."""
 
 
 class Kind(IntEnum):
@@ -40,6 +46,11 @@ class Kind(IntEnum):
     COMPOSE = 7
     PLUG = 8
     UNPLUG = 9
+
+
+def same(item: Any) -> Any:
+    """Leave an item as it is."""
+    return item
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,7 +70,7 @@ class Op:
 
     kind: Kind
     name: str = ""
-    fn: Fn = staticmethod(lambda item: item)  # noqa: RUF009 - a constant
+    fn: Fn = same
     target: int = -1
     until: Fn | None = None
     table: dict[Any, int] = dataclasses.field(default_factory=dict[Any, int])
@@ -73,7 +84,24 @@ def fields_of(item: type | None) -> frozenset[str] | None:
         return None
     if dataclasses.is_dataclass(item):
         return frozenset(field.name for field in dataclasses.fields(item))
-    return frozenset(inspect.get_annotations(item)) or None
+    classes = getattr(item, "__mro__", ())
+    return frozenset(name for cls in classes for name in inspect.get_annotations(cls)) or None
+
+
+def class_of(item: Any) -> type | None:
+    """The class that items of a type are instances of, as far as that can be told at run time.
+
+    Raises:
+        PipelineError: it is no type at all.
+    """
+    made_of: Any = typing.get_origin(item) or item
+    if typing.is_typeddict(made_of):
+        return dict
+    if made_of is None or made_of is Any or getattr(made_of, "_is_protocol", False):
+        return None
+    if not isinstance(made_of, type):
+        raise PipelineError(f"item is the type of the items, not {item!r}")
+    return made_of
 
 
 class _Scope:
@@ -97,27 +125,17 @@ class Compiler:
     def __init__(self, item: type | None) -> None:
         self.ops: list[Op] = []
         self._fields = fields_of(item)
-        self._names: set[str] = set()
+        self._names = Names()
 
     def compile(
-        self,
-        components: Sequence[Component],
-        *,
-        until: Fn | None,
-        given: Collection[str],
-        prefix: str = "",
-    ) -> frozenset[str]:
-        """Append the operations of a whole pipeline.
+        self, components: Sequence[Component], *, until: Fn | None, given: Collection[str]
+    ) -> list[Op]:
+        """Make the program of a whole pipeline."""
+        self._whole(components, _Scope("", until), frozenset(given))
+        return self.ops
 
-        Returns:
-            The fields that are filled at its end.
-        """
-        with_scope = _Scope(prefix, until)
-        filled = self._sequence(components, with_scope, frozenset(given))
-        self._close(with_scope)
-        return filled
-
-    def _close(self, scope: _Scope) -> None:
+    def _whole(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
+        filled = self._sequence(components, scope, filled)
         for op in scope.exits:
             op.target = len(self.ops)
         for name, point, op in scope.gotos:
@@ -127,64 +145,46 @@ class Compiler:
                     f"{did_you_mean(point, scope.points)}"
                 )
             op.target = scope.points[point]
-
-    def _sequence(
-        self, components: Sequence[Component], scope: _Scope, filled: frozenset[str]
-    ) -> frozenset[str]:
-        for component in components:
-            filled = self._component(component, scope, filled)
         return filled
 
-    def _component(
-        self, component: Component, scope: _Scope, filled: frozenset[str]
-    ) -> frozenset[str]:
-        name = self._named(component, scope)
+    def _sequence(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
+        for component in components:
+            if isinstance(component, GotoPoint):
+                self._point(component, scope)
+            else:
+                name = self._names.take(component, scope.prefix)
+                filled = self._component(component, name, scope, filled)
+        return filled
+
+    def _component(self, component: Component, name: str, scope: _Scope, filled: Filled) -> Filled:
         match component:
             case Stage():
                 return self._stage(component, name, scope, filled)
             case Switch():
                 return self._switch(component, name, scope, filled)
-            case Composer(fn=fn, memo=memo):
-                self._leaving(Op(Kind.COMPOSE, name, fn, memo=memo), scope)
+            case Embed():
+                return self._embed(component, name, scope, filled)
             case PlugWith():
                 self._plug(component, name, scope)
-            case Embed(pipeline=inner):
-                return self.compile(
-                    inner.components, until=inner.until, given=filled, prefix=f"{name}."
-                )
+            case Composer(fn=fn, memo=memo):
+                self._leaving(Op(Kind.COMPOSE, name, fn, memo=memo), scope)
             case Goto(when=when, point=point):
-                op = self._emit(Op(Kind.GOTO, name, when))
-                scope.gotos.append((name, point, op))
-            case GotoPoint(name=point):
-                if point in scope.points:
-                    raise PipelineError(f"there are two points named {scope.prefix + point!r}")
-                scope.points[point] = len(self.ops)
+                scope.gotos.append((name, point, self._emit(Op(Kind.GOTO, name, when))))
             case Done(when=when):
                 scope.exits.append(self._emit(Op(Kind.GOTO, name, when)))
             case DeadEnd():
                 self._emit(Op(Kind.DROP, name))
+                return None
             case Tbd():
-                self._emit(Op(Kind.PLAIN, name, _pass))
+                self._emit(Op(Kind.PLAIN, name, same))
             case _:
                 raise PipelineError(f"{component!r} is no component that a pipeline knows")
         return filled
 
-    def _named(self, component: Component, scope: _Scope) -> str:
-        name = scope.prefix + component.name
-        if isinstance(component, GotoPoint):
-            return name
-        if component.anonymous:
-            number, base = 1, name
-            while name in self._names:
-                number += 1
-                name = f"{base}_{number}"
-        elif name in self._names:
-            raise PipelineError(
-                f"there are two components named {name!r}; give one another name, "
-                f"as in stage(fn, name=...)"
-            )
-        self._names.add(name)
-        return name
+    def _point(self, made: GotoPoint, scope: _Scope) -> None:
+        if made.name in scope.points:
+            raise PipelineError(f"there are two points named {scope.prefix + made.name!r}")
+        scope.points[made.name] = len(self.ops)
 
     def _emit(self, op: Op) -> Op:
         self.ops.append(op)
@@ -197,65 +197,82 @@ class Compiler:
             scope.exits.append(op)
         self._emit(op)
 
-    def _stage(
-        self, made: Stage, name: str, scope: _Scope, filled: frozenset[str]
-    ) -> frozenset[str]:
+    def _stage(self, made: Stage, name: str, scope: _Scope, filled: Filled) -> Filled:
         for field in (*made.requires, *made.provides):
             if self._fields is not None and field not in self._fields:
                 raise PipelineError(
                     f"stage {name!r} names the field {field!r}, which the item does not have"
                     f"{did_you_mean(field, sorted(self._fields))}"
                 )
-        missing = [field for field in made.requires if field not in filled]
-        if missing and not scope.prefix.endswith(PLUGGED):
+        missing = [field for field in made.requires if filled is not None and field not in filled]
+        if missing:
             raise PipelineError(
                 f"stage {name!r} requires {', '.join(missing)}, which no stage before it provides"
             )
         fn = made.bound()
-        self._leaving(Op(_kind_of(fn), name, fn, count=made.count), scope)
-        return filled | frozenset(made.provides)
+        _check_call(fn, name)
+        self._leaving(Op(_kind_of(fn, name), name, fn, count=made.count), scope)
+        return None if filled is None else filled | frozenset(made.provides)
 
-    def _switch(
-        self, made: Switch, name: str, scope: _Scope, filled: frozenset[str]
-    ) -> frozenset[str]:
+    def _switch(self, made: Switch, name: str, scope: _Scope, filled: Filled) -> Filled:
         op = self._emit(Op(Kind.SWITCH, name, made.fn))
         ends: list[Op] = []
         outcomes: list[frozenset[str]] = []
         for key, branch in made.branches.items():
             op.table[key] = len(self.ops)
-            outcomes.append(self._sequence(branch, scope, filled))
+            outcome = self._sequence(branch, scope, filled)
+            if outcome is not None:
+                outcomes.append(outcome)
             ends.append(self._emit(Op(Kind.JUMP)))
         for end in ends:
             end.target = len(self.ops)
-        return functools.reduce(frozenset.intersection, outcomes)
+        return functools.reduce(lambda one, other: one & other, outcomes) if outcomes else None
+
+    def _embed(self, made: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
+        inner, outer = made.pipeline.until, scope.until
+        until = _either(inner, outer) if inner and outer else inner or outer
+        filled = self._whole(made.pipeline.components, _Scope(name + EMBEDDED, until), filled)
+        if outer is not None:  # which of the two it was is told apart here
+            scope.exits.append(self._emit(Op(Kind.GOTO, name, outer)))
+        return filled
 
     def _plug(self, made: PlugWith, name: str, scope: _Scope) -> None:
         # The inner item is another kind of thing: the outer until, fields and points do not apply.
-        inner = _Scope(f"{name}{PLUGGED}", None)
         fields, self._fields = self._fields, None
         self._emit(Op(Kind.PLUG, name, made.plug))
-        self._sequence(made.components, inner, frozenset())
-        self._close(inner)
+        self._whole(made.components, _Scope(name + PLUGGED, None), None)
         self._leaving(Op(Kind.UNPLUG, name, made.unplug), scope)
         self._fields = fields
 
 
-PLUGGED = "/"
-"""What follows the name of a plug in the names of the components it holds."""
+def _either(one: Fn, other: Fn) -> Fn:
+    def either(item: Any) -> Any:
+        return one(item) or other(item)
+
+    return either
 
 
-def _pass(item: Any) -> Any:
-    return item
+def _check_call(fn: Fn, name: str) -> None:
+    """See that a stage can be called with the item alone."""
+    parameters = parameters_of(fn)
+    if parameters is None:
+        return
+    try:
+        inspect.Signature(parameters).bind(None)
+    except TypeError as error:
+        raise PipelineError(
+            f"stage {name!r} cannot be called with the item alone: {error}"
+        ) from error
 
 
-def _kind_of(fn: Callable[..., Any]) -> Kind:
-    if call_mode(fn) is Mode.ASYNC:
-        return Kind.ASYNC
-    target = fn
-    while isinstance(target, functools.partial):
-        target = target.func
-    makes_steps = any(
-        inspect.isgeneratorfunction(candidate)
-        for candidate in (target, getattr(target, "__call__", None))  # noqa: B004 - its code
-    )
-    return Kind.STEPS if makes_steps else Kind.PLAIN
+def _kind_of(fn: Callable[..., Any], name: str) -> Kind:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - for its code
+        if inspect.isasyncgenfunction(code):
+            raise PipelineError(
+                f"stage {name!r} is an async generator; effects are yielded by a plain one"
+            )
+        if inspect.isgeneratorfunction(code):
+            return Kind.STEPS
+    return Kind.ASYNC if call_mode(fn) is Mode.ASYNC else Kind.PLAIN

@@ -1,129 +1,63 @@
-"""The vocabulary: what a pipeline is written in. Components are plain data; `compiler` checks and flattens them."""
+"""The vocabulary: what a pipeline is written in, as plain data; `compiler` checks and flattens it."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
-from treadle.pipeline.errors import PipelineError, did_you_mean
+from treadle.pipeline.effects import Mode, call_mode
+from treadle.pipeline.errors import PipelineError
+from treadle.pipeline.naming import name_of
+from treadle.pipeline.stage import Component, Fn, Stage, stage
 
 if TYPE_CHECKING:
     from treadle.pipeline.pipeline import Pipeline
 
-Fn: TypeAlias = Callable[..., Any]
+__all__ = [
+    "Component",
+    "Composer",
+    "DeadEnd",
+    "Done",
+    "Embed",
+    "Fn",
+    "Goto",
+    "GotoPoint",
+    "PlugWith",
+    "Stage",
+    "Switch",
+    "Tbd",
+    "components_of",
+    "composer",
+    "dead_end",
+    "done",
+    "embed",
+    "goto",
+    "goto_point",
+    "plug_with",
+    "stage",
+    "switch",
+    "tbd",
+]
 
 
-def name_of(fn: Any) -> str:
-    """The name a component gets from its function where it is given none."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    name = getattr(fn, "__name__", None) or type(fn).__name__
-    return "lambda" if name == "<lambda>" else str(name)
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """The base of all components.
-
-    Args:
-        name: what the component is called in errors, traces, diagrams and edits.
-        anonymous: the name was made up here; several may share it and are then numbered.
-    """
-
-    name: str
-    anonymous: bool = field(default=False, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Stage(Component):
-    """A function from item to item, made by `stage`.
-
-    Called with an item, it runs the function. Called with keywords alone, it returns a copy that has
-    these as options: ``circuit_breaker(threshold=2)``.
-    """
-
-    fn: Fn
-    options: Mapping[str, Any]
-    count: int | None = None
-    requires: tuple[str, ...] = ()
-    provides: tuple[str, ...] = ()
-
-    def __call__(self, *item: Any, **options: Any) -> Any:
-        if item:
-            return self.fn(*item, **{**self.options, **options})
-        _check_options(self, options)
-        return replace(self, options={**self.options, **options})
-
-    def bound(self) -> Fn:
-        """The function with its options in place."""
-        return functools.partial(self.fn, **self.options) if self.options else self.fn
-
-
-def stage(
-    fn: Fn | None = None,
-    name: str | None = None,
-    *,
-    count: int | None = None,
-    requires: Sequence[str] = (),
-    provides: Sequence[str] = (),
-    **options: Any,
-) -> Any:
-    """Make a stage of a function; also a decorator, with or without arguments.
+def check_plain(fn: Any, what: str) -> None:
+    """See that a function is one that can decide or convert on the spot.
 
     Args:
-        fn: takes the item, returns the item. A generator function may yield effects; an ``async def`` is
-            one effect; a plain function is pure.
-        name: the stage's name; None is the function's.
-        count: how many items of a `stream` may be in this stage at once; None is no limit of its own.
-        requires: fields of the item that something before this stage has to provide.
-        provides: fields of the item that this stage fills.
-        **options: keyword arguments for the function.
-
-    Returns:
-        A `Stage`, or a decorator that makes one.
+        fn: what was given.
+        what: what it is to be, for the error.
 
     Raises:
-        PipelineError: an option that the function does not take, or a count below 1.
+        PipelineError: it cannot be called, or it is async or a generator, which only stages may be.
     """
-    if fn is None:
-        return functools.partial(
-            stage, name=name, count=count, requires=requires, provides=provides, **options
-        )
     if not callable(fn):
-        raise PipelineError(f"a stage is a callable, not {type(fn).__name__}: {fn!r}")
-    if count is not None and count < 1:
-        raise PipelineError(f"stage {name or name_of(fn)!r}: count must be at least 1, not {count}")
-    made = Stage(
-        name or name_of(fn),
-        fn,
-        options,
-        count,
-        tuple(requires),
-        tuple(provides),
-        anonymous=name is None and name_of(fn) == "lambda",
-    )
-    _check_options(made, options)
-    return made
-
-
-def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
-    try:
-        parameters = inspect.signature(made.fn).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell
-        return
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    known = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY][
-        0 if any(p.kind is p.POSITIONAL_ONLY for p in parameters) else 1 :
-    ]
-    for option in options:
-        if option not in known:
-            raise PipelineError(
-                f"stage {made.name!r} has no option {option!r}{did_you_mean(option, known)}"
-            )
+        raise PipelineError(f"{what} is a callable, not {type(fn).__name__}: {fn!r}")
+    if call_mode(fn) is not Mode.THREAD:
+        raise PipelineError(
+            f"{what} is a plain function, and {name_of(fn)!r} is async or a generator; "
+            f"let a stage before it do that work"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +79,12 @@ def switch(fn: Fn, branches: Mapping[Any, Any], name: str | None = None) -> Swit
     Returns:
         The component. An item with a key that no branch has is an error that names the keys.
     """
-    if not branches:
-        raise PipelineError(f"switch {name or name_of(fn)!r} has no branches")
+    label = name or name_of(fn)
+    check_plain(fn, f"the function of switch {label!r}")
+    if not isinstance(cast("Any", branches), Mapping) or not branches:
+        raise PipelineError(f"switch {label!r} has no branches: {branches!r}")
     made = {key: components_of(branch) for key, branch in branches.items()}
-    return Switch(name or name_of(fn), fn, made, anonymous=name is None and name_of(fn) == "lambda")
+    return Switch(label, fn, made, anonymous=name is None and label == "lambda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +103,7 @@ def goto(point: str, when: Fn, name: str | None = None) -> Goto:
         when: takes the item, returns whether to jump.
         name: the name; None makes one up.
     """
+    check_plain(when, f"the condition of a goto to {point!r}")
     return Goto(name or f"goto {point}", point, when, anonymous=name is None)
 
 
@@ -194,6 +131,7 @@ def done(when: Fn, name: str | None = None) -> Done:
         when: takes the item, returns whether it is done.
         name: the name; None makes one up.
     """
+    check_plain(when, "the condition of a done")
     return Done(name or "done", when, anonymous=name is None)
 
 
@@ -220,11 +158,13 @@ def composer(fn: Fn, memo: Any = None, name: str | None = None) -> Composer:
 
     Args:
         fn: takes the item and the memo, returns the items that go on and the new memo.
-        memo: the first memo of every run. A run is one `run` or one `stream`; runs share nothing, as
-            long as the function returns a new memo and leaves the old one as it is.
+        memo: the first memo of every run. A run is one `run` or one `stream`; runs share nothing,
+            as long as the function returns a new memo and leaves the old one as it is.
         name: the name; None is the function's.
     """
-    return Composer(name or name_of(fn), fn, memo, anonymous=name is None and name_of(fn) == "lambda")
+    label = name or name_of(fn)
+    check_plain(fn, f"the function of composer {label!r}")
+    return Composer(label, fn, memo, anonymous=name is None and label == "lambda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +180,26 @@ def plug_with(adapter: Any, components: Any, name: str | None = None) -> PlugWit
     """Run components that were written for another kind of item.
 
     Args:
-        adapter: has ``plug(item)``, which makes the inner item, and ``unplug(inner, original)``, which
-            makes the item that goes on; or is the pair of these two functions.
+        adapter: has ``plug(item)``, which makes the inner item, and ``unplug(inner, original)``,
+            which makes the item that goes on; or is the pair of these two functions.
         components: what the inner item goes through.
         name: the name; None is the adapter's.
 
     Raises:
         PipelineError: the adapter lacks one of the two.
     """
-    pair = adapter if isinstance(adapter, tuple) else None
-    plug, unplug = pair or (getattr(adapter, "plug", None), getattr(adapter, "unplug", None))
+    match adapter:
+        case (plug, unplug):
+            label = name or name_of(plug)
+        case _:
+            plug, unplug = getattr(adapter, "plug", None), getattr(adapter, "unplug", None)
+            label = name or name_of(adapter)
     if not callable(plug) or not callable(unplug):
         raise PipelineError(
             f"plug_with: {adapter!r} needs two functions, plug(item) and unplug(inner, original)"
         )
-    label = name or (name_of(plug) if pair else name_of(adapter))
+    check_plain(plug, f"the plug of {label!r}")
+    check_plain(unplug, f"the unplug of {label!r}")
     return PlugWith(label, plug, unplug, components_of(components), anonymous=name is None)
 
 
@@ -269,9 +214,12 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
     """Put another pipeline's components here: one copy, whose names start with ``name.``.
 
     Args:
-        pipeline: what to embed. Its `done` and its ``until`` leave the embedded part alone.
+        pipeline: what to embed. Its own `done` and ``until`` leave the embedded part alone; the
+            ``until`` of the pipeline around it holds within it too, and leaves both.
         name: the name space.
     """
+    if not isinstance(getattr(pipeline, "components", None), tuple):
+        raise PipelineError(f"embed({name!r}) takes a Pipeline, not {type(pipeline).__name__}")
     return Embed(name, pipeline)
 
 
@@ -294,7 +242,7 @@ def components_of(given: Any) -> tuple[Component, ...]:
     if isinstance(given, Component):
         return (given,)
     if isinstance(given, (list, tuple)):
-        parts: Sequence[Any] = given  # pyright: ignore[reportUnknownVariableType]
+        parts = cast("list[Any] | tuple[Any, ...]", given)
         return tuple(component for part in parts for component in components_of(part))
     if callable(given):
         return (stage(given),)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 
 from treadle.pipeline.components import (
@@ -28,21 +30,39 @@ def mermaid(components: Sequence[Component]) -> str:
     return _Flowchart().draw(components)
 
 
+@dataclasses.dataclass
+class _Scope:
+    """What the jumps and the early exits of one pipeline reach."""
+
+    points: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
+    jumps: list[tuple[str, str]] = dataclasses.field(default_factory=list[tuple[str, str]])
+    exits: Ends = dataclasses.field(default_factory=list[tuple[str, str]])
+
+
 class _Flowchart:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._numbers = itertools.count(1)
-        self._points: dict[str, str] = {}
-        self._jumps: list[tuple[str, str]] = []
-        self._exits: Ends = []
+        self._edges: list[str] = []
+        self._scope = _Scope()
 
     def draw(self, components: Sequence[Component]) -> str:
         start = self._node("([in])")
-        ends = self._sequence(components, [(start, "")])
-        self._join([*ends, *self._exits], self._node("([out])"))
-        for node, point in self._jumps:
-            self._edge(node, self._points.get(point, point), "yes")
-        return "\n".join(["flowchart TD", *(f"    {line}" for line in self._lines)]) + "\n"
+        ends = self._whole(components, [(start, "")])
+        self._join(ends, self._node("([out])"))
+        # A node belongs to the box in which it is first named, so the edges come after all boxes.
+        lines = (f"    {line}" for line in (*self._lines, *self._edges))
+        return "\n".join(["flowchart TD", *lines]) + "\n"
+
+    def _whole(self, components: Sequence[Component], ends: Ends) -> Ends:
+        """Draw what has its own points and its own end."""
+        outer, self._scope = self._scope, _Scope()
+        ends = self._sequence(components, ends)
+        for node, point in self._scope.jumps:
+            self._edge(node, self._scope.points[point], "yes")
+        ends = [*ends, *self._scope.exits]
+        self._scope = outer
+        return ends
 
     def _node(self, shape: str) -> str:
         node = f"n{next(self._numbers)}"
@@ -51,7 +71,7 @@ class _Flowchart:
 
     def _edge(self, source: str, target: str, label: str = "") -> None:
         arrow = f'-->|"{_escaped(label)}"|' if label else "-->"
-        self._lines.append(f"{source} {arrow} {target}")
+        self._edges.append(f"{source} {arrow} {target}")
 
     def _join(self, ends: Ends, node: str) -> None:
         for source, label in ends:
@@ -80,12 +100,12 @@ class _Flowchart:
                     for end in self._sequence(branch, [(node, str(key))])
                 ]
             case Goto(point=point):
-                self._jumps.append((node, point))
+                self._scope.jumps.append((node, point))
                 return [(node, "no")]
             case GotoPoint(name=name):
-                self._points[name] = node
+                self._scope.points[name] = node
             case Done():
-                self._exits.append((node, "yes"))
+                self._scope.exits.append((node, "yes"))
                 return [(node, "no")]
             case DeadEnd():
                 return []
@@ -95,10 +115,7 @@ class _Flowchart:
 
     def _group(self, title: str, components: Sequence[Component], ends: Ends) -> Ends:
         self._lines.append(f'subgraph g{next(self._numbers)}["{_escaped(title)}"]')
-        outer, self._exits = self._exits, []
-        inner = self._sequence(components, ends)
-        inner += self._exits
-        self._exits = outer
+        inner = self._whole(components, ends)
         self._lines.append("end")
         return inner
 
@@ -121,7 +138,8 @@ def _shape(component: Component) -> str:
 
 
 def _escaped(label: str) -> str:
-    return label.replace('"', "#quot;")
+    """A label that Mermaid shows as it is: what could mean something to it is a character code."""
+    return re.sub(r"[^\w .,()+/=:?!'-]", lambda found: f"#{ord(found[0])};", label)
 
 
 def text(components: Sequence[Component]) -> str:
@@ -135,7 +153,7 @@ def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
         match component:
             case Switch(branches=branches):
                 for key, branch in branches.items():
-                    yield f"{indent}  {key}:"
+                    yield f"{indent}  {_printed(str(key))}:"
                     yield from _outline(branch, f"{indent}    ")
             case PlugWith(components=inner):
                 yield from _outline(inner, f"{indent}  ")
@@ -146,15 +164,35 @@ def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
 
 
 def _line(component: Component) -> str:
+    name = _printed(component.name)
     match component:
-        case Stage(count=count) if count:
-            return f"{component.name} (x{count})"
-        case Stage() | Goto():
-            return component.name
-        case GotoPoint():
-            return f"point {component.name}"
+        case Stage(count=count):
+            return f"{name} (x{count})" if count else name
         case Tbd():
-            return f"{component.name} (to be done)"
+            return f"{name} (to be done)"
+        case Goto(point=point):
+            return (
+                f"goto {_printed(point)}"
+                if component.anonymous
+                else f"goto {_printed(point)} if {name}"
+            )
+        case Done() | DeadEnd():
+            return name if component.anonymous else f"{_KINDS[type(component)]} {name}"
         case _:
-            kind = type(component).__name__.lower()
-            return component.name if component.name.startswith(kind[:4]) else f"{kind} {component.name}"
+            return f"{_KINDS.get(type(component), '')} {name}".strip()
+
+
+_KINDS: dict[type[Component], str] = {
+    Composer: "composer",
+    DeadEnd: "dead_end",
+    Done: "done",
+    Embed: "embed",
+    GotoPoint: "goto_point",
+    PlugWith: "plug_with",
+    Switch: "switch",
+}
+
+
+def _printed(name: str) -> str:
+    """A name on one line."""
+    return name if name.isprintable() else repr(name)

@@ -1,17 +1,16 @@
 """Effects: all that a stage may ask of the world.
 
-A generator yields an effect and is handed its outcome, or has its failure thrown in where it yielded.
-It never performs one itself, so the same generator runs under every driver: on an event loop, without
-one, from a recording. Effects are few, and each is plain data; what is built of them (retries, tracing,
-journals) wraps the generator that yields them.
+A generator yields an effect and is handed its outcome, or has its failure thrown in where it
+yielded. It never performs one itself, so the same generator runs under every driver: on an event
+loop, without one, from a recording. Effects are few, and each is plain data; what is built of them
+(retries, tracing, journals) wraps the generator that yields them.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
@@ -41,7 +40,8 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
-    for candidate in (fn, getattr(fn, "__call__", None)):  # noqa: B004 - its code, not whether it has one
+    # An object is called as its class says. A class is called to make one, which is plain.
+    for candidate in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - for its code
         if inspect.iscoroutinefunction(candidate):
             return Mode.ASYNC
         if inspect.isasyncgenfunction(candidate) or inspect.isgeneratorfunction(candidate):
@@ -50,14 +50,17 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
 
 
 class Signal:
-    """A flag that is raised once, from any thread, and tells those who asked to be told."""
+    """A flag that is raised once, from any thread, and tells those who asked to be told.
 
-    __slots__ = ("_callbacks", "_is_set", "_lock")
+    There is no lock in it, so that the handler of a process signal may raise it at any moment: of
+    all who find a subscriber in the table, only one can take it out.
+    """
+
+    __slots__ = ("_is_set", "_subscribers")
 
     def __init__(self) -> None:
         self._is_set = False
-        self._callbacks: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
+        self._subscribers: dict[object, Callable[[], object]] = {}
 
     @property
     def is_set(self) -> bool:
@@ -65,33 +68,30 @@ class Signal:
         return self._is_set
 
     def set(self) -> None:
-        """Raise the flag and call every subscriber, once."""
-        with self._lock:
-            callbacks, self._callbacks = self._callbacks, []
-            self._is_set = True
-        for callback in callbacks:
-            callback()
+        """Raise the flag and call every subscriber, once, in the order they came."""
+        self._is_set = True
+        for ticket in list(self._subscribers):
+            callback = self._subscribers.pop(ticket, None)
+            if callback is not None:
+                callback()
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Have a function called when the flag goes up; at once if it is up already.
 
         Args:
-            callback: takes nothing; is called in the thread that raises the flag.
+            callback: takes nothing; is called in the thread that raises the flag. It must not
+                raise.
 
         Returns:
             A function that takes the subscription back.
         """
-        with self._lock:
-            pending = not self._is_set
-            if pending:
-                self._callbacks.append(callback)
-        if not pending:
-            callback()
+        ticket = object()
+        self._subscribers[ticket] = callback
+        if self._is_set:  # looked at after subscribing: a flag that goes up in between finds us
+            self.set()
 
         def unsubscribe() -> None:
-            with self._lock:
-                if callback in self._callbacks:
-                    self._callbacks.remove(callback)
+            self._subscribers.pop(ticket, None)
 
         return unsubscribe
 
@@ -141,12 +141,17 @@ class Parallel(Effect):
     Args:
         steps: generators of effects.
         limit: how many may run at one time; None is all.
+
+    Raises:
+        ValueError: a limit below 1, under which nothing would ever run.
     """
 
     __slots__ = ("limit", "steps")
 
-    def __init__(self, steps: Sequence[Steps[Any]], limit: int | None = None) -> None:
-        self.steps = steps
+    def __init__(self, steps: Iterable[Steps[Any]], limit: int | None = None) -> None:
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        self.steps = list(steps)
         self.limit = limit
 
 
@@ -154,8 +159,8 @@ class Within(Effect):
     """Run steps within bounds; the outcome is theirs, or the bound that ended them.
 
     Args:
-        steps: a generator of effects. It is cancelled at the bound: the cancellation is raised where it
-            yielded, and it may still do what leaves things in order.
+        steps: a generator of effects. It is cancelled at the bound: the cancellation is raised
+            where it yielded, and it may still do what leaves things in order.
         seconds: raise `TimeLimitReached` after so long; None is no limit.
         until: raise `Stopped` as soon as this signal is set; None is never.
     """
@@ -198,7 +203,10 @@ NOW = Now()
 
 
 class Emit(Effect):
-    """Hand an event to whoever watches; the outcome is None, whatever the watchers do."""
+    """Hand an event to whoever watches; the outcome is None, whatever the watchers do.
+
+    A watcher that raises is logged, and the steps go on.
+    """
 
     __slots__ = ("event",)
 
@@ -210,7 +218,7 @@ Steps: TypeAlias = Generator[Effect, Any, R]
 """A generator of effects that returns an R: what a driver runs."""
 
 
-class TimeLimitReached(TimeoutError):
+class TimeLimitReached(TimeoutError):  # noqa: N818 - a thing that happened, not an error
     """The steps of a `Within` took longer than they were given."""
 
 
@@ -219,7 +227,7 @@ class Stopped(Exception):  # noqa: N818 - a thing that happened, not an error
 
 
 class Cancelled(BaseException):
-    """What is raised within steps that are cancelled, where no event loop has a class of its own for it.
+    """What is raised within steps that are cancelled, where no event loop has its own class for it.
 
     Like its siblings in asyncio and trio it is no `Exception`, so that nobody swallows it unaware.
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class PipelineError(ValueError):
-    """A pipeline that cannot work, told when it is built; the text names the stage and what it lacks."""
+    """A pipeline that cannot work, told when it is built; it names the stage and what that lacks."""
 
 
 class StageError(RuntimeError):
@@ -27,6 +27,10 @@ class StageError(RuntimeError):
         self.item = item
         self.cause = cause
         self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Take it apart for pickle and copy, which would else give the text to the constructor."""
+        return type(self), (self.stage, self.item, self.cause, self.trace)
 
 
 class NotOneItemError(LookupError):

@@ -1,16 +1,15 @@
-"""Watching stages: start, stop with duration, exception. Only a pipeline with observers pays for them."""
+"""Watching stages: start, stop with duration, exception. Who has no observers pays nothing."""
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
+from treadle.pipeline.closing import report
 from treadle.pipeline.compiler import Kind, Op
-from treadle.pipeline.effects import NOW, Call, Mode, Steps
-
-log = logging.getLogger("treadle.pipeline")
+from treadle.pipeline.effects import NOW, Steps
+from treadle.pipeline.walk import stepped
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,37 +42,33 @@ def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> list[Op]:
     Args:
         ops: the program; it is left as it is.
         observers: each is called with every event. One that raises is logged and changes nothing.
+            Each start is followed by one stop or exception, a cancellation being an exception too.
     """
 
     def tell(event: StageEvent) -> None:
         for observer in observers:
             try:
                 observer(event)
-            except Exception:
-                log.exception("an observer raised at %s of stage %r", event.kind, event.stage)
+            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+                report(error)
 
-    def watched(op: Op) -> Op:
-        if op.kind > Kind.ASYNC:
-            return op
+    return [_watched(op, tell) if op.kind <= Kind.ASYNC else op for op in ops]
 
-        def run(item: Any) -> Steps[Any]:
-            started = yield NOW
-            tell(StageEvent("start", op.name, item, started))
-            try:
-                if op.kind is Kind.PLAIN:
-                    result = op.fn(item)
-                elif op.kind is Kind.STEPS:
-                    result = yield from op.fn(item)
-                else:
-                    result = yield Call(op.fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
-            except Exception as error:
-                ended = yield NOW
-                tell(StageEvent("exception", op.name, item, ended, ended - started, error))
-                raise
+
+def _watched(op: Op, tell: Callable[[StageEvent], None]) -> Op:
+    def run(item: Any) -> Steps[Any]:
+        started = yield NOW
+        tell(StageEvent("start", op.name, item, started))
+        try:
+            result = yield from stepped(op, item)
+        except GeneratorExit:  # the run was abandoned: there is no clock any more
+            raise
+        except BaseException as error:
             ended = yield NOW
-            tell(StageEvent("stop", op.name, result, ended, ended - started))
-            return result
+            tell(StageEvent("exception", op.name, item, ended, ended - started, error))
+            raise
+        ended = yield NOW
+        tell(StageEvent("stop", op.name, result, ended, ended - started))
+        return result
 
-        return dataclasses.replace(op, kind=Kind.STEPS, fn=run)
-
-    return [watched(op) for op in ops]
+    return dataclasses.replace(op, kind=Kind.STEPS, fn=run)

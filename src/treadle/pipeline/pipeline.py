@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from treadle.pipeline.async_driver import drive
-from treadle.pipeline.compiler import Compiler
-from treadle.pipeline.components import Component, components_of
+from treadle.pipeline.compiler import Compiler, class_of
+from treadle.pipeline.components import check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
-from treadle.pipeline.editing import edited
+from treadle.pipeline.editing import edited, named
 from treadle.pipeline.effects import Steps
 from treadle.pipeline.errors import NotOneItemError
 from treadle.pipeline.observe import StageObserver, observed
+from treadle.pipeline.stage import Component
 from treadle.pipeline.streaming import Stream, stream_async, stream_sync
 from treadle.pipeline.sync_driver import drive_sync
 from treadle.pipeline.walk import Run, Trace, walk
@@ -33,8 +42,9 @@ class Pipeline(Generic[T]):
         on_stage: observers of every stage's start, stop and exception.
 
     Raises:
-        PipelineError: two components or points of one name, a goto without a point, a stage that requires
-            what nothing before it provides, an unknown field. The author's order is never changed.
+        PipelineError: two components or points of one name, a goto without a point, a stage that
+            requires what nothing before it provides, an unknown field. The author's order is never
+            changed.
     """
 
     def __init__(
@@ -46,19 +56,23 @@ class Pipeline(Generic[T]):
         on_stage: Collection[StageObserver] = (),
     ) -> None:
         self.components: tuple[Component, ...] = components_of(components)
+        if until is not None:
+            check_plain(until, "until")
+        for observer in on_stage:
+            check_plain(observer, "an observer in on_stage")
         self.until = until
         self._item = item
-        self._given = tuple(given)
+        self._given = (given,) if isinstance(given, str) else tuple(given)
         self._on_stage = tuple(on_stage)
-        compiler = Compiler(item)
-        compiler.compile(self.components, until=until, given=self._given)
-        ops = compiler.ops
-        self._ops = observed(ops, self._on_stage) if self._on_stage else ops
+        self._item_type = class_of(item)
+        self._ops = Compiler(item).compile(self.components, until=until, given=self._given)
+        self._watched_ops = observed(self._ops, self._on_stage) if self._on_stage else self._ops
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the components at the top, in order."""
-        return tuple(component.name for component in self.components)
+        names = named(self.components)
+        return tuple(name for name, _, depth in names if depth == 0)
 
     def steps(self, item: T, trace: Trace | None = None) -> Steps[T]:
         """The generator of effects that takes one item through; a driver runs it.
@@ -75,7 +89,7 @@ class Pipeline(Generic[T]):
             NotOneItemError: the item was dropped, or became several.
         """
         out: list[T] = []
-        yield from walk(Run(self._ops, self._item), item, out.append, trace or Trace())
+        yield from walk(Run(self._watched_ops, self._item_type), item, out.append, trace or Trace())
         if len(out) != 1:
             raise NotOneItemError(
                 f"{len(out)} items came out of the pipeline for one; run_all returns them all"
@@ -85,11 +99,11 @@ class Pipeline(Generic[T]):
     def steps_all(self, item: T) -> Steps[list[T]]:
         """As `steps`, for pipelines that drop items or make several of one."""
         out: list[T] = []
-        yield from walk(Run(self._ops, self._item), item, out.append, Trace())
+        yield from walk(Run(self._watched_ops, self._item_type), item, out.append, Trace())
         return out
 
     async def run(self, item: T) -> T:
-        """Take one item through, on the running event loop; see `steps` for what it returns and raises."""
+        """Take one item through, on the running event loop; see `steps` for what comes of it."""
         return await drive(self.steps(item))
 
     def run_sync(self, item: T) -> T:
@@ -111,10 +125,10 @@ class Pipeline(Generic[T]):
         concurrency: int = 1,
         ordered: bool = True,
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-        """Take many items through, several at a time: ``async with p.stream(items) as out: async for ...``.
+        """Take many items through: ``async with p.stream(items) as out: async for item in out: ...``.
 
-        An item is drawn only when there is a place for it, and its place is free again once its outcome
-        was read, so a slow reader holds everything up and nothing piles up.
+        An item is drawn only when there is a place for it, and its place is free again once its
+        outcome was read, so a slow reader holds everything up and nothing piles up.
 
         Args:
             items: what to take through; drawn one by one.
@@ -122,37 +136,46 @@ class Pipeline(Generic[T]):
             ordered: give results in the order of the items, else as they come.
 
         Returns:
-            A context manager of the iterator. Leaving it ends what is under way. A failing item raises its
-            `StageError` where its result would stand.
+            A context manager of the iterator. Leaving it ends what is under way. A failing item
+            raises its `StageError` where its result would stand.
         """
         _check_concurrency(concurrency)
-        return stream_async(Stream(self._ops, self._item), items, concurrency, ordered)
+        return stream_async(
+            Stream(self._ops, self._item_type, self._on_stage), items, concurrency, ordered
+        )
 
     def stream_sync(
         self, items: Iterable[T], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[T]:
         """As `stream`, without an event loop: a generator that works on while it is read."""
         _check_concurrency(concurrency)
-        return stream_sync(Stream(self._ops, self._item), items, concurrency, ordered)
+        return stream_sync(
+            Stream(self._ops, self._item_type, self._on_stage), items, concurrency, ordered
+        )
 
     def insert_before(self, name: str, *components: Any) -> Pipeline[T]:
-        """A new pipeline with components before the one of this name, wherever it is nested."""
-        return self._with(edited(self.components, name, lambda old: (*components_of(components), old)))
+        """A new pipeline with components before the one of this name, wherever it is nested.
+
+        Args:
+            name: its full name, as it is in traces and errors; or its own, where only one has it.
+            *components: what to insert.
+
+        Raises:
+            PipelineError: there is none of this name, or the new pipeline could not work.
+        """
+        return self._edited([name], lambda old: (*components_of(components), old))
 
     def insert_after(self, name: str, *components: Any) -> Pipeline[T]:
-        """A new pipeline with components after the one of this name."""
-        return self._with(edited(self.components, name, lambda old: (old, *components_of(components))))
+        """A new pipeline with components after the one of this name; see `insert_before`."""
+        return self._edited([name], lambda old: (old, *components_of(components)))
 
     def replace(self, name: str, *components: Any) -> Pipeline[T]:
-        """A new pipeline with other components in place of the one of this name."""
-        return self._with(edited(self.components, name, lambda _: components_of(components)))
+        """A new pipeline with others in place of the one of this name; see `insert_before`."""
+        return self._edited([name], lambda _: components_of(components))
 
     def without(self, *names: str) -> Pipeline[T]:
-        """A new pipeline without the components of these names."""
-        components = self.components
-        for name in names:
-            components = edited(components, name, lambda _: ())
-        return self._with(components)
+        """A new pipeline without the components of these names; see `insert_before`."""
+        return self._edited(names, lambda _: ())
 
     def diagram(self, kind: str = "mermaid") -> str:
         """Draw the pipeline.
@@ -163,6 +186,14 @@ class Pipeline(Generic[T]):
         if kind not in {"mermaid", "text"}:
             raise ValueError(f"a diagram is 'mermaid' or 'text', not {kind!r}")
         return mermaid(self.components) if kind == "mermaid" else text(self.components)
+
+    def _edited(
+        self, names: Sequence[str], edit: Callable[[Component], tuple[Component, ...]]
+    ) -> Pipeline[T]:
+        def remade(embedded: Pipeline[Any], components: tuple[Component, ...]) -> Pipeline[Any]:
+            return embedded._with(components)
+
+        return self._with(edited(self.components, names, edit, remade))
 
     def _with(self, components: tuple[Component, ...]) -> Pipeline[T]:
         return Pipeline(

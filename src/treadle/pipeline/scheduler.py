@@ -1,8 +1,8 @@
 """Several steps at once without an event loop: a small scheduler over worker threads.
 
-One thread advances all the steps; what they wait for (a worker, a timer, a signal) posts to one inbox.
-A post carries the ticket of the wait it answers, so that an answer which comes too late, after a time limit
-or a cancellation, is recognised as stale and dropped.
+One thread advances all the steps; what they wait for (a worker, a timer, a signal) posts to one
+inbox. A post answers one wait of one task, known by its ticket, so that an answer which comes too
+late, after a time limit or a cancellation, is recognised as stale and dropped.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import contextvars
-import heapq
-import itertools
+import inspect
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.pipeline.background import call, holds_up
+from treadle.pipeline.closing import shut
 from treadle.pipeline.effects import (
     Call,
     Cancelled,
@@ -27,7 +26,6 @@ from treadle.pipeline.effects import (
     Emit,
     Now,
     Parallel,
-    Signal,
     Sleep,
     Steps,
     Stopped,
@@ -35,25 +33,48 @@ from treadle.pipeline.effects import (
     Wait,
     Within,
 )
+from treadle.pipeline.timers import Timers
 
 if TYPE_CHECKING:
     from treadle.pipeline.sync_driver import SyncDriver
 
+Finish: TypeAlias = Callable[[Any, Exception | None], None]
+"""Is told how steps ended: with what they returned and None, or with None and what they raised."""
+
 
 class Task:
-    """Steps under way, and what they wait for."""
+    """Steps under way, and what they wait for.
 
-    __slots__ = ("children", "finish", "give_up", "over", "steps", "ticket")
+    Args:
+        steps: a generator of effects that has not been started.
+        finish: is called when they end of their own accord.
+        context: the context variables they see, as a task on an event loop does; None are the
+            current.
+    """
+
+    __slots__ = ("children", "context", "finish", "give_up", "over", "steps", "ticket")
 
     def __init__(
-        self, steps: Steps[Any], finish: Callable[[Any, BaseException | None], None]
+        self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
     ) -> None:
         self.steps = steps
         self.finish = finish
+        self.context = context
         self.ticket: object = None
         self.children: list[Task] = []
         self.give_up: Callable[[], object] | None = None
         self.over = False
+
+    def within_context(self, act: Callable[..., None], *args: Any) -> None:
+        """Do something where the steps find their context variables."""
+        if self.context is None:
+            act(*args)
+        else:
+            self.context.run(act, *args)
+
+    def copied_context(self) -> contextvars.Context:
+        """The context variables for what runs beside the steps."""
+        return contextvars.copy_context() if self.context is None else self.context.copy()
 
 
 class Scheduler:
@@ -65,16 +86,13 @@ class Scheduler:
 
     def __init__(self, driver: SyncDriver) -> None:
         self._driver = driver
-        self._inbox: queue.SimpleQueue[tuple[Task, object, Any, BaseException | None]] = (
-            queue.SimpleQueue()
-        )
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._timer_numbers = itertools.count()
-        self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._timers = Timers()
+        self._ready: deque[tuple[Task, Any, Exception | None]] = deque()
 
     def run(self, effect: Effect) -> Any:
         """Perform the effect; return its outcome or raise its failure."""
-        outcome: list[tuple[Any, BaseException | None]] = []
+        outcome: list[tuple[Any, Exception | None]] = []
 
         def steps() -> Steps[Any]:
             return (yield effect)
@@ -92,41 +110,39 @@ class Scheduler:
         return value
 
     def spawn(
-        self, steps: Steps[Any], finish: Callable[[Any, BaseException | None], None]
+        self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
     ) -> Task:
         """Put steps in line to run.
 
         Args:
             steps: a generator of effects that has not been started.
-            finish: is called with what they return and None, or with None and what they raise.
+            finish: is called when they end of their own accord.
+            context: see `Task`.
         """
-        task = Task(steps, finish)
+        task = Task(steps, finish, context)
         self._ready.append((task, None, None))
         return task
 
     def turn(self) -> None:
-        """Advance one task: one that is ready, or the first that becomes so."""
+        """Take in what has happened, and advance one task; wait where there is neither."""
+        if not self._ready and self._inbox.empty():
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=self._timers.wait())()
+        while not self._inbox.empty():
+            self._inbox.get()()
+        self._timers.fire()
         if self._ready:
-            self._advance(*self._ready.popleft())
-            return
-        wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-        try:
-            task, ticket, value, error = self._inbox.get(timeout=wait)
-        except queue.Empty:
-            heapq.heappop(self._timers)[2]()
-            return
-        if task.ticket is ticket:
-            self._resume(task, value, error)
+            task, value, error = self._ready.popleft()
+            if not task.over:  # else it was cancelled while it stood in line
+                task.within_context(self._advance, task, value, error)
 
-    def _resume(self, task: Task, value: Any, error: BaseException | None = None) -> None:
+    def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         task.ticket = task.give_up = None
         task.children = []
         self._ready.append((task, value, error))
 
-    def _advance(self, task: Task, value: Any, error: BaseException | None) -> None:
+    def _advance(self, task: Task, value: Any, error: Exception | None) -> None:
         """Step a task on until it has to wait, or ends."""
-        if task.over:  # it was cancelled while it stood in line
-            return
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
@@ -157,63 +173,85 @@ class Scheduler:
             case Within():
                 self._within(task, effect)
             case Sleep(seconds=seconds):
-                self._at(task, seconds, lambda: self._resume(task, None))
+                self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
-                task.give_up = self._on(task, signal)
+                answer = self._answer(task, lambda: self._resume(task, None))
+                task.give_up = signal.subscribe(answer)
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is no effect")
                 self._resume(task, None, wrong)
 
+    def _answer(self, task: Task, act: Callable[[], None]) -> Callable[[], None]:
+        """A function, for any thread, that has something done here if the task still waits for it."""
+        ticket = task.ticket
+
+        def here() -> None:
+            if task.ticket is ticket:
+                act()
+
+        return lambda: self._inbox.put(here)
+
+    def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
+        """Do something at some time, if the task still waits for it then."""
+        ticket = task.ticket
+        self._timers.add(seconds, act, lambda: task.ticket is ticket)
+
     def _call(self, task: Task, effect: Call) -> None:
         ticket = task.ticket
         futures: list[concurrent.futures.Future[Any]] = []
+        outcome: list[Any] = []
 
         def awaiting(future: concurrent.futures.Future[Any]) -> None:
             futures.append(future)
             if task.ticket is not ticket:  # given up while the call was being made
                 future.cancel()
 
+        def done() -> None:
+            value, error = outcome
+            if error is not None and not isinstance(error, Exception):
+                raise error  # an interrupt is everybody's
+            self._resume(task, value, error)
+
+        answer = self._answer(task, done)
+
         def work() -> None:
-            value: Any = None
-            error: BaseException | None = None
             try:
-                value = call(effect, awaiting)
+                outcome[:] = call(effect, awaiting), None
             except BaseException as raised:  # noqa: BLE001 - it is raised where the steps wait
-                error = raised
-            self._inbox.put((task, ticket, value, error))
+                outcome[:] = None, raised
+            answer()
 
         task.give_up = lambda: [future.cancel() for future in futures]
-        context = contextvars.copy_context()
         # A daemon: a callable that never returns must not keep the interpreter from leaving.
-        threading.Thread(
-            target=context.run, args=(work,), name="treadle-worker", daemon=True
-        ).start()
+        worker = threading.Thread(
+            target=task.copied_context().run, args=(work,), name="treadle-worker", daemon=True
+        )
+        try:
+            worker.start()
+        except RuntimeError as error:  # the system has no more threads to give
+            self._resume(task, None, error)
 
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
-        ticket = task.ticket
         left = len(results)
 
         def start_next() -> None:
             index, steps = waiting.popleft()
 
-            def finish(value: Any, error: BaseException | None) -> None:
+            def finish(value: Any, error: Exception | None) -> None:
                 nonlocal left
                 task.children.remove(child)
-                if task.ticket is not ticket:
-                    return
                 results[index], left = value, left - 1
                 if error is not None:
-                    task.ticket = None  # from here on its siblings' ends are no news
-                    self._cancel_children(task)
+                    self._cancel_children(task, Cancelled())
                     self._resume(task, None, error)
                 elif waiting:
                     start_next()
                 elif left == 0:
                     self._resume(task, results)
 
-            child = self.spawn(steps, finish)
+            child = self.spawn(steps, finish, task.copied_context())
             task.children.append(child)
 
         for _ in range(min(effect.limit or left, left)):
@@ -222,64 +260,40 @@ class Scheduler:
             self._resume(task, results)
 
     def _within(self, task: Task, effect: Within) -> None:
-        ticket = task.ticket
-        unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - nothing to take back yet
+        def end(reason: Exception) -> None:
+            unsubscribe()
+            self._cancel_children(task, Cancelled())
+            self._resume(task, None, reason)
 
-        def finish(value: Any, error: BaseException | None) -> None:
+        def finish(value: Any, error: Exception | None) -> None:
             unsubscribe()
             self._resume(task, value, error)
 
-        def end(reason: Exception) -> None:
-            if task.ticket is not ticket:  # the steps came first
-                return
-            unsubscribe()
-            self._cancel_children(task)
-            self._resume(task, None, reason)
-
         if effect.until is not None and effect.until.is_set:
-            effect.steps.close()
+            shut(effect.steps)
             self._resume(task, None, Stopped())
             return
-        task.children.append(self.spawn(effect.steps, finish))
+        task.children.append(self.spawn(effect.steps, finish, task.context))
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
-            self._at(task, effect.seconds, lambda: end(over))
+            self._later(task, effect.seconds, lambda: end(over))
+        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731 - there is nothing to take back
         if effect.until is not None:
-            watcher = Task(_nothing(), lambda _value, _error: end(Stopped()))
-            watcher.ticket = object()
-            unsubscribe = task.give_up = self._on(watcher, effect.until)
+            unsubscribe = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
+        task.give_up = unsubscribe
 
-    def _at(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
-        """Do something later, unless the task no longer waits for it by then."""
-        ticket = task.ticket
-        due = time.monotonic() + seconds
-        timer = (
-            due,
-            next(self._timer_numbers),
-            lambda: act() if task.ticket is ticket else None,
-        )
-        heapq.heappush(self._timers, timer)
-
-    def _on(self, task: Task, signal: Signal) -> Callable[[], object]:
-        """Have a signal, set in whatever thread, posted to the inbox."""
-        ticket = task.ticket
-        return signal.subscribe(lambda: self._inbox.put((task, ticket, None, None)))
-
-    def _cancel_children(self, task: Task) -> None:
-        for child in list(task.children):
-            self.cancel(child, Cancelled())
-
-    def cancel(self, task: Task, end: BaseException) -> None:
-        """End a task and all it started: innermost first, each told by the exception in its steps."""
+    def _cancel_children(self, task: Task, end: BaseException) -> None:
         for child in list(task.children):
             self.cancel(child, end)
-        task.ticket, task.over = None, True
+
+    def cancel(self, task: Task, end: BaseException) -> None:
+        """End a task and all it started: innermost first, each told by an exception in its steps."""
+        task.ticket = None  # from here on whatever answers is stale
+        self._cancel_children(task, end)
+        task.over = True
         if task.give_up is not None:
             task.give_up()
-        with contextlib.suppress(ValueError):  # it is just running: the interrupt passes through it
-            self._driver.wind_up(task.steps, end)
-
-
-def _nothing() -> Steps[None]:
-    return
-    yield  # what makes it a generator
+        if (
+            inspect.getgeneratorstate(task.steps) != inspect.GEN_RUNNING
+        ):  # else the interrupt is just passing through them
+            task.within_context(self._driver.wind_up, task.steps, end)

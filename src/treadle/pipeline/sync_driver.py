@@ -1,18 +1,21 @@
-"""The driver without an event loop: plain calls, and threads for what is parallel or limited in time.
+"""The driver without an event loop: plain calls; threads for what is parallel or limited in time.
 
-Steps are only ever advanced in the thread that called `drive_sync`. Worker threads run nothing but the
-callables of `Call` effects, so no two steps of a run ever race, whatever runs in parallel. Something async
-is run on one event loop in a background thread, which starts when it is first needed and is shared, so
-that clients which are bound to a loop can be used again in a later run.
+Steps are only ever advanced in the thread that called `drive_sync`. Worker threads run nothing but
+the callables of `Call` effects, so no two steps of a run ever race, whatever runs in parallel.
+Something async is run on one event loop in a background thread, which starts when it is first
+needed and is shared, so that clients which are bound to a loop can be used again in a later run.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from treadle.pipeline.background import awaited, call
+from treadle.pipeline.background import call
+from treadle.pipeline.closing import WIND_UP_SECONDS, going_on, report
 from treadle.pipeline.effects import (
     Call,
     Effect,
@@ -21,6 +24,7 @@ from treadle.pipeline.effects import (
     Parallel,
     Sleep,
     Steps,
+    TimeLimitReached,
     Wait,
     Within,
 )
@@ -34,7 +38,8 @@ def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
 
     Args:
         steps: a generator of effects that has not been started.
-        emit: is handed the event of every `Emit`; may return an awaitable. It must not raise.
+        emit: is handed the event of every `Emit`; may return an awaitable. What it raises is
+            logged.
 
     Returns:
         What the steps return.
@@ -73,21 +78,23 @@ class SyncDriver:
             return stop.value  # type: ignore[no-any-return]
 
     def wind_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation within steps and perform what they still do to leave things in order."""
+        """Raise a cancellation within steps, and perform what they do to leave things in order."""
         try:
             effect = steps.throw(end)
-            while True:
-                try:
-                    outcome = self._perform(effect)
-                except Exception as error:  # noqa: BLE001 - as above
-                    effect = steps.throw(error)
-                else:
-                    effect = steps.send(outcome)
         except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - the cancellation stands
+            report(error)
             return
         except BaseException as raised:
             if raised is not end:
                 raise
+            return
+        with contextlib.suppress(TimeLimitReached):
+            bounded = Within(going_on(steps, effect, end), seconds=WIND_UP_SECONDS)
+            failure = self._perform(bounded)
+            if failure is not None:
+                report(failure)
 
     def perform_at_once(self, effect: Call | Now | Emit) -> Any:
         """Perform an effect that keeps nobody waiting."""
@@ -97,7 +104,10 @@ class SyncDriver:
         if isinstance(effect, Call):
             return call(effect)
         if isinstance(effect, Emit) and self._emit is not None:
-            awaited(self._emit(effect.event))
+            try:
+                call(Call(self._emit, effect.event))
+            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+                report(error)
         return None
 
     def _perform(self, effect: Effect) -> Any:
@@ -109,7 +119,7 @@ class SyncDriver:
             case Within(steps=steps, seconds=None, until=None):
                 return self.drive(steps)
             case Sleep(seconds=seconds):
-                return time.sleep(seconds)
+                return time.sleep(min(max(0.0, seconds), threading.TIMEOUT_MAX))
             case Parallel() | Within() | Wait():
                 return Scheduler(self).run(effect)
             case _:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.pipeline.compiler import Kind, Op
+from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.effects import Call, Mode, Steps
 from treadle.pipeline.errors import StageError
+
+_PLAIN, _STEPS, _ASYNC, _GOTO = Kind.PLAIN, Kind.STEPS, Kind.ASYNC, Kind.GOTO
 
 
 @dataclass(slots=True)
@@ -33,22 +35,24 @@ class Run:
         ops: the program.
         item_type: what every stage has to return; None takes anything.
         memos: the memo of each composer, by its place; empty when a run begins.
-        turn: waits until this item may pass a composer, given its place; None where there is but one item.
+        turn: waits until this item may pass a composer, given its place; None where there is but
+            one item.
+        kept: the originals of the plugs that the item is in, the innermost last.
+        parts: what composers made and is yet to go on: item, place, originals, length of its trace.
     """
 
     ops: Sequence[Op]
     item_type: type | None = None
     memos: dict[int, Any] = field(default_factory=dict[int, Any])
     turn: Callable[[int], Steps[None]] | None = None
+    kept: tuple[Any, ...] = ()
+    parts: list[tuple[Any, int, tuple[Any, ...], int]] = field(
+        default_factory=list[tuple[Any, int, tuple[Any, ...], int]]
+    )
 
 
-def walk(
-    run: Run,
-    item: Any,
-    out: Callable[[Any], object],
-    trace: Trace,
-    at: int = 0,
-    kept: tuple[Any, ...] = (),
+def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch
+    run: Run, item: Any, out: Callable[[Any], object], trace: Trace
 ) -> Steps[None]:
     """Take an item through a program.
 
@@ -57,67 +61,75 @@ def walk(
         item: the item.
         out: is handed every item that comes out.
         trace: is kept up to date.
-        at: the place to begin.
-        kept: the originals of the plugs that the item is in, the innermost last.
 
     Raises:
         StageError: a stage raised. A cancellation passes through as it is.
     """
-    ops, item_type, end = run.ops, run.item_type, len(run.ops)
-    entered = trace.stages.append
+    ops, end, at, known = run.ops, len(run.ops), 0, None
+    entered, op = trace.stages.append, None
     trace.item = item
-    op, parts = _START, None
     try:
-        while at < end:
-            op = ops[at]
-            at += 1
-            kind = op.kind
-            if kind <= Kind.ASYNC:
-                entered(op.name)
-                if kind is Kind.PLAIN:
-                    item = op.fn(item)
-                elif kind is Kind.STEPS:
-                    item = yield from op.fn(item)
+        while True:
+            while at < end:
+                op = ops[at]
+                kind = op.kind
+                if kind <= _ASYNC:
+                    at += 1
+                    entered(op.name)
+                    if kind is _PLAIN:
+                        item = op.fn(item)
+                    elif kind is _STEPS:
+                        item = yield from op.fn(item)
+                    else:
+                        item = yield Call(op.fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
+                    if type(item) is not known:
+                        # Mostly it is what it was, and then there is nothing to look at.
+                        if hasattr(type(item), "__await__"):
+                            item = yield Call(
+                                same, item, mode=Mode.ASYNC, label="stage", key=op.name
+                            )
+                        _check_type(run, item)
+                        known = type(item)
+                    if op.until is not None and op.until(item):
+                        at = op.target
+                elif kind <= _GOTO:
+                    at = _way_on(op, at, item)
                 else:
-                    item = yield Call(op.fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
-                if item_type is not None and not kept and not isinstance(item, item_type):
-                    raise _wrong_type(item, item_type)
-            elif kind is Kind.COMPOSE:
-                entered(op.name)
-                if run.turn is not None:
-                    yield from run.turn(at)
-                parts = _compose(run, op, at, item)
-                break
-            elif kind is Kind.DROP:
+                    item, at = yield from _turn_out(run, op, at, item, trace)
+                    known = None
+                trace.item = item
+            if at == end:
+                out(item)
+            if not run.parts:
                 return
-            elif kind is Kind.PLUG:
-                entered(op.name)
-                kept, item = (*kept, item), op.fn(item)
-            elif kind is Kind.UNPLUG:
-                item, kept = op.fn(item, kept[-1]), kept[:-1]
-            else:
-                at = _way_on(op, at, item)
-            trace.item = item
-            if op.until is not None and op.until(item):
-                at = op.target
+            item, at, run.kept, length = run.parts.pop()
+            del trace.stages[length:]
+            trace.item, known = item, None
     except Exception as cause:
-        raise StageError(op.name, trace.item, cause, tuple(trace.stages)) from cause
-    if parts is None:
-        out(item)
-        return
-    for part, leaves in parts:
-        yield from walk(run, part, out, trace, op.target if leaves else at, kept)
+        name = op.name if op is not None else ""
+        stages = tuple(trace.stages)
+        if stages[-1:] != (name,):  # a component that is no stage
+            stages = (*stages, name)
+        raise StageError(name, trace.item, cause, stages) from cause
 
 
-_START = Op(Kind.JUMP)
+def stepped(op: Op, item: Any, mode: Mode = Mode.INLINE) -> Steps[Any]:
+    """Run one stage as steps, for what is wrapped around it.
 
-
-def _compose(run: Run, op: Op, at: int, item: Any) -> list[tuple[Any, bool]]:
-    """Make several items of one; with each, whether it leaves the pipeline."""
-    if at not in run.memos:
-        run.memos[at] = copy.deepcopy(op.memo)
-    parts, run.memos[at] = op.fn(item, run.memos[at])
-    return [(part, op.until is not None and bool(op.until(part))) for part in parts]
+    Args:
+        op: the stage.
+        item: what enters it.
+        mode: how to call a plain function.
+    """
+    if op.kind is Kind.STEPS:
+        return (yield from op.fn(item))
+    if op.kind is Kind.PLAIN and mode is Mode.INLINE:
+        result = op.fn(item)
+        if not hasattr(type(result), "__await__"):
+            return result
+        return (yield Call(same, result, mode=Mode.ASYNC, label="stage", key=op.name))
+    how = Mode.ASYNC if op.kind is Kind.ASYNC else mode
+    return (yield Call(op.fn, item, mode=how, label="stage", key=op.name))
 
 
 def _way_on(op: Op, at: int, item: Any) -> int:
@@ -126,7 +138,7 @@ def _way_on(op: Op, at: int, item: Any) -> int:
         case Kind.JUMP:
             return op.target
         case Kind.GOTO:
-            return op.target if op.fn(item) else at
+            return op.target if op.fn(item) else at + 1
         case _:
             key = op.fn(item)
             if key not in op.table:
@@ -135,8 +147,50 @@ def _way_on(op: Op, at: int, item: Any) -> int:
             return op.table[key]
 
 
-def _wrong_type(item: Any, item_type: type) -> TypeError:
+def _turn_out(run: Run, op: Op, at: int, item: Any, trace: Trace) -> Steps[tuple[Any, int]]:
+    """Perform what may have another item go on, or none: the item, and where it goes."""
+    nowhere = len(run.ops) + 1
+    match op.kind:
+        case Kind.PLUG:
+            trace.stages.append(op.name)
+            run.kept, item = (*run.kept, item), op.fn(item)
+            return item, at + 1
+        case Kind.UNPLUG:
+            item, run.kept = op.fn(item, run.kept[-1]), run.kept[:-1]
+            _check_type(run, item)
+            return item, op.target if op.until is not None and op.until(item) else at + 1
+        case Kind.COMPOSE:
+            trace.stages.append(op.name)
+            if run.turn is not None:
+                yield from run.turn(at)
+            made = [
+                (part, place, run.kept, len(trace.stages))
+                for part, place in _compose(run, op, at, item)
+            ]
+            run.parts.extend(reversed(made))
+            return item, nowhere
+        case _:
+            return item, nowhere
+
+
+def _compose(run: Run, op: Op, at: int, item: Any) -> list[tuple[Any, int]]:
+    """Make several items of one, each with the place where it goes on."""
+    if at not in run.memos:
+        run.memos[at] = copy.deepcopy(op.memo)
+    parts, memo = op.fn(item, run.memos[at])
+    made = list(parts)
+    for part in made:
+        _check_type(run, part)
+    run.memos[at] = memo
+    leaves = op.until
+    return [(part, op.target if leaves is not None and leaves(part) else at + 1) for part in made]
+
+
+def _check_type(run: Run, item: Any) -> None:
+    """See that an item is of the type that the pipeline is about, where it is about one."""
+    if run.item_type is None or run.kept or isinstance(item, run.item_type):
+        return
     hint = "; is a return missing?" if item is None else ""
-    return TypeError(
-        f"it returned {type(item).__name__}, and a {item_type.__name__} has to go on{hint}"
+    raise TypeError(
+        f"it returned {type(item).__name__}, and a {run.item_type.__name__} has to go on{hint}"
     )

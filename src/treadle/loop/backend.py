@@ -1,0 +1,147 @@
+"""The model as a callable: how it is called is decided once, and whatever it returns becomes a response."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from treadle.loop.convert import NotAResponseError, to_chunk, to_response
+from treadle.pipeline import Mode, call_mode, did_you_mean
+from treadle.types import Chunk, JSONDict, OptionError, Response
+
+LLMSendFn: TypeAlias = Callable[..., Any]
+"""Takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``; see `Backend`."""
+
+_OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
+
+
+class Backend:
+    """A model, of whatever form the callable is.
+
+    Args:
+        fn: sync or async, takes messages alone, or with options as one dict or as keywords; messages may
+            be keyword-only, as those of OpenAI's client are.
+        llm_opts: options that the user wants every request to have.
+
+    Raises:
+        OptionError: it is not callable, takes no messages, or does not take an option of ``llm_opts``.
+    """
+
+    def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
+        if not callable(fn):
+            raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
+        self.mode: Mode = call_mode(fn)
+        self._opts = dict(llm_opts)
+        self._call = _adapted(fn, self._opts)
+
+    def exchange(self, messages: list[JSONDict], tools: list[JSONDict]) -> Exchange:
+        """Make one request, ready to be sent.
+
+        Args:
+            messages: what to send.
+            tools: the tools in OpenAI's form; where there are none, the request has no such key.
+        """
+        opts = dict(self._opts)
+        if tools:
+            opts.setdefault("tools", tools)
+        return Exchange(functools.partial(self._call, messages, opts))
+
+
+class Exchange:
+    """One request to a model and its answer, at once or piece by piece.
+
+    Its methods are what `Call` effects call: all that they return is data, so that it can be recorded.
+    """
+
+    __slots__ = ("_iterator", "_send", "chunk_mode")
+
+    def __init__(self, send: Callable[[], Any]) -> None:
+        self._send = send
+        self._iterator: Any = None
+        self.chunk_mode = Mode.THREAD
+
+    def open(self) -> Any:
+        """Send the request.
+
+        Returns:
+            The response; or None where the answer comes in pieces; or an awaitable of either.
+        """
+        raw = self._send()
+        return self._taken_later(raw) if hasattr(type(raw), "__await__") else self._taken(raw)
+
+    async def _taken_later(self, raw: Any) -> Response | None:
+        return self._taken(await raw)
+
+    def _taken(self, raw: Any) -> Response | None:
+        if isinstance(raw, AsyncIterator) or hasattr(type(raw), "__aiter__"):
+            self._iterator, self.chunk_mode = aiter(raw), Mode.ASYNC
+            return None
+        if isinstance(raw, Iterator):
+            self._iterator = raw
+            return None
+        return to_response(raw)
+
+    def next_chunk(self) -> Any:
+        """Take the next piece; None, or an awaitable of it, where there is no more."""
+        if self.chunk_mode is Mode.ASYNC:
+            return self._next_later()
+        raw = next(self._iterator, _END)
+        return None if raw is _END else to_chunk(raw)
+
+    async def _next_later(self) -> Chunk | None:
+        raw = await anext(self._iterator, _END)
+        return None if raw is _END else to_chunk(raw)
+
+    def close(self) -> Any:
+        """Let go of an answer that is not read to its end; may be an awaitable."""
+        for name in ("aclose", "close"):
+            close = getattr(self._iterator, name, None)
+            if callable(close):
+                return close()
+        return None
+
+
+_END = object()
+
+
+def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> Callable[..., Any]:
+    """Make ``call(messages, opts)`` of a callable, by its signature."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # a builtin that does not tell: the common form
+        return lambda messages, opts: fn(messages, **opts)
+    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
+    if not positional and "messages" not in by_name:
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            return lambda messages, opts: fn(messages, **(opts if takes_any else {}))
+        raise OptionError(f"llm_send_fn: {fn!r} takes no messages")
+    if len(positional) > 1 and _is_opts(positional[1], llm_opts):
+        return lambda messages, opts: fn(messages, opts)
+    first = positional[0].name if positional else "messages"
+    known = by_name - {first}
+    if not takes_any:
+        for option in llm_opts:
+            if option not in known:
+                hint = did_you_mean(option, sorted(known))
+                raise OptionError(f"llm_opts: llm_send_fn does not take {option!r}{hint}")
+
+    def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
+        taken = opts if takes_any else {name: opts[name] for name in opts if name in known}
+        return fn(messages, **taken) if positional else fn(messages=messages, **taken)
+
+    return call
+
+
+def _is_opts(second: inspect.Parameter, llm_opts: Mapping[str, Any]) -> bool:
+    """Whether the second parameter takes all options as one dict, not one of them."""
+    if second.name in _OPTS_NAMES:
+        return True
+    is_one = second.name in {"tools", "tool_choice"} or second.name in llm_opts
+    return not is_one and second.default is second.empty
+
+
+__all__ = ["Backend", "Exchange", "LLMSendFn", "NotAResponseError"]

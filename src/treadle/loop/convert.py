@@ -1,0 +1,261 @@
+"""Reading what a backend returns: text, dicts, SDK objects, chunks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from treadle.types import (
+    CallChunk,
+    Chunk,
+    JSONDict,
+    Response,
+    ToolCall,
+    Usage,
+    copy_json,
+    kind_of,
+)
+
+
+class NotAResponseError(TypeError):
+    """The backend returned something that no answer can be made of."""
+
+
+_EXPECTED = (
+    "expected text, an assistant message, a chat completion, a Response, or an iterator of chunks"
+)
+
+
+def to_response(raw: Any) -> Response:
+    """Make a response of what a backend returned at once.
+
+    Raises:
+        NotAResponseError: it is nothing that an answer can be made of; the text names what it is.
+    """
+    if isinstance(raw, Response):
+        return raw
+    if isinstance(raw, str):
+        return Response(raw)
+    value = _as_mapping(raw)
+    if value is None:
+        raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got {kind_of(raw)}")
+    if "choices" in value:
+        return _from_completion(value)
+    if "role" in value or "content" in value or "tool_calls" in value:
+        return _from_message(value, None, None, value)
+    keys = ", ".join(map(str, list(value)[:5])) or "no keys"
+    raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got a dict with {keys}")
+
+
+def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
+    if isinstance(raw, Mapping):
+        return raw  # pyright: ignore[reportUnknownVariableType]
+    dump = getattr(raw, "model_dump", None)
+    if callable(dump):
+        dumped: Any = dump(exclude_none=True)
+        return dumped if isinstance(dumped, Mapping) else None  # pyright: ignore
+    return None
+
+
+def _from_completion(value: Mapping[str, Any]) -> Response:
+    choices = value.get("choices")
+    first = _as_mapping(choices[0]) if isinstance(choices, list) and choices else None  # pyright: ignore
+    message = _as_mapping(first.get("message")) if first is not None else None
+    if first is None or message is None:
+        raise NotAResponseError(
+            f"llm_send_fn: the chat completion has no choices[0].message: {kind_of(choices)}"
+        )
+    return _from_message(message, first.get("finish_reason"), value.get("usage"), value)
+
+
+def _from_message(
+    message: Mapping[str, Any], finish_reason: Any, usage: Any, completion: Mapping[str, Any]
+) -> Response:
+    if message.get("role", "assistant") != "assistant":
+        raise NotAResponseError(
+            f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
+        )
+    calls = message.get("tool_calls") or ()
+    if not isinstance(calls, (list, tuple)):
+        raise NotAResponseError(
+            f"llm_send_fn: message.tool_calls: expected a list, got {kind_of(calls)}"
+        )
+    refusal = message.get("refusal")
+    return Response(
+        content=_text_of(message.get("content")),
+        tool_calls=tuple(map(_to_call, calls)),  # pyright: ignore[reportUnknownArgumentType]
+        finish_reason=None if finish_reason is None else str(finish_reason),
+        usage=to_usage(usage),
+        model=_text_or_none(completion.get("model")),
+        id=_text_or_none(completion.get("id")),
+        message=copy_json(dict(message)),
+        refusal=_text_or_none(refusal),
+    )
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text_of(content: Any) -> str | None:
+    """The text of a content: itself, or what its text parts say."""
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [
+            part.get("text", "")  # pyright: ignore
+            for part in content  # pyright: ignore
+            if isinstance(part, Mapping) and isinstance(part.get("text", ""), str)  # pyright: ignore
+        ]
+        return "".join(texts)
+    raise NotAResponseError(
+        f"llm_send_fn: message.content: expected text or a list of parts, got {kind_of(content)}"
+    )
+
+
+def _to_call(raw: Any) -> ToolCall:
+    value = _as_mapping(raw)
+    function = _as_mapping(value.get("function", value)) if value is not None else None
+    name = function.get("name") if function is not None else None
+    if value is None or function is None or not isinstance(name, str):
+        raise NotAResponseError(
+            f"llm_send_fn: a call needs a function with a name, got {kind_of(raw)}"
+        )
+    arguments = function.get("arguments")
+    if arguments is None:
+        arguments = "{}"
+    elif not isinstance(arguments, str):  # some servers give the object itself
+        arguments = json.dumps(arguments, default=str)
+    call_id = value.get("id")
+    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments)
+
+
+def to_usage(raw: Any) -> Usage | None:
+    """Read usage as OpenAI's two APIs name it; None where nothing was reported."""
+    value = _as_mapping(raw) if raw is not None else None
+    if not value:
+        return raw if isinstance(raw, Usage) else None
+
+    def count(*names: str, within: Iterable[str] = ()) -> int:
+        sources = [value, *(_as_mapping(value.get(key)) or {} for key in within)]
+        found = (source.get(name) for source in sources for name in names)
+        return next((number for number in found if isinstance(number, int)), 0)
+
+    return Usage(
+        count("input_tokens", "prompt_tokens"),
+        count("output_tokens", "completion_tokens"),
+        count("total_tokens"),
+        count("cached_tokens", within=("prompt_tokens_details", "input_tokens_details")),
+        count("reasoning_tokens", within=("completion_tokens_details", "output_tokens_details")),
+    )
+
+
+def to_chunk(raw: Any) -> Chunk:
+    """Make a chunk of one piece of a streamed answer.
+
+    Raises:
+        NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
+    """
+    if isinstance(raw, Chunk):
+        return raw
+    if isinstance(raw, str):
+        return Chunk(raw)
+    value = _as_mapping(raw)
+    if value is None or "choices" not in value:
+        raise NotAResponseError(
+            f"llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got {kind_of(raw)}"
+        )
+    choices: Any = value["choices"]
+    choice = (_as_mapping(choices[0]) if choices else None) or {}
+    delta = dict(_as_mapping(choice.get("delta")) or {})
+    text = delta.pop("content", None) or ""
+    calls = delta.pop("tool_calls", None) or ()
+    delta.pop("role", None)
+    return Chunk(
+        text=text,
+        tool_calls=tuple(map(_to_call_chunk, calls)),
+        finish_reason=choice.get("finish_reason"),
+        usage=to_usage(value.get("usage")),
+        model=_text_or_none(value.get("model")),
+        id=_text_or_none(value.get("id")),
+        extra=delta,
+        ends_with_reason=True,
+    )
+
+
+def _to_call_chunk(raw: Any) -> CallChunk:
+    value = _as_mapping(raw) or {}
+    function = _as_mapping(value.get("function")) or {}
+    index: Any = value.get("index")
+    return CallChunk(
+        index if isinstance(index, int) else 0,
+        value.get("id") or "",
+        function.get("name") or "",
+        function.get("arguments") or "",
+    )
+
+
+class Assembler:
+    """Puts the pieces of a streamed answer together."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: dict[int, list[CallChunk]] = {}
+        self._extra: JSONDict = {}
+        self._last = Chunk()
+        self._usage: Usage | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in the next piece."""
+        self._text.append(chunk.text)
+        for call in chunk.tool_calls:
+            self._calls.setdefault(call.index, []).append(call)
+        for key, value in chunk.extra.items():
+            self._extra[key] = _grown(self._extra.get(key), value)
+        last = self._last
+        self._last = Chunk(
+            finish_reason=chunk.finish_reason or last.finish_reason,
+            model=chunk.model or last.model,
+            id=chunk.id or last.id,
+            ends_with_reason=chunk.ends_with_reason or last.ends_with_reason,
+        )
+        self._usage = chunk.usage or self._usage
+
+    def response(self) -> Response:
+        """The answer, once there are no more pieces.
+
+        Raises:
+            ConnectionError: pieces came, and the one that ends an answer did not.
+        """
+        if self._last.ends_with_reason and self._last.finish_reason is None:
+            raise ConnectionError("the stream ended before the answer did: no finish reason came")
+        calls = tuple(
+            ToolCall(
+                "".join(piece.id for piece in pieces),
+                "".join(piece.name for piece in pieces),
+                "".join(piece.arguments for piece in pieces) or "{}",
+            )
+            for _, pieces in sorted(self._calls.items())
+        )
+        text = "".join(self._text)
+        message: JSONDict = {"role": "assistant", "content": text or None, **self._extra}
+        return Response(
+            content=text or None,
+            tool_calls=calls,
+            finish_reason=self._last.finish_reason,
+            usage=self._usage,
+            model=self._last.model,
+            id=self._last.id,
+            message=message,
+            refusal=_text_or_none(self._extra.get("refusal")),
+        )
+
+
+def _grown(before: Any, piece: Any) -> Any:
+    """What a key that treadle does not know has come to: texts and lists grow, all else is replaced."""
+    if isinstance(before, str) and isinstance(piece, str):
+        return before + piece
+    if isinstance(before, list) and isinstance(piece, list):
+        return [*before, *piece]  # pyright: ignore[reportUnknownVariableType]
+    return before if piece is None else piece

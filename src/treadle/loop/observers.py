@@ -1,0 +1,59 @@
+"""Observers: who is told of events. One that raises is reported, and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+from treadle.types import Context, Event, IterationFinished
+
+log = logging.getLogger("treadle.loop")
+
+Observer: TypeAlias = Callable[[Event], Any]
+"""Takes an event; sync or async. The run waits for it, so that a slow one holds the run up."""
+
+
+def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
+    """An observer that hands on the context of each finished iteration."""
+
+    def observe(event: Event) -> Any:
+        return on_iteration(event.context) if isinstance(event, IterationFinished) else None
+
+    return observe
+
+
+class Observers:
+    """Several observers as one, for a driver to hand events to.
+
+    Args:
+        observers: are told in this order.
+    """
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def __call__(self, event: Event) -> Awaitable[None] | None:
+        """Tell all; the outcome is None, or has to be awaited where one of them is async."""
+        for place, observer in enumerate(self._observers):
+            try:
+                told = observer(event)
+            except Exception:
+                _report(event)
+                continue
+            if hasattr(type(told), "__await__"):
+                return self._go_on(event, told, place + 1)
+        return None
+
+    async def _go_on(self, event: Event, told: Awaitable[Any], place: int) -> None:
+        try:
+            await told
+        except Exception:
+            _report(event)
+        rest = Observers(self._observers[place:])(event)
+        if rest is not None:
+            await rest
+
+
+def _report(event: Event) -> None:
+    log.exception("an observer raised at %s", type(event).__name__)

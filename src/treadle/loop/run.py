@@ -1,0 +1,348 @@
+"""One run: the outer loop, as a generator. It has no ``await``, no thread and no clock: all that is effects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.loop.ask import Asker
+from treadle.loop.loop_detection import LoopDetector
+from treadle.pipeline import (
+    NOW,
+    Emit,
+    NotOneItemError,
+    Pipeline,
+    StageError,
+    Steps,
+    Stopped,
+    TimeLimitReached,
+    Trace,
+    Within,
+)
+from treadle.stages import Resolver, ToolRunner, inject, parse_tool_calls
+from treadle.types import (
+    BudgetExhausted,
+    CircuitBroken,
+    Context,
+    DeadlineExceeded,
+    Decision,
+    Err,
+    Event,
+    History,
+    HistoryRepaired,
+    InvalidInput,
+    IterationFinished,
+    IterationStarted,
+    LimitReached,
+    Limits,
+    LLMError,
+    LoopDetected,
+    MaxIterationsReached,
+    ModelFailed,
+    ModelResponded,
+    Ok,
+    PipelineFailed,
+    Plan,
+    Reason,
+    Response,
+    Result,
+    RunCancelled,
+    RunFinished,
+    RunNode,
+    RunStarted,
+    RunState,
+    Tool,
+    as_message,
+    kind_of,
+    problems_of,
+    repaired,
+)
+
+_GUARDS = (MaxIterationsReached, BudgetExhausted, DeadlineExceeded, CircuitBroken, LoopDetected)
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """What a run works with, made ready before it starts.
+
+    Args:
+        pipeline: the stages.
+        asker: asks the model.
+        tools: what the model may call, by name.
+        resolver: runs the calls of tools without a function.
+        limits: how much the run may take.
+        loop_threshold: iterations alike that end the run.
+        watched: whether anybody listens.
+        can_cancel: whether anybody holds a handle.
+    """
+
+    pipeline: Pipeline[Context]
+    asker: Asker
+    tools: dict[str, Tool]
+    resolver: Resolver | None
+    limits: Limits
+    loop_threshold: int
+    watched: bool
+    can_cancel: bool
+
+
+class Run:
+    """One run of a loop; `steps` is what a driver performs, once.
+
+    Args:
+        plant: what it works with.
+        messages: what it starts from, as the caller gave it.
+        state: its record.
+        until: ends the run when it is set; None where nobody can.
+    """
+
+    def __init__(self, plant: Plant, messages: Any, state: RunState, until: Any = None) -> None:
+        self.state = state
+        self.runner = ToolRunner(plant.can_cancel)
+        self.result: Result | None = None
+        self.context = Context(
+            messages=History(),
+            tools=plant.tools,
+            response=Response(),
+            limits=plant.limits,
+            state=state,
+            runner=self.runner,
+            resolve_tool=plant.resolver,
+            iteration=0,
+            watched=plant.watched,
+        )
+        self._plant = plant
+        self._given = messages
+        self._until = until
+        self._trace = Trace(self.context)
+        self._detector = LoopDetector(plant.loop_threshold)
+
+    def steps(self) -> Steps[Result]:
+        """Run to the end, whatever it is; on every way out the history is valid and the end is told."""
+        started = yield NOW
+        self.context = self.context.replace(started_at=started)
+        self.state.start()
+        yield from self._tell(
+            RunStarted(agent_name=self.state.agent_name, run_id=self.state.run_id, at=started)
+        )
+        try:
+            reason = yield from self._bounded()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # A cancellation of the caller's: put all in order, tell, and let it go on its way.
+            self._settle("Cancelled: the run was cancelled before this call was done.")
+            yield from self._finish(RunCancelled(), returns=False)
+            raise
+        return (yield from self._finish(reason, returns=True))
+
+    def _tell(self, event: Event) -> Steps[None]:
+        if self._plant.watched:
+            yield Emit(event)
+
+    def _bounded(self) -> Steps[Reason | None]:
+        """Take in the messages and iterate, within the time there is, for as long as nobody ends it."""
+        problems = self._take_in()
+        if problems:
+            return InvalidInput(problems)
+        if self.state.repairs:
+            yield from self._tell(HistoryRepaired(repairs=self.state.repairs))
+        seconds = self._plant.limits.max_seconds
+        if seconds is None and self._until is None:
+            return (yield from self._iterate())
+        try:
+            return (yield Within(self._iterate(), seconds=seconds, until=self._until))
+        except TimeLimitReached:
+            self._settle("Cancelled: the run's time was up before this call was done.")
+            return DeadlineExceeded(seconds or 0.0)
+        except Stopped:
+            self._settle("Cancelled: the run was cancelled before this call was done.")
+            return RunCancelled()
+
+    def _take_in(self) -> tuple[str, ...]:
+        """Check and repair what the caller gave; return the problems."""
+        if isinstance(self._given, (str, bytes, dict)) or not isinstance(self._given, Sequence):
+            return (f"messages: expected a list of message dicts, got {kind_of(self._given)}",)
+        messages = [as_message(message) for message in self._given]
+        problems = tuple(problems_of(messages))
+        if problems:
+            return problems
+        mended, self.state.repairs = repaired(messages)
+        if not mended:
+            return ("messages: expected at least one message that is not empty",)
+        self._keep(self.context.replace(messages=History(mended)))
+        return ()
+
+    def _keep(self, context: Context) -> None:
+        """Make a context the latest one: from here on the run is as it says."""
+        self.context = context
+        self._trace = Trace(context)
+        self.state.history = context.messages
+
+    def _iterate(self) -> Steps[Reason | None]:
+        """Ask, step the pipeline, look at the decision, again; return why it ended, None for an answer."""
+        while True:
+            reason = yield from self._iteration()
+            if reason is not None or self.context.decision is Decision.DONE:
+                return reason
+
+    def _iteration(self) -> Steps[Reason | None]:
+        context = self.context
+        iteration = context.iteration + 1
+        started = yield NOW
+        node = self.state.new_node(at=started)
+        node.start(started)
+        self.context = context = context.replace(iteration=iteration)
+        if context.watched:
+            yield Emit(IterationStarted(iteration=iteration, at=started))
+        try:
+            response = yield from self._plant.asker.ask(
+                context.messages, context.guidance, iteration
+            )
+        except LLMError as error:
+            return (yield from self._model_failed(node, error))
+        self.state.record_usage(response.usage)
+        node.usage = response.usage
+        if context.watched:
+            yield from self._tell_response(iteration, response, started)
+        # Until it is kept, an iteration is in the trace: an interruption finds it there.
+        self._trace = Trace(_begun(context, response))
+        reason = yield from self._step()
+        return (yield from self._close(node, reason))
+
+    def _step(self) -> Steps[Reason | None]:
+        """Take the context through the stages; return why the run ends, None where the context says."""
+        trace = self._trace
+        try:
+            stepped = yield from self._plant.pipeline.steps(trace.item, trace)
+        except StageError as error:
+            self._settle("Not run: the run failed first.")
+            cause = error.cause
+            return PipelineFailed(error.stage, str(cause), type(cause).__name__, cause)
+        except NotOneItemError as error:
+            self._settle("Not run: the run failed first.")
+            return PipelineFailed(trace.stages[-1], str(error), type(error).__name__, error)
+        self._keep(self._injected(stepped).replace(trace=tuple(trace.stages)))
+        return None
+
+    def _close(self, node: RunNode, reason: Reason | None) -> Steps[Reason | None]:
+        """End an iteration: look for endless loops, note how it went, tell."""
+        context = self.context
+        repeated = self._detector.look(context, node)
+        if reason is None and context.decision is Decision.STOP:
+            reason = context.error
+        if reason is None and context.decision is None:
+            reason = repeated
+            # What budget_guard says in its words, for stage lists that do without it.
+            if reason is None and context.iteration >= context.limits.max_iterations:
+                reason = MaxIterationsReached(context.limits.max_iterations)
+        ended = yield NOW
+        if reason is None or isinstance(reason, MaxIterationsReached):
+            node.succeed(at=ended)
+        else:
+            node.fail(reason, ended)
+        if context.watched:
+            yield Emit(IterationFinished(iteration=context.iteration, context=context, at=ended))
+        return reason
+
+    def _model_failed(self, node: RunNode, error: LLMError) -> Steps[Reason]:
+        ended = yield NOW
+        node.fail(error, ended)
+        self.state.record_usage(None)
+        yield from self._tell(
+            ModelFailed(
+                iteration=self.context.iteration,
+                error=error.message,
+                error_type=error.error_type,
+                at=ended,
+            )
+        )
+        return error
+
+    def _tell_response(self, iteration: int, response: Response, started: float) -> Steps[None]:
+        now = yield NOW
+        yield Emit(
+            ModelResponded(
+                iteration=iteration, response=response, at=now, duration=now - started
+            )
+        )
+
+    def _injected(self, context: Context, unanswered: str = "Not run.") -> Context:
+        """The context with its iteration in the history, whichever stages have seen to it or not."""
+        if len(context.messages) > len(self.context.messages):
+            return context
+        if context.response.tool_calls and not context.tool_calls:
+            context = parse_tool_calls(context)
+        return inject(context, unanswered)
+
+    def _settle(self, unanswered: str) -> None:
+        """Put an interrupted iteration in the history: its calls, the results there are, and why not more."""
+        context: Context = self._trace.item
+        results = {**self.runner.results, **context.tool_results}
+        self._keep(self._injected(context.replace(tool_results=results), unanswered))
+
+    def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
+        """Make the result, end the record, tell."""
+        ended = yield NOW
+        self._end_record(reason, ended)
+        self.result = result = self._make_result(reason)
+        if isinstance(reason, _GUARDS):
+            yield from self._tell(LimitReached(iteration=self.context.iteration, reason=reason))
+        yield from self._tell(
+            RunFinished(
+                stop_reason=result.stop_reason,
+                total_iterations=result.iterations,
+                tool_calls_count=result.tool_calls_count,
+                result=result if returns else None,
+                at=ended,
+            )
+        )
+        return result
+
+    def _end_record(self, reason: Reason | None, ended: float) -> None:
+        node = self.state.current_node
+        is_late = isinstance(reason, DeadlineExceeded)
+        if node is not None and node.status.value == "running":
+            if is_late:
+                node.timeout(ended)
+            else:
+                node.fail(reason, ended)
+        if reason is None:
+            self.state.succeed()
+        elif is_late:
+            self.state.timeout()
+        else:
+            self.state.fail(reason)
+
+    def _make_result(self, reason: Reason | None) -> Result:
+        context = self.context
+        facts: dict[str, Any] = {
+            "messages": context.messages.to_list(),
+            "usage": context.usage,
+            "iterations": context.iteration,
+            "tool_calls_count": context.tool_calls_count,
+            "run": self.state,
+        }
+        if reason is not None:
+            return Err(reason, stop_reason=reason.stop_reason, **facts)
+        ended_by_tool = bool(context.tool_calls)
+        stop_reason = "output" if ended_by_tool else "answered"
+        return Ok(context.response, output=context.output, stop_reason=stop_reason, **facts)
+
+
+def _begun(context: Context, response: Response) -> Context:
+    """The context as it enters the stages: the response in it, nothing left of the last iteration."""
+    return context.replace(
+        response=response,
+        usage=context.usage.plus(response.usage),
+        tool_calls=(),
+        plan=_NO_PLAN,
+        tool_results={},
+        validation_errors={},
+        result_messages=(),
+        guidance=None,
+    )
+
+
+_NO_PLAN = Plan()

@@ -1,0 +1,56 @@
+"""`circuit_breaker`: a tool that keeps failing in the same way ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from treadle.pipeline import stage
+from treadle.types import CircuitBroken, Context
+
+Streaks = Mapping[str, tuple[str, int]]
+"""For each failing tool its error, and in how many iterations in a row it failed with it."""
+
+_NO_NEWS = frozenset({"skipped", "over_budget", "cancelled"})
+"""What says nothing of the tool, since it did not run to an end."""
+
+
+@stage(requires=("tool_results",), provides=("decision", "error"))
+def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
+    """Stop the run when one tool failed with the same error in several of its iterations in a row.
+
+    Other tools' success does not reset the count; the tool succeeding, or failing differently, does.
+
+    Args:
+        threshold: iterations. Three is LlmCore's number.
+    """
+    if not ctx.tool_calls:
+        return ctx
+    before: Streaks = ctx.memo.get("circuit_breaker", {})
+    streaks = _streaks(ctx, before)
+    if streaks != before:
+        ctx = ctx.remember("circuit_breaker", streaks)
+    for tool, (error, count) in streaks.items():
+        if count >= threshold and streaks.get(tool) != before.get(tool):
+            return ctx.stop(CircuitBroken(tool, error, count))
+    return ctx
+
+
+def _streaks(ctx: Context, before: Streaks) -> Streaks:
+    failed: dict[str, str] = {}
+    succeeded: set[str] = set()
+    for call in ctx.tool_calls:
+        result = ctx.tool_results.get(call.id)
+        if result is None or result.status in _NO_NEWS:
+            continue
+        if result.is_error:
+            failed.setdefault(call.name, result.content)
+        else:
+            succeeded.add(call.name)
+    if not failed and not before:
+        return before
+    streaks = {name: streak for name, streak in before.items() if name not in succeeded}
+    for name, error in failed.items():
+        if name not in succeeded:
+            last, count = streaks.get(name, (error, 0))
+            streaks[name] = (error, count + 1 if last == error else 1)
+    return streaks

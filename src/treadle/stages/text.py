@@ -1,0 +1,55 @@
+"""From what a tool returns to the text that a model reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+
+MAX_LINES = 2_000
+MAX_BYTES = 50_000
+"""Planck's limits of one result."""
+
+
+def render(value: Any) -> str:
+    """Make text of what a tool returned.
+
+    Args:
+        value: text goes on as it is; bytes and text with NUL characters become a placeholder; all else
+            becomes JSON, with ``str`` for what JSON does not know.
+    """
+    if isinstance(value, str):
+        text = value
+    elif value is None:
+        return "(no output)"
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        return f"(binary output, {len(value)} bytes)"
+    else:
+        text = to_json(value, fallback=str, inf_nan_mode="strings").decode()
+    if "\0" in text:
+        return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
+    return text or "(no output)"
+
+
+def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
+    """Cut too long a text, at whichever limit comes first, with a note of how much is missing.
+
+    Args:
+        text: what a model will read; lone surrogates, which no provider takes, are replaced.
+        max_lines: lines that are kept.
+        max_bytes: bytes of UTF-8 that are kept.
+    """
+    if text.isascii():
+        if len(text) <= max_bytes and text.count("\n") < max_lines:
+            return text
+        encoded = text.encode()
+    else:
+        encoded = text.encode("utf-8", "replace")
+        if len(encoded) <= max_bytes and text.count("\n") < max_lines:
+            return encoded.decode()
+    lines = encoded.split(b"\n", max_lines)
+    kept = b"\n".join(lines[:max_lines])[:max_bytes]
+    shown = kept.decode("utf-8", "ignore")
+    missing_bytes = len(encoded) - len(kept)
+    missing_lines = encoded.count(b"\n") - kept.count(b"\n")
+    return f"{shown}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"

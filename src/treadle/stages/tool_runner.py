@@ -1,0 +1,226 @@
+"""The table of calls in flight (Planck's tool runner), and how one call is run."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from treadle.pipeline import (
+    NOW,
+    Call,
+    Emit,
+    Mode,
+    Signal,
+    Sleep,
+    Steps,
+    TimeLimitReached,
+    Within,
+)
+from treadle.stages.resolver import Resolver
+from treadle.stages.text import cut, render
+from treadle.stages.validate_calls import check_call, told
+from treadle.types import (
+    Context,
+    Err,
+    Ok,
+    RunNode,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolFinished,
+    ToolResult,
+    ToolStarted,
+)
+
+RETRY_DELAY = 0.1
+"""Seconds before the second try of a tool; each further try waits twice as long."""
+
+
+class ToolRunner:
+    """Which calls of a batch run, which are done, and how often each was made in this turn.
+
+    Args:
+        can_cancel: whether anybody holds a handle to cancel calls with; a table without one is cheaper.
+    """
+
+    def __init__(self, can_cancel: bool = False) -> None:
+        self.running: dict[str, ToolCall] = {}
+        self.results: dict[str, ToolResult] = {}
+        self.counts: Counter[str] = Counter()
+        self.stop: Signal | None = Signal() if can_cancel else None
+
+    def start(self, calls: Iterable[ToolCall]) -> None:
+        """Register calls as running, and count them."""
+        for call in calls:
+            self.running[call.id] = call
+            self.counts[call.fingerprint] += 1
+
+    def mark_done(self, call_id: str, result: ToolResult) -> bool:
+        """Note a result.
+
+        Returns:
+            Whether the call was running. A result of one that was not is stale, and is dropped.
+        """
+        if self.running.pop(call_id, None) is None:
+            return False
+        self.results[call_id] = result
+        return True
+
+    @property
+    def done(self) -> bool:
+        """Whether there were calls and all have their results."""
+        return not self.running and bool(self.results)
+
+    def next_batch(self) -> None:
+        """Forget calls and results, and keep the counts."""
+        self.running.clear()
+        self.results.clear()
+        if self.stop is not None and self.stop.is_set:
+            self.stop = Signal()
+
+    def new_turn(self) -> None:
+        """Forget the counts too: the user has spoken."""
+        self.next_batch()
+        self.counts.clear()
+
+    def cancel_all(self) -> tuple[ToolCall, ...]:
+        """Stop every running call; each is answered as cancelled, and what it may yet bring is dropped.
+
+        Returns:
+            The calls that were running.
+        """
+        stopped = tuple(self.running.values())
+        for call in stopped:
+            text = "Cancelled: the call was stopped before it was done."
+            self.mark_done(call.id, ToolResult(call.id, text, True, "cancelled"))
+        if self.stop is not None:
+            self.stop.set()
+        return stopped
+
+    def prepare_call(
+        self,
+        ctx: Context,
+        name: str,
+        call_id: str,
+        arguments: Mapping[str, Any] | str,
+        node: RunNode | None = None,
+    ) -> Steps[ToolResult]:
+        """Make the steps that check a call and run it; whatever goes wrong, they return a result.
+
+        Args:
+            ctx: has the tools and the resolver.
+            name: the tool's name.
+            call_id: the call's id.
+            arguments: JSON text, or what JSON text would be made of.
+            node: its node in the record of the run; None makes one that nobody keeps.
+        """
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
+        call, problems = check_call(ctx, ToolCall(call_id, name, text))
+        self.start((call,))
+        if problems:
+            result = ToolResult(call_id, told(call, problems), True, "invalid")
+            self.mark_done(call_id, result)
+            return _at_once(result)
+        return self.run(ctx, call, node or RunNode(kind="tool"), attempts(ctx, call))
+
+    def run(
+        self, ctx: Context, call: ToolCall, node: RunNode, steps: Steps[ToolResult]
+    ) -> Steps[ToolResult]:
+        """Run a valid call that was started, and note its result.
+
+        Args:
+            ctx: tells whether anybody watches.
+            call: the call.
+            node: its node in the record of the run.
+            steps: what there is to do for it, such as `attempts`.
+        """
+        started = yield NOW
+        node.start(started)
+        if ctx.watched:
+            yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=started))
+        try:
+            result = yield from steps
+        except GeneratorExit:
+            raise
+        except BaseException as end:
+            node.fail(f"cancelled: {type(end).__name__}", (yield NOW))
+            raise
+        ended = yield NOW
+        if result.status == "timeout":
+            node.timeout(ended)
+        elif result.is_error:
+            node.fail(result.content, ended)
+        else:
+            node.succeed(at=ended)
+        if self.mark_done(call.id, result) and ctx.watched:
+            yield Emit(
+                ToolFinished(
+                    iteration=ctx.iteration,
+                    call=call,
+                    result=result,
+                    at=ended,
+                    duration=ended - started,
+                )
+            )
+        return result
+
+
+def _at_once(result: ToolResult) -> Steps[ToolResult]:
+    return result
+    yield  # what makes it a generator
+
+
+def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
+    """Run a call, again where its tool may be retried, and make a result of whatever comes."""
+    tool = ctx.tools.get(call.name)
+    retries = tool.retries if tool is not None else 0
+    attempt = 1
+    while True:
+        try:
+            value = yield from _attempt(ctx, call, tool, attempt)
+        except TimeLimitReached:
+            seconds = tool.timeout if tool is not None else 0
+            result = ToolResult(
+                call.id, f"Error: {call.name!r} took longer than {seconds:g} s.", True, "timeout"
+            )
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
+            text = cut(f"Error: {type(error).__name__}: {error}")
+            result = ToolResult(call.id, text, True)
+        else:
+            return _result(call, value)
+        if attempt > retries:
+            return result
+        yield Sleep(RETRY_DELAY * 2 ** (attempt - 1))
+        attempt += 1
+
+
+def _attempt(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Steps[Any]:
+    """Make a call once, within the time that its tool has."""
+    if tool is not None and tool.fn is not None:
+        context = ToolContext(
+            call.id, call.name, ctx.iteration, attempt, ctx.state.run_id, ctx.state.agent_name
+        )
+        fn = tool.bound(call.input or {}, context)
+        mode = Mode.ASYNC if tool.is_async else Mode.THREAD
+    else:
+        resolver: Resolver = ctx.resolve_tool
+        fn, mode = functools.partial(resolver.fn, call), resolver.mode
+    effect = Call(fn, mode=mode, label="execute_tool", key=call.id)
+    if tool is None or tool.timeout is None:
+        return (yield effect)
+    return (yield Within(_one(effect), seconds=tool.timeout))
+
+
+def _one(effect: Call) -> Steps[Any]:
+    return (yield effect)
+
+
+def _result(call: ToolCall, value: Any) -> ToolResult:
+    if isinstance(value, Err):
+        return ToolResult(call.id, cut(f"Error: {render(value.reason)}"), True)
+    if isinstance(value, Ok):
+        value = value.response
+    return ToolResult(call.id, cut(render(value)))

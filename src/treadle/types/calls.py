@@ -1,0 +1,60 @@
+"""Calls and their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that the model asks for.
+
+    Args:
+        id: unique in its history; made up here where a provider gave none, or gave one twice.
+        name: the tool's name, as the model wrote it.
+        arguments: JSON text, as the model wrote it; it may be malformed.
+        input: the arguments once they are validated; None before, and where they are not valid.
+        fingerprint: the same for calls of the same name and arguments, once they are validated.
+    """
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    input: Mapping[str, Any] | None = field(default=None, compare=False)
+    fingerprint: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The answer to a call, whatever happened to it.
+
+    Args:
+        tool_call_id: the id of the call.
+        content: what the model is told.
+        is_error: the call failed, or was not made.
+        status: what happened: ``done`` (it ran, well or not), ``invalid`` (the call made no sense),
+            ``skipped`` (it was not run), ``cancelled`` or ``timeout``.
+    """
+
+    tool_call_id: str
+    content: str
+    is_error: bool = False
+    status: str = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which calls run in an iteration, together or one after another.
+
+    Args:
+        batches: the calls that run, in the order of the batches, those of one batch at once.
+    """
+
+    batches: tuple[tuple[ToolCall, ...], ...] = ()
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls that run."""
+        return tuple(call for batch in self.batches for call in batch)

@@ -1,0 +1,124 @@
+"""Context: all that the stages of an iteration see, and all that they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from treadle.types.calls import Plan, ToolCall, ToolResult
+from treadle.types.history import History
+from treadle.types.limits import Limits
+from treadle.types.messages import JSONDict
+from treadle.types.reasons import Reason
+from treadle.types.response import Response, Usage
+from treadle.types.run_state import RunState
+from treadle.types.tools import Tool
+
+
+class Decision(StrEnum):
+    """What ends the run; without a decision it goes on."""
+
+    DONE = "done"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """An immutable record that flows through the stages; a stage returns a changed copy.
+
+    Args:
+        messages: the conversation so far, without what this iteration adds until it is injected.
+        tools: what the model may call, by name.
+        response: the model's answer in this iteration.
+        resolve_tool: resolves calls of tools that have no function; None where there is nothing to.
+        iteration: the number of this iteration, from 1.
+        limits: how much the run may take.
+        state: the record of the run.
+        runner: the table of calls in flight, with the counts of identical calls in this turn.
+        watched: whether anybody listens, and events are worth making.
+        tool_calls: the calls of the response, ids made unique.
+        plan: which of them run, and when.
+        tool_results: the results so far, by id of the call.
+        validation_errors: the violations of calls that make no sense, by id of the call.
+        result_messages: the messages that this iteration added.
+        decision: ends the run; None lets it go on.
+        error: the reason, where the decision is to stop.
+        output: the validated arguments of a terminal tool.
+        guidance: what to tell the model in the next request, and only there.
+        tool_calls_count: the tool calls that ran in this run so far.
+        usage: the tokens of this run so far.
+        memo: what stages remember from iteration to iteration, by the stage's name.
+        started_at: when the run began, in seconds since the epoch.
+        trace: the names of the stages that ran, once the iteration is over.
+    """
+
+    messages: History
+    tools: Mapping[str, Tool]
+    response: Response
+    limits: Limits
+    state: RunState
+    runner: Any = None
+    resolve_tool: Any = None
+    iteration: int = 1
+    watched: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
+    plan: Plan = field(default_factory=Plan)
+    tool_results: Mapping[str, ToolResult] = field(default_factory=dict[str, ToolResult])
+    validation_errors: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict[str, tuple[str, ...]]
+    )
+    result_messages: tuple[JSONDict, ...] = ()
+    decision: Decision | None = None
+    error: Reason | None = None
+    output: Any = None
+    guidance: str | None = None
+    tool_calls_count: int = 0
+    usage: Usage = field(default_factory=Usage)
+    memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    started_at: float = 0.0
+    trace: tuple[str, ...] = ()
+
+    @property
+    def max_iterations(self) -> int:
+        """The limit of iterations."""
+        return self.limits.max_iterations
+
+    @property
+    def status(self) -> str:
+        """``continue``, ``ok`` or ``error``."""
+        if self.decision is None:
+            return "continue"
+        return "ok" if self.decision is Decision.DONE else "error"
+
+    def replace(self, **changes: Any) -> Context:
+        """A copy with some fields changed.
+
+        Raises:
+            TypeError: a field that does not exist.
+        """
+        if not changes.keys() <= _FIELDS:
+            unknown = ", ".join(sorted(changes.keys() - _FIELDS))
+            raise TypeError(f"Context has no field {unknown}")
+        copy = object.__new__(Context)
+        # dataclasses.replace would look at every field each time; this is one dict copied.
+        values = copy.__dict__
+        values.update(self.__dict__)
+        values.update(changes)
+        return copy
+
+    def done(self, output: Any = None) -> Context:
+        """Decide that the run is over, with the answer that is there."""
+        return self.replace(decision=Decision.DONE, output=output)
+
+    def stop(self, reason: Reason) -> Context:
+        """Decide that the run is over without an answer."""
+        return self.replace(decision=Decision.STOP, error=reason)
+
+    def remember(self, name: str, value: Any) -> Context:
+        """Keep something for the next iterations; ``memo[name]`` has it."""
+        return self.replace(memo={**self.memo, name: value})
+
+
+_FIELDS = frozenset(spec.name for spec in fields(Context))

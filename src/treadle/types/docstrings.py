@@ -1,0 +1,63 @@
+"""Reading a tool's description, and those of its arguments, from its docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+_SECTION = re.compile(r"^(args|arguments|parameters|params):\s*$", re.IGNORECASE)
+_OTHER_SECTION = re.compile(
+    r"^(returns?|raises?|yields?|examples?|notes?|attributes|see also|warnings?|todo):?\s*$",
+    re.IGNORECASE,
+)
+_GOOGLE = re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+_SPHINX = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+_NUMPY_NAME = re.compile(r"^(\w+)\s*(?::.*)?$")
+_RULE = re.compile(r"^-{3,}\s*$")
+
+
+def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
+    """Split a docstring of Google's, Sphinx's or NumPy's style.
+
+    Args:
+        text: the docstring; None is an empty one.
+
+    Returns:
+        The description (all before the first section), and a description for each argument told of.
+    """
+    lines = inspect.cleandoc(text or "").splitlines()
+    described: list[str] = []
+    arguments: dict[str, list[str]] = {}
+    section, current = "text", ""
+    for index, line in enumerate(lines):
+        ruled = index + 1 < len(lines) and _RULE.match(lines[index + 1]) is not None
+        if _SECTION.match(line.strip() if ruled else line) or (
+            ruled and line.strip().lower() in {"parameters", "other parameters"}
+        ):
+            section, current = ("numpy" if ruled else "google"), ""
+        elif _OTHER_SECTION.match(line) or (ruled and line.strip()):
+            section, current = "other", ""
+        elif sphinx := _SPHINX.match(line):
+            section, current = "sphinx", sphinx[1]
+            arguments[current] = [sphinx[2]]
+        elif line.startswith(":"):
+            section = "other"
+        elif section == "text":
+            described.append(line)
+        elif section != "other" and not _RULE.match(line):
+            current = _read_argument(line, section, current, arguments)
+    joined = {name: " ".join(" ".join(parts).split()) for name, parts in arguments.items()}
+    return "\n".join(described).strip(), {name: told for name, told in joined.items() if told}
+
+
+def _read_argument(line: str, section: str, current: str, arguments: dict[str, list[str]]) -> str:
+    """Take in one line of a section of arguments; return the argument that it speaks of."""
+    if section == "google" and (named := _GOOGLE.match(line)):
+        arguments[named[1]] = [named[2]]
+        return named[1]
+    if section == "numpy" and (named := _NUMPY_NAME.match(line)):
+        arguments[named[1]] = []
+        return named[1]
+    if current and line.strip():
+        arguments[current].append(line.strip())
+    return current

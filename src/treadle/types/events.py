@@ -1,0 +1,174 @@
+"""Events: what a run tells while it goes on. Frozen, and equal where the same thing happened.
+
+Times do not count for equality, so that two runs of one script can be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from treadle.types.calls import ToolCall, ToolResult
+from treadle.types.response import Response
+
+if TYPE_CHECKING:
+    from treadle.types.context import Context
+    from treadle.types.reasons import Reason
+    from treadle.types.results import Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """A run began.
+
+    Args:
+        agent_name: whose run it is.
+        run_id: its id.
+        at: seconds since the epoch.
+    """
+
+    agent_name: str
+    run_id: str = field(compare=False)
+    at: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRepaired:
+    """The messages that came in could not have been sent as they were; each repair is told."""
+
+    repairs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationStarted:
+    """The model is about to be asked. ``at`` is in seconds since the epoch."""
+
+    iteration: int
+    at: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDelta:
+    """A piece of the text of a streamed answer."""
+
+    iteration: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRetried:
+    """A try to ask the model failed, and another follows. Text told so far in this iteration is void.
+
+    Args:
+        iteration: the number of the iteration.
+        attempt: the number of the try that failed, from 1.
+        error: what went wrong.
+        delay: seconds until the next try.
+    """
+
+    iteration: int
+    attempt: int
+    error: str
+    delay: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelResponded:
+    """The model answered, after ``duration`` seconds, retries included."""
+
+    iteration: int
+    response: Response
+    at: float = field(compare=False)
+    duration: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """The model could not be asked; the run ends."""
+
+    iteration: int
+    error: str
+    error_type: str
+    at: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStarted:
+    """A tool is about to run. ``at`` is in seconds since the epoch."""
+
+    iteration: int
+    call: ToolCall
+    at: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFinished:
+    """A call that ran has its result, after ``duration`` seconds, retries included."""
+
+    iteration: int
+    call: ToolCall
+    result: ToolResult
+    at: float = field(compare=False)
+    duration: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolNudged:
+    """A result carries a note, because the same call was made ``count`` times in this turn."""
+
+    iteration: int
+    call: ToolCall
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReached:
+    """A limit or a guard ends the run."""
+
+    iteration: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationFinished:
+    """An iteration is over; ``context`` is as it came out of the pipeline."""
+
+    iteration: int
+    context: Context = field(compare=False, repr=False)
+    at: float = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFinished:
+    """A run is over, on every exit; the last event.
+
+    Args:
+        stop_reason: why, in one word.
+        total_iterations: the model calls it made.
+        tool_calls_count: the tool calls that ran.
+        result: what `run` returns; None where it was cancelled and returns nothing.
+        at: seconds since the epoch.
+    """
+
+    stop_reason: str
+    total_iterations: int
+    tool_calls_count: int
+    result: Result | None
+    at: float = field(compare=False)
+
+
+Event: TypeAlias = (
+    RunStarted
+    | HistoryRepaired
+    | IterationStarted
+    | TextDelta
+    | ModelRetried
+    | ModelResponded
+    | ModelFailed
+    | ToolStarted
+    | ToolFinished
+    | ToolNudged
+    | LimitReached
+    | IterationFinished
+    | RunFinished
+)

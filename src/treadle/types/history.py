@@ -1,0 +1,95 @@
+"""The history: append-only, so that an iteration costs the same whatever came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from treadle.types.messages import JSONDict, copy_json
+
+
+class _Log:
+    """What all histories of one run share: each message twice, and the ids of all calls.
+
+    ``record`` is ours alone. ``handed_out`` holds copies for the model's backend, so that one which
+    changes what it is handed changes its own copies and never the record.
+    """
+
+    __slots__ = ("call_ids", "handed_out", "record")
+
+    def __init__(self) -> None:
+        self.record: list[JSONDict] = []
+        self.handed_out: list[JSONDict] = []
+        self.call_ids: set[str] = set()
+
+    def extend(self, messages: Sequence[JSONDict]) -> None:
+        for message in messages:
+            self.record.append(message)
+            self.handed_out.append(copy_json(message))
+            for call in message.get("tool_calls") or ():
+                self.call_ids.add(call.get("id", ""))
+
+
+class History(Sequence[JSONDict]):
+    """An immutable sequence of messages, which grows by making another that shares what is there."""
+
+    __slots__ = ("_length", "_log")
+
+    def __init__(self, messages: Sequence[JSONDict] = ()) -> None:
+        self._log = _Log()
+        self._log.extend(messages)
+        self._length = len(messages)
+
+    def append(self, *messages: JSONDict) -> History:
+        """A history with these messages at the end; this one stays as it is.
+
+        Args:
+            *messages: become the history's own: the caller must not change them afterwards.
+        """
+        longer = object.__new__(History)
+        if len(self._log.record) == self._length:
+            longer._log = self._log
+        else:  # somebody has gone on from here already: branch off
+            longer._log = _Log()
+            longer._log.extend(self._log.record[: self._length])
+        longer._log.extend(messages)
+        longer._length = self._length + len(messages)
+        return longer
+
+    def for_model(self) -> list[JSONDict]:
+        """A new list of copies, to hand to a backend. Do not keep it: they are the same at every call."""
+        copies = self._log.handed_out
+        return copies.copy() if len(copies) == self._length else copies[: self._length]
+
+    def to_list(self) -> list[JSONDict]:
+        """A list of copies of all messages, for the caller to keep."""
+        return [copy_json(message) for message in self]
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether a call of this id was made, here or in a history that branched off from this one."""
+        return call_id in self._log.call_ids
+
+    @overload
+    def __getitem__(self, index: int) -> JSONDict: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONDict]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._log.record[: self._length][index]
+        return self._log.record[range(self._length)[index]]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[JSONDict]:
+        record = self._log.record
+        return (record[index] for index in range(self._length))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which is mutable underneath
+
+    def __repr__(self) -> str:
+        return f"History({self._length} messages)"
+

@@ -1,0 +1,54 @@
+"""Limits: how much a run may take."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.types.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one run may take; None is no limit.
+
+    Args:
+        max_iterations: model calls. Ten is LlmCore's default.
+        max_tool_calls: tool calls that run; more are answered as over budget, and never run.
+        max_parallel_calls: tool calls that run at the same time.
+        max_input_tokens: tokens of all prompts. Token limits are looked at between iterations, since no
+            provider tells before the answer what it will take.
+        max_output_tokens: tokens of all answers.
+        max_total_tokens: tokens of both.
+        max_seconds: wall time in seconds; what is under way then is cancelled.
+
+    Raises:
+        OptionError: a limit that is no positive number.
+    """
+
+    max_iterations: int = 10
+    max_tool_calls: int | None = None
+    max_parallel_calls: int = 8
+    max_input_tokens: int | None = None
+    max_output_tokens: int | None = None
+    max_total_tokens: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value: Any = getattr(self, field.name)
+            if value is None and field.default is None:
+                continue
+            types = (int, float) if field.name == "max_seconds" else (int,)
+            least = 0 if field.name in {"max_tool_calls", "max_seconds"} else 1
+            is_number = isinstance(value, types) and not isinstance(value, bool)
+            if not is_number or math.isnan(value) or value < least:
+                raise OptionError(
+                    f"{field.name}: expected {'seconds' if least == 0 and len(types) > 1 else 'a whole number'}"
+                    f" of at least {least}, got {value!r}"
+                )
+
+
+LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))

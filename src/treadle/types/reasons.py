@@ -1,0 +1,169 @@
+"""Reasons: every way in which a run ends without an answer. They are values first: `Err` carries them.
+
+They are exceptions too, so that `unwrap` can raise the very reason that a `match` would have seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+class Reason(Exception):  # noqa: N818 - a reason to end, which is an error only to those who unwrap
+    """Why a run ended without an answer."""
+
+    stop_reason: ClassVar[str] = "error"
+    """The reason's name in telemetry and in results."""
+
+    def __reduce__(self) -> Any:
+        facts = {
+            spec.name: getattr(self, spec.name)
+            for spec in dataclasses.fields(self)  # type: ignore[arg-type]  # every reason is a dataclass
+        }
+        return functools.partial(type(self), **facts), ()
+
+    __hash__ = Exception.__hash__
+
+
+@dataclass(eq=True)
+class MaxIterationsReached(Reason):
+    """The model called tools in every iteration that it had. The last ones ran; their results are kept."""
+
+    limit: int
+    stop_reason: ClassVar[str] = "max_iterations_reached"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return f"no answer after {self.limit} iterations (max_iterations={self.limit})"
+
+
+@dataclass(eq=True)
+class BudgetExhausted(Reason):
+    """Another budget than iterations was spent; ``kind`` is the name of the limit."""
+
+    kind: str
+    limit: float
+    used: float
+    stop_reason: ClassVar[str] = "budget_exhausted"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return f"the budget is spent: {self.kind}={self.limit}, used {self.used}"
+
+
+@dataclass(eq=True)
+class DeadlineExceeded(Reason):
+    """The run took longer than ``max_seconds``; what was under way was cancelled and answered."""
+
+    seconds: float
+    stop_reason: ClassVar[str] = "deadline_exceeded"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return f"the run took longer than max_seconds={self.seconds:g}"
+
+
+@dataclass(eq=True)
+class CircuitBroken(Reason):
+    """The same tool failed with the same error in several iterations in a row."""
+
+    tool: str
+    error: str
+    iterations: int
+    stop_reason: ClassVar[str] = "circuit_broken"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return f"tool {self.tool!r} failed alike in {self.iterations} iterations in a row: {self.error}"
+
+
+@dataclass(eq=True)
+class LoopDetected(Reason):
+    """The model made the very same calls, with the same results, in several iterations in a row."""
+
+    calls: tuple[str, ...]
+    iterations: int
+    signature: str = field(repr=False)
+    stop_reason: ClassVar[str] = "loop_detected"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        made = ", ".join(self.calls)
+        return f"the same calls in {self.iterations} iterations in a row, with nothing new: {made}"
+
+
+@dataclass(eq=True)
+class LLMError(Reason):
+    """The model could not be asked, or gave what no answer can be made of."""
+
+    message: str
+    error_type: str = ""
+    attempts: int = 1
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+    stop_reason: ClassVar[str] = "llm_error"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        tries = f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
+        kind = f"{self.error_type}: " if self.error_type else ""
+        return f"the model failed: {kind}{self.message}{tries}"
+
+
+@dataclass(eq=True)
+class EmptyResponse(Reason):
+    """The model said nothing and called nothing, and again so when it was asked again."""
+
+    iteration: int
+    attempts: int
+    finish_reasons: tuple[str | None, ...]
+    provider: str | None = None
+    model: str | None = None
+    stop_reason: ClassVar[str] = "empty_response"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        reasons = ", ".join(str(reason) for reason in self.finish_reasons)
+        return (
+            f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}; "
+            f"finish reasons: {reasons}; provider: {self.provider}; model: {self.model}"
+        )
+
+
+@dataclass(eq=True)
+class PipelineFailed(Reason):
+    """A stage raised; nothing after it ran."""
+
+    stage: str
+    message: str
+    error_type: str = ""
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+    stop_reason: ClassVar[str] = "pipeline_failed"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
+
+
+@dataclass(eq=True)
+class InvalidInput(Reason):
+    """The messages are malformed; each problem says where, what was expected and what was found."""
+
+    problems: tuple[str, ...]
+    stop_reason: ClassVar[str] = "invalid_input"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return "; ".join(self.problems)
+
+
+@dataclass(eq=True)
+class RunCancelled(Reason):
+    """Somebody ended the run through its handle."""
+
+    stop_reason: ClassVar[str] = "cancelled"
+    __hash__ = Exception.__hash__
+
+    def __str__(self) -> str:
+        return "the run was cancelled"

@@ -1,0 +1,128 @@
+"""What a model answers: a response, or the chunks that it is made of, and the tokens it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.types.calls import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens, as the provider counted them.
+
+    Args:
+        input_tokens: of the prompt.
+        output_tokens: of the answer.
+        total_tokens: of both; their sum where the provider gave none.
+        cached_tokens: those of the prompt that came from the provider's cache.
+        reasoning_tokens: those of the answer that were not shown.
+        is_lower_bound: some calls reported nothing, so that these are at least the tokens used.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    is_lower_bound: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.total_tokens:
+            object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
+
+    def plus(self, other: Usage | None) -> Usage:
+        """The sum; with None, which is unknown and not zero, a lower bound."""
+        if other is None:
+            other = UNKNOWN
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.total_tokens + other.total_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.is_lower_bound or other.is_lower_bound,
+        )
+
+
+UNKNOWN = Usage(is_lower_bound=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One answer of a model.
+
+    Args:
+        content: its text; None where there is none.
+        tool_calls: the calls it asks for, as the provider gave them.
+        finish_reason: why the model ended, in the provider's words.
+        usage: the tokens it took; None where the provider did not say.
+        model: the model that answered, as the provider names it.
+        id: the provider's id of the answer.
+        message: the assistant message as the provider gave it, with keys that treadle does not know.
+        refusal: the text with which a model declined, where that is set apart.
+    """
+
+    content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    id: str | None = None
+    message: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    refusal: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model said to a person: its text, or its refusal; empty where it said nothing."""
+        return self.content or self.refusal or ""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is neither text nor a call."""
+        return not self.tool_calls and not self.text.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class CallChunk:
+    """A piece of a call.
+
+    Args:
+        index: which call of the answer it belongs to.
+        id: the call's id, with its first piece.
+        name: a piece of its name.
+        arguments: a piece of its arguments.
+    """
+
+    index: int = 0
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a streamed answer.
+
+    Args:
+        text: a piece of the text.
+        tool_calls: pieces of calls.
+        finish_reason: why the model ended, with the last piece.
+        usage: the tokens of the whole answer, as a provider sends them with the last piece.
+        model: the model that answers.
+        id: the provider's id of the answer.
+        extra: pieces of keys that treadle does not know, such as ``reasoning_content``.
+        ends_with_reason: it is of a kind of stream whose last piece has a finish reason; one that ends
+            without has broken off.
+    """
+
+    text: str = ""
+    tool_calls: tuple[CallChunk, ...] = ()
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    model: str | None = None
+    id: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ends_with_reason: bool = False

@@ -1,0 +1,79 @@
+"""Results: how a run ended, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+from treadle.types.messages import JSONDict
+from treadle.types.reasons import Reason
+from treadle.types.response import Response, Usage
+from treadle.types.run_state import RunState
+
+
+def _no_messages() -> list[JSONDict]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """The model answered. A tool or a resolver may return one as well: ``Ok(value)``.
+
+    Args:
+        response: the answer; from a tool, its value.
+        messages: the whole conversation, the answer in it.
+        output: the validated arguments of the terminal tool that ended the run; a pydantic model where the
+            tool was made of one. None where plain text ended it.
+        usage: the tokens of all model calls.
+        iterations: the model calls that were made.
+        tool_calls_count: the tool calls that ran.
+        stop_reason: ``answered`` or ``output``.
+        run: the record of the run.
+    """
+
+    response: Any
+    messages: list[JSONDict] = field(default_factory=_no_messages)
+    output: Any = None
+    usage: Usage = field(default_factory=Usage)
+    iterations: int = 0
+    tool_calls_count: int = 0
+    stop_reason: str = "answered"
+    run: RunState | None = field(default=None, compare=False, repr=False)
+
+    def unwrap(self) -> Response:
+        """The answer."""
+        return self.response  # type: ignore[no-any-return]  # a run's Ok holds a Response
+
+
+@dataclass(frozen=True, slots=True)
+class Err:
+    """The run ended without an answer. A tool or a resolver may return one as well: ``Err("text")``.
+
+    Args:
+        reason: why; from a tool, the text for the model.
+        messages: everything done so far, valid, ready to go on from.
+        output: always None; it is here so that both results can be read alike.
+        usage: the tokens of all model calls.
+        iterations: the model calls that were made.
+        tool_calls_count: the tool calls that ran.
+        stop_reason: the reason in one word.
+        run: the record of the run.
+    """
+
+    reason: Any
+    messages: list[JSONDict] = field(default_factory=_no_messages)
+    output: Any = None
+    usage: Usage = field(default_factory=Usage)
+    iterations: int = 0
+    tool_calls_count: int = 0
+    stop_reason: str = "error"
+    run: RunState | None = field(default=None, compare=False, repr=False)
+
+    def unwrap(self) -> NoReturn:
+        """Raise the reason."""
+        if isinstance(self.reason, Reason):
+            raise self.reason
+        raise RuntimeError(str(self.reason))
+
+
+Result: TypeAlias = Ok | Err

@@ -1,0 +1,235 @@
+"""The record of a run: a node for each iteration, and in it one for each tool call (Orbiter's run state)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from treadle.types.errors import TreadleError
+from treadle.types.history import History
+from treadle.types.response import Usage
+
+
+class RunNodeStatus(StrEnum):
+    """Where a run, an iteration or a call stands."""
+
+    INIT = "init"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+
+
+_INIT, _RUNNING = RunNodeStatus.INIT, RunNodeStatus.RUNNING
+_ENDS = {
+    "succeed": RunNodeStatus.SUCCESS,
+    "fail": RunNodeStatus.FAILED,
+    "timeout": RunNodeStatus.TIMEOUT,
+}
+NODE_MOVES: Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]] = {
+    _INIT: {"start": _RUNNING},
+    _RUNNING: _ENDS,
+    RunNodeStatus.SUCCESS: {},
+    RunNodeStatus.FAILED: {},
+    RunNodeStatus.TIMEOUT: {},
+}
+"""What may happen to a node in each status, and where it leads."""
+
+STATE_MOVES: Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]] = {
+    **{status: {**moves, "start": _RUNNING} for status, moves in NODE_MOVES.items()},
+    _RUNNING: _ENDS,
+}
+"""As for a node, but that a run which has ended may be started again, to go on."""
+
+
+class IllegalMoveError(TreadleError, RuntimeError):
+    """Something happened to a run or a node that cannot happen in its status."""
+
+
+def _moved(
+    what: str,
+    status: RunNodeStatus,
+    event: str,
+    moves: Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]],
+) -> RunNodeStatus:
+    try:
+        return moves[status][event]
+    except KeyError:
+        legal = ", ".join(moves[status]) or "nothing"
+        raise IllegalMoveError(
+            f"{what} is {status.value}: it cannot {event}; legal are {legal}"
+        ) from None
+
+
+@dataclass(slots=True)
+class RunNode:
+    """One iteration of a run, or one tool call in it.
+
+    Args:
+        agent_name: whose run it is.
+        step_index: the number of the iteration in its run, from 0.
+        kind: ``iteration`` or ``tool``.
+        name: the tool's name; empty for an iteration.
+        group_id: what groups nodes that belong together.
+        created_at: seconds since the epoch.
+        started_at: seconds since the epoch; None before it started.
+        ended_at: seconds since the epoch; None before it ended.
+        tool_calls: the nodes of the calls of an iteration, in the order of the request.
+        usage: the tokens of its model call; None where the provider did not say.
+        error: why it failed.
+        metadata: whatever else is worth noting, such as ``tool_signature``.
+    """
+
+    agent_name: str = ""
+    step_index: int = 0
+    kind: str = "iteration"
+    name: str = ""
+    group_id: str | None = None
+    status: RunNodeStatus = RunNodeStatus.INIT
+    created_at: float = field(default_factory=time.time)
+    started_at: float | None = None
+    ended_at: float | None = None
+    tool_calls: list[RunNode] = field(default_factory=list["RunNode"])
+    usage: Usage | None = None
+    error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from start to end; None until it has ended."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return self.ended_at - self.started_at
+
+    def start(self, at: float | None = None) -> None:
+        """Begin. ``at`` is in seconds since the epoch; None is now."""
+        self._move("start")
+        self.started_at = time.time() if at is None else at
+
+    def succeed(self, usage: Usage | None = None, at: float | None = None) -> None:
+        """End well, with the tokens it took."""
+        self._end("succeed", at)
+        self.usage = usage if usage is not None else self.usage
+
+    def fail(self, error: object, at: float | None = None) -> None:
+        """End badly, with the reason."""
+        self._end("fail", at)
+        self.error = str(error)
+
+    def timeout(self, at: float | None = None) -> None:
+        """End at a time limit."""
+        self._end("timeout", at)
+
+    def _end(self, event: str, at: float | None) -> None:
+        self._move(event)
+        self.ended_at = time.time() if at is None else at
+
+    def _move(self, event: str) -> None:
+        self.status = _moved(f"node {self.step_index}", self.status, event, NODE_MOVES)
+
+
+class RunState:
+    """The record of a run, kept while it runs; a later run may be given it and goes on in it.
+
+    Args:
+        agent_name: whose run it is.
+        run_id: names the run; None makes a new id.
+    """
+
+    def __init__(self, agent_name: str = "", run_id: str | None = None) -> None:
+        self.agent_name = agent_name
+        self.run_id = run_id if run_id is not None else uuid.uuid4().hex
+        self.status = RunNodeStatus.INIT
+        self.history = History()
+        self.nodes: list[RunNode] = []
+        self.total_usage = Usage()
+        self.error: str | None = None
+        self.repairs: tuple[str, ...] = ()
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The conversation so far, as copies."""
+        return self.history.to_list()
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations were begun."""
+        return len(self.nodes)
+
+    @property
+    def current_node(self) -> RunNode | None:
+        """The latest iteration; None before the first."""
+        return self.nodes[-1] if self.nodes else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+        return self.status is RunNodeStatus.RUNNING
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended."""
+        return self.status not in {RunNodeStatus.INIT, RunNodeStatus.RUNNING}
+
+    def start(self) -> None:
+        """Begin, or go on after an end."""
+        self._move("start")
+        self.error = None
+
+    def add_message(self, message: Mapping[str, Any]) -> None:
+        """Append a message to the conversation."""
+        self.history = self.history.append(dict(message))
+
+    def add_messages(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Append messages to the conversation."""
+        self.history = self.history.append(*(dict(message) for message in messages))
+
+    def new_node(
+        self,
+        agent_name: str | None = None,
+        group_id: str | None = None,
+        *,
+        at: float | None = None,
+    ) -> RunNode:
+        """Begin another iteration's node.
+
+        Args:
+            agent_name: whose it is; None is the run's.
+            group_id: what groups it with others.
+            at: when it was created, in seconds since the epoch; None is now.
+        """
+        node = RunNode(
+            self.agent_name if agent_name is None else agent_name,
+            len(self.nodes),
+            group_id=group_id,
+            created_at=time.time() if at is None else at,
+        )
+        self.nodes.append(node)
+        return node
+
+    def record_usage(self, usage: Usage | None) -> None:
+        """Add the tokens of a model call; None, which is unknown, makes the total a lower bound."""
+        self.total_usage = self.total_usage.plus(usage)
+
+    def succeed(self) -> None:
+        """End well."""
+        self._move("succeed")
+
+    def fail(self, error: object = None) -> None:
+        """End badly."""
+        self._move("fail")
+        self.error = None if error is None else str(error)
+
+    def timeout(self) -> None:
+        """End at a time limit."""
+        self._move("timeout")
+
+    def _move(self, event: str) -> None:
+        self.status = _moved("the run", self.status, event, STATE_MOVES)
+
+    def __repr__(self) -> str:
+        return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"

@@ -1,0 +1,156 @@
+"""From a function's signature to a JSON Schema, and from a model's arguments to what the function takes."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+
+from treadle.types.docstrings import read_docstring
+from treadle.types.errors import ToolDefinitionError
+from treadle.types.schema import path_of
+
+
+class _Untitled(GenerateJsonSchema):
+    """JSON Schema without the titles that pydantic makes of the names: they tell a model nothing new."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+
+class Signature:
+    """What a function takes, as far as a model is concerned.
+
+    Args:
+        fn: the function.
+        context_type: a parameter annotated with it is filled by the loop and never shown to the model.
+
+    Raises:
+        ToolDefinitionError: a parameter that a model cannot give: ``*args``, or a type without a schema.
+    """
+
+    def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
+        self.name = getattr(fn, "__name__", type(fn).__name__)
+        self.description, described = read_docstring(inspect.getdoc(fn))
+        self.context_parameter: str | None = None
+        self._positional: list[str] = []
+        self._names: list[str] = []
+        fields: dict[str, Any] = {}
+        extra: Literal["allow", "forbid"] = "forbid"
+        hints = _hints_of(fn, self.name)
+        for parameter in inspect.signature(fn).parameters.values():
+            hint = hints.get(parameter.name, Any)
+            if _mentions(hint, context_type):
+                self.context_parameter = parameter.name
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                raise ToolDefinitionError(
+                    f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
+                    f"cannot be filled; take a list instead"
+                )
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                extra = "allow"
+            else:
+                if parameter.kind is parameter.POSITIONAL_ONLY:
+                    self._positional.append(parameter.name)
+                fields[f"p{len(self._names)}"] = _field(parameter, hint, described)
+                self._names.append(parameter.name)
+        self._is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names)
+        self._model = self._make_model(fields, extra)
+        self.input_schema = self._make_schema()
+
+    def _make_model(self, fields: dict[str, Any], extra: Literal["allow", "forbid"]) -> Any:
+        # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
+        config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
+        try:
+            return create_model(f"{self.name}_arguments", __config__=config, **fields)
+        except (PydanticUserError, TypeError) as error:
+            raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+
+    def _make_schema(self) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
+            try:
+                return schema_of(self._model)
+            except PydanticUserError as error:
+                raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+
+    def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
+        """What the types demand beyond the schema, such as a validator of one's own."""
+        if self._is_plain:
+            return []
+        try:
+            self._model.model_validate(arguments)
+        except ValidationError as error:
+            return problems_of(error)
+        return []
+
+    def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Make what the function takes: the arguments as the types of its parameters.
+
+        Args:
+            arguments: valid ones.
+        """
+        model = self._model.model_validate(arguments)
+        given = model.model_fields_set
+        values = {
+            name: getattr(model, f"p{index}")
+            for index, name in enumerate(self._names)
+            if f"p{index}" in given or name in self._positional
+        }
+        positional = [values.pop(name) for name in self._positional]
+        return positional, {**values, **(model.model_extra or {})}
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a pydantic model, without the titles that pydantic makes up."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    schema.pop("title", None)
+    return {**schema, "properties": schema.get("properties", {})}
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """Tell what pydantic found wrong, with paths."""
+    return [f"{path_of(found['loc'])}: {found['msg']}" for found in error.errors()]
+
+
+def _hints_of(fn: Callable[..., Any], name: str) -> dict[str, Any]:
+    target = fn if inspect.isroutine(fn) else type(fn).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its type hints cannot be read: {error}; "
+            f"import the name where the tool is defined, outside of TYPE_CHECKING"
+        ) from error
+
+
+def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
+    default = ... if parameter.default is parameter.empty else parameter.default
+    description = described.get(parameter.name)
+    return Annotated[hint, Field(alias=parameter.name, description=description)], default
+
+
+def _mentions(hint: Any, wanted: type) -> bool:
+    return hint is wanted or any(_mentions(part, wanted) for part in typing.get_args(hint))
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether JSON Schema says all there is to say of a type."""
+    origin = typing.get_origin(hint)
+    if origin is None:
+        return isinstance(hint, type) and hint in _PLAIN or hint is Any
+    if origin is Literal:
+        return True
+    return origin in {list, dict, Union, types.UnionType} and all(
+        _is_plain(part) for part in typing.get_args(hint)
+    )

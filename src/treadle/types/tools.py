@@ -1,0 +1,256 @@
+"""Tools: what a model may call, from a function, a schema, a pydantic model or another library's dict."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from jsonschema.protocols import Validator
+from pydantic import BaseModel, ValidationError
+
+from treadle.types.docstrings import read_docstring
+from treadle.types.errors import ToolDefinitionError
+from treadle.types.messages import copy_json
+from treadle.types.schema import compile_schema, violations
+from treadle.types.signature import Signature, problems_of, schema_of
+
+_NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,128}$")
+"""What providers take as a name: OpenAI, Anthropic and MCP agree on these characters, MCP's 128 is the
+longest of their lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may know of the run that calls it; a parameter of this type is filled by the loop.
+
+    Args:
+        call_id: the id of the call.
+        tool_name: the name under which it was called.
+        iteration: the number of the iteration, from 1.
+        attempt: the number of the try, from 1.
+        run_id: the id of the run.
+        agent_name: whose run it is.
+    """
+
+    call_id: str
+    tool_name: str
+    iteration: int
+    attempt: int = 1
+    run_id: str = ""
+    agent_name: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Something a model may call. Called itself, it calls its function.
+
+    Args:
+        name: letters, digits, ``_``, ``-`` and ``.``.
+        description: what it does, for the model.
+        input_schema: a JSON Schema of an object.
+        fn: what runs; None where a resolver runs it.
+        parallel_safe: it may run while other calls of its batch run.
+        timeout: seconds that one try may take; None is no limit of its own.
+        retries: tries after the first, where it raises.
+        terminal: its call ends the run, its arguments are the output.
+        volatile: the same call may well bring something else, as with clocks and polling; its repetition
+            is never taken for a loop.
+
+    Raises:
+        ToolDefinitionError: a bad name, schema or number.
+    """
+
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
+    fn: Callable[..., Any] | None = None
+    parallel_safe: bool = True
+    timeout: float | None = None
+    retries: int = 0
+    terminal: bool = False
+    volatile: bool = False
+    signature: Signature | None = field(default=None, repr=False, compare=False)
+    model: type[BaseModel] | None = field(default=None, repr=False)
+    is_async: bool = field(init=False, repr=False, compare=False, default=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.match(self.name):  # pyright: ignore
+            raise ToolDefinitionError(
+                f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
+            )
+        if self.timeout is not None and not self.timeout > 0:
+            raise ToolDefinitionError(f"tool {self.name!r}: timeout must be above 0, not {self.timeout}")
+        if self.retries < 0:
+            raise ToolDefinitionError(f"tool {self.name!r}: retries must not be negative")
+        schema = copy_json(dict(self.input_schema))
+        object.__setattr__(self, "input_schema", schema)
+        where = f"tool {self.name!r}: input_schema"
+        object.__setattr__(self, "_validator", compile_schema(schema, where))
+        object.__setattr__(self, "is_async", _is_async(self.fn))
+
+    def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Tell every violation of the schema by a call's arguments; an empty list where they are valid."""
+        validator: Validator = self._validator  # type: ignore[attr-defined]  # set above
+        found = violations(validator.iter_errors(arguments))
+        if found:
+            return found
+        if self.signature is not None:
+            return self.signature.problems_of(arguments)
+        if self.model is not None:
+            try:
+                self.model.model_validate(arguments)
+            except ValidationError as error:
+                return problems_of(error)
+        return []
+
+    def bound(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+        """The call of its function with valid arguments, ready to be made.
+
+        Args:
+            arguments: valid ones.
+            context: is given to the function if it has a parameter for it.
+        """
+        if self.fn is None:
+            raise ToolDefinitionError(f"tool {self.name!r} has no function")
+        if self.signature is None:
+            return functools.partial(self.fn, **arguments)
+        positional, named = self.signature.bind(arguments)
+        if self.signature.context_parameter is not None:
+            named[self.signature.context_parameter] = context
+        return functools.partial(self.fn, *positional, **named)
+
+    def as_openai(self) -> dict[str, Any]:
+        """The tool as OpenAI's chat completions and all that are compatible with it take it."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": copy_json(self.input_schema),
+        }
+        return {"type": "function", "function": function}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.fn is None:
+            raise TypeError(f"tool {self.name!r} has no function; a resolver runs it")
+        return self.fn(*args, **kwargs)
+
+
+@overload
+def tool(fn: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    fn: None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    parallel_safe: bool = True,
+    timeout: float | None = None,
+    retries: int = 0,
+    terminal: bool = False,
+    volatile: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
+
+    Args:
+        fn: sync or async. A parameter annotated with `ToolContext` is filled by the loop.
+        **options: the arguments of `Tool`; ``name`` and ``description`` win over the function's.
+
+    Returns:
+        A `Tool`, which can still be called as the function; or a decorator.
+
+    Raises:
+        ToolDefinitionError: the signature is nothing that a model could fill.
+    """
+    if fn is None:
+        return functools.partial(tool, **options)
+    signature = Signature(fn, ToolContext)
+    facts = {"name": signature.name, "description": signature.description, **_given(options)}
+    made = Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        object.__setattr__(made, name, getattr(fn, name, None))
+    return made
+
+
+def _is_async(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+        getattr(fn, "__call__", None)  # noqa: B004 - its code, not whether it has one
+    )
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def as_tool(given: Any, where: str = "tool") -> Tool:
+    """Make a tool of whatever stands for one.
+
+    Args:
+        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;
+            or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's ``parameters``).
+        where: what to call it in errors.
+
+    Raises:
+        ToolDefinitionError: it is none of these, or a broken one.
+    """
+    if isinstance(given, Tool):
+        return given
+    if isinstance(given, Mapping):
+        return _from_dict(given, where)  # pyright: ignore[reportUnknownArgumentType]
+    if inspect.isclass(given) and issubclass(given, BaseModel):
+        description, _ = read_docstring(given.__doc__)
+        return Tool(given.__name__, description, schema_of(given), model=given)
+    if callable(given):
+        return tool(given)
+    raise ToolDefinitionError(
+        f"{where}: expected a Tool, a function, a pydantic model or a tool dict, "
+        f"got {type(given).__name__}"
+    )
+
+
+def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
+    facts = given.get("function", given) if given.get("type") == "function" else given
+    if not isinstance(facts, Mapping) or not isinstance(facts.get("name"), str):  # pyright: ignore
+        raise ToolDefinitionError(f"{where}.name: expected text, got {facts!r:.80}")
+    schemas = (facts.get(key) for key in ("input_schema", "inputSchema", "parameters"))  # pyright: ignore
+    schema: Any = next((schema for schema in schemas if schema is not None), None)  # pyright: ignore
+    if schema is None:
+        schema = {"type": "object", "properties": {}}
+    if not isinstance(schema, Mapping):
+        raise ToolDefinitionError(
+            f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
+        )
+    return Tool(facts["name"], str(facts.get("description") or ""), schema)  # pyright: ignore
+
+
+def toolset(given: Iterable[Any] | Mapping[str, Any] | None) -> dict[str, Tool]:
+    """Make the tools of a run, by name, in their order.
+
+    Raises:
+        ToolDefinitionError: two of one name, or what `as_tool` raises, with the place in the list.
+    """
+    made: dict[str, Tool] = {}
+    if given is None:
+        return made
+    if isinstance(given, (Mapping, str, Tool)) or not isinstance(given, Iterable):
+        raise ToolDefinitionError(f"tools: expected a list of tools, got {type(given).__name__}")
+    for index, one in enumerate(given):
+        candidate = as_tool(one, f"tools[{index}]")
+        if candidate.name in made:
+            raise ToolDefinitionError(f"tools[{index}]: there are two tools named {candidate.name!r}")
+        made[candidate.name] = candidate
+    return made
+
+
+def terminal_copy(given: Tool) -> Tool:
+    """The tool, ending the run when it is called."""
+    return dataclasses.replace(given, terminal=True)
