@@ -53,9 +53,14 @@ class Asker:
                     raise LLMError(str(error), kind, attempt, error) from error
                 delay = yield from delay_before_retry(error, attempt, self.retry_delay)
                 if self.watched:
-                    told = f"{type(error).__name__}: {error}"
                     yield Emit(
-                        ModelRetried(iteration=iteration, attempt=attempt, error=told, delay=delay)
+                        ModelRetried(
+                            iteration=iteration,
+                            attempt=attempt,
+                            error=str(error),
+                            error_type=type(error).__name__,
+                            delay=delay,
+                        )
                     )
                 yield Sleep(delay)
             attempt += 1

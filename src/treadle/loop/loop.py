@@ -18,7 +18,7 @@ from treadle.loop.options import LoopOptions, Settings
 from treadle.loop.run import Plant, Run
 from treadle.pipeline import Pipeline, Steps, companion, did_you_mean, drive, drive_sync
 from treadle.stages import GIVEN, RepairCall, Resolver, default_stages
-from treadle.telemetry import Telemetry
+from treadle.telemetry import active_telemetry
 from treadle.types import (
     Context,
     Event,
@@ -181,7 +181,7 @@ class _Prepared:
         observers = [observer for observer in (tell, settings.on_event) if observer is not None]
         if settings.on_iteration is not None:
             observers.append(of_iterations(settings.on_iteration))
-        telemetry = Telemetry.active(settings.tracer_provider, settings.meter_provider)
+        telemetry = active_telemetry(settings.tracer_provider, settings.meter_provider)
         watched = bool(observers) or telemetry is not None
         handles = [handle for handle in (stream, settings.handle) if handle is not None]
         if len(handles) > 1:

@@ -35,6 +35,7 @@ from treadle.pipeline.effects import (
     call_mode,
 )
 from treadle.pipeline.errors import NotOneItemError, PipelineError, StageError, did_you_mean
+from treadle.pipeline.layers import layered
 from treadle.pipeline.observe import StageEvent, StageObserver
 from treadle.pipeline.pipeline import Pipeline
 from treadle.pipeline.sync_driver import drive_sync
@@ -77,6 +78,7 @@ __all__ = [
     "embed",
     "goto",
     "goto_point",
+    "layered",
     "plug_with",
     "stage",
     "switch",

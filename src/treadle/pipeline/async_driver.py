@@ -31,6 +31,7 @@ from treadle.pipeline.effects import (
     TimeLimitReached,
     Wait,
     Within,
+    is_awaitable,
 )
 
 R = TypeVar("R")
@@ -150,7 +151,7 @@ class AsyncDriver:
                 )
             else:
                 value = effect.fn(*effect.args)
-            if hasattr(type(value), "__await__"):
+            if is_awaitable(value):
                 return await value
         except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _cancellations() > 0:
@@ -261,7 +262,7 @@ def _tell(signal: Signal, callback: Callable[[], object]) -> Callable[[], None]:
 
 
 _Loop: TypeAlias = tuple[Callable[[], bool], Callable[[Callable[[], object]], object]]
-"""Of an event loop: whether a task of it runs in this thread, and how to have it call a function."""
+"""Of an event loop: whether a task of it runs in this thread, and how to have it call something."""
 
 
 def _in_trio() -> _Loop | None:

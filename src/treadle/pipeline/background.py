@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from treadle.pipeline.effects import Call, CallCancelled, Mode
+from treadle.pipeline.effects import Call, CallCancelled, Mode, is_awaitable
 
 Future = concurrent.futures.Future
 
@@ -62,7 +62,7 @@ def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) 
     """
     try:
         value: Any = effect.fn(*effect.args)
-        if not hasattr(type(value), "__await__"):
+        if not is_awaitable(value):
             return value
         return _awaited(value, awaiting)
     except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:

@@ -8,7 +8,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from treadle.pipeline.components import (
     Component,
@@ -84,7 +84,7 @@ def fields_of(item: type | None) -> frozenset[str] | None:
         return None
     if dataclasses.is_dataclass(item):
         return frozenset(field.name for field in dataclasses.fields(item))
-    classes = getattr(item, "__mro__", ())
+    classes: tuple[type, ...] = getattr(cast("Any", item), "__mro__", ())
     return frozenset(name for cls in classes for name in inspect.get_annotations(cls)) or None
 
 

@@ -1,8 +1,8 @@
-"""The vocabulary: what a pipeline is written in, as plain data; `compiler` checks and flattens it."""
+"""The vocabulary: what a pipeline is written in, as plain data that `compiler` flattens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -242,7 +242,7 @@ def components_of(given: Any) -> tuple[Component, ...]:
     if isinstance(given, Component):
         return (given,)
     if isinstance(given, (list, tuple)):
-        parts = cast("list[Any] | tuple[Any, ...]", given)
+        parts: Sequence[Any] = cast("Any", given)
         return tuple(component for part in parts for component in components_of(part))
     if callable(given):
         return (stage(given),)

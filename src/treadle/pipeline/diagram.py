@@ -82,7 +82,7 @@ class _Flowchart:
             ends = self._component(component, ends)
         return ends
 
-    def _component(self, component: Component, ends: Ends) -> Ends:
+    def _component(self, component: Component, ends: Ends) -> Ends:  # noqa: PLR0911 - one a kind
         match component:
             case Embed(pipeline=inner):
                 return self._group(component.name, inner.components, ends)

@@ -49,6 +49,11 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
     return Mode.THREAD
 
 
+def is_awaitable(value: object) -> bool:
+    """Whether something that a callable returned is yet to be awaited."""
+    return hasattr(type(value), "__await__")
+
+
 class Signal:
     """A flag that is raised once, from any thread, and tells those who asked to be told.
 

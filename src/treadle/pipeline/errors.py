@@ -8,7 +8,7 @@ from typing import Any
 
 
 class PipelineError(ValueError):
-    """A pipeline that cannot work, told when it is built; it names the stage and what that lacks."""
+    """A pipeline that cannot work, told when it is built; it names the stage and what it lacks."""
 
 
 class StageError(RuntimeError):

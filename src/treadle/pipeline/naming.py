@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from treadle.pipeline.errors import PipelineError
 
@@ -17,10 +18,10 @@ EMBEDDED = "."
 """What follows the name of an embedded pipeline in the names of its components."""
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: Callable[..., Any]) -> str:
     """The name a component gets from its function where it is given none."""
     while isinstance(fn, functools.partial):
-        fn = cast("functools.partial[Any]", fn).func
+        fn = fn.func
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return "lambda" if name == "<lambda>" else str(name)
 

@@ -125,7 +125,7 @@ class Pipeline(Generic[T]):
         concurrency: int = 1,
         ordered: bool = True,
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-        """Take many items through: ``async with p.stream(items) as out: async for item in out: ...``.
+        """Take many items through: ``async with p.stream(items) as out: async for item in out``.
 
         An item is drawn only when there is a place for it, and its place is free again once its
         outcome was read, so a slow reader holds everything up and nothing piles up.

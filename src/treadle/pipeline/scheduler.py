@@ -182,7 +182,7 @@ class Scheduler:
                 self._resume(task, None, wrong)
 
     def _answer(self, task: Task, act: Callable[[], None]) -> Callable[[], None]:
-        """A function, for any thread, that has something done here if the task still waits for it."""
+        """A function, for any thread, that has something done here if the task still waits."""
         ticket = task.ticket
 
         def here() -> None:
@@ -287,7 +287,7 @@ class Scheduler:
             self.cancel(child, end)
 
     def cancel(self, task: Task, end: BaseException) -> None:
-        """End a task and all it started: innermost first, each told by an exception in its steps."""
+        """End a task and all it started: innermost first, told by an exception in the steps."""
         task.ticket = None  # from here on whatever answers is stale
         self._cancel_children(task, end)
         task.over = True

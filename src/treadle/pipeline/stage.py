@@ -42,6 +42,7 @@ class Stage(Component):
     provides: tuple[str, ...] = ()
 
     def __call__(self, *item: Any, **options: Any) -> Any:
+        """Run the function on an item; without one, copy the stage with other options."""
         if item:
             return self.fn(*item, **{**self.options, **options})
         _check_options(self, options)
@@ -64,8 +65,8 @@ def stage(
     """Make a stage of a function; also a decorator, with or without arguments.
 
     Args:
-        fn: takes the item, returns the item. A generator function may yield effects; an ``async def``
-            is one effect; a plain function is pure. A `Stage` is copied, with what else is given.
+        fn: takes the item, returns the item. A generator function may yield effects; a coroutine
+            function is one effect; a plain function is pure. A `Stage` is copied.
         name: the stage's name; None is the function's.
         count: how many items of a `stream` may be in this stage at once; None is no limit of its
             own.

@@ -81,7 +81,11 @@ def _threaded(op: Op) -> Op:
     """A plain function that asks for replicas has work to do: here it gets worker threads."""
     if op.count is None or op.kind is not Kind.PLAIN:
         return op
-    return dataclasses.replace(op, kind=Kind.STEPS, fn=lambda item: stepped(op, item, Mode.THREAD))
+
+    def run(item: Any) -> Steps[Any]:
+        return stepped(op, item, Mode.THREAD)
+
+    return dataclasses.replace(op, kind=Kind.STEPS, fn=run)
 
 
 def _gated(op: Op) -> Op:

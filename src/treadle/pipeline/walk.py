@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.pipeline.compiler import Kind, Op, same
-from treadle.pipeline.effects import Call, Mode, Steps
+from treadle.pipeline.effects import Call, Mode, Steps, is_awaitable
 from treadle.pipeline.errors import StageError
 
+type_of: Callable[[object], object] = type  # of an Any, as far as type checkers can tell
 _PLAIN, _STEPS, _ASYNC, _GOTO = Kind.PLAIN, Kind.STEPS, Kind.ASYNC, Kind.GOTO
 
 
@@ -79,17 +80,18 @@ def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the
                     if kind is _PLAIN:
                         item = op.fn(item)
                     elif kind is _STEPS:
-                        item = yield from op.fn(item)
+                        steps: Steps[Any] = op.fn(item)
+                        item = yield from steps
                     else:
                         item = yield Call(op.fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
-                    if type(item) is not known:
+                    if type_of(item) is not known:
                         # Mostly it is what it was, and then there is nothing to look at.
-                        if hasattr(type(item), "__await__"):
+                        if is_awaitable(item):
                             item = yield Call(
                                 same, item, mode=Mode.ASYNC, label="stage", key=op.name
                             )
                         _check_type(run, item)
-                        known = type(item)
+                        known = type_of(item)
                     if op.until is not None and op.until(item):
                         at = op.target
                 elif kind <= _GOTO:
@@ -122,10 +124,11 @@ def stepped(op: Op, item: Any, mode: Mode = Mode.INLINE) -> Steps[Any]:
         mode: how to call a plain function.
     """
     if op.kind is Kind.STEPS:
-        return (yield from op.fn(item))
+        steps: Steps[Any] = op.fn(item)
+        return (yield from steps)
     if op.kind is Kind.PLAIN and mode is Mode.INLINE:
         result = op.fn(item)
-        if not hasattr(type(result), "__await__"):
+        if not is_awaitable(result):
             return result
         return (yield Call(same, result, mode=Mode.ASYNC, label="stage", key=op.name))
     how = Mode.ASYNC if op.kind is Kind.ASYNC else mode

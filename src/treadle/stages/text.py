@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic_core import to_json
-
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
 """Planck's limits of one result."""
@@ -25,6 +23,8 @@ def render(value: Any) -> str:
     elif isinstance(value, (bytes, bytearray, memoryview)):
         return f"(binary output, {len(value)} bytes)"
     else:
+        from pydantic_core import to_json  # noqa: PLC0415 - what a text tool never needs
+
         text = to_json(value, fallback=str, inf_nan_mode="strings").decode()
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"

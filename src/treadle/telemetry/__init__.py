@@ -1,4 +1,21 @@
-"""Telemetry (stub being written)."""
-class Telemetry:
-    @staticmethod
-    def active(a, b): return None
+"""OpenTelemetry: spans, metrics, the completion event. The only importer of ``opentelemetry``, and only in a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treadle.telemetry.telemetry import Telemetry
+
+
+def active_telemetry(tracer_provider: Any = None, meter_provider: Any = None) -> Telemetry | None:
+    """Make the telemetry of a run; see `treadle.telemetry.telemetry.Telemetry.active`.
+
+    The import waits for the first run: it is no small part of what ``import treadle`` would take.
+    """
+    from treadle.telemetry.telemetry import Telemetry  # noqa: PLC0415 - as said above
+
+    return Telemetry.active(tracer_provider, meter_provider)
+
+
+__all__ = ["active_telemetry"]

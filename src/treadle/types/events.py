@@ -63,12 +63,14 @@ class ModelRetried:
         iteration: the number of the iteration.
         attempt: the number of the try that failed, from 1.
         error: what went wrong.
+        error_type: the class of what was raised.
         delay: seconds until the next try.
     """
 
     iteration: int
     attempt: int
     error: str
+    error_type: str
     delay: float = field(compare=False)
 
 

@@ -1,4 +1,7 @@
-"""From a function's signature to a JSON Schema, and from a model's arguments to what the function takes."""
+"""From a function's signature to a JSON Schema, and from a model's arguments to what the function takes.
+
+The module is imported with the first tool, not with the package: pydantic takes its time.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class Signature:
                     self._positional.append(parameter.name)
                 fields[f"p{len(self._names)}"] = _field(parameter, hint, described)
                 self._names.append(parameter.name)
-        self._is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names)
+        self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names)
         self._model = self._make_model(fields, extra)
         self.input_schema = self._make_schema()
 
@@ -82,14 +85,8 @@ class Signature:
                 raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """What the types demand beyond the schema, such as a validator of one's own."""
-        if self._is_plain:
-            return []
-        try:
-            self._model.model_validate(arguments)
-        except ValidationError as error:
-            return problems_of(error)
-        return []
+        """What the types demand beyond the schema; nothing where `is_plain`."""
+        return model_problems(self._model, arguments)
 
     def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Make what the function takes: the arguments as the types of its parameters.
@@ -118,6 +115,15 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 def problems_of(error: ValidationError) -> list[str]:
     """Tell what pydantic found wrong, with paths."""
     return [f"{path_of(found['loc'])}: {found['msg']}" for found in error.errors()]
+
+
+def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
+    """What a pydantic model finds wrong with arguments that its schema allows."""
+    try:
+        model.model_validate(arguments)
+    except ValidationError as error:
+        return problems_of(error)
+    return []
 
 
 def _hints_of(fn: Callable[..., Any], name: str) -> dict[str, Any]:

@@ -8,16 +8,17 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, overload
-
-from jsonschema.protocols import Validator
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, overload
 
 from treadle.types.docstrings import read_docstring
 from treadle.types.errors import ToolDefinitionError
 from treadle.types.messages import copy_json
-from treadle.types.schema import compile_schema, violations
-from treadle.types.signature import Signature, problems_of, schema_of
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from treadle.types.signature import Signature
+    from treadle.types.validation import SchemaValidator
 
 _NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,128}$")
 """What providers take as a name: OpenAI, Anthropic and MCP agree on these characters, MCP's 128 is the
@@ -79,6 +80,10 @@ class Tool:
     signature: Signature | None = field(default=None, repr=False, compare=False)
     model: type[BaseModel] | None = field(default=None, repr=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
+    _validator: SchemaValidator = field(init=False, repr=False, compare=False)
+    _further: Callable[[Mapping[str, Any]], list[str]] | None = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name):  # pyright: ignore
@@ -89,26 +94,19 @@ class Tool:
             raise ToolDefinitionError(f"tool {self.name!r}: timeout must be above 0, not {self.timeout}")
         if self.retries < 0:
             raise ToolDefinitionError(f"tool {self.name!r}: retries must not be negative")
+        from treadle.types.validation import SchemaValidator  # noqa: PLC0415 - see there
+
         schema = copy_json(dict(self.input_schema))
         object.__setattr__(self, "input_schema", schema)
         where = f"tool {self.name!r}: input_schema"
-        object.__setattr__(self, "_validator", compile_schema(schema, where))
+        object.__setattr__(self, "_validator", SchemaValidator(schema, where))
+        object.__setattr__(self, "_further", _further_checks(self.signature, self.model))
         object.__setattr__(self, "is_async", _is_async(self.fn))
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """Tell every violation of the schema by a call's arguments; an empty list where they are valid."""
-        validator: Validator = self._validator  # type: ignore[attr-defined]  # set above
-        found = violations(validator.iter_errors(arguments))
-        if found:
-            return found
-        if self.signature is not None:
-            return self.signature.problems_of(arguments)
-        if self.model is not None:
-            try:
-                self.model.model_validate(arguments)
-            except ValidationError as error:
-                return problems_of(error)
-        return []
+        problems = self._validator.problems_of(arguments)
+        return problems if problems or self._further is None else self._further(arguments)
 
     def bound(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
         """The call of its function with valid arguments, ready to be made.
@@ -171,12 +169,27 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """
     if fn is None:
         return functools.partial(tool, **options)
+    from treadle.types.signature import Signature  # noqa: PLC0415 - see there
+
     signature = Signature(fn, ToolContext)
     facts = {"name": signature.name, "description": signature.description, **_given(options)}
     made = Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         object.__setattr__(made, name, getattr(fn, name, None))
     return made
+
+
+def _further_checks(
+    signature: Signature | None, model: type[BaseModel] | None
+) -> Callable[[Mapping[str, Any]], list[str]] | None:
+    """What types demand beyond their schema, such as a validator of one's own; None where it is nothing."""
+    if signature is not None:
+        return None if signature.is_plain else signature.problems_of
+    if model is not None:
+        from treadle.types.signature import model_problems  # noqa: PLC0415 - see there
+
+        return functools.partial(model_problems, model)
+    return None
 
 
 def _is_async(fn: Any) -> bool:
@@ -206,7 +219,9 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
         return given
     if isinstance(given, Mapping):
         return _from_dict(given, where)  # pyright: ignore[reportUnknownArgumentType]
-    if inspect.isclass(given) and issubclass(given, BaseModel):
+    if inspect.isclass(given) and hasattr(given, "model_json_schema"):
+        from treadle.types.signature import schema_of  # noqa: PLC0415 - see there
+
         description, _ = read_docstring(given.__doc__)
         return Tool(given.__name__, description, schema_of(given), model=given)
     if callable(given):

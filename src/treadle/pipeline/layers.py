@@ -1,0 +1,46 @@
+"""Layers: steps around steps, which see every effect on its way to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from treadle.pipeline.effects import Effect, Parallel, Steps, Within
+
+R = TypeVar("R")
+
+
+def layered(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]:
+    """Wrap steps so that a function sees, and may replace, every effect that they yield, however deep.
+
+    Args:
+        steps: a generator of effects that has not been started.
+        change: takes an effect and returns the one to perform in its place, often the same. The steps
+            within a `Parallel` or a `Within` are wrapped alike.
+
+    Returns:
+        The wrapped steps; outcomes, failures and cancellations reach the inner ones untouched.
+    """
+    try:
+        effect = steps.send(None)
+        while True:
+            try:
+                outcome = yield _wrapped(change(effect), change)
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the inner steps'
+                effect = steps.throw(raised)
+            else:
+                effect = steps.send(outcome)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+
+
+def _wrapped(effect: Effect, change: Callable[[Effect], Effect]) -> Effect:
+    if isinstance(effect, Parallel):
+        return Parallel([layered(steps, change) for steps in effect.steps], effect.limit)
+    if isinstance(effect, Within):
+        return Within(layered(effect.steps, change), seconds=effect.seconds, until=effect.until)
+    return effect

@@ -1,0 +1,135 @@
+"""A model that follows a script, and fails where the run does not."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.types import JSONDict, copy_json
+
+
+class ScriptError(AssertionError):
+    """The run asked for more than the script has, or for less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request, as it stood when it was made.
+
+    Args:
+        messages: copies of what was sent.
+        opts: the options of the request.
+    """
+
+    messages: list[JSONDict]
+    opts: dict[str, Any]
+
+
+_ids = itertools.count(1)
+
+
+def call(name: str, /, call_id: str | None = None, **arguments: Any) -> JSONDict:
+    """Make a call as it stands in an assistant message.
+
+    Args:
+        name: the tool's name.
+        call_id: its id; None makes one up that is unique in this process.
+        **arguments: its arguments.
+    """
+    return {
+        "id": call_id or f"scripted_{next(_ids)}",
+        "type": "function",
+        "function": {"name": name, "arguments": json.dumps(arguments)},
+    }
+
+
+def calls(*made: JSONDict, text: str | None = None) -> JSONDict:
+    """Make an assistant message of calls, with or without text."""
+    return {"role": "assistant", "content": text, "tool_calls": list(made)}
+
+
+class ScriptedLLM:
+    """A backend that answers by a script and records what it was sent.
+
+    Used as a context manager, it fails at the end if steps are left over.
+
+    Args:
+        *script: what to answer, in order: anything that a backend may return; an exception, which is
+            raised; a function, sync or async, which takes the messages and returns the answer; or an
+            iterable of chunks (a list or a tuple), which is streamed.
+        is_async: be an async callable, as most clients are.
+
+    Attributes:
+        sent: the requests so far.
+    """
+
+    def __init__(self, *script: Any, is_async: bool = False) -> None:
+        self._script = list(script)
+        self._is_async = is_async
+        self.sent: list[Sent] = []
+
+    @property
+    def left(self) -> int:
+        """The steps that were not asked for yet."""
+        return len(self._script) - len(self.sent)
+
+    def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
+        """Answer the next step; what it returns has to be awaited where the model is async."""
+        step = self._next(messages, opts)
+        return self._later(step, messages) if self._is_async else _answer(step, messages)
+
+    def _next(self, messages: list[JSONDict], opts: Mapping[str, Any]) -> Any:
+        place = len(self.sent)
+        self.sent.append(Sent(copy_json(messages), dict(opts)))
+        if place >= len(self._script):
+            last = messages[-1] if messages else None
+            raise ScriptError(
+                f"the script has {len(self._script)} steps, and the run asked for one more, "
+                f"after {last!r:.200}"
+            )
+        return self._script[place]
+
+    async def _later(self, step: Any, messages: list[JSONDict]) -> Any:
+        answer = _answer(step, messages)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return _streamed(answer) if isinstance(answer, Iterator) else answer
+
+    def check(self) -> None:
+        """Assert that the whole script was used.
+
+        Raises:
+            ScriptError: steps are left over.
+        """
+        if self.left > 0:
+            raise ScriptError(
+                f"the run ended after {len(self.sent)} of {len(self._script)} steps; "
+                f"next would have been {self._script[len(self.sent)]!r:.200}"
+            )
+
+    def __enter__(self) -> ScriptedLLM:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.check()
+
+
+def _answer(step: Any, messages: list[JSONDict]) -> Any:
+    if isinstance(step, BaseException):
+        raise step
+    if isinstance(step, (list, tuple)):
+        return iter(step)  # pyright: ignore[reportUnknownArgumentType]
+    if callable(step):
+        maker: Callable[[list[JSONDict]], Any] = step
+        return maker(messages)
+    return copy_json(step)
+
+
+async def _streamed(chunks: Iterable[Any]) -> AsyncIterator[Any]:
+    for chunk in chunks:
+        yield chunk
