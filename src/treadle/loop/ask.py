@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from treadle.loop.assembler import Assembler
 from treadle.loop.backend import Backend, Exchange
-from treadle.loop.convert import Assembler
 from treadle.loop.retry import BASE_DELAY, delay_before_retry, is_retryable
 from treadle.pipeline import Call, Emit, Sleep, Steps
 from treadle.types import History, JSONDict, LLMError, ModelRetried, Response, TextDelta

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from treadle.loop.convert import NotAResponseError, to_chunk, to_response
-from treadle.pipeline import Mode, call_mode, did_you_mean
+from treadle.pipeline import Mode, call_mode, did_you_mean, is_awaitable
 from treadle.types import Chunk, JSONDict, OptionError, Response
 
 LLMSendFn: TypeAlias = Callable[..., Any]
@@ -95,7 +95,18 @@ class Exchange:
         return None if raw is _END else to_chunk(raw)
 
     def close(self) -> Any:
-        """Let go of an answer that is not read to its end; may be an awaitable."""
+        """Let go of an answer that is not read to its end; None, or an awaitable of it."""
+        if self.chunk_mode is Mode.ASYNC:
+            return self._close_later()
+        self._closed()
+        return None
+
+    async def _close_later(self) -> None:
+        closed = self._closed()
+        if is_awaitable(closed):
+            await closed
+
+    def _closed(self) -> Any:
         for name in ("aclose", "close"):
             close = getattr(self._iterator, name, None)
             if callable(close):

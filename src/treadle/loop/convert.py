@@ -49,7 +49,7 @@ def to_response(raw: Any) -> Response:
 
 
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
-    if isinstance(raw, Mapping):
+    if isinstance(raw, dict) or isinstance(raw, Mapping):  # noqa: SIM101 - the first is much faster
         return raw  # pyright: ignore[reportUnknownVariableType]
     dump = getattr(raw, "model_dump", None)
     if callable(dump):
@@ -87,14 +87,26 @@ def _from_message(
         tool_calls=tuple(map(_to_call, calls)),  # pyright: ignore[reportUnknownArgumentType]
         finish_reason=None if finish_reason is None else str(finish_reason),
         usage=to_usage(usage),
-        model=_text_or_none(completion.get("model")),
-        id=_text_or_none(completion.get("id")),
-        message=copy_json(dict(message)),
-        refusal=_text_or_none(refusal),
+        model=text_or_none(completion.get("model")),
+        id=text_or_none(completion.get("id")),
+        extra=_extra_of(message),
+        refusal=text_or_none(refusal),
     )
 
 
-def _text_or_none(value: Any) -> str | None:
+_KNOWN = frozenset({"role", "content", "tool_calls"})
+_KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
+
+
+def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Copies of the keys that treadle does not know, and of a content that is more than text."""
+    extra = {key: copy_json(message[key]) for key in message if key not in _KNOWN}
+    if isinstance(message.get("content"), list):
+        extra["content"] = copy_json(message["content"])
+    return extra
+
+
+def text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
@@ -128,7 +140,10 @@ def _to_call(raw: Any) -> ToolCall:
     elif not isinstance(arguments, str):  # some servers give the object itself
         arguments = json.dumps(arguments, default=str)
     call_id = value.get("id")
-    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments)
+    extra = {key: copy_json(value[key]) for key in value if key not in _KNOWN_OF_CALL}
+    return ToolCall(
+        call_id if isinstance(call_id, str) else "", name, arguments, extra=extra
+    )
 
 
 def to_usage(raw: Any) -> Usage | None:
@@ -137,18 +152,21 @@ def to_usage(raw: Any) -> Usage | None:
     if not value:
         return raw if isinstance(raw, Usage) else None
 
-    def count(*names: str, within: Iterable[str] = ()) -> int:
+    def count(*names: str, within: Iterable[str] = ()) -> int | None:
         sources = [value, *(_as_mapping(value.get(key)) or {} for key in within)]
         found = (source.get(name) for source in sources for name in names)
-        return next((number for number in found if isinstance(number, int)), 0)
+        return next((number for number in found if isinstance(number, int)), None)
 
-    return Usage(
+    counts = (
         count("input_tokens", "prompt_tokens"),
         count("output_tokens", "completion_tokens"),
         count("total_tokens"),
         count("cached_tokens", within=("prompt_tokens_details", "input_tokens_details")),
         count("reasoning_tokens", within=("completion_tokens_details", "output_tokens_details")),
     )
+    if all(number is None for number in counts):
+        return None
+    return Usage(*(number or 0 for number in counts))
 
 
 def to_chunk(raw: Any) -> Chunk:
@@ -169,7 +187,7 @@ def to_chunk(raw: Any) -> Chunk:
     choices: Any = value["choices"]
     choice = (_as_mapping(choices[0]) if choices else None) or {}
     delta = dict(_as_mapping(choice.get("delta")) or {})
-    text = delta.pop("content", None) or ""
+    text = _text_of(delta.pop("content", None)) or ""
     calls = delta.pop("tool_calls", None) or ()
     delta.pop("role", None)
     return Chunk(
@@ -177,8 +195,8 @@ def to_chunk(raw: Any) -> Chunk:
         tool_calls=tuple(map(_to_call_chunk, calls)),
         finish_reason=choice.get("finish_reason"),
         usage=to_usage(value.get("usage")),
-        model=_text_or_none(value.get("model")),
-        id=_text_or_none(value.get("id")),
+        model=text_or_none(value.get("model")),
+        id=text_or_none(value.get("id")),
         extra=delta,
         ends_with_reason=True,
     )
@@ -188,74 +206,11 @@ def _to_call_chunk(raw: Any) -> CallChunk:
     value = _as_mapping(raw) or {}
     function = _as_mapping(value.get("function")) or {}
     index: Any = value.get("index")
+    arguments: Any = function.get("arguments") or ""
     return CallChunk(
         index if isinstance(index, int) else 0,
         value.get("id") or "",
         function.get("name") or "",
-        function.get("arguments") or "",
+        arguments if isinstance(arguments, str) else json.dumps(arguments, default=str),
+        {key: copy_json(value[key]) for key in value if key not in _KNOWN_OF_CALL},
     )
-
-
-class Assembler:
-    """Puts the pieces of a streamed answer together."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._calls: dict[int, list[CallChunk]] = {}
-        self._extra: JSONDict = {}
-        self._last = Chunk()
-        self._usage: Usage | None = None
-
-    def add(self, chunk: Chunk) -> None:
-        """Take in the next piece."""
-        self._text.append(chunk.text)
-        for call in chunk.tool_calls:
-            self._calls.setdefault(call.index, []).append(call)
-        for key, value in chunk.extra.items():
-            self._extra[key] = _grown(self._extra.get(key), value)
-        last = self._last
-        self._last = Chunk(
-            finish_reason=chunk.finish_reason or last.finish_reason,
-            model=chunk.model or last.model,
-            id=chunk.id or last.id,
-            ends_with_reason=chunk.ends_with_reason or last.ends_with_reason,
-        )
-        self._usage = chunk.usage or self._usage
-
-    def response(self) -> Response:
-        """The answer, once there are no more pieces.
-
-        Raises:
-            ConnectionError: pieces came, and the one that ends an answer did not.
-        """
-        if self._last.ends_with_reason and self._last.finish_reason is None:
-            raise ConnectionError("the stream ended before the answer did: no finish reason came")
-        calls = tuple(
-            ToolCall(
-                "".join(piece.id for piece in pieces),
-                "".join(piece.name for piece in pieces),
-                "".join(piece.arguments for piece in pieces) or "{}",
-            )
-            for _, pieces in sorted(self._calls.items())
-        )
-        text = "".join(self._text)
-        message: JSONDict = {"role": "assistant", "content": text or None, **self._extra}
-        return Response(
-            content=text or None,
-            tool_calls=calls,
-            finish_reason=self._last.finish_reason,
-            usage=self._usage,
-            model=self._last.model,
-            id=self._last.id,
-            message=message,
-            refusal=_text_or_none(self._extra.get("refusal")),
-        )
-
-
-def _grown(before: Any, piece: Any) -> Any:
-    """What a key that treadle does not know has come to: texts and lists grow, all else is replaced."""
-    if isinstance(before, str) and isinstance(piece, str):
-        return before + piece
-    if isinstance(before, list) and isinstance(piece, list):
-        return [*before, *piece]  # pyright: ignore[reportUnknownVariableType]
-    return before if piece is None else piece

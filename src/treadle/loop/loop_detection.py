@@ -39,13 +39,19 @@ class LoopDetector:
         if not calls:
             self._last = None
             return None
-        made = signature(call.fingerprint or _raw(call) for call in calls)
+        prints = [call.fingerprint or _raw(call) for call in calls]
+        made = signature(prints)
         node.metadata["tool_signature"] = made
         if any(_is_volatile(context, call) for call in calls):
             self._last = None
             return None
         results = context.tool_results
-        learned = [results[call.id].content for call in calls if call.id in results]
+        # Sorted as the signature is: the same calls in another order are the same calls.
+        learned = sorted(
+            (print_, results[call.id].content)
+            for print_, call in zip(prints, calls, strict=True)
+            if call.id in results
+        )
         seen = (made, learned)
         self._streak = self._streak + 1 if seen == self._last else 1
         self._last = seen

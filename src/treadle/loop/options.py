@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict
 
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.loop.retry import BASE_DELAY
-from treadle.pipeline import Steps, did_you_mean
+from treadle.pipeline import Pipeline, Steps, did_you_mean
 from treadle.stages import RepairCall
 from treadle.types import LIMIT_NAMES, Context, Limits, OptionError, Result, RunState
 
@@ -113,8 +113,15 @@ class Settings:
                 raise OptionError(f"{name}: expected a number of at least {least}, got {value!r}")
         for name, wanted in _KINDS.items():
             value = getattr(self, name)
-            if value is not None and not wanted[0](value):
+            is_left_out = value is None and _DEFAULTS[name] is None
+            if not is_left_out and not wanted[0](value):
                 raise OptionError(f"{name}: expected {wanted[1]}, got {type(value).__name__}")
+        # What could be read only once, or changed by its owner, is not shared by all runs of a loop.
+        for name in ("tools", "stages", "layers"):
+            value = getattr(self, name)
+            if isinstance(value, (list, Iterator)):
+                object.__setattr__(self, name, tuple(value))  # pyright: ignore
+        object.__setattr__(self, "llm_opts", dict(self.llm_opts))
         if self.stages is not None:
             for name in _OF_DEFAULT_STAGES:
                 if getattr(self, name) != _DEFAULTS[name]:
@@ -140,8 +147,13 @@ class Settings:
         limits = {name: given.pop(name) for name in list(given) if name in LIMIT_NAMES}
         if limits:
             base = given.get("limits", self.limits)
-            given["limits"] = dataclasses.replace(base, **limits)
+            if isinstance(base, Limits):  # what else it is, is told below
+                given["limits"] = dataclasses.replace(base, **limits)
         return dataclasses.replace(self, **given)
+
+
+def _is_many(value: Any) -> bool:
+    return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
 
 
 _LEAST: Mapping[str, float] = {
@@ -156,6 +168,8 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
+    "stages": (_is_many, "a list of stages, or a Pipeline"),
+    "layers": (_is_many, "a list of layers"),
     "on_iteration": (callable, "a callable that takes a Context"),
     "on_event": (callable, "a callable that takes an event"),
     "repair_call": (callable, "a callable that takes a call and its problems"),

@@ -41,10 +41,11 @@ def is_retryable(error: BaseException) -> bool:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status that an error carries, as the SDKs name it."""
-    for name in ("status_code", "status", "code", "http_status"):
-        status: Any = getattr(error, name, None)
-        if isinstance(status, int) and 100 <= status < 600:  # noqa: PLR2004 - the range of HTTP
-            return status
+    for holder in (error, getattr(error, "response", None)):  # httpx and requests keep it there
+        for name in ("status_code", "status", "code", "http_status"):
+            status: Any = getattr(holder, name, None)
+            if isinstance(status, int) and 100 <= status < 600:  # noqa: PLR2004 - the range of HTTP
+                return status
     return None
 
 
@@ -68,9 +69,11 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
 
 
 def _retry_after(error: BaseException) -> float | None:
-    headers: Any = getattr(getattr(error, "response", None), "headers", None)
-    try:
-        seconds = float(headers["retry-after"])
-    except (TypeError, KeyError, ValueError, AttributeError):
-        return None
-    return seconds if seconds >= 0 else None
+    for holder in (getattr(error, "response", None), error):  # aiohttp and urllib keep them here
+        headers: Any = getattr(holder, "headers", None)
+        try:
+            seconds = float(headers["retry-after"])
+        except (TypeError, KeyError, ValueError, AttributeError):
+            continue
+        return seconds if seconds >= 0 else None
+    return None

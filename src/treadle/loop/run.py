@@ -115,7 +115,7 @@ class Run:
         self._plant = plant
         self._given = messages
         self._until = until
-        self._trace = Trace(self.context)
+        self._trace: Trace | None = None
         self._detector = LoopDetector(plant.loop_threshold)
 
     def steps(self) -> Steps[Result]:
@@ -164,7 +164,10 @@ class Run:
         """Check and repair what the caller gave; return the problems."""
         if isinstance(self._given, (str, bytes, dict)) or not isinstance(self._given, Sequence):
             return (f"messages: expected a list of message dicts, got {kind_of(self._given)}",)
-        messages = [as_message(message) for message in self._given]
+        try:
+            messages = [as_message(message) for message in self._given]
+        except RecursionError:
+            return ("messages: expected JSON, got a message that is nested without end",)
         problems = tuple(problems_of(messages))
         if problems:
             return problems
@@ -177,7 +180,7 @@ class Run:
     def _keep(self, context: Context) -> None:
         """Make a context the latest one: from here on the run is as it says."""
         self.context = context
-        self._trace = Trace(context)
+        self._trace = None
         self.state.history = context.messages
 
     def _iterate(self) -> Steps[Reason | None]:
@@ -204,16 +207,15 @@ class Run:
             return (yield from self._model_failed(node, error))
         self.state.record_usage(response.usage)
         node.usage = response.usage
+        # Until it is kept, an iteration is in the trace: an interruption finds it there.
+        trace = self._trace = Trace(_begun(context, response))
         if context.watched:
             yield from self._tell_response(iteration, response, started)
-        # Until it is kept, an iteration is in the trace: an interruption finds it there.
-        self._trace = Trace(_begun(context, response))
-        reason = yield from self._step()
+        reason = yield from self._step(trace)
         return (yield from self._close(node, reason))
 
-    def _step(self) -> Steps[Reason | None]:
+    def _step(self, trace: Trace) -> Steps[Reason | None]:
         """Take the context through the stages; return why the run ends, None where the context says."""
-        trace = self._trace
         try:
             stepped = yield from self._plant.pipeline.steps(trace.item, trace)
         except StageError as error:
@@ -250,6 +252,7 @@ class Run:
         ended = yield NOW
         node.fail(error, ended)
         self.state.record_usage(None)
+        self.context = self.context.replace(usage=self.context.usage.plus(None))
         yield from self._tell(
             ModelFailed(
                 iteration=self.context.iteration,
@@ -270,7 +273,7 @@ class Run:
 
     def _injected(self, context: Context, unanswered: str = "Not run.") -> Context:
         """The context with its iteration in the history, whichever stages have seen to it or not."""
-        if len(context.messages) > len(self.context.messages):
+        if context.messages is not self.context.messages:
             return context
         if context.response.tool_calls and not context.tool_calls:
             context = parse_tool_calls(context)
@@ -278,9 +281,15 @@ class Run:
 
     def _settle(self, unanswered: str) -> None:
         """Put an interrupted iteration in the history: its calls, the results there are, and why not more."""
+        if self._trace is None:  # between iterations: all there is was kept
+            return
         context: Context = self._trace.item
         results = {**self.runner.results, **context.tool_results}
-        self._keep(self._injected(context.replace(tool_results=results), unanswered))
+        node = self.state.current_node
+        ran = 0 if node is None else sum(call.started_at is not None for call in node.tool_calls)
+        count = max(context.tool_calls_count, self.context.tool_calls_count + ran)
+        context = context.replace(tool_results=results, tool_calls_count=count)
+        self._keep(self._injected(context, unanswered))
 
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the record, tell."""

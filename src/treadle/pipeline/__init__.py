@@ -33,6 +33,7 @@ from treadle.pipeline.effects import (
     Wait,
     Within,
     call_mode,
+    is_awaitable,
 )
 from treadle.pipeline.errors import NotOneItemError, PipelineError, StageError, did_you_mean
 from treadle.pipeline.layers import layered
@@ -78,6 +79,7 @@ __all__ = [
     "embed",
     "goto",
     "goto_point",
+    "is_awaitable",
     "layered",
     "plug_with",
     "stage",

@@ -8,6 +8,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar, cast
@@ -127,7 +128,7 @@ class AsyncDriver:
             case Within():
                 return await self._within(effect)
             case Sleep(seconds=seconds):
-                return await anyio.sleep(seconds)
+                return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
                 return await _wait(signal)
             case _:
@@ -146,8 +147,9 @@ class AsyncDriver:
             if effect.mode is Mode.ASYNC:
                 return await effect.fn(*effect.args)
             if effect.mode is Mode.THREAD:
-                value = await anyio.to_thread.run_sync(
-                    effect.fn, *effect.args, abandon_on_cancel=True
+                # In a list, since trio takes no function that returns a coroutine.
+                [value] = await anyio.to_thread.run_sync(
+                    _listed, effect.fn, *effect.args, abandon_on_cancel=True
                 )
             else:
                 value = effect.fn(*effect.args)
@@ -160,19 +162,30 @@ class AsyncDriver:
         return value
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
-        steps = effect.steps
-        if len(steps) == 1:
-            return [await self.drive(steps[0])]
-        results: list[Any] = [None] * len(steps)
-        places = anyio.Semaphore(effect.limit or max(1, len(steps)))
+        if len(effect.steps) == 1:
+            return [await self.drive(effect.steps[0])]
+        results: list[Any] = [None] * len(effect.steps)
+        waiting = deque(enumerate(effect.steps))
 
-        async def branch(index: int) -> None:
-            async with places:
-                results[index] = await self.drive(steps[index])
+        async def work() -> None:
+            while waiting:
+                index, steps = waiting.popleft()
+                try:
+                    results[index] = await self.drive(steps)
+                except BaseException:
+                    waiting.clear()  # before anybody else takes one
+                    raise
 
-        async with one_error(), anyio.create_task_group() as group:
-            for index in range(len(steps)):
-                group.start_soon(branch, index)
+        cancellations = _cancellations()
+        failure: BaseException | None = None
+        try:
+            async with anyio.create_task_group() as group:
+                for _ in range(min(effect.limit or len(results), len(results))):
+                    group.start_soon(work)
+        except BaseExceptionGroup as errors:
+            failure = _one_of(errors, cancellations)
+        if failure is not None:  # outside the handler, where the group would become its context
+            raise failure
         return results
 
     async def _within(self, effect: Within) -> Any:
@@ -193,6 +206,10 @@ class AsyncDriver:
         raise TimeLimitReached(f"it took longer than {effect.seconds:g} s")
 
 
+def _listed(fn: Callable[..., R], *args: Any) -> list[R]:
+    return [fn(*args)]
+
+
 def _cancellations() -> int:
     """How often this task was asked to cancel; trio has cancellations of a class of its own."""
     try:
@@ -202,35 +219,41 @@ def _cancellations() -> int:
     return task.cancelling() if task is not None else 0
 
 
-@asynccontextmanager
-async def one_error() -> AsyncGenerator[None]:
-    """Raise the first error of a group by itself, with the cause and context it has."""
-    first: BaseException | None = None
-    cancellations = _cancellations()
-    try:
-        yield
-    except BaseExceptionGroup as errors:
-        first = _first_of(errors)
+def _one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
+    """What to raise in place of a group: its first error, with the cause and context that has.
+
+    Args:
+        errors: the group.
+        cancellations: how often this task had been asked to cancel when the group began. If it was
+            asked since, the group has lost that to the error, and it comes first.
+    """
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
     if isinstance(first, Exception) and _cancellations() > cancellations:
-        raise asyncio.CancelledError from first  # which the group has lost to the error
-    if first is not None:  # outside the handler, where the group would become its context
-        raise first
-
-
-def _first_of(error: BaseException) -> BaseException:
-    """The first error in a group, or in the groups within it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
+        cancelled = asyncio.CancelledError()
+        cancelled.__cause__ = first
+        return cancelled
+    return first
 
 
 @asynccontextmanager
 async def companion(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
-    """Run a task beside the body of an ``async with``, and cancel it when the body ends."""
-    async with one_error(), anyio.create_task_group() as group:
-        group.start_soon(task)
-        yield
-        group.cancel_scope.cancel()
+    """Run a task beside the body of an ``async with``, and cancel it when the body ends.
+
+    What either of the two raises ends the other, and is raised by itself.
+    """
+    cancellations = _cancellations()
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(task)
+            yield
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as errors:
+        failure = _one_of(errors, cancellations)
+    if failure is not None:
+        raise failure
 
 
 async def _wait(signal: Signal) -> None:

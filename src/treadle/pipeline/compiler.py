@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
@@ -88,20 +89,23 @@ def fields_of(item: type | None) -> frozenset[str] | None:
     return frozenset(name for cls in classes for name in inspect.get_annotations(cls)) or None
 
 
-def class_of(item: Any) -> type | None:
-    """The class that items of a type are instances of, as far as that can be told at run time.
+def classes_of(item: Any) -> tuple[type, ...]:
+    """The classes that items of a type are instances of; none where that cannot be told.
 
     Raises:
         PipelineError: it is no type at all.
     """
     made_of: Any = typing.get_origin(item) or item
+    if made_of in {typing.Union, types.UnionType}:
+        members = [classes_of(member) for member in typing.get_args(item)]
+        return tuple(cls for classes in members for cls in classes) if all(members) else ()
     if typing.is_typeddict(made_of):
-        return dict
+        return (dict,)
     if made_of is None or made_of is Any or getattr(made_of, "_is_protocol", False):
-        return None
+        return ()
     if not isinstance(made_of, type):
         raise PipelineError(f"item is the type of the items, not {item!r}")
-    return made_of
+    return (made_of,)
 
 
 class _Scope:

@@ -11,12 +11,12 @@ R = TypeVar("R")
 
 
 def layered(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]:
-    """Wrap steps so that a function sees, and may replace, every effect that they yield, however deep.
+    """Wrap steps so that a function sees, and may replace, every effect they yield, however deep.
 
     Args:
         steps: a generator of effects that has not been started.
-        change: takes an effect and returns the one to perform in its place, often the same. The steps
-            within a `Parallel` or a `Within` are wrapped alike.
+        change: takes an effect and returns the one to perform in its place, often the same. The
+            steps within a `Parallel` or a `Within` are wrapped alike.
 
     Returns:
         The wrapped steps; outcomes, failures and cancellations reach the inner ones untouched.

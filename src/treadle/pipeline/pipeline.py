@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from treadle.pipeline.async_driver import drive
-from treadle.pipeline.compiler import Compiler, class_of
+from treadle.pipeline.compiler import Compiler, classes_of
 from treadle.pipeline.components import check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
 from treadle.pipeline.editing import edited, named
@@ -64,7 +64,7 @@ class Pipeline(Generic[T]):
         self._item = item
         self._given = (given,) if isinstance(given, str) else tuple(given)
         self._on_stage = tuple(on_stage)
-        self._item_type = class_of(item)
+        self._classes = classes_of(item)
         self._ops = Compiler(item).compile(self.components, until=until, given=self._given)
         self._watched_ops = observed(self._ops, self._on_stage) if self._on_stage else self._ops
 
@@ -89,7 +89,7 @@ class Pipeline(Generic[T]):
             NotOneItemError: the item was dropped, or became several.
         """
         out: list[T] = []
-        yield from walk(Run(self._watched_ops, self._item_type), item, out.append, trace or Trace())
+        yield from walk(Run(self._watched_ops, self._classes), item, out.append, trace or Trace())
         if len(out) != 1:
             raise NotOneItemError(
                 f"{len(out)} items came out of the pipeline for one; run_all returns them all"
@@ -99,7 +99,7 @@ class Pipeline(Generic[T]):
     def steps_all(self, item: T) -> Steps[list[T]]:
         """As `steps`, for pipelines that drop items or make several of one."""
         out: list[T] = []
-        yield from walk(Run(self._watched_ops, self._item_type), item, out.append, Trace())
+        yield from walk(Run(self._watched_ops, self._classes), item, out.append, Trace())
         return out
 
     async def run(self, item: T) -> T:
@@ -141,7 +141,7 @@ class Pipeline(Generic[T]):
         """
         _check_concurrency(concurrency)
         return stream_async(
-            Stream(self._ops, self._item_type, self._on_stage), items, concurrency, ordered
+            Stream(self._ops, self._classes, self._on_stage), items, concurrency, ordered
         )
 
     def stream_sync(
@@ -150,7 +150,7 @@ class Pipeline(Generic[T]):
         """As `stream`, without an event loop: a generator that works on while it is read."""
         _check_concurrency(concurrency)
         return stream_sync(
-            Stream(self._ops, self._item_type, self._on_stage), items, concurrency, ordered
+            Stream(self._ops, self._classes, self._on_stage), items, concurrency, ordered
         )
 
     def insert_before(self, name: str, *components: Any) -> Pipeline[T]:

@@ -273,7 +273,8 @@ class Scheduler:
             shut(effect.steps)
             self._resume(task, None, Stopped())
             return
-        task.children.append(self.spawn(effect.steps, finish, task.context))
+        child = Task(effect.steps, finish, task.context)
+        task.children.append(child)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             self._later(task, effect.seconds, lambda: end(over))
@@ -281,6 +282,8 @@ class Scheduler:
         if effect.until is not None:
             unsubscribe = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
         task.give_up = unsubscribe
+        # It is the same line of work, so it goes on at once: no time is too short for no wait.
+        self._advance(child, None, None)
 
     def _cancel_children(self, task: Task, end: BaseException) -> None:
         for child in list(task.children):

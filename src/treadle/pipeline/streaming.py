@@ -36,18 +36,18 @@ class Stream:
 
     Args:
         ops: the program of the pipeline.
-        item_type: what every stage has to return; None takes anything.
+        classes: what every stage has to return one of; none takes anything.
         observers: are told of every stage.
     """
 
     def __init__(
-        self, ops: Sequence[Op], item_type: type | None, observers: Sequence[StageObserver]
+        self, ops: Sequence[Op], classes: tuple[type, ...], observers: Sequence[StageObserver]
     ) -> None:
         threaded = [_threaded(op) for op in ops]
         self._ops = [
             _gated(op) for op in (observed(threaded, observers) if observers else threaded)
         ]
-        self._item_type = item_type
+        self._classes = classes
         self._memos: dict[int, Any] = {}
         self._turnstiles = {
             at: Turnstile(once=_is_passed_once(ops, at))
@@ -66,7 +66,7 @@ class Stream:
         try:
             run = Run(
                 self._ops,
-                self._item_type,
+                self._classes,
                 self._memos,
                 lambda at: self._turnstiles[at].take(number),
             )

@@ -34,7 +34,7 @@ class Run:
 
     Args:
         ops: the program.
-        item_type: what every stage has to return; None takes anything.
+        classes: what every stage has to return one of; none takes anything.
         memos: the memo of each composer, by its place; empty when a run begins.
         turn: waits until this item may pass a composer, given its place; None where there is but
             one item.
@@ -43,7 +43,7 @@ class Run:
     """
 
     ops: Sequence[Op]
-    item_type: type | None = None
+    classes: tuple[type, ...] = ()
     memos: dict[int, Any] = field(default_factory=dict[int, Any])
     turn: Callable[[int], Steps[None]] | None = None
     kept: tuple[Any, ...] = ()
@@ -191,9 +191,8 @@ def _compose(run: Run, op: Op, at: int, item: Any) -> list[tuple[Any, int]]:
 
 def _check_type(run: Run, item: Any) -> None:
     """See that an item is of the type that the pipeline is about, where it is about one."""
-    if run.item_type is None or run.kept or isinstance(item, run.item_type):
+    if not run.classes or run.kept or isinstance(item, run.classes):
         return
+    wanted = " or ".join(cls.__name__ for cls in run.classes)
     hint = "; is a return missing?" if item is None else ""
-    raise TypeError(
-        f"it returned {type(item).__name__}, and a {run.item_type.__name__} has to go on{hint}"
-    )
+    raise TypeError(f"it returned {type(item).__name__}, and a {wanted} has to go on{hint}")

@@ -30,11 +30,13 @@ def budget_guard(ctx: Context) -> Steps[Context]:
 def spent(ctx: Context) -> Reason | None:
     """The first budget that is spent; None where all have something left."""
     limits = ctx.limits
-    if any(result.status == "over_budget" for result in ctx.tool_results.values()):
-        limit = limits.max_tool_calls or 0
-        return BudgetExhausted("max_tool_calls", limit, ctx.tool_calls_count)
+    calls = limits.max_tool_calls
+    if calls is not None and any(r.status == "over_budget" for r in ctx.tool_results.values()):
+        return BudgetExhausted("max_tool_calls", calls, ctx.tool_calls_count)
     if ctx.iteration >= limits.max_iterations:
         return MaxIterationsReached(limits.max_iterations)
+    if not limits.has_tokens:
+        return None
     usage = ctx.usage
     for kind, limit, used in (
         ("max_input_tokens", limits.max_input_tokens, usage.input_tokens),

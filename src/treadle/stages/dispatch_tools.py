@@ -20,9 +20,10 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if not ctx.plan.batches:
         return ctx
     runner: ToolRunner = ctx.runner
+    calls = ctx.plan.calls
     runner.next_batch()
-    runner.start(ctx.plan.calls)
-    nodes = _nodes(ctx)
+    runner.start(calls)
+    nodes = _nodes(ctx, calls)
     for batch in ctx.plan.batches:
         if runner.stop is None:
             yield from _run_batch(ctx, batch, nodes)
@@ -30,26 +31,28 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             try:
                 yield Within(_run_batch(ctx, batch, nodes), until=runner.stop)
             except Stopped:
+                runner.cancel_all()  # again: a recording knows only the effects, not who stopped them
                 break
     results = {**ctx.tool_results, **runner.results}
-    count = ctx.tool_calls_count + len(ctx.plan.calls)
+    count = ctx.tool_calls_count + len(calls)
     return ctx.replace(tool_results=results, tool_calls_count=count)
 
 
-def _nodes(ctx: Context) -> dict[str, RunNode]:
+def _nodes(ctx: Context, calls: tuple[ToolCall, ...]) -> dict[str, RunNode]:
     """Make a node for each call, in the order of the request, in the record of this iteration."""
     iteration = ctx.state.current_node
     created = iteration.created_at if iteration is not None else 0.0
+    step_index = iteration.step_index if iteration is not None else ctx.iteration - 1
     nodes = {
         call.id: RunNode(
             ctx.state.agent_name,
-            ctx.iteration - 1,
+            step_index,
             kind="tool",
             name=call.name,
             group_id=call.id,
             created_at=created,
         )
-        for call in ctx.plan.calls
+        for call in calls
     }
     if iteration is not None:
         iteration.tool_calls.extend(nodes.values())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
-
 from treadle.pipeline import Emit, Steps, stage
 from treadle.types import (
     Context,
+    History,
     JSONDict,
     ToolCall,
     ToolNudged,
     ToolResult,
     copy_json,
+    joined,
     valid_arguments,
 )
 
@@ -27,21 +27,25 @@ def inject_results(ctx: Context) -> Steps[Context]:
     A successful result of a call that was made for the third time in this turn, or more often, carries a
     note that says so. It is added here, after long results were cut, so that it cannot be cut off.
     """
-    if not ctx.tool_calls:
-        return inject(ctx)
-    results = dict(ctx.tool_results)
+    nudged: dict[str, ToolResult] = {}
     for call in ctx.tool_calls:
-        result = results.get(call.id)
-        count: int = ctx.runner.counts[call.fingerprint] if ctx.runner is not None else 0
+        count = _times_made(ctx, call)
+        result = ctx.tool_results.get(call.id)
         if count < NUDGE_FROM or result is None or not _may_be_nudged(ctx, call, result):
             continue
-        note = nudge(call, count)
-        results[call.id] = dataclasses.replace(result, content=f"{result.content}\n\n{note}")
+        content = f"{result.content}\n\n{nudge(call, count)}"
+        nudged[call.id] = dataclasses.replace(result, content=content)
         if ctx.watched:
             yield Emit(ToolNudged(iteration=ctx.iteration, call=call, count=count))
-    injected = inject(ctx.replace(tool_results=results))
-    # What was told stays out of the results, which tell whether there was anything new.
+    if not nudged:
+        return inject(ctx)
+    injected = inject(ctx.replace(tool_results={**ctx.tool_results, **nudged}))
+    # The notes stay out of the results, which tell whether there was anything new.
     return injected.replace(tool_results=ctx.tool_results)
+
+
+def _times_made(ctx: Context, call: ToolCall) -> int:
+    return ctx.runner.counts[call.fingerprint] if ctx.runner is not None else 0
 
 
 def _may_be_nudged(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
@@ -66,35 +70,33 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
     """
     if ctx.response.is_blank:
         return ctx
-    messages = [assistant_message(ctx)]
+    history, message = ctx.messages, assistant_message(ctx)
+    last = history[-1] if history else {}
+    if last.get("role") == "assistant":  # given so, or left so by stages that let a text go on
+        history, message = History(history[:-1]), joined(last, message)
+    messages = [message]
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
         content = unanswered if result is None else result.content
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-    return ctx.replace(messages=ctx.messages.append(*messages), result_messages=tuple(messages))
+    return ctx.replace(messages=history.append(*messages), result_messages=tuple(messages))
 
 
 def assistant_message(ctx: Context) -> JSONDict:
     """The message as the provider gave it, its calls under their unique ids, with arguments that parse."""
-    given = copy_json(dict(ctx.response.message))
-    given.pop("tool_calls", None)
-    message: JSONDict = {"role": "assistant", "content": ctx.response.content, **given}
+    message: JSONDict = {"role": "assistant", "content": ctx.response.content}
+    if ctx.response.extra:
+        message.update(copy_json(dict(ctx.response.extra)))
     if ctx.tool_calls:
         message["tool_calls"] = [_call_message(call) for call in ctx.tool_calls]
-        _keep_extras(message["tool_calls"], ctx.response.message.get("tool_calls"))
     return message
 
 
 def _call_message(call: ToolCall) -> JSONDict:
-    arguments = call.arguments if call.input is not None else valid_arguments(call.arguments)
-    function = {"name": call.name, "arguments": arguments or "{}"}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _keep_extras(calls: list[JSONDict], given: Any) -> None:
-    """Keep what a provider puts on a call that treadle does not know, such as a signature."""
-    if isinstance(given, list) and len(given) == len(calls):  # pyright: ignore
-        for call, original in zip(calls, given, strict=True):  # pyright: ignore
-            if isinstance(original, dict):
-                for key, value in original.items():  # pyright: ignore
-                    call.setdefault(key, copy_json(value))
+    valid = call.input is not None and call.arguments and not call.arguments.isspace()
+    arguments = call.arguments if valid else valid_arguments(call.arguments)
+    function = {"name": call.name, "arguments": arguments}
+    message: JSONDict = {"id": call.id, "type": "function", "function": function}
+    if call.extra:
+        message.update(copy_json(dict(call.extra)))
+    return message

@@ -29,7 +29,7 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
         return ctx.done()
     finish_reasons = (*ctx.memo.get(_BLANKS, ()), ctx.response.finish_reason)
     if len(finish_reasons) > max_blank_stops:
-        provider = ctx.response.message.get("provider")
+        provider = ctx.response.extra.get("provider")
         return ctx.stop(
             EmptyResponse(
                 ctx.iteration, len(finish_reasons), finish_reasons, provider, ctx.response.model

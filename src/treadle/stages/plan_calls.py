@@ -13,7 +13,8 @@ def plan_calls(ctx: Context) -> Context:
     Parallel-safe calls that follow each other run together, up to ``max_parallel_calls``; any other call
     runs alone. Calls beyond ``max_tool_calls`` are answered, and not run.
     """
-    waiting = [call for call in ctx.tool_calls if call.id not in ctx.tool_results]
+    done = ctx.tool_results
+    waiting = [call for call in ctx.tool_calls if call.id not in done]
     if not waiting:
         return ctx
     limit = ctx.limits.max_tool_calls

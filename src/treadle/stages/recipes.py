@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from treadle.pipeline import Parallel, Steps
 from treadle.stages.resolver import Recipe, Resolver, Step, as_recipe
-from treadle.stages.text import cut, render
-from treadle.stages.tool_runner import ToolRunner, attempts
+from treadle.stages.text import cut, error_text, render
+from treadle.stages.tool_runner import ToolRunner, at_once, attempts
 from treadle.types import Context, RunNode, ToolCall, ToolResult
 
 log = logging.getLogger("treadle.stages")
@@ -68,7 +68,10 @@ def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) 
 def _take_step(
     ctx: Context, call_id: str, parent: RunNode, step: Step, results: Mapping[str, ToolResult]
 ) -> Steps[ToolResult]:
-    """Run one sub-call, checked like any call; its failure is its result."""
+    """Make the steps of one sub-call, checked like any call; its failure is its result.
+
+    The record has the sub-calls in their order, whichever of them a driver starts first.
+    """
     runner: ToolRunner = ctx.runner
     node = RunNode(
         parent.agent_name,
@@ -82,10 +85,15 @@ def _take_step(
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
         steps = runner.prepare_call(ctx, step.tool, call_id, arguments, node)
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
-        return ToolResult(call_id, cut(f"Error: {type(error).__name__}: {error}"), True)
+        return at_once(ToolResult(call_id, error_text(error), True))
     parent.tool_calls.append(node)
+    return _forgotten(runner, call_id, steps)
+
+
+def _forgotten(runner: ToolRunner, call_id: str, steps: Steps[ToolResult]) -> Steps[ToolResult]:
+    """The steps of a sub-call, whose result is no answer to a call of the model."""
     result = yield from steps
-    runner.results.pop(call_id, None)  # it answers no call of the model
+    runner.results.pop(call_id, None)
     return result
 
 

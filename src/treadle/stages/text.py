@@ -25,10 +25,25 @@ def render(value: Any) -> str:
     else:
         from pydantic_core import to_json  # noqa: PLC0415 - what a text tool never needs
 
-        text = to_json(value, fallback=str, inf_nan_mode="strings").decode()
+        try:
+            text = to_json(value, fallback=str, inf_nan_mode="strings").decode()
+        except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
+            text = _text_of(value)
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
     return text or "(no output)"
+
+
+def error_text(error: BaseException) -> str:
+    """What a model is told of an exception."""
+    return cut(f"Error: {type(error).__name__}: {_text_of(error)}")
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a `__str__` of somebody else's
+        return f"({type(value).__name__}, which cannot be shown)"
 
 
 def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
@@ -50,6 +65,6 @@ def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> st
     lines = encoded.split(b"\n", max_lines)
     kept = b"\n".join(lines[:max_lines])[:max_bytes]
     shown = kept.decode("utf-8", "ignore")
-    missing_bytes = len(encoded) - len(kept)
+    missing_bytes = len(encoded) - len(shown.encode())
     missing_lines = encoded.count(b"\n") - kept.count(b"\n")
     return f"{shown}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"

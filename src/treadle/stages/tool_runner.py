@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from treadle.pipeline import (
@@ -18,9 +18,10 @@ from treadle.pipeline import (
     Steps,
     TimeLimitReached,
     Within,
+    is_awaitable,
 )
 from treadle.stages.resolver import Resolver
-from treadle.stages.text import cut, render
+from treadle.stages.text import cut, error_text, render
 from treadle.stages.validate_calls import check_call, told
 from treadle.types import (
     Context,
@@ -123,8 +124,8 @@ class ToolRunner:
         if problems:
             result = ToolResult(call_id, told(call, problems), True, "invalid")
             self.mark_done(call_id, result)
-            return _at_once(result)
-        return self.run(ctx, call, node or RunNode(kind="tool"), attempts(ctx, call))
+            return at_once(result)
+        return self.run(ctx, call, node or RunNode(kind="tool", created_at=0.0), attempts(ctx, call))
 
     def run(
         self, ctx: Context, call: ToolCall, node: RunNode, steps: Steps[ToolResult]
@@ -145,17 +146,37 @@ class ToolRunner:
             result = yield from steps
         except GeneratorExit:
             raise
-        except BaseException as end:
-            node.fail(f"cancelled: {type(end).__name__}", (yield NOW))
+        except BaseException:
+            ended = yield NOW
+            yield from self._learn(call)
+            node.fail("cancelled", ended)
+            yield from self._tell(ctx, call, started, ended)
             raise
         ended = yield NOW
+        yield from self._learn(call)
         if result.status == "timeout":
             node.timeout(ended)
         elif result.is_error:
             node.fail(result.content, ended)
         else:
             node.succeed(at=ended)
-        if self.mark_done(call.id, result) and ctx.watched:
+        self.mark_done(call.id, result)
+        if ctx.watched:
+            yield from self._tell(ctx, call, started, ended)
+        return result
+
+    def _learn(self, call: ToolCall) -> Steps[None]:
+        """Learn whether the call was cancelled through a handle; as an effect, for it comes from outside."""
+        if self.stop is not None:
+            result = yield Call(self.results.get, call.id, label="cancelled", key=call.id)
+            if result is not None:
+                self.running.pop(call.id, None)
+                self.results[call.id] = result
+
+    def _tell(self, ctx: Context, call: ToolCall, started: float, ended: float) -> Steps[None]:
+        """Tell the result that the table has: what the call brought, or that it was cancelled."""
+        result = self.results.get(call.id)
+        if ctx.watched and result is not None:
             yield Emit(
                 ToolFinished(
                     iteration=ctx.iteration,
@@ -165,10 +186,10 @@ class ToolRunner:
                     duration=ended - started,
                 )
             )
-        return result
 
 
-def _at_once(result: ToolResult) -> Steps[ToolResult]:
+def at_once(result: ToolResult) -> Steps[ToolResult]:
+    """Steps that return a result and ask for nothing."""
     return result
     yield  # what makes it a generator
 
@@ -180,42 +201,61 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
     attempt = 1
     while True:
         try:
-            value = yield from _attempt(ctx, call, tool, attempt)
-        except TimeLimitReached:
-            seconds = tool.timeout if tool is not None else 0
-            result = ToolResult(
-                call.id, f"Error: {call.name!r} took longer than {seconds:g} s.", True, "timeout"
-            )
+            return (yield from _attempt(ctx, call, tool, attempt))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
-            text = cut(f"Error: {type(error).__name__}: {error}")
-            result = ToolResult(call.id, text, True)
-        else:
-            return _result(call, value)
+            result = _failed(call, tool, error)
         if attempt > retries:
             return result
         yield Sleep(RETRY_DELAY * 2 ** (attempt - 1))
         attempt += 1
 
 
-def _attempt(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Steps[Any]:
+def _attempt(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Steps[ToolResult]:
     """Make a call once, within the time that its tool has."""
     if tool is not None and tool.fn is not None:
-        context = ToolContext(
-            call.id, call.name, ctx.iteration, attempt, ctx.state.run_id, ctx.state.agent_name
-        )
-        fn = tool.bound(call.input or {}, context)
-        mode = Mode.ASYNC if tool.is_async else Mode.THREAD
+        fn = tool.bound(call.input or {}, lambda: _context(ctx, call, attempt))
+        mode = _ASYNC if tool.is_async else _THREAD
     else:
         resolver: Resolver = ctx.resolve_tool
         fn, mode = functools.partial(resolver.fn, call), resolver.mode
-    effect = Call(fn, mode=mode, label="execute_tool", key=call.id)
+    effect = Call(_answering(fn, call), mode=mode, label="execute_tool", key=call.id)
     if tool is None or tool.timeout is None:
         return (yield effect)
     return (yield Within(_one(effect), seconds=tool.timeout))
 
 
+_ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
+
+
+def _context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
+    return ToolContext(
+        call.id, call.name, ctx.iteration, attempt, ctx.state.run_id, ctx.state.agent_name
+    )
+
+
+def _answering(fn: Callable[[], Any], call: ToolCall) -> Callable[[], Any]:
+    """Make the result where the tool runs: what it returns may be anything, a result is data."""
+
+    def answer() -> Any:
+        value = fn()
+        return answer_later(value) if is_awaitable(value) else _result(call, value)
+
+    async def answer_later(value: Awaitable[Any]) -> ToolResult:
+        return _result(call, await value)
+
+    return answer
+
+
 def _one(effect: Call) -> Steps[Any]:
     return (yield effect)
+
+
+def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
+    """The result of a try that raised; a time limit of the tool's own making is an error like others."""
+    if isinstance(error, TimeLimitReached) and tool is not None and tool.timeout is not None:
+        text = f"Error: {call.name!r} took longer than {tool.timeout:g} s."
+        return ToolResult(call.id, text, True, "timeout")
+    return ToolResult(call.id, error_text(error), True)
 
 
 def _result(call: ToolCall, value: Any) -> ToolResult:

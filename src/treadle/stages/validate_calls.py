@@ -75,15 +75,17 @@ def check_call(ctx: Context, call: ToolCall) -> tuple[ToolCall, tuple[str, ...]]
     problems = tool.problems_of(arguments) if tool is not None else []
     print_ = fingerprint(call.name, arguments)
     if problems:
-        return ToolCall(call.id, call.name, call.arguments, None, print_), tuple(problems)
-    return ToolCall(call.id, call.name, call.arguments, arguments, print_), ()
+        return (
+            ToolCall(call.id, call.name, call.arguments, None, print_, call.extra),
+            tuple(problems),
+        )
+    return ToolCall(call.id, call.name, call.arguments, arguments, print_, call.extra), ()
 
 
 def _marked(call: ToolCall) -> ToolCall:
     """The call with a fingerprint of its text, where there is nothing decoded to take one of."""
-    return ToolCall(
-        call.id, call.name, call.arguments, None, fingerprint(call.name, call.arguments)
-    )
+    print_ = fingerprint(call.name, call.arguments)
+    return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra)
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:

@@ -172,7 +172,8 @@ class _Reporter:
     def tool_finished(self, event: ToolFinished) -> None:
         span = self.tools.pop(event.call.id)
         if event.result.is_error:
-            kind = "timeout" if event.result.status == "timeout" else "tool_error"
+            status = event.result.status
+            kind = status if status in {"timeout", "cancelled"} else "tool_error"
             _fail(span, kind, event.result.content[:200])
         span.end(_nanoseconds(event.at))
 

@@ -55,7 +55,7 @@ def calls(*made: JSONDict, text: str | None = None) -> JSONDict:
 class ScriptedLLM:
     """A backend that answers by a script and records what it was sent.
 
-    Used as a context manager, it fails at the end if steps are left over.
+    Used as a context manager, it fails at the end if steps are left over or were lacking.
 
     Args:
         *script: what to answer, in order: anything that a backend may return; an exception, which is
@@ -74,7 +74,7 @@ class ScriptedLLM:
 
     @property
     def left(self) -> int:
-        """The steps that were not asked for yet."""
+        """The steps that were not asked for yet; below 0 where more was asked for than there is."""
         return len(self._script) - len(self.sent)
 
     def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
@@ -100,11 +100,17 @@ class ScriptedLLM:
         return _streamed(answer) if isinstance(answer, Iterator) else answer
 
     def check(self) -> None:
-        """Assert that the whole script was used.
+        """Assert that the whole script was used, and no more than it.
+
+        A run makes an ``Err`` of what its model raises, so a request too many is told here again.
 
         Raises:
-            ScriptError: steps are left over.
+            ScriptError: steps are left over, or were lacking.
         """
+        if self.left < 0:
+            raise ScriptError(
+                f"the script has {len(self._script)} steps, and the run asked {len(self.sent)} times"
+            )
         if self.left > 0:
             raise ScriptError(
                 f"the run ended after {len(self.sent)} of {len(self._script)} steps; "

@@ -47,7 +47,7 @@ from treadle.types.reasons import (
     Reason,
     RunCancelled,
 )
-from treadle.types.repair import repaired, valid_arguments
+from treadle.types.repair import joined, repaired, valid_arguments
 from treadle.types.response import CallChunk, Chunk, Response, Usage
 from treadle.types.results import Err, Ok, Result
 from treadle.types.run_state import IllegalMoveError, RunNode, RunNodeStatus, RunState
@@ -125,6 +125,7 @@ __all__ = [
     "as_tool",
     "canonical_json",
     "copy_json",
+    "joined",
     "kind_of",
     "parse_object",
     "problems_of",

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+def nothing() -> dict[str, Any]:
+    """What most things have of keys that treadle does not know."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool that the model asks for.
@@ -17,6 +22,7 @@ class ToolCall:
         arguments: JSON text, as the model wrote it; it may be malformed.
         input: the arguments once they are validated; None before, and where they are not valid.
         fingerprint: the same for calls of the same name and arguments, once they are validated.
+        extra: keys of the call that treadle does not know, such as a signature; they are kept.
     """
 
     id: str
@@ -24,6 +30,7 @@ class ToolCall:
     arguments: str = "{}"
     input: Mapping[str, Any] | None = field(default=None, compare=False)
     fingerprint: str = field(default="", compare=False, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +64,6 @@ class Plan:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls that run."""
+        if len(self.batches) == 1:
+            return self.batches[0]
         return tuple(call for batch in self.batches for call in batch)

@@ -98,14 +98,14 @@ class Context:
         Raises:
             TypeError: a field that does not exist.
         """
-        if not changes.keys() <= _FIELDS:
+        if not _FIELDS.issuperset(changes):
             unknown = ", ".join(sorted(changes.keys() - _FIELDS))
             raise TypeError(f"Context has no field {unknown}")
-        copy = object.__new__(Context)
         # dataclasses.replace would look at every field each time; this is one dict copied.
-        values = copy.__dict__
-        values.update(self.__dict__)
+        values = self.__dict__.copy()
         values.update(changes)
+        copy = object.__new__(Context)
+        object.__setattr__(copy, "__dict__", values)
         return copy
 
     def done(self, output: Any = None) -> Context:

@@ -50,5 +50,14 @@ class Limits:
                     f" of at least {least}, got {value!r}"
                 )
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether any limit is one of tokens."""
+        return not (
+            self.max_input_tokens is None
+            and self.max_output_tokens is None
+            and self.max_total_tokens is None
+        )
+
 
 LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))

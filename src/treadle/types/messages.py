@@ -67,11 +67,21 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 def copy_json(value: Any) -> Any:
     """Copy what JSON is made of, all the way down; anything else is taken as it is."""
+    # It runs for every message of every iteration: what cannot hold anything is not worth a call.
     if isinstance(value, dict):
-        return {key: copy_json(part) for key, part in value.items()}  # pyright: ignore
+        return {
+            key: part if type(part) in _ATOMS else copy_json(part)
+            for key, part in value.items()  # pyright: ignore[reportUnknownVariableType]
+        }
     if isinstance(value, (list, tuple)):
-        return [copy_json(part) for part in value]  # pyright: ignore
+        return [
+            part if type(part) in _ATOMS else copy_json(part)  # pyright: ignore[reportUnknownArgumentType]
+            for part in value  # pyright: ignore[reportUnknownVariableType]
+        ]
     return value
+
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
 def as_message(given: Any) -> Any:
@@ -79,7 +89,7 @@ def as_message(given: Any) -> Any:
     if isinstance(given, Mapping):
         return copy_json(dict(given))  # pyright: ignore
     dump = getattr(given, "model_dump", None)
-    if callable(dump):
+    if callable(dump) and not isinstance(given, type):
         return dump(mode="json", exclude_none=True)
     return given
 

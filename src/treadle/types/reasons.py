@@ -24,7 +24,10 @@ class Reason(Exception):  # noqa: N818 - a reason to end, which is an error only
         }
         return functools.partial(type(self), **facts), ()
 
-    __hash__ = Exception.__hash__
+    def __hash__(self) -> int:
+        """Equal where equal: of the facts that count for equality."""
+        specs = dataclasses.fields(self)  # type: ignore[arg-type]  # every reason is a dataclass
+        return hash((type(self), *(getattr(self, spec.name) for spec in specs if spec.compare)))
 
 
 @dataclass(eq=True)
@@ -33,7 +36,7 @@ class MaxIterationsReached(Reason):
 
     limit: int
     stop_reason: ClassVar[str] = "max_iterations_reached"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"no answer after {self.limit} iterations (max_iterations={self.limit})"
@@ -47,7 +50,7 @@ class BudgetExhausted(Reason):
     limit: float
     used: float
     stop_reason: ClassVar[str] = "budget_exhausted"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"the budget is spent: {self.kind}={self.limit}, used {self.used}"
@@ -59,7 +62,7 @@ class DeadlineExceeded(Reason):
 
     seconds: float
     stop_reason: ClassVar[str] = "deadline_exceeded"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"the run took longer than max_seconds={self.seconds:g}"
@@ -73,7 +76,7 @@ class CircuitBroken(Reason):
     error: str
     iterations: int
     stop_reason: ClassVar[str] = "circuit_broken"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"tool {self.tool!r} failed alike in {self.iterations} iterations in a row: {self.error}"
@@ -87,7 +90,7 @@ class LoopDetected(Reason):
     iterations: int
     signature: str = field(repr=False)
     stop_reason: ClassVar[str] = "loop_detected"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         made = ", ".join(self.calls)
@@ -103,7 +106,7 @@ class LLMError(Reason):
     attempts: int = 1
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     stop_reason: ClassVar[str] = "llm_error"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         tries = f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
@@ -121,7 +124,7 @@ class EmptyResponse(Reason):
     provider: str | None = None
     model: str | None = None
     stop_reason: ClassVar[str] = "empty_response"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         reasons = ", ".join(str(reason) for reason in self.finish_reasons)
@@ -140,7 +143,7 @@ class PipelineFailed(Reason):
     error_type: str = ""
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     stop_reason: ClassVar[str] = "pipeline_failed"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
@@ -152,7 +155,7 @@ class InvalidInput(Reason):
 
     problems: tuple[str, ...]
     stop_reason: ClassVar[str] = "invalid_input"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return "; ".join(self.problems)
@@ -163,7 +166,7 @@ class RunCancelled(Reason):
     """Somebody ended the run through its handle."""
 
     stop_reason: ClassVar[str] = "cancelled"
-    __hash__ = Exception.__hash__
+    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return "the run was cancelled"

@@ -143,10 +143,15 @@ class _Repair:
         before = self._out[-1] if self._out else None
         if before is not None and before["role"] == "assistant" and not before.get("tool_calls"):
             self._tell(index, "it followed another assistant message; the two were joined")
-            joined = _joined(before.get("content"), message.get("content"))
-            self._out[-1] = {**before, **message, "content": joined}
+            self._out[-1] = joined(before, message)
         else:
             self._out.append(message)
+
+
+def joined(before: JSONDict, message: JSONDict) -> JSONDict:
+    """Two assistant messages as one, since providers want the roles to alternate."""
+    content = _joined(before.get("content"), message.get("content"))
+    return {**before, **message, "content": content}
 
 
 def _joined(first: Any, second: Any) -> Any:

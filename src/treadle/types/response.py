@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.types.calls import ToolCall
+from treadle.types.calls import ToolCall, nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Usage:
     def plus(self, other: Usage | None) -> Usage:
         """The sum; with None, which is unknown and not zero, a lower bound."""
         if other is None:
-            other = UNKNOWN
+            return self if self.is_lower_bound else dataclasses.replace(self, is_lower_bound=True)
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -45,9 +46,6 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.is_lower_bound or other.is_lower_bound,
         )
-
-
-UNKNOWN = Usage(is_lower_bound=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ class Response:
         usage: the tokens it took; None where the provider did not say.
         model: the model that answered, as the provider names it.
         id: the provider's id of the answer.
-        message: the assistant message as the provider gave it, with keys that treadle does not know.
+        extra: keys of the assistant message that treadle does not know, such as ``reasoning``; they are
+            kept in the history. A content of several parts is here too, as ``content``.
         refusal: the text with which a model declined, where that is set apart.
     """
 
@@ -71,7 +70,7 @@ class Response:
     usage: Usage | None = None
     model: str | None = None
     id: str | None = None
-    message: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
     refusal: str | None = None
 
     @property
@@ -94,12 +93,14 @@ class CallChunk:
         id: the call's id, with its first piece.
         name: a piece of its name.
         arguments: a piece of its arguments.
+        extra: pieces of keys of the call that treadle does not know, such as a signature.
     """
 
     index: int = 0
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: Mapping[str, Any] = field(default_factory=nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +125,5 @@ class Chunk:
     usage: Usage | None = None
     model: str | None = None
     id: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extra: Mapping[str, Any] = field(default_factory=nothing)
     ends_with_reason: bool = False

@@ -65,6 +65,14 @@ def _moved(
         ) from None
 
 
+def _no_nodes() -> list[RunNode]:
+    return []
+
+
+def _no_facts() -> dict[str, Any]:
+    return {}
+
+
 @dataclass(slots=True)
 class RunNode:
     """One iteration of a run, or one tool call in it.
@@ -93,10 +101,10 @@ class RunNode:
     created_at: float = field(default_factory=time.time)
     started_at: float | None = None
     ended_at: float | None = None
-    tool_calls: list[RunNode] = field(default_factory=list["RunNode"])
+    tool_calls: list[RunNode] = field(default_factory=_no_nodes)
     usage: Usage | None = None
     error: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = field(default_factory=_no_facts)
 
     @property
     def duration(self) -> float | None:

@@ -10,6 +10,9 @@ from typing import Any
 MAX_SHOWN = 80
 """Characters of a value that the model wrote which are shown to it again."""
 
+MAX_PATH = 3 * MAX_SHOWN
+"""Characters of a path into what the model wrote."""
+
 MAX_VIOLATIONS = 20
 """Violations that are told of one call; more are counted."""
 
@@ -57,8 +60,9 @@ def path_of(parts: Iterable[str | int]) -> str:
     """A path into the arguments, as code would write it."""
     path = ""
     for part in parts:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else shown_name(part)
-    return path or "arguments"
+        shown = f"[{part}]" if isinstance(part, int) else shown_name(part)
+        path += f".{shown}" if path and isinstance(part, str) else shown
+    return (path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...") or "arguments"
 
 
 def shown_name(name: object) -> str:

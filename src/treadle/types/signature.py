@@ -5,6 +5,7 @@ The module is imported with the first tool, not with the package: pydantic takes
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -40,18 +41,26 @@ class Signature:
     """
 
     def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
-        self.name = getattr(fn, "__name__", type(fn).__name__)
-        self.description, described = read_docstring(inspect.getdoc(fn))
+        inner, filled = _unwrapped(fn)
+        self.name = getattr(fn, "__name__", None) or getattr(
+            inner, "__name__", type(inner).__name__
+        )
+        self.description, described = read_docstring(inspect.getdoc(inner))
         self.context_parameter: str | None = None
+        self.context_position: int | None = None
         self._positional: list[str] = []
-        self._names: list[str] = []
+        self._names: dict[str, str] = {}
         fields: dict[str, Any] = {}
         extra: Literal["allow", "forbid"] = "forbid"
-        hints = _hints_of(fn, self.name)
-        for parameter in inspect.signature(fn).parameters.values():
+        hints = _hints_of(inner, self.name)
+        for parameter in _parameters_of(fn, inner, self.name):
+            if parameter.name in filled:
+                continue
             hint = hints.get(parameter.name, Any)
             if _mentions(hint, context_type):
                 self.context_parameter = parameter.name
+                if parameter.kind is parameter.POSITIONAL_ONLY:
+                    self.context_position = len(self._positional)
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(
                     f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
@@ -62,9 +71,10 @@ class Signature:
             else:
                 if parameter.kind is parameter.POSITIONAL_ONLY:
                     self._positional.append(parameter.name)
-                fields[f"p{len(self._names)}"] = _field(parameter, hint, described)
-                self._names.append(parameter.name)
-        self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names)
+                field = f"p{len(self._names)}"
+                self._names[field] = parameter.name
+                fields[field] = _field(parameter, hint, described)
+        self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
         self._model = self._make_model(fields, extra)
         self.input_schema = self._make_schema()
 
@@ -97,12 +107,14 @@ class Signature:
         model = self._model.model_validate(arguments)
         given = model.model_fields_set
         values = {
-            name: getattr(model, f"p{index}")
-            for index, name in enumerate(self._names)
-            if f"p{index}" in given or name in self._positional
+            name: getattr(model, field)
+            for field, name in self._names.items()
+            if field in given or name in self._positional
         }
         positional = [values.pop(name) for name in self._positional]
-        return positional, {**values, **(model.model_extra or {})}
+        if model.model_extra:
+            values.update(model.model_extra)
+        return positional, values
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -126,11 +138,37 @@ def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list
     return []
 
 
-def _hints_of(fn: Callable[..., Any], name: str) -> dict[str, Any]:
-    target = fn if inspect.isroutine(fn) else type(fn).__call__
+def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
+    """What a partial is of, and the keywords that it fills, which are none of the model's business."""
+    filled: set[str] = set()
+    while isinstance(fn, functools.partial):
+        filled |= fn.keywords.keys()
+        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return fn, filled
+
+
+def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ToolDefinitionError(f"tool {name!r}: its signature cannot be read: {error}") from error
+    first = parameters[0] if parameters and inspect.isfunction(inner) else None
+    if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
+        where = inner.__qualname__.rpartition("<locals>.")[2]
+        if "." in where:
+            raise ToolDefinitionError(
+                f"tool {name!r}: {where} is a method without its object, and a model cannot give "
+                f"{first.name!r}; make the tool of a bound method: tool(thing.{name})"
+            )
+    return parameters
+
+
+def _hints_of(fn: Any, name: str) -> dict[str, Any]:
+    call = fn.__init__ if inspect.isclass(fn) else type(fn).__call__
+    target = fn if inspect.isroutine(fn) else call
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise ToolDefinitionError(
             f"tool {name!r}: its type hints cannot be read: {error}; "
             f"import the name where the tool is defined, outside of TYPE_CHECKING"

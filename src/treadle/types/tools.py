@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from treadle.types.docstrings import read_docstring
 from treadle.types.errors import ToolDefinitionError
 from treadle.types.messages import copy_json
+from treadle.types.schema import shown_name
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from treadle.types.signature import Signature
     from treadle.types.validation import SchemaValidator
 
-_NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,128}$")
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 """What providers take as a name: OpenAI, Anthropic and MCP agree on these characters, MCP's 128 is the
 longest of their lengths."""
 
@@ -86,14 +87,24 @@ class Tool:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.match(self.name):  # pyright: ignore
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
-        if self.timeout is not None and not self.timeout > 0:
-            raise ToolDefinitionError(f"tool {self.name!r}: timeout must be above 0, not {self.timeout}")
-        if self.retries < 0:
-            raise ToolDefinitionError(f"tool {self.name!r}: retries must not be negative")
+        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: timeout must be above 0, not {self.timeout!r}"
+            )
+        if not isinstance(self.retries, int) or self.retries < 0:  # pyright: ignore
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: retries must be a whole number of at least 0, "
+                f"not {self.retries!r}"
+            )
+        if not isinstance(self.input_schema, Mapping):  # pyright: ignore
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: input_schema: expected a JSON Schema, "
+                f"got {type(self.input_schema).__name__}"
+            )
         from treadle.types.validation import SchemaValidator  # noqa: PLC0415 - see there
 
         schema = copy_json(dict(self.input_schema))
@@ -105,23 +116,30 @@ class Tool:
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """Tell every violation of the schema by a call's arguments; an empty list where they are valid."""
-        problems = self._validator.problems_of(arguments)
-        return problems if problems or self._further is None else self._further(arguments)
+        try:
+            problems = self._validator.problems_of(arguments)
+            return problems if problems or self._further is None else self._further(arguments)
+        except Exception as error:  # noqa: BLE001 - numbers or nesting beyond what a check can take
+            return [f"arguments: they cannot be checked: {shown_name(f'{type(error).__name__}: {error}')}"]
 
-    def bound(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+    def bound(
+        self, arguments: Mapping[str, Any], context: Callable[[], ToolContext]
+    ) -> Callable[[], Any]:
         """The call of its function with valid arguments, ready to be made.
 
         Args:
             arguments: valid ones.
-            context: is given to the function if it has a parameter for it.
+            context: makes what is given to the function if it has a parameter for it.
         """
         if self.fn is None:
             raise ToolDefinitionError(f"tool {self.name!r} has no function")
         if self.signature is None:
             return functools.partial(self.fn, **arguments)
         positional, named = self.signature.bind(arguments)
-        if self.signature.context_parameter is not None:
-            named[self.signature.context_parameter] = context
+        if self.signature.context_position is not None:
+            positional.insert(self.signature.context_position, context())
+        elif self.signature.context_parameter is not None:
+            named[self.signature.context_parameter] = context()
         return functools.partial(self.fn, *positional, **named)
 
     def as_openai(self) -> dict[str, Any]:
@@ -190,6 +208,10 @@ def _further_checks(
 
         return functools.partial(model_problems, model)
     return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_async(fn: Any) -> bool:

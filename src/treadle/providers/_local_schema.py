@@ -1,0 +1,149 @@
+"""JSON schemas made small and plain enough for llama.cpp to turn into a grammar.
+
+The grammar only keeps a model from writing nonsense; whether arguments are valid is decided by the
+loop, against the tool's own schema. So wherever this is in doubt, it loosens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+# A grammar is compiled on every call and grows with the schema; what is larger is not worth it.
+MAX_NODES = 400
+MAX_DEPTH = 12
+# llama.cpp unrolls bounded repetitions, so a large bound makes a huge grammar.
+MAX_BOUND = 64
+
+_ANYTHING: dict[str, Any] = {}
+_TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
+_BOUNDS = {"minItems", "maxItems", "minLength", "maxLength"}
+_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+
+
+def simplify(schema: Any) -> dict[str, Any]:
+    """Rewrite the input schema of a tool so that it can constrain what a model writes.
+
+    Local references are inlined, unions become `anyOf`, and what llama.cpp's converter does not
+    know or prints warnings about (`pattern`, `format`, `not`, conditions, recursion) is dropped.
+
+    Args:
+        schema: a JSON schema, as in the `parameters` of an OpenAI tool. It is not changed.
+
+    Returns:
+        A new schema that is at least as generous as the given one, but for properties that it
+        does not list, which are closed out; just `{"type": "object"}` where the given one is too
+        large, or does not describe an object.
+    """
+    if not isinstance(schema, Mapping):
+        return {"type": "object"}
+    root = cast("Mapping[str, Any]", schema)
+    plain = _Simplifier(root).node(root, ())
+    if plain.get("type") != "object" or _size(plain) > MAX_NODES:
+        return {"type": "object"}
+    return plain
+
+
+def resolve(root: Mapping[str, Any], reference: str) -> Any:
+    """Look up a local reference.
+
+    Args:
+        root: the schema that the reference stands in.
+        reference: a JSON pointer as a URI fragment (RFC 6901, section 6), such as `#/$defs/City`.
+
+    Returns:
+        What it points to, or None if it points out of the document or to nothing.
+    """
+    if not reference.startswith("#"):
+        return None
+    found: Any = root
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping):
+            return None
+        found = cast("Mapping[str, Any]", found).get(key)
+    return found
+
+
+class _Simplifier:
+    """Walks one schema; `refs` are the references that were followed on the way to a node."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = MAX_NODES
+
+    def node(self, schema: Any, refs: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+        self._left -= 1
+        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or self._left < 0:
+            return dict(_ANYTHING)
+        node = cast("Mapping[str, Any]", schema)
+        if "$ref" in node:
+            reference = str(node["$ref"])
+            if reference in refs:
+                return dict(_ANYTHING)
+            return self.node(resolve(self._root, reference), (*refs, reference), depth + 1)
+        if "const" in node:
+            return {"const": node["const"]}
+        if isinstance(node.get("enum"), list) and node["enum"]:
+            return {"enum": node["enum"]}
+        union = self._union(node, refs, depth)
+        return self._plain(node, refs, depth) if union is None else union
+
+    def _union(
+        self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int
+    ) -> dict[str, Any] | None:
+        for keyword in ("anyOf", "oneOf"):
+            if isinstance(node.get(keyword), list) and node[keyword]:
+                return {"anyOf": [self.node(each, refs, depth + 1) for each in node[keyword]]}
+        parts = node.get("allOf")
+        if isinstance(parts, list) and parts:
+            # To merge several would be a guess.
+            alone = len(cast("list[Any]", parts)) == 1
+            return self.node(parts[0], refs, depth + 1) if alone else dict(_ANYTHING)
+        return None
+
+    def _plain(self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int) -> dict[str, Any]:
+        plain = _scalars(node)
+        properties = node.get("properties")
+        if isinstance(properties, Mapping):
+            named = cast("Mapping[str, Any]", properties)
+            plain["type"] = "object"
+            plain["properties"] = {
+                name: self.node(each, refs, depth + 1) for name, each in named.items()
+            }
+            # A required name without a schema would make llama.cpp guess one.
+            plain["required"] = [name for name in node.get("required") or () if name in named]
+            plain["additionalProperties"] = False
+        elif plain.get("type") == "object" and isinstance(
+            node.get("additionalProperties"), Mapping
+        ):
+            plain["additionalProperties"] = self.node(node["additionalProperties"], refs, depth + 1)
+        if isinstance(node.get("items"), Mapping):
+            plain["items"] = self.node(node["items"], refs, depth + 1)
+        return plain
+
+
+def _scalars(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the keywords without schemas in them that the converter handles well."""
+    kept: dict[str, Any] = {}
+    kind = node.get("type")
+    kinds = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+    if kinds and all(each in _TYPES for each in kinds):
+        kept["type"] = kind
+    for keyword in _BOUNDS & node.keys():
+        if isinstance(node[keyword], int) and 0 <= node[keyword] <= MAX_BOUND:
+            kept[keyword] = node[keyword]
+    for keyword in _NUMBERS & node.keys():
+        # Booleans are how draft 4 wrote the exclusive bounds.
+        if isinstance(node[keyword], int) and not isinstance(node[keyword], bool):
+            kept[keyword] = node[keyword]
+    return kept
+
+
+def _size(schema: Any) -> int:
+    """Count the values in a schema, which is roughly the rules of its grammar."""
+    if isinstance(schema, dict):
+        return 1 + sum(_size(each) for each in cast("dict[str, Any]", schema).values())
+    if isinstance(schema, list):
+        return 1 + sum(_size(each) for each in cast("list[Any]", schema))
+    return 1

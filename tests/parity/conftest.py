@@ -1,0 +1,49 @@
+"""What the parity tests share: each runs without an event loop, on asyncio and on trio."""
+
+import functools
+
+import anyio
+import pytest
+
+from treadle import Loop
+from treadle.pipeline import drive, drive_sync
+from treadle.testing import ScriptedLLM, check_history
+
+
+@pytest.fixture(params=["sync", "asyncio", "trio"])
+def driver(request):
+    return request.param
+
+
+@pytest.fixture
+def perform(driver):
+    """Performs steps under the driver of the test."""
+
+    def perform(steps, emit=None):
+        if driver == "sync":
+            return drive_sync(steps, emit)
+        return anyio.run(drive, steps, emit, backend=driver)
+
+    return perform
+
+
+@pytest.fixture
+def run(driver):
+    """Runs a loop under the driver of the test; the history is checked, the script used up."""
+
+    def run(messages, llm, **options):
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        options.setdefault("retry_delay", 0)
+        if driver == "sync":
+            result = Loop.run_sync(messages, llm, **options)
+        else:
+            start = functools.partial(Loop.run, messages, llm, **options)
+            result = anyio.run(start, backend=driver)
+        if result.stop_reason != "invalid_input":
+            check_history(result.messages)
+        if isinstance(llm, ScriptedLLM):
+            llm.check()
+        return result
+
+    return run

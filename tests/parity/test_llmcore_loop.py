@@ -1,0 +1,447 @@
+"""Parity with LlmCore: how a run goes, how it ends, and what it tells."""
+
+import anyio
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from treadle import (
+    CircuitBroken,
+    Decision,
+    EmptyResponse,
+    Err,
+    LLMError,
+    MaxIterationsReached,
+    Ok,
+    PipelineFailed,
+    RunHandle,
+    ToolCall,
+    default_stages,
+    tool,
+)
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import IterationFinished, RunFinished, ToolFinished, ToolStarted
+
+STAGES = [
+    "parse_tool_calls",
+    "validate_calls",
+    "loop_decision",
+    "plan_calls",
+    "dispatch_tools",
+    "inject_results",
+    "budget_guard",
+    "circuit_breaker",
+]
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two integers."""
+    return a + b
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+def failing(*errors):
+    """A tool `search` that fails with the error of the page that it is asked for, if it has one."""
+
+    @tool
+    def search(page: int) -> str:
+        if errors[page] is not None:
+            raise RuntimeError(errors[page])
+        return f"page {page}"
+
+    return search
+
+
+def searches(count):
+    """Iterations that call `search`, each with other arguments, so that they are no loop."""
+    return [calls(call("search", page=page)) for page in range(count)]
+
+
+def blank(finish_reason="stop", content=""):
+    message = {"role": "assistant", "content": content}
+    return {
+        "model": "model-1",
+        "choices": [{"message": message, "finish_reason": finish_reason}],
+    }
+
+
+def test_a_text_answer_is_ok_with_the_whole_history(run):
+    """A text answer ends the run well, and stands in the history.
+
+    LlmCore leaves the final answer out of the history; here it is the last message.
+    """
+    asked = {"role": "user", "content": "Who are you?"}
+    result = run([asked], ScriptedLLM("A loom."))
+    assert isinstance(result, Ok)
+    assert result.response.content == "A loom."
+    assert result.messages == [asked, {"role": "assistant", "content": "A loom."}]
+    assert (result.iterations, result.tool_calls_count, result.stop_reason) == (1, 0, "answered")
+
+
+def test_tool_results_go_back_to_the_model_until_it_answers(run):
+    """Calls are dispatched, their results appended, and the model is asked again with both."""
+    llm = ScriptedLLM(calls(call("add", "c1", a=1, b=2)), calls(call("add", "c2", a=3, b=4)), "10")
+    result = run("What is 1 + 2 + 3 + 4?", llm, tools=[add])
+    assert result.unwrap().content == "10"
+    assert answers(result) == ["3", "7"]
+    assert llm.sent[2].messages == result.messages[:-1]
+    assert llm.sent[0].opts["tools"][0]["function"]["name"] == "add"
+
+
+def test_an_async_model_with_async_tools_gives_the_same(run):
+    """Sync or async, model and tools are called as they are, under every driver."""
+
+    @tool
+    async def double(n: int) -> int:
+        await anyio.sleep(0)
+        return 2 * n
+
+    llm = ScriptedLLM(calls(call("double", n=4)), "8")
+
+    async def send(messages, **opts):
+        await anyio.sleep(0)
+        return llm(messages, **opts)
+
+    result = run("Twice four?", send, tools=[double])
+    assert (result.response.content, answers(result)) == ("8", ["8"])
+
+
+def test_the_iteration_budget_spent_without_an_answer_is_max_iterations_reached(run):
+    """The last iteration's tools run, their results are kept, and no further model call is made.
+
+    In LlmCore the last iteration's tools never run, so that this cannot be reached.
+    """
+    llm = ScriptedLLM(calls(call("add", a=1, b=1)), calls(call("add", a=2, b=2)))
+    result = run("Add on.", llm, tools=[add], max_iterations=2)
+    assert isinstance(result, Err)
+    assert result.reason == MaxIterationsReached(2)
+    assert answers(result) == ["2", "4"]
+    assert result.tool_calls_count == 2
+
+
+def test_ten_iterations_are_the_default(run):
+    """Who gives no limit has LlmCore's ten iterations."""
+    llm = ScriptedLLM(*(calls(call("add", a=n, b=n)) for n in range(10)))
+    assert run("Add on.", llm, tools=[add]).reason == MaxIterationsReached(10)
+
+
+def test_the_same_tool_error_in_three_iterations_breaks_the_circuit(run):
+    """Three iterations in a row with the same error of the same tool end the run.
+
+    In LlmCore this is dead code: errors live in the content, where nobody looks for them.
+    """
+    result = run("Find it.", ScriptedLLM(*searches(3)), tools=[failing(*["down"] * 3)])
+    assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
+    assert answers(result) == ["Error: RuntimeError: down"] * 3
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        pytest.param(["down", "down", "slow", "down", "down"], id="another error"),
+        pytest.param(["down", "down", None, "down", "down"], id="no error"),
+    ],
+)
+def test_another_error_or_none_resets_the_circuit_breaker(run, errors):
+    """What counts is the same error without a break: another one, or a success, starts anew."""
+    llm = ScriptedLLM(*searches(5), "Not found.")
+    assert isinstance(run("Find it.", llm, tools=[failing(*errors)]), Ok)
+
+
+def test_success_of_another_tool_does_not_reset_the_circuit_breaker(run):
+    """The count is per tool: it goes on whether others succeed beside it or in between.
+
+    LlmCore counts iterations that had an error, whichever tool it came from.
+    """
+    beside = calls(call("search", page=1), call("add", a=1, b=1))
+    between = calls(call("add", a=2, b=2))
+    llm = ScriptedLLM(beside, between, *searches(2))
+    result = run("Find it.", llm, tools=[failing(*["down"] * 3), add])
+    assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
+
+
+def test_different_tools_failing_alike_do_not_break_the_circuit(run):
+    """Errors of one text from three tools are three streaks of one, not one of three."""
+
+    def down():
+        raise RuntimeError("down")
+
+    tools = [tool(name=name)(down) for name in ("one", "two", "three")]
+    llm = ScriptedLLM(*(calls(call(each.name)) for each in tools), "All down.")
+    assert isinstance(run("Try all.", llm, tools=tools), Ok)
+
+
+def test_a_failing_model_is_an_llm_error_with_the_reason(run):
+    """What the backend raised is the reason, and what was done before it is kept."""
+    refused = PermissionError("no key")
+    llm = ScriptedLLM(calls(call("add", a=1, b=2)), refused)
+    result = run("What is 1 + 2?", llm, tools=[add], max_retries=0)
+    assert result.reason == LLMError("no key", "PermissionError", 1)
+    assert result.reason.cause is refused
+    assert answers(result) == ["3"]
+
+
+def test_a_failing_stage_is_a_pipeline_error_with_the_stage_and_the_cause(run):
+    """A stage that raises ends the run; nothing after it runs, and its calls are answered."""
+    ran = []
+
+    def broken(ctx):
+        raise KeyError("rates")
+
+    def later(ctx):
+        ran.append(ctx)
+        return ctx
+
+    stages = default_stages()
+    llm = ScriptedLLM(calls(call("add", a=1, b=2)))
+    result = run("1 + 2?", llm, tools=[add], stages=[*stages[:3], broken, later, *stages[3:]])
+    assert result.reason == PipelineFailed("broken", "'rates'", "KeyError")
+    assert isinstance(result.reason.cause, KeyError)
+    assert ran == []
+    assert len(answers(result)) == 1
+
+
+def test_on_iteration_gets_the_context_after_each_iteration(run):
+    """It is told the context as it left the stages, iteration after iteration."""
+    seen = []
+    llm = ScriptedLLM(calls(call("add", a=1, b=2)), "3")
+    run("1 + 2?", llm, tools=[add], on_iteration=seen.append)
+    assert [ctx.iteration for ctx in seen] == [1, 2]
+    assert [ctx.status for ctx in seen] == ["continue", "ok"]
+    assert [len(ctx.messages) for ctx in seen] == [3, 4]
+
+
+def test_the_context_has_the_input_of_the_iteration(run):
+    """The first stage finds messages, tools, response, resolve_tool, iteration, max_iterations."""
+    seen = []
+
+    def look(ctx):
+        seen.append(ctx)
+        return ctx
+
+    def resolve(call):
+        return "resolved"
+
+    shown = calls(call("add", a=1, b=2))
+    llm = ScriptedLLM(shown, "3")
+    stages = [look, *default_stages()]
+    run("1 + 2?", llm, tools=[add], resolve_tool=resolve, stages=stages, max_iterations=7)
+    first, second = seen
+    assert [message["role"] for message in first.messages] == ["user"]
+    assert [message["role"] for message in second.messages] == ["user", "assistant", "tool"]
+    assert list(first.tools) == ["add"]
+    assert (first.response.tool_calls[0].name, second.response.content) == ("add", "3")
+    assert first.resolve_tool is not None
+    assert (first.iteration, second.iteration, first.max_iterations) == (1, 2, 7)
+    assert (first.tool_calls, first.tool_results, first.decision) == ((), {}, None)
+
+
+def test_the_context_has_what_the_stages_made(run):
+    """After an iteration it has calls, results, result messages, violations, decision and trace."""
+    seen = []
+    good, bad = call("add", "good", a=1, b=2), call("add", "bad", a="one")
+    run("1 + 2?", ScriptedLLM(calls(good, bad), "3"), tools=[add], on_iteration=seen.append)
+    first, second = seen
+    assert first.tool_calls == (
+        ToolCall("good", "add", '{"a": 1, "b": 2}'),
+        ToolCall("bad", "add", '{"a": "one"}'),
+    )
+    assert first.tool_results["good"].content == "3"
+    assert first.tool_results["bad"].is_error
+    assert list(first.validation_errors) == ["bad"]
+    assert len(first.validation_errors["bad"]) == 2
+    assert [message["role"] for message in first.result_messages] == ["assistant", "tool", "tool"]
+    assert (first.decision, first.status, first.error) == (None, "continue", None)
+    assert list(first.trace) == STAGES
+    assert (second.decision, second.status, second.error) == (Decision.DONE, "ok", None)
+    assert second.tool_results == {}
+    assert list(second.trace) == STAGES[:3]
+
+
+def test_the_context_has_the_error_that_ended_the_run(run):
+    """Where the decision is to stop, status and error say so."""
+    seen = []
+    llm = ScriptedLLM(calls(call("add", a=1, b=2)))
+    result = run("1 + 2?", llm, tools=[add], max_iterations=1, on_iteration=seen.append)
+    assert (seen[0].decision, seen[0].status) == (Decision.STOP, "error")
+    assert seen[0].error is result.reason
+
+
+@pytest.mark.parametrize("content", ["", "  \n", None])
+def test_a_transient_blank_answer_recovers(run, content):
+    """Neither text nor calls: the model is asked again with a nudge, which no history keeps."""
+    llm = ScriptedLLM(blank(content=content), "Here I am.")
+    result = run("Hello?", llm)
+    assert result.unwrap().content == "Here I am."
+    assert "empty" in llm.sent[1].messages[-1]["content"]
+    assert [message["content"] for message in result.messages] == ["Hello?", "Here I am."]
+
+
+def test_a_persistent_blank_answer_is_an_error_that_says_all_there_is_to_know(run):
+    """After three blanks forgiven, the fourth ends the run: iteration, attempts, finish reasons."""
+    llm = ScriptedLLM(blank(), blank("length"), blank(None), blank("content_filter"))
+    result = run("Hello?", llm)
+    assert isinstance(result.reason, EmptyResponse)
+    assert (result.reason.iteration, result.reason.attempts) == (4, 4)
+    assert result.reason.finish_reasons == ("stop", "length", None, "content_filter")
+    assert result.reason.model == "model-1"
+    assert "model-1" in str(result.reason)
+    assert [message["role"] for message in result.messages] == ["user"]
+
+
+def test_blank_answers_have_a_budget_of_their_own(run):
+    """``max_blank_stops`` counts blanks in a row, wherever in the run they come."""
+    worked = calls(call("add", a=1, b=2))
+    llm = ScriptedLLM(blank(), worked, blank(), "3")
+    assert isinstance(run("1 + 2?", llm, tools=[add], max_blank_stops=1), Ok)
+    result = run("1 + 2?", ScriptedLLM(worked, blank(), blank()), tools=[add], max_blank_stops=1)
+    assert (result.reason.iteration, result.reason.attempts) == (3, 2)
+    assert run("Hello?", ScriptedLLM(blank()), max_blank_stops=0).reason.attempts == 1
+
+
+@tool
+async def wait_long() -> str:
+    await anyio.sleep(30)
+    return "late"
+
+
+def exits():
+    """Every way to end: script, options, stop reason, iterations, tool calls that ran."""
+
+    def broken(ctx):
+        raise KeyError("x")
+
+    one, add_one = calls(call("add", a=1, b=2)), {"tools": [add]}
+    yield ["3"], add_one, "answered", 1, 0
+    yield [one, one, "3"], add_one, "answered", 3, 2
+    yield [one], {**add_one, "output": "add"}, "output", 1, 0
+    yield [one, one], {**add_one, "max_iterations": 2}, "max_iterations_reached", 2, 2
+    yield [one, one], {**add_one, "max_tool_calls": 1}, "budget_exhausted", 2, 1
+    yield [one] * 3, add_one, "loop_detected", 3, 3
+    yield searches(3), {"tools": [failing("e", "e", "e")]}, "circuit_broken", 3, 3
+    yield [one, TypeError("no")], add_one, "llm_error", 2, 1
+    yield [blank()], {"max_blank_stops": 0}, "empty_response", 1, 0
+    yield [one], {**add_one, "stages": [broken, *default_stages()]}, "pipeline_failed", 1, 0
+    yield [], {"messages": []}, "invalid_input", 0, 0
+    slow = {"tools": [wait_long], "max_seconds": 0.05}
+    yield [calls(call("wait_long"))], slow, "deadline_exceeded", 1, 1
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "stop_reason", "iterations", "tool_calls"),
+    [pytest.param(*values, id=f"{values[2]}-{values[3]}") for values in exits()],
+)
+def test_the_completion_event_comes_once_on_every_exit(
+    run, spans, iterations_metric, script, options, stop_reason, iterations, tool_calls
+):
+    """``treadle.loop.complete`` has total_iterations, tool_calls_count and the stop reason.
+
+    LlmCore tells it on two of its exits only.
+    """
+    messages = options.get("messages", "Go on.")
+    kept = {name: value for name, value in options.items() if name != "messages"}
+    told = []
+    providers = {"tracer_provider": spans.provider, "meter_provider": iterations_metric.provider}
+    run(messages, ScriptedLLM(*script), on_event=told.append, **kept, **providers)
+    (agent,) = spans.named("invoke_agent")
+    (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]
+    assert dict(complete.attributes) == {
+        "treadle.total_iterations": iterations,
+        "treadle.tool_calls_count": tool_calls,
+        "treadle.stop_reason": stop_reason,
+    }
+    (finished,) = [event for event in told if isinstance(event, RunFinished)]
+    assert told[-1] is finished
+    assert (finished.total_iterations, finished.tool_calls_count) == (iterations, tool_calls)
+    (point,) = iterations_metric.points()
+    assert (point.sum, point.attributes["treadle.stop_reason"]) == (iterations, stop_reason)
+
+
+def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
+    """A run that is ended through its handle tells its completion as well."""
+    handle = RunHandle()
+
+    @tool
+    def give_up() -> str:
+        handle.cancel()
+        return "late"
+
+    llm = ScriptedLLM(calls(call("give_up")))
+    run("Go.", llm, tools=[give_up], handle=handle, tracer_provider=spans.provider)
+    (agent,) = spans.named("invoke_agent")
+    (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]
+    assert complete.attributes["treadle.stop_reason"] == "cancelled"
+
+
+def test_tool_calls_are_told_with_start_and_stop_and_duration(run, spans):
+    """Every tool call has a start and a stop event with its duration, and a span."""
+    told = []
+
+    @tool
+    async def nap() -> str:
+        await anyio.sleep(0.02)
+        return "awake"
+
+    llm = ScriptedLLM(calls(call("nap", "c1")), "Done.")
+    run("Nap.", llm, tools=[nap], on_event=told.append, tracer_provider=spans.provider)
+    (start,) = [event for event in told if isinstance(event, ToolStarted)]
+    (stop,) = [event for event in told if isinstance(event, ToolFinished)]
+    assert (start.call.id, stop.call.id, stop.result.content) == ("c1", "c1", "awake")
+    assert stop.duration == pytest.approx(stop.at - start.at)
+    assert 0.015 < stop.duration < 5
+    (span,) = spans.named("execute_tool")
+    assert span.attributes["gen_ai.tool.name"] == "nap"
+    assert (span.end_time - span.start_time) / 1e9 == pytest.approx(stop.duration, abs=0.001)
+
+
+def test_each_iteration_is_told_once(run, spans):
+    """There is one event for each iteration, and one ``chat`` span."""
+    told = []
+    llm = ScriptedLLM(calls(call("add", a=1, b=2)), calls(call("add", a=3, b=3)), "9")
+    run("Sum.", llm, tools=[add], on_event=told.append, tracer_provider=spans.provider)
+    assert [e.iteration for e in told if isinstance(e, IterationFinished)] == [1, 2, 3]
+    assert [s.attributes["treadle.iteration"] for s in spans.named("chat")] == [1, 2, 3]
+
+
+class Spans:
+    """Spans in memory, by a provider that nobody else sees."""
+
+    def __init__(self):
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def named(self, operation):
+        spans = self.exporter.get_finished_spans()
+        return [s for s in spans if s.attributes["gen_ai.operation.name"] == operation]
+
+
+class IterationsMetric:
+    """The points of the histogram of iterations, by a provider that nobody else sees."""
+
+    def __init__(self):
+        self.reader = InMemoryMetricReader()
+        self.provider = MeterProvider([self.reader], shutdown_on_exit=False)
+
+    def points(self):
+        scopes = self.reader.get_metrics_data().resource_metrics[0].scope_metrics
+        metrics = [metric for scope in scopes for metric in scope.metrics]
+        (made,) = [m for m in metrics if m.name == "treadle.invoke_agent.iterations"]
+        return list(made.data.data_points)
+
+
+@pytest.fixture
+def spans():
+    return Spans()
+
+
+@pytest.fixture
+def iterations_metric():
+    return IterationsMetric()

@@ -1,0 +1,82 @@
+"""The three ways to run the same steps: no event loop, asyncio, trio."""
+
+from collections.abc import AsyncIterable, Iterable
+
+import anyio
+import pytest
+
+from treadle.pipeline import Pipeline, drive, drive_sync
+
+
+class Runner:
+    """Runs steps, pipelines and streams in one of the three ways."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+    @property
+    def is_sync(self):
+        return self.name == "sync"
+
+    def drive(self, steps, emit=None):
+        if self.is_sync:
+            return drive_sync(steps, emit)
+        return anyio.run(drive, steps, emit, backend=self.name)
+
+    def run(self, pipeline: Pipeline, item):
+        if self.is_sync:
+            return pipeline.run_sync(item)
+        return anyio.run(pipeline.run, item, backend=self.name)
+
+    def run_all(self, pipeline: Pipeline, item):
+        if self.is_sync:
+            return pipeline.run_all_sync(item)
+        return anyio.run(pipeline.run_all, item, backend=self.name)
+
+    def stream(self, pipeline: Pipeline, items: Iterable | AsyncIterable, take=None, **options):
+        """What a stream gives: all of it, or so many; an error that it raises comes last."""
+
+        async def read():
+            out = []
+            try:
+                async with pipeline.stream(items, **options) as results:
+                    if take == 0:
+                        return out
+                    async for result in results:
+                        out.append(result)
+                        if len(out) == take:
+                            break
+            except Exception as error:
+                out.append(error)
+            return out
+
+        if not self.is_sync:
+            return anyio.run(read, backend=self.name)
+        out = []
+        results = pipeline.stream_sync(items, **options)
+        try:
+            while len(out) != take:
+                out.append(next(results))
+        except StopIteration:
+            pass
+        except Exception as error:
+            out.append(error)
+        finally:
+            results.close()
+        return out
+
+
+RUNNERS = [Runner("sync"), Runner("asyncio"), Runner("trio")]
+
+
+@pytest.fixture(params=RUNNERS, ids=repr)
+def runner(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def runners():
+    return RUNNERS

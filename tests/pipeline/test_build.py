@@ -1,0 +1,205 @@
+"""Every mistake that can be seen when a pipeline is built is told then, by name."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
+
+import pytest
+
+from treadle.pipeline import (
+    Pipeline,
+    PipelineError,
+    StageError,
+    composer,
+    dead_end,
+    done,
+    embed,
+    goto,
+    goto_point,
+    plug_with,
+    stage,
+    switch,
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    messages: list
+    calls: int = 0
+
+
+def a(item):
+    return item
+
+
+def b(item):
+    return item
+
+
+async def async_fn(item):
+    return item
+
+
+def steps_fn(item):
+    yield
+
+
+async def async_steps_fn(item):
+    yield
+
+
+def adapt(inner, original):
+    return inner
+
+
+NEEDY = stage(b, requires=["calls"])
+FILLER = stage(a, provides=["calls"])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Pipeline(a, a), "two components named 'a'"),
+        (lambda: Pipeline(a, switch(b, {1: a})), "two components named 'a'"),
+        (lambda: Pipeline(embed(Pipeline(a), "x"), stage(a, name="x.a")), "named 'x.a'"),
+        (lambda: Pipeline(a, goto("start", a)), r"no goto_point\('start'\); there are none"),
+        (
+            lambda: Pipeline(goto_point("start"), goto("strat", a)),
+            "'goto strat' has nowhere to go.*did you mean 'start'",
+        ),
+        (lambda: Pipeline(goto_point("p"), plug_with((a, adapt), goto("p", a))), "nowhere to go"),
+        (lambda: Pipeline(embed(Pipeline(goto_point("p")), "x"), goto("p", a)), "nowhere to go"),
+        (lambda: Pipeline(goto_point("p"), goto_point("p")), "two points named 'p'"),
+        (lambda: Pipeline(NEEDY), "stage 'b' requires calls, which no stage before it provides"),
+        (lambda: Pipeline(NEEDY, FILLER), "'b' requires calls"),
+        (lambda: Pipeline(switch(str, {"x": FILLER, "y": []}), NEEDY), "'b' requires calls"),
+        (lambda: Pipeline(embed(Pipeline(a), "x"), NEEDY), "'b' requires calls"),
+        (
+            lambda: Pipeline(stage(a, requires=["message"]), item=Item),
+            "names the field 'message'.*did you mean 'messages'",
+        ),
+        (lambda: Pipeline(stage(a, provides=["nothing"]), item=Item), "names the field 'nothing'"),
+        (lambda: Pipeline(a, 3), "components and callables, not int: 3"),
+        (lambda: Pipeline("a"), "components and callables, not str"),
+        (lambda: Pipeline(Pipeline(a)), "components and callables, not Pipeline"),
+        (lambda: Pipeline(switch(a, {"x": 3})), "components and callables, not int"),
+        (lambda: Pipeline(async_steps_fn), "'async_steps_fn' is an async generator"),
+        (lambda: Pipeline(lambda: 1), "'lambda' cannot be called with the item alone"),
+        (lambda: Pipeline(lambda item, other: 1), "missing a required argument: 'other'"),
+        (lambda: Pipeline(a, until="x"), "until is a callable, not str"),
+        (lambda: Pipeline(a, until=async_fn), "until is a plain function, and 'async_fn'"),
+        (lambda: Pipeline(a, on_stage=[3]), "an observer in on_stage is a callable, not int"),
+        (lambda: Pipeline(a, on_stage=[async_fn]), "an observer in on_stage is a plain function"),
+        (lambda: Pipeline(a, item=3), "item is the type of the items, not 3"),
+        (lambda: stage(3), "a stage is a callable, not int: 3"),
+        (lambda: stage("name"), "a stage is a callable, not str"),
+        (lambda: stage(a, count=0), "stage 'a': count must be at least 1, not 0"),
+        (lambda: stage(a, colour=1), "stage 'a' has no option 'colour'; there are none"),
+        (lambda: stage(a, item=1), "stage 'a' has no option 'item'"),
+        (
+            lambda: stage(lambda item, *, threshold: item, treshold=1),
+            "no option 'treshold'; did you mean 'threshold'",
+        ),
+        (lambda: FILLER(colour=1), "stage 'a' has no option 'colour'"),
+        (lambda: switch(3, {1: a}), "the function of switch 'int' is a callable, not int"),
+        (lambda: switch(async_fn, {1: a}), "let a stage before it do that work"),
+        (lambda: switch(a, {}), "switch 'a' has no branches"),
+        (lambda: switch(a, [a]), "switch 'a' has no branches"),
+        (lambda: goto("p", True), "the condition of a goto to 'p' is a callable, not bool"),
+        (lambda: done(steps_fn), "the condition of a done is a plain function"),
+        (lambda: composer(3), "the function of composer 'int' is a callable"),
+        (lambda: composer(steps_fn), "the function of composer 'steps_fn' is a plain function"),
+        (lambda: plug_with(object(), a), r"needs two functions, plug\(item\) and unplug"),
+        (lambda: plug_with((a, adapt, a), a), "needs two functions"),
+        (lambda: plug_with((a, 3), a), "needs two functions"),
+        (lambda: plug_with((async_fn, adapt), a), "the plug of 'async_fn' is a plain function"),
+        (lambda: embed(a, "x"), r"embed\('x'\) takes a Pipeline, not function"),
+    ],
+)
+def test_a_mistake_is_told_when_the_pipeline_is_built(build, message):
+    with pytest.raises(PipelineError, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Pipeline(FILLER, NEEDY, item=Item),
+        lambda: Pipeline(NEEDY, given=["calls"]),
+        lambda: Pipeline(NEEDY, given="calls"),
+        lambda: Pipeline(embed(Pipeline(FILLER), "x"), NEEDY),
+        lambda: Pipeline(FILLER, embed(Pipeline(NEEDY, given=["calls"]), "x")),
+        lambda: Pipeline(switch(str, {"x": FILLER, "y": stage(a, "c", provides=["calls"])}), NEEDY),
+        lambda: Pipeline(switch(str, {"x": FILLER, "y": dead_end()}), NEEDY),
+        lambda: Pipeline(switch(str, {"x": dead_end(), "y": dead_end("z")}), NEEDY),
+        lambda: Pipeline(plug_with((a, adapt), stage(b, requires=["rows"])), item=Item),
+        lambda: Pipeline(
+            plug_with((a, adapt), embed(Pipeline(NEEDY, given=["calls"]), "x")), item=Item
+        ),
+        lambda: Pipeline(goto_point("a"), a, plug_with((a, adapt), a, name="p")),
+        lambda: Pipeline(goto_point("p"), embed(Pipeline(goto_point("p")), "x")),
+        lambda: stage(lambda item, **options: item, anything=1),
+        lambda: stage(lambda *items, option: items, option=1),
+        lambda: Pipeline(print, min),
+    ],
+)
+def test_what_can_work_is_built(build):
+    assert build()
+
+
+def test_fields_are_those_of_all_base_classes():
+    class Base:
+        inherited: int
+
+    class Derived(Base):
+        own: int
+
+    assert Pipeline(stage(a, provides=["inherited", "own"]), item=Derived)
+
+
+class Row(TypedDict):
+    key: str
+
+
+class Named(Protocol):
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("item_type", "good", "bad"),
+    [
+        (int, 1, "x"),
+        (dict[str, int], {}, 1),
+        (Row, {"key": "x"}, 1),
+        (int | str, "x", None),
+    ],
+)
+def test_what_a_stage_returns_has_to_be_of_the_type_of_the_items(runner, item_type, good, bad):
+    assert runner.run(Pipeline(lambda item: good, item=item_type), good) == good
+    with pytest.raises(StageError, match="has to go on"):
+        runner.run(Pipeline(lambda item: bad, item=item_type), good)
+
+
+@pytest.mark.parametrize("item_type", [Any, Named, None])
+def test_a_type_that_cannot_be_checked_takes_anything(runner, item_type):
+    assert runner.run(Pipeline(lambda item: None, item=item_type), 1) is None
+
+
+def test_a_missing_return_is_hinted_at(runner):
+    def forgets(item):
+        item + 1
+
+    with pytest.raises(StageError, match="returned NoneType, .*; is a return missing?"):
+        runner.run(Pipeline(forgets, item=int), 1)
+
+
+def test_the_type_is_checked_of_every_stage_and_of_every_part(runner):
+    first = Pipeline(a, b, lambda item: str(item), item=int)
+    with pytest.raises(StageError, match="stage 'lambda' raised TypeError"):
+        runner.run(first, 1)
+    parts = Pipeline(composer(lambda item, memo: ([1, "x"], memo), name="parts"), item=int)
+    with pytest.raises(StageError, match="stage 'parts' raised TypeError: it returned str"):
+        runner.run_all(parts, 1)
+
+
+def test_the_order_of_the_author_is_kept():
+    assert Pipeline(FILLER, NEEDY, goto_point("p")).names == ("a", "b", "p")

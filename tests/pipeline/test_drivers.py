@@ -1,0 +1,686 @@
+"""Each effect, performed by every driver, with the same outcome."""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+import time
+
+import pytest
+
+from treadle.pipeline import (
+    NOW,
+    Call,
+    CallCancelled,
+    Emit,
+    Mode,
+    Parallel,
+    Signal,
+    Sleep,
+    Stopped,
+    TimeLimitReached,
+    Wait,
+    Within,
+)
+
+MODES = list(Mode)
+SOON = 0.02
+LONG = 30
+
+
+def steps_of(effect):
+    """Steps that yield one effect and return its outcome."""
+    return (yield effect)
+
+
+def caught(effect):
+    """Steps that return what an effect raises."""
+    try:
+        outcome = yield effect
+    except Exception as error:
+        return error
+    return ("nothing was raised", outcome)
+
+
+def callables(value=None, error=None):
+    """The same function, as each mode has it."""
+
+    def plain():
+        if error is not None:
+            raise error
+        return value
+
+    async def coroutine():
+        return plain()
+
+    return {Mode.INLINE: plain, Mode.THREAD: plain, Mode.ASYNC: coroutine}
+
+
+class TestCall:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_gives_what_the_function_returns(self, runner, mode):
+        assert runner.drive(steps_of(Call(callables(7)[mode], mode=mode))) == 7
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_raises_in_the_steps_what_the_function_raises(self, runner, mode):
+        error = ValueError("bad")
+        steps = caught(Call(callables(error=error)[mode], mode=mode))
+        assert runner.drive(steps) is error
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_within_parallel_gives_and_raises_the_same(self, runner, mode):
+        error = ValueError("bad")
+
+        def steps():
+            return (
+                yield Parallel(
+                    [
+                        caught(Call(callables(error=error)[mode], mode=mode)),
+                        steps_of(Call(callables(7)[mode], mode=mode)),
+                    ]
+                )
+            )
+
+        assert runner.drive(steps()) == [error, 7]
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_awaits_what_is_awaitable(self, runner, mode):
+        assert runner.drive(steps_of(Call(callables(7)[Mode.ASYNC], mode=mode))) == 7
+
+    def test_awaits_objects_that_are_no_coroutines(self, runner):
+        class Later:
+            def __await__(self):
+                return iter_of(7).__await__()
+
+        async def iter_of(value):
+            return value
+
+        assert runner.drive(steps_of(Call(Later))) == 7
+
+    def test_passes_positional_arguments(self, runner):
+        assert runner.drive(steps_of(Call(divmod, 7, 2))) == (3, 1)
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_that_raises_a_cancellation_of_its_own_is_call_cancelled(self, runner, mode, nested):
+        async def coroutine():
+            raise asyncio.CancelledError
+
+        def plain():
+            raise asyncio.CancelledError
+
+        call = Call(coroutine if mode is Mode.ASYNC else plain, mode=mode)
+        steps = caught(call)
+        if nested:
+            steps = steps_of(Parallel([steps, steps_of(NOW)]))
+        outcome = runner.drive(steps)
+        assert isinstance(outcome[0] if nested else outcome, CallCancelled)
+
+    def test_that_waits_for_a_cancelled_future_is_call_cancelled(self, runner):
+        future = concurrent.futures.Future()
+        future.cancel()
+        assert isinstance(runner.drive(caught(Call(future.result))), CallCancelled)
+
+    def test_that_raises_a_cancellation_after_a_time_limit_is_still_call_cancelled(self, runner):
+        async def coroutine():
+            raise asyncio.CancelledError
+
+        def steps():
+            first = yield from caught(Within(steps_of(Sleep(LONG)), seconds=SOON))
+            second = yield from caught(Call(coroutine, mode=Mode.ASYNC))
+            return type(first), type(second)
+
+        assert runner.drive(steps()) == (TimeLimitReached, CallCancelled)
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_that_raises_stop_iteration_does_not_end_the_steps(self, runner, mode, nested):
+        def stop():
+            raise StopIteration(3)
+
+        async def async_stop():
+            raise StopIteration(3)
+
+        def steps():
+            call = Call(async_stop if mode is Mode.ASYNC else stop, mode=mode)
+            error = yield from caught(call)
+            return type(error)
+
+        whole = steps_of(Parallel([steps(), steps()])) if nested else steps()
+        assert runner.drive(whole) == ([RuntimeError] * 2 if nested else RuntimeError)
+
+
+class TestSleepAndNow:
+    def test_sleep_lets_time_pass_by_the_clock(self, runner):
+        def steps():
+            before = yield NOW
+            yield Sleep(SOON)
+            return (yield NOW) - before
+
+        assert SOON <= runner.drive(steps()) < 1
+
+    def test_now_is_seconds_since_the_epoch(self, runner):
+        assert abs(runner.drive(steps_of(NOW)) - time.time()) < 1
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_sleeping_less_than_nothing_is_no_sleep(self, runner, nested):
+        sleep = steps_of(Sleep(-1))
+        whole = steps_of(Parallel([sleep, steps_of(NOW)])) if nested else sleep
+        runner.drive(whole)
+
+    def test_sleeping_forever_can_be_ended(self, runner):
+        steps = caught(Within(steps_of(Sleep(float("inf"))), seconds=SOON))
+        assert isinstance(runner.drive(steps), TimeLimitReached)
+
+
+class TestEmit:
+    def test_hands_on_events_in_order(self, runner):
+        events = []
+
+        def steps():
+            yield Emit(1)
+            yield Parallel([steps_of(Emit(2)), steps_of(Emit(3))])
+            return (yield Emit(4))
+
+        assert runner.drive(steps(), events.append) is None
+        assert sorted(events) == [1, 2, 3, 4]
+        assert (events[0], events[-1]) == (1, 4)
+
+    def test_is_nothing_where_nobody_watches(self, runner):
+        assert runner.drive(steps_of(Emit(1))) is None
+
+    def test_awaits_a_watcher_that_is_async(self, runner):
+        events = []
+
+        async def watch(event):
+            events.append(event)
+
+        runner.drive(steps_of(Emit(1)), watch)
+        assert events == [1]
+
+    def test_takes_no_notice_of_what_a_watcher_returns(self, runner):
+        assert runner.drive(steps_of(Emit(1)), lambda event: 42) is None
+
+    @pytest.mark.parametrize("error", [ValueError, StopIteration, asyncio.CancelledError])
+    def test_logs_a_watcher_that_raises_and_goes_on(self, runner, caplog, error):
+        def watch(event):
+            raise error
+
+        async def async_watch(event):
+            raise error
+
+        for watcher in (watch, async_watch):
+            assert runner.drive(steps_of(Emit(1)), watcher) is None
+        assert len(caplog.records) == 2
+        assert all(record.name == "treadle.pipeline" for record in caplog.records)
+
+
+class TestWaitAndSignal:
+    def test_wait_ends_when_another_thread_sets_the_signal(self, runner):
+        signal = Signal()
+        timer = threading.Timer(SOON, signal.set)
+        timer.start()
+        runner.drive(steps_of(Wait(signal)))
+        assert signal.is_set
+        timer.join()
+
+    def test_wait_ends_at_once_where_the_signal_is_set(self, runner):
+        signal = Signal()
+        signal.set()
+        assert runner.drive(steps_of(Wait(signal))) is None
+
+    def test_wait_ends_when_a_sibling_sets_the_signal(self, runner):
+        signal = Signal()
+        order = []
+
+        def waits():
+            yield Wait(signal)
+            order.append("waited")
+
+        def sets():
+            yield Sleep(SOON)
+            order.append("set")
+            signal.set()
+
+        runner.drive(steps_of(Parallel([waits(), sets()])))
+        assert order == ["set", "waited"]
+
+    def test_whoever_sets_a_signal_is_not_held_up_by_the_run(self, runner):
+        """The run blocks its thread until the setter is through: waiting for the run would hang."""
+        signal = Signal()
+        is_through = threading.Event()
+
+        def set_it():
+            signal.set()
+            is_through.set()
+
+        def steps():
+            yield Call(threading.Thread(target=set_it).start)
+            return (yield Call(is_through.wait, 5))
+
+        assert runner.drive(steps_of(Within(steps(), until=signal))) is True
+
+
+class TestWithin:
+    def test_gives_what_the_steps_return(self, runner):
+        steps = Within(steps_of(Call(int)), seconds=LONG, until=Signal())
+        assert runner.drive(steps_of(steps)) == 0
+        assert runner.drive(steps_of(Within(steps_of(NOW)))) > 0
+
+    def test_raises_what_the_steps_raise(self, runner):
+        error = ValueError()
+        call = steps_of(Call(callables(error=error)[Mode.INLINE]))
+        assert runner.drive(caught(Within(call, seconds=LONG, until=Signal()))) is error
+
+    def test_raises_time_limit_reached_after_so_long(self, runner):
+        started = time.monotonic()
+        error = runner.drive(caught(Within(steps_of(Sleep(LONG)), seconds=SOON)))
+        assert str(error) == "it took longer than 0.02 s"
+        assert isinstance(error, TimeoutError)
+        assert time.monotonic() - started < 5
+
+    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
+    def test_does_not_wait_for_a_call_that_it_gave_up(self, runner, mode):
+        release = threading.Event()
+
+        async def coroutine():
+            if runner.name == "trio":
+                import trio
+
+                await trio.sleep_forever()
+            await asyncio.sleep(LONG)
+
+        call = Call(coroutine if mode is Mode.ASYNC else release.wait, mode=mode)
+        error = runner.drive(caught(Within(steps_of(call), seconds=SOON)))
+        assert isinstance(error, TimeLimitReached)
+        release.set()
+
+    def test_a_late_result_is_dropped(self, runner):
+        """A worker that ends after it was given up does not answer the next call."""
+        release = threading.Event()
+
+        def late():
+            release.wait(5)
+            return "late"
+
+        def steps():
+            yield from caught(Within(steps_of(Call(late, mode=Mode.THREAD)), seconds=SOON))
+            release.set()
+            yield Sleep(SOON)
+            return (yield Call(lambda: "in time", mode=Mode.THREAD))
+
+        whole = steps_of(Parallel([steps(), steps_of(Sleep(SOON))]))
+        assert runner.drive(whole)[0] == "in time"
+
+    def test_raises_stopped_when_another_thread_sets_the_signal(self, runner):
+        signal = Signal()
+        timer = threading.Timer(SOON, signal.set)
+        timer.start()
+        steps = caught(Within(steps_of(Sleep(LONG)), until=signal, seconds=LONG))
+        assert isinstance(runner.drive(steps), Stopped)
+        timer.join()
+
+    def test_raises_stopped_at_once_where_the_signal_is_set(self, runner):
+        signal = Signal()
+        signal.set()
+        ran = []
+        steps = steps_of(Call(ran.append, 1))
+        assert isinstance(runner.drive(caught(Within(steps, until=signal))), Stopped)
+        assert ran == []
+
+    def test_raises_stopped_where_the_steps_set_the_signal_themselves(self, runner):
+        signal = Signal()
+
+        def steps():
+            yield Call(signal.set)
+            yield Sleep(LONG)
+
+        assert isinstance(runner.drive(caught(Within(steps(), until=signal))), Stopped)
+
+    def test_leaves_a_signal_that_was_never_set_with_no_subscribers(self, runner):
+        signal = Signal()
+        runner.drive(steps_of(Within(steps_of(NOW), until=signal, seconds=LONG)))
+        runner.drive(caught(Within(steps_of(Sleep(LONG)), until=signal, seconds=0)))
+        assert not signal._subscribers
+
+    def test_the_outer_limit_ends_the_inner_steps(self, runner):
+        inner = Within(steps_of(Sleep(LONG)), seconds=LONG)
+        error = runner.drive(caught(Within(steps_of(inner), seconds=SOON)))
+        assert str(error) == "it took longer than 0.02 s"
+
+    def test_the_inner_limit_leaves_the_outer_steps_to_go_on(self, runner):
+        def steps():
+            error = yield from caught(Within(steps_of(Sleep(LONG)), seconds=SOON))
+            return type(error), (yield Call(int))
+
+        assert runner.drive(steps_of(Within(steps(), seconds=LONG))) == (TimeLimitReached, 0)
+
+    @pytest.mark.parametrize("seconds", [0, -1])
+    def test_no_time_at_all_still_lets_through_what_takes_none(self, runner, seconds):
+        assert runner.drive(steps_of(Within(steps_of(Call(int)), seconds=seconds))) == 0
+
+    def test_endless_time_is_no_limit(self, runner):
+        steps = steps_of(Within(steps_of(Sleep(SOON)), seconds=float("inf")))
+        assert runner.drive(steps) is None
+
+    def test_holds_while_quick_calls_keep_coming(self, runner):
+        def busy():
+            while True:
+                yield Call(int, mode=Mode.THREAD)
+
+        started = time.monotonic()
+        whole = Parallel([caught(Within(busy(), seconds=0.05)) for _ in range(2)])
+        errors = runner.drive(steps_of(whole))
+        assert [type(error) for error in errors] == [TimeLimitReached] * 2
+        assert time.monotonic() - started < 5
+
+
+class TestCancellation:
+    """What steps see of a cancellation, and what they may still do."""
+
+    def test_is_no_exception_so_that_nobody_swallows_it_unaware(self, runner):
+        seen = []
+
+        def steps():
+            try:
+                yield Sleep(LONG)
+            except Exception:
+                seen.append("swallowed")
+            finally:
+                seen.append("finally")
+
+        runner.drive(caught(Within(steps(), seconds=SOON)))
+        assert seen == ["finally"]
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_lets_steps_perform_what_leaves_things_in_order(self, runner, nested):
+        seen = []
+
+        async def close():
+            seen.append("async")
+
+        def steps():
+            try:
+                yield Sleep(LONG)
+            finally:
+                yield Call(seen.append, "inline")
+                yield Call(seen.append, "thread", mode=Mode.THREAD)
+                yield Call(close, mode=Mode.ASYNC)
+                yield Sleep(0.001)
+                yield Parallel([steps_of(Call(seen.append, "parallel")), steps_of(NOW)])
+                error = yield from caught(Call(callables(error=KeyError())[Mode.INLINE]))
+                seen.append(type(error).__name__)
+                yield Emit("closed")
+
+        whole = steps_of(Parallel([steps(), steps_of(Sleep(LONG))])) if nested else steps()
+        error = runner.drive(caught(Within(whole, seconds=SOON)), seen.append)
+        assert isinstance(error, TimeLimitReached)
+        assert seen == ["inline", "thread", "async", "parallel", "KeyError", "closed"]
+
+    def test_reaches_the_innermost_steps_first(self, runner):
+        seen = []
+
+        def inner(name):
+            try:
+                yield Sleep(LONG)
+            finally:
+                seen.append(name)
+
+        def middle():
+            try:
+                yield Parallel([inner("a"), inner("b")])
+            finally:
+                seen.append("middle")
+
+        runner.drive(caught(Within(middle(), seconds=SOON)))
+        assert sorted(seen[:2]) == ["a", "b"]
+        assert seen[2] == "middle"
+
+    def test_cannot_be_refused(self, runner):
+        def steps():
+            try:
+                yield Sleep(LONG)
+            except BaseException:
+                return "I stay"
+
+        assert isinstance(runner.drive(caught(Within(steps(), seconds=SOON))), TimeLimitReached)
+
+    @pytest.mark.parametrize("late", [False, True])
+    def test_is_not_replaced_by_an_error_in_leaving_which_is_logged(self, runner, caplog, late):
+        def steps():
+            try:
+                yield Sleep(LONG)
+            finally:
+                if late:
+                    yield NOW
+                raise ValueError("in leaving")
+
+        assert isinstance(runner.drive(caught(Within(steps(), seconds=SOON))), TimeLimitReached)
+        assert "in leaving" in caplog.text
+
+    def test_is_bounded_for_steps_that_take_too_long_to_leave(self, runner, monkeypatch):
+        for module in ("async_driver", "sync_driver"):
+            monkeypatch.setattr(f"treadle.pipeline.{module}.WIND_UP_SECONDS", 0.05)
+        seen = []
+
+        def steps():
+            try:
+                yield Sleep(LONG)
+            finally:
+                try:
+                    yield Wait(Signal())
+                finally:
+                    yield Call(seen.append, "never performed")
+
+        started = time.monotonic()
+        error = runner.drive(caught(Within(steps(), seconds=SOON)))
+        assert isinstance(error, TimeLimitReached)
+        assert time.monotonic() - started < 5
+        assert seen == []
+
+
+class TestParallel:
+    def test_gives_results_in_the_order_of_the_steps(self, runner):
+        def branch(number):
+            yield Sleep(0.01 * (3 - number))
+            return number
+
+        assert runner.drive(steps_of(Parallel([branch(n) for n in range(3)]))) == [0, 1, 2]
+
+    def test_of_nothing_gives_nothing(self, runner):
+        assert runner.drive(steps_of(Parallel([]))) == []
+        assert runner.drive(steps_of(Within(steps_of(Parallel([], limit=1)), seconds=1))) == []
+
+    def test_takes_any_iterable_of_steps(self, runner):
+        assert runner.drive(steps_of(Parallel(steps_of(Call(int)) for _ in range(2)))) == [0, 0]
+
+    @pytest.mark.parametrize("limit", [0, -1])
+    def test_with_a_limit_under_which_nothing_would_run_is_an_error(self, limit):
+        with pytest.raises(ValueError, match="limit must be at least 1"):
+            Parallel([], limit)
+
+    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
+    def test_runs_at_the_same_time(self, runner, mode):
+        barrier = threading.Barrier(3, timeout=5)
+
+        def meet():
+            barrier.wait()
+
+        async def async_meet():
+            await (asyncio if runner.name != "trio" else __import__("trio")).sleep(SOON)
+
+        fn = async_meet if mode is Mode.ASYNC else meet
+        started = time.monotonic()
+        runner.drive(steps_of(Parallel([steps_of(Call(fn, mode=mode)) for _ in range(3)])))
+        assert time.monotonic() - started < 5
+
+    @pytest.mark.parametrize("limit", [1, 2, 3])
+    def test_runs_no_more_at_one_time_than_its_limit(self, runner, limit):
+        running, most = set(), []
+
+        def branch(number):
+            running.add(number)
+            most.append(len(running))
+            yield Sleep(0.002)
+            yield Call(int, mode=Mode.THREAD)
+            running.remove(number)
+            return number
+
+        steps = steps_of(Parallel([branch(n) for n in range(7)], limit))
+        assert runner.drive(steps) == list(range(7))
+        assert max(most) == limit
+
+    def test_raises_the_first_error_and_cancels_the_others(self, runner):
+        error = ValueError("first")
+        seen = []
+
+        def fails():
+            yield Sleep(SOON)
+            raise error
+
+        def sibling():
+            try:
+                yield Sleep(LONG)
+            finally:
+                yield Call(seen.append, "cancelled")
+
+        def steps():
+            return (yield from caught(Parallel([sibling(), fails(), sibling()])))
+
+        assert runner.drive(steps()) is error
+        assert seen == ["cancelled"] * 2
+        assert error.__context__ is None
+
+    def test_that_failed_starts_none_of_those_that_waited(self, runner):
+        ran = []
+
+        def fails():
+            yield Sleep(0)
+            raise ValueError
+
+        waiting = [steps_of(Call(ran.append, n)) for n in range(3)]
+        error = runner.drive(caught(Parallel([fails(), *waiting], limit=1)))
+        assert isinstance(error, ValueError)
+        assert ran == []
+
+    def test_keeps_the_first_error_where_a_sibling_fails_in_leaving(self, runner, caplog):
+        def fails():
+            yield Sleep(SOON)
+            raise ValueError("first")
+
+        def sibling():
+            try:
+                yield Sleep(LONG)
+            finally:
+                raise KeyError("second")
+
+        error = runner.drive(caught(Parallel([sibling(), fails()])))
+        assert str(error) == "first"
+        assert "second" in caplog.text
+
+    def test_of_parallel_gives_lists_of_lists(self, runner):
+        def inner(row):
+            return Parallel([steps_of(Call(divmod, row, 2)), steps_of(Call(abs, row))])
+
+        steps = steps_of(Parallel([steps_of(inner(row)) for row in range(2)], limit=1))
+        assert runner.drive(steps) == [[(0, 0), 0], [(0, 1), 1]]
+
+    def test_of_one_raises_its_error(self, runner):
+        error = ValueError()
+        steps = steps_of(Call(callables(error=error)[Mode.INLINE]))
+        assert runner.drive(caught(Parallel([steps]))) is error
+
+    def test_a_nested_time_limit_ends_one_branch_only(self, runner):
+        def limited():
+            return (yield from caught(Within(steps_of(Sleep(LONG)), seconds=SOON)))
+
+        def free():
+            yield Sleep(2 * SOON)
+            return "free"
+
+        first, second = runner.drive(steps_of(Parallel([limited(), free()])))
+        assert isinstance(first, TimeLimitReached)
+        assert second == "free"
+
+
+VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
+
+
+class TestContextVariables:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_are_seen_by_every_call(self, runner, mode):
+        async def coroutine():
+            return VARIABLE.get()
+
+        def steps():
+            token = VARIABLE.set("mine")
+            call = Call(coroutine if mode is Mode.ASYNC else VARIABLE.get, mode=mode)
+            one = yield call
+            both = yield Parallel([steps_of(call), steps_of(call)])
+            VARIABLE.reset(token)
+            return one, *both
+
+        assert runner.drive(steps()) == ("mine", "mine", "mine")
+
+    def test_are_not_shared_between_branches(self, runner):
+        def branch(value):
+            VARIABLE.set(value)
+            yield Sleep(0.005)
+            return VARIABLE.get(), (yield Call(VARIABLE.get, mode=Mode.THREAD))
+
+        steps = steps_of(Parallel([branch("a"), branch("b")]))
+        assert runner.drive(steps) == [("a", "a"), ("b", "b")]
+        assert VARIABLE.get() == "unset"
+
+    def test_may_be_set_within_bounds_and_reset_outside(self, runner):
+        def inner():
+            yield Sleep(0)
+            return VARIABLE.set("inner")
+
+        def steps():
+            token = yield Within(inner(), seconds=LONG)
+            value = VARIABLE.get()
+            VARIABLE.reset(token)
+            return value, VARIABLE.get()
+
+        assert runner.drive(steps()) == ("inner", "unset")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
+    steps = caught("nonsense")
+    if nested:
+        steps = steps_of(Parallel([steps, steps_of(NOW)]))
+    outcome = runner.drive(steps)
+    assert str(outcome[0] if nested else outcome) == "a stage yielded 'nonsense', which is no effect"
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_ends_the_run_after_what_leaves_things_in_order(
+    runner, nested, mode, interrupt
+):
+    seen = []
+
+    def raises():
+        raise interrupt
+
+    def steps():
+        try:
+            yield Call(raises, mode=mode)
+        except Exception:
+            seen.append("swallowed")
+        finally:
+            yield Call(seen.append, "closed")
+
+    def sibling():
+        try:
+            yield Sleep(LONG)
+        finally:
+            yield Call(seen.append, "sibling closed")
+
+    whole = steps_of(Parallel([sibling(), steps()])) if nested else steps()
+    with pytest.raises(interrupt):
+        runner.drive(whole)
+    assert sorted(seen) == sorted(["closed", "sibling closed"] if nested else ["closed"])

