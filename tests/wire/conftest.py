@@ -201,8 +201,8 @@ class Caller:
         self.driver = driver
         self.events = []
 
-    def __call__(self, messages, *, model="gpt-4.1", **options):
-        """Run, and close the client; return the result, and keep the events."""
+    def __call__(self, messages, *, model="gpt-4.1", linger=0, **options):
+        """Run, wait for `linger` seconds, close the client; return the result, keep the events."""
         kind = openai.AsyncOpenAI if self.is_async else openai.OpenAI
         client = kind(base_url=self.base_url, api_key="a key", max_retries=0)
         send = functools.partial(client.chat.completions.create, model=model)
@@ -211,6 +211,8 @@ class Caller:
         options.setdefault("retry_delay", 0.01)
 
         async def aclose():
+            # a thread that was given up still reads; its socket must not be closed under it
+            await asyncio.sleep(0 if self.is_async else linger)
             closing = client.close()
             if closing is not None:
                 await closing

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from treadle import Err, LLMError, Ok, Usage, tool
+from treadle import DeadlineExceeded, Err, LLMError, Ok, Usage, tool
 from treadle.testing import check_history
-from treadle.types import ModelRetried, TextDelta, ToolFinished
+from treadle.types import ModelRetried, RunFinished, RunStarted, TextDelta, ToolFinished
 
 pytestmark = pytest.mark.wire
 
 QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
+LATE = {"chaos": {"latencyMs": 1_000}}
 OVERLOADED = {"error": {"message": "overloaded", "type": "overloaded_error"}, "status": 529}
 
 
@@ -249,10 +250,13 @@ def test_a_server_that_is_not_there_is_an_error(ask_at, free_port):
 
 def test_a_time_limit_ends_a_request_under_way(wire, ask):
     """The server takes its time; the run does not wait for it."""
-    wire.script(calls(("add", {"a": 1, "b": 2})), {"content": "late", "how": {"chaos": {"latencyMs": 2_000}}})
+    wire.script(calls(("add", {"a": 1, "b": 2})), {"content": "-", "how": LATE})
 
-    result = ask(QUESTION, tools=[add], max_seconds=0.4)
+    result = ask(QUESTION, tools=[add], max_seconds=0.4, linger=1)
 
-    assert result.stop_reason == "deadline_exceeded"
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, DeadlineExceeded)
     check_history(result.messages)
     assert result.messages[-1]["content"] == "3"
+    ended = ask.events_of(RunFinished)[0].at
+    assert ended - ask.events_of(RunStarted)[0].at < 0.9

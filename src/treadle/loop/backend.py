@@ -76,7 +76,9 @@ class Exchange:
 
     def _taken(self, raw: Any) -> Response | None:
         if isinstance(raw, AsyncIterator) or hasattr(type(raw), "__aiter__"):
-            self._iterator, self.chunk_mode = aiter(raw), Mode.ASYNC
+            # An iterator goes as it is: OpenAI's gives another in __aiter__, which closes nothing.
+            self._iterator = raw if isinstance(raw, AsyncIterator) else aiter(raw)
+            self.chunk_mode = Mode.ASYNC
             return None
         if isinstance(raw, Iterator):
             self._iterator = raw

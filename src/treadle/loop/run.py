@@ -101,6 +101,7 @@ class Run:
         self.state = state
         self.runner = ToolRunner(plant.can_cancel)
         self.result: Result | None = None
+        self.iteration = 0
         self.context = Context(
             messages=History(),
             tools=plant.tools,
@@ -192,11 +193,10 @@ class Run:
 
     def _iteration(self) -> Steps[Reason | None]:
         context = self.context
-        iteration = context.iteration + 1
+        self.iteration = iteration = self.iteration + 1
         started = yield NOW
         node = self.state.new_node(at=started)
         node.start(started)
-        self.context = context = context.replace(iteration=iteration)
         if context.watched:
             yield Emit(IterationStarted(iteration=iteration, at=started))
         try:
@@ -208,7 +208,8 @@ class Run:
         self.state.record_usage(response.usage)
         node.usage = response.usage
         # Until it is kept, an iteration is in the trace: an interruption finds it there.
-        trace = self._trace = Trace(_begun(context, response))
+        trace = self._trace = Trace()
+        trace.item = _begun(context, response, iteration, trace)
         if context.watched:
             yield from self._tell_response(iteration, response, started)
         reason = yield from self._step(trace)
@@ -225,7 +226,7 @@ class Run:
         except NotOneItemError as error:
             self._settle("Not run: the run failed first.")
             return PipelineFailed(trace.stages[-1], str(error), type(error).__name__, error)
-        self._keep(self._injected(stepped).replace(trace=tuple(trace.stages)))
+        self._keep(self._injected(stepped))
         return None
 
     def _close(self, node: RunNode, reason: Reason | None) -> Steps[Reason | None]:
@@ -239,6 +240,8 @@ class Run:
             # What budget_guard says in its words, for stage lists that do without it.
             if reason is None and context.iteration >= context.limits.max_iterations:
                 reason = MaxIterationsReached(context.limits.max_iterations)
+        if reason is not None and context.decision is None:
+            self.context = context = context.stop(reason)
         ended = yield NOW
         if reason is None or isinstance(reason, MaxIterationsReached):
             node.succeed(at=ended)
@@ -255,7 +258,7 @@ class Run:
         self.context = self.context.replace(usage=self.context.usage.plus(None))
         yield from self._tell(
             ModelFailed(
-                iteration=self.context.iteration,
+                iteration=self.iteration,
                 error=error.message,
                 error_type=error.error_type,
                 at=ended,
@@ -281,15 +284,16 @@ class Run:
 
     def _settle(self, unanswered: str) -> None:
         """Put an interrupted iteration in the history: its calls, the results there are, and why not more."""
-        if self._trace is None:  # between iterations: all there is was kept
+        trace = self._trace
+        if trace is None:  # between iterations: all there is was kept
             return
-        context: Context = self._trace.item
+        context: Context = trace.item
         results = {**self.runner.results, **context.tool_results}
         node = self.state.current_node
         ran = 0 if node is None else sum(call.started_at is not None for call in node.tool_calls)
         count = max(context.tool_calls_count, self.context.tool_calls_count + ran)
         context = context.replace(tool_results=results, tool_calls_count=count)
-        self._keep(self._injected(context, unanswered))
+        self._keep(self._injected(context, unanswered).replace(trace=tuple(trace.stages)))
 
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the record, tell."""
@@ -297,7 +301,7 @@ class Run:
         self._end_record(reason, ended)
         self.result = result = self._make_result(reason)
         if isinstance(reason, _GUARDS):
-            yield from self._tell(LimitReached(iteration=self.context.iteration, reason=reason))
+            yield from self._tell(LimitReached(iteration=self.iteration, reason=reason))
         yield from self._tell(
             RunFinished(
                 stop_reason=result.stop_reason,
@@ -327,9 +331,9 @@ class Run:
     def _make_result(self, reason: Reason | None) -> Result:
         context = self.context
         facts: dict[str, Any] = {
-            "messages": context.messages.to_list(),
+            "messages": list(context.messages),
             "usage": context.usage,
-            "iterations": context.iteration,
+            "iterations": self.iteration,
             "tool_calls_count": context.tool_calls_count,
             "run": self.state,
         }
@@ -340,10 +344,12 @@ class Run:
         return Ok(context.response, output=context.output, stop_reason=stop_reason, **facts)
 
 
-def _begun(context: Context, response: Response) -> Context:
+def _begun(context: Context, response: Response, iteration: int, trace: Trace) -> Context:
     """The context as it enters the stages: the response in it, nothing left of the last iteration."""
     return context.replace(
         response=response,
+        iteration=iteration,
+        trace=trace.stages,
         usage=context.usage.plus(response.usage),
         tool_calls=(),
         plan=_NO_PLAN,

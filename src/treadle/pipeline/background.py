@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import inspect
 import os
@@ -92,9 +93,16 @@ def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
         while len(_loops) <= depth:
             loop = asyncio.new_event_loop()
             # A daemon: a callable that never returns must not keep the interpreter from leaving.
-            threading.Thread(target=loop.run_forever, name="treadle-async", daemon=True).start()
+            threading.Thread(target=_run, args=(loop,), name="treadle-async", daemon=True).start()
             _loops.append(loop)
         return _loops[depth]
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop for good: what asks to exit goes to who waits for it, and leaves through the loop."""
+    while True:
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            loop.run_forever()
 
 
 def _forget() -> None:

@@ -11,6 +11,18 @@ from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.effects import Call, Mode, Steps, is_awaitable
 from treadle.pipeline.errors import StageError
 
+def _no_names() -> list[str]:
+    return []
+
+
+def _no_memos() -> dict[int, Any]:
+    return {}
+
+
+def _no_parts() -> list[tuple[Any, int, tuple[Any, ...], int]]:
+    return []
+
+
 type_of: Callable[[object], object] = type  # of an Any, as far as type checkers can tell
 _PLAIN, _STEPS, _ASYNC, _GOTO = Kind.PLAIN, Kind.STEPS, Kind.ASYNC, Kind.GOTO
 
@@ -25,7 +37,7 @@ class Trace:
     """
 
     item: Any = None
-    stages: list[str] = field(default_factory=list[str])
+    stages: list[str] = field(default_factory=_no_names)
 
 
 @dataclass(slots=True)
@@ -44,12 +56,10 @@ class Run:
 
     ops: Sequence[Op]
     classes: tuple[type, ...] = ()
-    memos: dict[int, Any] = field(default_factory=dict[int, Any])
+    memos: dict[int, Any] = field(default_factory=_no_memos)
     turn: Callable[[int], Steps[None]] | None = None
     kept: tuple[Any, ...] = ()
-    parts: list[tuple[Any, int, tuple[Any, ...], int]] = field(
-        default_factory=list[tuple[Any, int, tuple[Any, ...], int]]
-    )
+    parts: list[tuple[Any, int, tuple[Any, ...], int]] = field(default_factory=_no_parts)
 
 
 def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch

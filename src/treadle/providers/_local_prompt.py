@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any, cast
 
-from treadle.providers._local_schema import simplify
+from treadle.providers._local_schema import is_list, is_mapping, simplify
 
 # Examples for more tools than this would fill the context.
 MAX_EXAMPLES = 16
@@ -25,7 +25,9 @@ _WORDS = (
     "alpha", "bravo", "cedar", "delta", "ember", "fjord",
     "grape", "hazel", "ivory", "juniper", "karma", "lemon",
 )  # fmt: skip
-_NO_WORDS = frozenset("a an the of in is no for to with and or up".split())
+_NO_WORDS = frozenset(
+    {"a", "an", "the", "of", "in", "is", "no", "for", "to", "with", "and", "or", "up"}
+)
 
 _PERU = "How many people live in Peru?"
 _DOOR = "Please open door 12 with the key K-7."
@@ -38,10 +40,18 @@ _TALK_PURPOSE = "Talk with the user, no tool is needed."
 
 _ANSWER_SYSTEM = "You are a helpful assistant. Answer the question from the result."
 _ANSWERED = (
-    (_PERU, "country_facts", "Peru, capital Lima, 34 million people", "34 million people live in Peru."),  # noqa: E501  # a table reads better
+    (
+        _PERU,
+        "country_facts",
+        "Peru, capital Lima, 34 million people",
+        "34 million people live in Peru.",
+    ),
     ("Who sits in room 5?", "who_is_in", "Anna, Bob, Carl", "Anna, Bob and Carl sit in room 5."),
     (_DOOR, "open_door", "The door 12 is open now", "The door 12 is open now."),
 )
+
+# What a tool that states no parameters takes, says OpenAI.
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 Message = Mapping[str, Any]
 
@@ -56,7 +66,7 @@ class ToolPrompt:
     def __init__(self, tools: Sequence[Message]) -> None:
         functions = [cast("Message", tool["function"]) for tool in tools]
         self.schemas: dict[str, dict[str, Any]] = {
-            each["name"]: simplify(each.get("parameters")) for each in functions
+            each["name"]: simplify(each.get("parameters") or _NO_PARAMETERS) for each in functions
         }
         purposes = {each["name"]: _purpose(each) for each in functions}
         self.talk = "answer" if "answer" not in purposes else "just_talk"
@@ -90,7 +100,7 @@ class ToolPrompt:
         return f"Tools:\n{listed}\n\n{shots}"
 
 
-def example_arguments(schema: Mapping[str, Any], words: Any) -> dict[str, Any]:
+def example_arguments(schema: Mapping[str, Any], words: Iterator[str]) -> dict[str, Any]:
     """Make up arguments for a worked example.
 
     Args:
@@ -105,27 +115,20 @@ def example_arguments(schema: Mapping[str, Any], words: Any) -> dict[str, Any]:
     return {name: _example(properties[name], words) for name in names}
 
 
-def _example(schema: Mapping[str, Any], words: Any) -> Any:
-    if "const" in schema:
-        return schema["const"]
-    for keyword in ("enum", "anyOf"):
-        if keyword in schema:
-            first = schema[keyword][0]
-            return first if keyword == "enum" else _example(first, words)
-    kind = schema.get("type", "string")
-    match kind[0] if isinstance(kind, list) else kind:
-        case "integer" | "number":
-            return max(7, schema.get("minimum", 7))
-        case "boolean":
-            return True
-        case "array":
-            return [_example(schema.get("items", {}), words)]
-        case "object":
-            return example_arguments(schema, words)
-        case "null":
-            return None
-        case _:
-            return next(words)
+def _example(schema: Mapping[str, Any], words: Iterator[str]) -> Any:
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", next(iter(schema.get("enum", ())), None))
+    if "anyOf" in schema:
+        return _example(schema["anyOf"][0], words)
+    kind = schema.get("type")
+    kind = kind[0] if is_list(kind) else kind
+    if kind == "array":
+        return [_example(schema.get("items", {}), words)]
+    if kind == "object":
+        return example_arguments(schema, words)
+    least = max(7, schema.get("minimum", 7))
+    fixed = {"integer": least, "number": least, "boolean": True, "null": None}
+    return fixed[kind] if kind in fixed else next(words)
 
 
 def last_request(messages: Sequence[Message]) -> tuple[str, bool]:
@@ -196,7 +199,7 @@ def text_of(message: Message) -> str:
     if isinstance(content, str):
         return content
     parts = cast("Sequence[Any]", content or ())
-    texts = [str(each.get("text", "")) if isinstance(each, Mapping) else str(each) for each in parts]
+    texts = [str(each.get("text", "")) if is_mapping(each) else str(each) for each in parts]
     return "\n".join(each for each in texts if each)
 
 

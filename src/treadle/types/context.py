@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -51,7 +51,7 @@ class Context:
         usage: the tokens of this run so far.
         memo: what stages remember from iteration to iteration, by the stage's name.
         started_at: when the run began, in seconds since the epoch.
-        trace: the names of the stages that ran, once the iteration is over.
+        trace: the names of the stages that this iteration has entered so far; it grows as it goes on.
     """
 
     messages: History
@@ -78,7 +78,7 @@ class Context:
     usage: Usage = field(default_factory=Usage)
     memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
     started_at: float = 0.0
-    trace: tuple[str, ...] = ()
+    trace: Sequence[str] = ()
 
     @property
     def max_iterations(self) -> int:

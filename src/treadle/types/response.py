@@ -62,6 +62,7 @@ class Response:
         extra: keys of the assistant message that treadle does not know, such as ``reasoning``; they are
             kept in the history. A content of several parts is here too, as ``content``.
         refusal: the text with which a model declined, where that is set apart.
+        provider: who served the model, where a router between says so.
     """
 
     content: str | None = None
@@ -72,6 +73,7 @@ class Response:
     id: str | None = None
     extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
     refusal: str | None = None
+    provider: str | None = None
 
     @property
     def text(self) -> str:

@@ -94,6 +94,25 @@ class Signature:
             except PydanticUserError as error:
                 raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
 
+    def accepts(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether arguments fit the types as they are, nothing coerced.
+
+        Where `is_plain`, what fits is valid by the schema too, and this takes a tenth of the time. What
+        does not fit may still be valid (``1.0`` is an integer to JSON Schema): there the schema decides.
+        """
+        try:
+            self._model.model_validate(arguments, strict=True)
+        except (ValidationError, RecursionError):
+            return False
+        return True
+
+    def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Valid arguments of a plain signature as its types have them: ``1.0`` for an int is ``1``."""
+        model = self._model.model_validate(arguments)
+        given = model.model_fields_set
+        values = {name: getattr(model, f) for f, name in self._names.items() if f in given}
+        return {**values, **(model.model_extra or {})}
+
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """What the types demand beyond the schema; nothing where `is_plain`."""
         return model_problems(self._model, arguments)
@@ -102,8 +121,10 @@ class Signature:
         """Make what the function takes: the arguments as the types of its parameters.
 
         Args:
-            arguments: valid ones.
+            arguments: valid ones; where `is_plain`, as `normal` leaves them.
         """
+        if self.is_plain and not self._positional:
+            return [], dict(arguments)
         model = self._model.model_validate(arguments)
         given = model.model_fields_set
         values = {
@@ -177,8 +198,9 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
 
 def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
     default = ... if parameter.default is parameter.empty else parameter.default
-    description = described.get(parameter.name)
-    return Annotated[hint, Field(alias=parameter.name, description=description)], default
+    # A description of the hint's own stays, where the docstring has none.
+    facts = {"description": described[parameter.name]} if parameter.name in described else {}
+    return Annotated[hint, Field(alias=parameter.name, **facts)], default
 
 
 def _mentions(hint: Any, wanted: type) -> bool:

@@ -85,6 +85,9 @@ class Tool:
     _further: Callable[[Mapping[str, Any]], list[str]] | None = field(
         init=False, repr=False, compare=False
     )
+    _accepts: Callable[[Mapping[str, Any]], bool] | None = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore
@@ -112,15 +115,37 @@ class Tool:
         where = f"tool {self.name!r}: input_schema"
         object.__setattr__(self, "_validator", SchemaValidator(schema, where))
         object.__setattr__(self, "_further", _further_checks(self.signature, self.model))
+        signature = self.signature
+        is_plain = signature is not None and schema == signature.input_schema and signature.is_plain
+        object.__setattr__(self, "_accepts", signature.accepts if signature and is_plain else None)
         object.__setattr__(self, "is_async", _is_async(self.fn))
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """Tell every violation of the schema by a call's arguments; an empty list where they are valid."""
+        return self.checked(arguments)[0]
+
+    def checked(self, arguments: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+        """Check a call's arguments.
+
+        Args:
+            arguments: what the model gave, decoded.
+
+        Returns:
+            Every violation, with its path; and the arguments, in the one form that JSON has for them as
+            far as plain types tell: ``1.0``, which is an integer to JSON Schema, is ``1`` for an int.
+        """
+        if self._accepts is not None and self._accepts(arguments):
+            return [], arguments
         try:
             problems = self._validator.problems_of(arguments)
-            return problems if problems or self._further is None else self._further(arguments)
+            if not problems and self._further is not None:
+                problems = self._further(arguments)
+            if not problems and self._accepts is not None and self.signature is not None:
+                arguments = self.signature.normal(arguments)
         except Exception as error:  # noqa: BLE001 - numbers or nesting beyond what a check can take
-            return [f"arguments: they cannot be checked: {shown_name(f'{type(error).__name__}: {error}')}"]
+            told = shown_name(f"{type(error).__name__}: {error}")
+            problems = [f"arguments: they cannot be checked: {told}"]
+        return problems, arguments
 
     def bound(
         self, arguments: Mapping[str, Any], context: Callable[[], ToolContext]

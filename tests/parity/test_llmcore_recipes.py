@@ -1,0 +1,166 @@
+"""Parity with LlmCore: dispatch recipes, which expand one call into several."""
+
+import json
+import threading
+
+import pytest
+
+from treadle import Ok, Recipe, Step
+from treadle.testing import ScriptedLLM, call, calls
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [{"name": name, "input_schema": CITY} for name in ("report", "weather", "news", "sport")]
+
+
+class Kitchen:
+    """A resolver with a recipe for `report`; `resolve` answers with the call, or fails if told."""
+
+    def __init__(self, make, failing=(), together=0):
+        self.make = make
+        self.failing = failing
+        self.resolved = []
+        self._all_here = threading.Barrier(together, timeout=5) if together else None
+
+    def dispatch_recipe(self, name):
+        return self.make if name == "report" else None
+
+    def resolve(self, call):
+        self.resolved.append((call.name, call.input["city"]))
+        if self._all_here is not None:
+            self._all_here.wait()
+        if call.name in self.failing:
+            raise RuntimeError(f"no {call.name}")
+        return f"{call.name} of {call.input['city']}"
+
+
+def reported(run, kitchen, **options):
+    """Run one call of `report` for Oslo; return what the model is told, and the result."""
+    llm = ScriptedLLM(calls(call("report", "r", city="Oslo")), "Read this.")
+    result = run("Oslo?", llm, tools=TOOLS, resolve_tool=kitchen, **options)
+    return answers(result)[0], result
+
+
+def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
+    """A step is tool, arguments and label; composed are results, additional results, errors."""
+
+    def recipe(arguments):
+        return Recipe(
+            serial=[Step("weather", arguments), Step("sport", arguments, "games")],
+            parallel=[Step("news", {"city": "Bergen"})],
+        )
+
+    kitchen = Kitchen(recipe, failing=["sport"])
+    told, result = reported(run, kitchen)
+    assert told == (
+        "## Results\n\n### weather\nweather of Oslo\n\n"
+        "## Additional results\n\n### news\nnews of Bergen\n\n"
+        "## Errors\n\n### games\nError: RuntimeError: no sport"
+    )
+    assert kitchen.resolved == [("weather", "Oslo"), ("sport", "Oslo"), ("news", "Bergen")]
+    assert isinstance(result, Ok)
+
+
+def test_arguments_of_a_step_may_be_a_function_of_the_results_so_far(run):
+    """Later steps, parallel ones too, can be made of what earlier ones brought."""
+
+    def next_city(results):
+        return {"city": results["first"].content.upper()}
+
+    def recipe(arguments):
+        return {
+            "serial": [("weather", arguments, "first"), ("news", next_city)],
+            "parallel": [{"tool": "sport", "arguments": next_city}],
+        }
+
+    kitchen = Kitchen(recipe)
+    reported(run, kitchen)
+    assert kitchen.resolved[1:] == [("news", "WEATHER OF OSLO"), ("sport", "WEATHER OF OSLO")]
+
+
+def test_a_serial_failure_is_recorded_and_the_rest_goes_on(run):
+    """A step that fails, or whose arguments cannot be made, is an error among the results."""
+
+    def no_arguments(results):
+        raise KeyError("nothing")
+
+    def recipe(arguments):
+        steps = [Step("weather", arguments), Step("sport", no_arguments), Step("news", arguments)]
+        return Recipe(serial=steps, compose=lambda results: [r.is_error for r in results.values()])
+
+    kitchen = Kitchen(recipe, failing=["weather"])
+    assert reported(run, kitchen)[0] == "[true,true,false]"
+    assert kitchen.resolved == [("weather", "Oslo"), ("news", "Oslo")]
+
+
+def test_parallel_steps_of_a_recipe_run_at_the_same_time(run):
+    """None of them can finish before all have started. (In LlmCore they run one by one.)"""
+
+    def recipe(arguments):
+        return Recipe(parallel=[Step(name, arguments) for name in ("weather", "news", "sport")])
+
+    told, _ = reported(run, Kitchen(recipe, together=3))
+    assert told.startswith("## Additional results\n\n### weather\nweather of Oslo\n\n### news")
+
+
+def test_sub_calls_are_validated_and_recorded(run):
+    """A sub-call with bad arguments never runs, and each one has its node in the record.
+
+    In LlmCore sub-calls skip validation.
+    """
+
+    def recipe(arguments):
+        return Recipe(serial=[Step("weather", {"city": 7}), Step("news", arguments, "n")])
+
+    kitchen = Kitchen(recipe)
+    told, result = reported(run, kitchen)
+    assert "city: expected string, got integer 7" in told
+    assert kitchen.resolved == [("news", "Oslo")]
+    (report,) = result.run.nodes[0].tool_calls
+    assert [(node.name, node.group_id) for node in report.tool_calls] == [
+        ("weather", "r/weather"),
+        ("news", "r/n"),
+    ]
+    assert result.tool_calls_count == 1
+
+
+def test_a_composition_of_ones_own_makes_the_result(run):
+    """`compose` gets the results by label, those of one label numbered."""
+
+    def recipe(arguments):
+        steps = [Step("news", {"city": city}) for city in ("Oslo", "Rome")]
+        return Recipe((), steps, lambda results: {k: r.content for k, r in results.items()})
+
+    told, _ = reported(run, Kitchen(recipe))
+    assert json.loads(told) == {"news": "news of Oslo", "news 2": "news of Rome"}
+
+
+def test_a_recipe_without_results_says_so(run):
+    """An empty recipe is answered with "no results", not with nothing."""
+    assert reported(run, Kitchen(lambda arguments: Recipe()))[0] == "No results."
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        lambda arguments: 1 / 0,
+        lambda arguments: "no recipe",
+        lambda arguments: Recipe(compose=lambda results: results["missing"]),
+    ],
+)
+def test_a_recipe_that_fails_falls_back_to_resolving_the_call(run, recipe):
+    """A recipe that raises, or is none, or cannot compose: the call is resolved directly."""
+    kitchen = Kitchen(recipe)
+    assert reported(run, kitchen)[0] == "report of Oslo"
+    assert kitchen.resolved == [("report", "Oslo")]
+
+
+def test_a_tool_without_a_recipe_is_resolved_directly(run):
+    """A resolver that has no recipe for a name is asked for the call itself."""
+    kitchen = Kitchen(lambda arguments: Recipe())
+    llm = ScriptedLLM(calls(call("news", city="Oslo")), "Read this.")
+    assert answers(run("News?", llm, tools=TOOLS, resolve_tool=kitchen)) == ["news of Oslo"]

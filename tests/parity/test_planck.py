@@ -1,0 +1,278 @@
+"""Parity with Planck: the tool runner, and aborting."""
+
+import threading
+
+import anyio
+import pytest
+
+from treadle import Context, Limits, Ok, Response, RunCancelled, RunHandle, RunState, tool
+from treadle.stages import ToolRunner, fingerprint
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import History, ToolCall, ToolFinished, ToolResult, toolset
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+def a_call(call_id, arguments="{}", name="look"):
+    print_ = fingerprint(name, arguments)
+    return ToolCall(call_id, name, arguments, fingerprint=print_)
+
+
+def a_result(call_id):
+    return ToolResult(call_id, "seen")
+
+
+def context(*tools):
+    """What a runner needs to know of a run."""
+    return Context(History(), toolset(tools), Response(), Limits(), RunState())
+
+
+@tool
+def look(place: str) -> str:
+    return f"{place} is empty"
+
+
+# The table of calls
+
+
+def test_a_new_runner_is_empty():
+    """Nothing runs, nothing is done, nothing was counted."""
+    runner = ToolRunner()
+    assert (runner.running, runner.results, runner.counts) == ({}, {}, {})
+    assert not runner.done
+
+
+def test_start_registers_calls_as_running():
+    """They are running, by their ids, until they are marked done."""
+    runner = ToolRunner()
+    one, two = a_call("1"), a_call("2")
+    runner.start([one, two])
+    assert runner.running == {"1": one, "2": two}
+    assert runner.results == {}
+
+
+def test_mark_done_moves_a_call_to_the_results():
+    """It stops running, its siblings go on."""
+    runner = ToolRunner()
+    runner.start([a_call("1"), a_call("2")])
+    assert runner.mark_done("1", a_result("1"))
+    assert list(runner.running) == ["2"]
+    assert runner.results == {"1": a_result("1")}
+
+
+def test_a_stale_result_changes_nothing():
+    """A result of a call that is not running, unknown or done or cancelled, is dropped."""
+    runner = ToolRunner()
+    runner.start([a_call("1"), a_call("2")])
+    runner.mark_done("1", a_result("1"))
+    late = ToolResult("1", "late")
+    assert not runner.mark_done("1", late)
+    assert not runner.mark_done("never", ToolResult("never", "late"))
+    assert list(runner.running) == ["2"]
+    assert runner.results == {"1": a_result("1")}
+
+
+def test_done_is_whether_all_that_started_has_its_result():
+    """Not when empty, not while something runs, but when all is complete."""
+    runner = ToolRunner()
+    assert not runner.done
+    runner.start([a_call("1"), a_call("2")])
+    runner.mark_done("1", a_result("1"))
+    assert not runner.done
+    runner.mark_done("2", a_result("2"))
+    assert runner.done
+
+
+def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
+    """Counts are of the whole turn; `new_turn`, when the user has spoken, clears them too."""
+    runner = ToolRunner()
+    made = a_call("1")
+    runner.start([made, a_call("2")])
+    runner.mark_done("1", a_result("1"))
+    runner.next_batch()
+    assert (runner.running, runner.results) == ({}, {})
+    assert runner.counts == {made.fingerprint: 2}
+    runner.new_turn()
+    assert runner.counts == {}
+
+
+def test_cancel_all_stops_every_running_tool(run):
+    """All are answered as cancelled, and what is async is cancelled where it stands."""
+    handle = RunHandle()
+    started, stopped = threading.Semaphore(0), threading.Semaphore(0)
+
+    @tool
+    async def wait() -> str:
+        started.release()
+        try:
+            await anyio.sleep(30)
+        finally:
+            stopped.release()
+        return "late"
+
+    @tool
+    def stop_all() -> str:
+        assert all(started.acquire(timeout=5) for _ in range(2))
+        assert len(handle.cancel_all()) == 3
+        return "late"
+
+    llm = ScriptedLLM(calls(call("wait"), call("wait"), call("stop_all")), "Stopped.")
+    result = run("Wait.", llm, tools=[wait, stop_all], handle=handle)
+    assert isinstance(result, Ok)
+    assert [answer[:10] for answer in answers(result)] == ["Cancelled:"] * 3
+    assert all(stopped.acquire(timeout=5) for _ in range(2))
+
+
+def test_a_late_result_is_dropped_without_an_event(run):
+    """What a cancelled call brings after all is neither in the history nor told.
+
+    Told is the cancellation, once: here every call that started has its end in the events.
+    """
+    handle, told = RunHandle(), []
+
+    @tool
+    def stop_all() -> str:
+        handle.cancel_all()
+        return "late"
+
+    llm = ScriptedLLM(calls(call("stop_all", "c1")), calls(call("look", "c2", place="here")), "No.")
+    result = run("?", llm, tools=[stop_all, look], handle=handle, on_event=told.append)
+    assert "late" not in str(result.messages)
+    finished = [event for event in told if isinstance(event, ToolFinished)]
+    assert [(event.call.id, event.result.status) for event in finished] == [
+        ("c1", "cancelled"),
+        ("c2", "done"),
+    ]
+    assert answers(result)[1] == "here is empty"
+
+
+# Preparing a call
+
+
+def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
+    """Its steps return the result; the runner has it, and counted the call."""
+    runner = ToolRunner()
+    steps = runner.prepare_call(context(look), "look", "1", {"place": "the hall"})
+    assert list(runner.running) == ["1"]
+    expected = ToolResult("1", "the hall is empty")
+    assert perform(steps) == expected
+    assert runner.results == {"1": expected}
+    assert list(runner.counts.values()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("lock", {"place": "here"}, "no tool named 'lock'. Did you mean 'look'?"),
+        ("look", {"place": 3}, "place: expected string, got integer 3"),
+        ("look", {}, "missing required field 'place'"),
+        ("look", '{"place"', "not valid JSON"),
+    ],
+)
+def test_prepare_call_answers_what_makes_no_sense(perform, name, arguments, told):
+    """An unknown tool and invalid arguments are results that say what is wrong."""
+    runner = ToolRunner()
+    result = perform(runner.prepare_call(context(look), name, "1", arguments))
+    assert told in result.content
+    assert (result.is_error, result.status) == (True, "invalid")
+    assert runner.done
+
+
+def test_prepare_call_makes_any_exception_an_error_in_words(perform):
+    """Whatever a tool raises is told as text."""
+
+    @tool
+    async def fall(place: str) -> str:
+        raise OSError(f"no floor in {place}")
+
+    runner = ToolRunner()
+    result = perform(runner.prepare_call(context(fall), "fall", "1", '{"place": "the hall"}'))
+    assert result == ToolResult("1", "Error: OSError: no floor in the hall", is_error=True)
+    assert runner.done
+
+
+# Aborting
+
+
+def looks(*places):
+    return [calls(call("look", place=place)) for place in places]
+
+
+def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
+    """The unfinished answer is dropped; what was there before it stays."""
+    handle = RunHandle()
+
+    def stream(messages):
+        yield "Well, "
+        handle.cancel()
+        for _ in range(1_000):
+            yield "late "
+
+    llm = ScriptedLLM(calls(call("look", "c1", place="here")), stream)
+    result = run("?", llm, tools=[look], handle=handle)
+    assert result.reason == RunCancelled()
+    assert [message["role"] for message in result.messages] == ["user", "assistant", "tool"]
+    assert handle.messages == result.messages
+    assert handle.result is result
+
+
+def test_an_abort_while_tools_run_answers_every_call(run):
+    """What is done keeps its result, what runs or waits is answered as cancelled."""
+    handle = RunHandle()
+
+    @tool(parallel_safe=False)
+    def stop() -> str:
+        handle.cancel()
+        return "late"
+
+    asked = calls(call("look", place="here"), call("stop"), call("look", place="there"))
+    result = run("?", ScriptedLLM(asked), tools=[look, stop], handle=handle)
+    assert result.reason == RunCancelled()
+    first, *others = answers(result)
+    assert first == "here is empty"
+    assert [other[:10] for other in others] == ["Cancelled:"] * 2
+    assert "late" not in str(result.messages)
+    assert result.tool_calls_count == 2
+
+
+def test_an_abort_after_the_tools_completed_keeps_their_results(run):
+    """Their results are in the history, and the model is not asked again."""
+    handle = RunHandle()
+
+    def abort(event):
+        if isinstance(event, ToolFinished) and event.call.id == "c2":
+            handle.cancel()
+
+    asked = calls(call("look", "c1", place="here"), call("look", "c2", place="there"))
+    options = {"max_parallel_calls": 1, "handle": handle, "on_event": abort}
+    result = run("?", ScriptedLLM(asked), tools=[look], **options)
+    assert result.reason == RunCancelled()
+    assert answers(result) == ["here is empty", "there is empty"]
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(run, aborted):
+    """It goes behind the answers of the calls, whether the turn was ended or aborted.
+
+    In Planck the queue is the runner's; here it is the caller's, who appends to the messages.
+    """
+    handle, queue = RunHandle(), []
+
+    @tool
+    def speak() -> str:
+        queue.append({"role": "user", "content": "And there?"})
+        if aborted:
+            handle.cancel()
+        return "spoken"
+
+    script = [calls(call("speak"))] if aborted else [calls(call("speak")), "Here it is."]
+    first = run("?", ScriptedLLM(*script), tools=[speak], handle=handle)
+    messages = [*first.messages, *queue]
+    check_history(messages)
+    llm = ScriptedLLM(*looks("there"), "Not there.")
+    second = run(messages, llm, tools=[look])
+    assert isinstance(second, Ok)
+    assert llm.sent[0].messages == messages
+    assert second.run.repairs == ()

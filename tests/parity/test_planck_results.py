@@ -1,0 +1,170 @@
+"""Parity with Planck: the notes on repeated calls, cutting, and the order of results."""
+
+import threading
+
+import pytest
+
+from treadle import tool
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import ToolNudged
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+@tool
+def look(place: str) -> str:
+    return f"{place} is empty"
+
+
+# Notes on repeated calls
+
+
+def looks(*places):
+    return [calls(call("look", place=place)) for place in places]
+
+
+def noted(result):
+    """Which answers carry a note, and the count that it tells."""
+    found = [answer.partition("[note: this is call number ")[2] for answer in answers(result)]
+    return [int(note.split()[0]) if note else None for note in found]
+
+
+def test_the_third_and_each_later_identical_call_gets_a_note(run):
+    """The result comes first, then the count and the advice; below three there is no note."""
+    told = []
+    llm = ScriptedLLM(*looks(*["here"] * 5), "Empty.")
+    result = run("?", llm, tools=[look], loop_threshold=9, on_event=told.append)
+    assert noted(result) == [None, None, 3, 4, 5]
+    assert answers(result)[1] == "here is empty"
+    assert answers(result)[2].startswith("here is empty\n\n[note: ")
+    assert "Change the arguments, try another approach" in answers(result)[2]
+    assert [event.count for event in told if isinstance(event, ToolNudged)] == [3, 4, 5]
+
+
+def test_other_arguments_do_not_add_up(run):
+    """Counted is one tool with the same arguments, over the whole turn, in a row or not."""
+    places = ["here", "there", "here", "there", "yonder", "here"]
+    result = run("?", ScriptedLLM(*looks(*places), "Empty."), tools=[look])
+    assert noted(result) == [None, None, None, None, None, 3]
+
+
+def test_identical_is_what_is_decoded_to_the_same(run):
+    """Key order and white space of the arguments do not matter."""
+
+    @tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    texts = ['{"a":1,"b":2}', '{"b": 2, "a": 1}', '{ "a" : 1, "b" : 2 }']
+    made = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": text}}
+        for n, text in enumerate(texts)
+    ]
+    result = run("?", ScriptedLLM(*map(calls, made), "3"), tools=[add], loop_threshold=9)
+    assert noted(result) == [None, None, 3]
+
+
+def test_the_counts_begin_anew_with_a_new_user_message(run):
+    """They are kept over one turn of the user, and no longer."""
+    one = run("?", ScriptedLLM(*looks("here", "here"), "Empty."), tools=[look])
+    messages = [*one.messages, {"role": "user", "content": "Sure?"}]
+    two = run(messages, ScriptedLLM(*looks("here", "here"), "Sure."), tools=[look])
+    assert noted(two) == [None] * 4
+
+
+def test_failed_calls_get_no_note(run):
+    """The note is for successful results; what fails is the circuit breaker's."""
+
+    @tool
+    def fail() -> str:
+        raise RuntimeError("no")
+
+    llm = ScriptedLLM(*[calls(call("fail"))] * 4, "No.")
+    result = run("?", llm, tools=[fail], loop_threshold=9, breaker_threshold=9)
+    assert noted(result) == [None] * 4
+
+
+def test_the_note_survives_cutting(run):
+    """It is added after long output was cut. (In Planck it is cut off with it.)"""
+
+    @tool
+    def read() -> str:
+        return "x" * 60_000
+
+    llm = ScriptedLLM(*[calls(call("read"))] * 3, "Long.")
+    result = run("?", llm, tools=[read], loop_threshold=9)
+    assert noted(result) == [None, None, 3]
+    assert "more bytes]\n\n[note: " in answers(result)[2]
+
+
+# What comes back
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "note"),
+    [
+        ("line\n" * 2_500, 2_000 * 5 - 1, "[cut: 500 more lines, 2,501 more bytes]"),
+        ("x" * 50_001, 50_000, "[cut: 0 more lines, 1 more bytes]"),
+        ("é" * 30_000, 25_000, "[cut: 0 more lines, 10,000 more bytes]"),
+    ],
+    ids=["lines", "bytes", "bytes of UTF-8"],
+)
+def test_long_output_is_cut_with_a_note(run, text, kept, note):
+    """2,000 lines or 50,000 bytes, whichever comes first, and how much is missing."""
+
+    @tool
+    def read() -> str:
+        return text
+
+    (told,) = answers(run("?", ScriptedLLM(calls(call("read")), "Long."), tools=[read]))
+    assert told == f"{text[:kept]}\n{note}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 50_000, "line\n" * 2_000, "\n".join(["line"] * 2_000)],
+    ids=["bytes", "lines", "lines without a last newline"],
+)
+def test_output_up_to_the_limits_stays_whole(run, text):
+    """At the limit nothing is cut."""
+
+    @tool
+    def read() -> str:
+        return text
+
+    assert answers(run("?", ScriptedLLM(calls(call("read")), "Long."), tools=[read])) == [text]
+
+
+@pytest.mark.parametrize("value", [b"\x89PNG\x00", bytearray(5), "\x89PN\0"])
+def test_binary_output_becomes_a_placeholder(run, value):
+    """Bytes, and text with NUL characters, are told by their size."""
+
+    @tool
+    def read():
+        return value
+
+    told = answers(run("?", ScriptedLLM(calls(call("read")), "Binary."), tools=[read]))
+    assert told == ["(binary output, 5 bytes)"]
+
+
+def test_results_come_in_the_order_of_the_request(run):
+    """Whichever is done first, the history has them as they were asked for.
+
+    In Planck they stand in the order of completion.
+    """
+    done, finished = [threading.Event() for _ in range(3)], []
+
+    @tool
+    def work(n: int) -> int:
+        if n < 2:
+            assert done[n + 1].wait(timeout=5)
+        finished.append(n)
+        done[n].set()
+        return n
+
+    llm = ScriptedLLM(calls(*(call("work", n=n) for n in range(3))), "Done.")
+    result = run("Work.", llm, tools=[work])
+    assert finished == [2, 1, 0]
+    assert answers(result) == ["0", "1", "2"]

@@ -1,0 +1,88 @@
+"""`open_model`: models by name, and what is said where one cannot be had."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from treadle import MissingExtraError, OptionError
+from treadle.providers import open_model
+from treadle.providers.openai import PLACEHOLDER_KEY
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_machine(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("OPENAI_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("spec", ["", "gpt-4.1", "opnai:gpt-4.1", ":x", "Local"])
+def test_an_unknown_model_is_an_error_that_names_what_is_known(spec):
+    with pytest.raises(OptionError, match=r"known are local, local:PATH\.gguf, openai:NAME"):
+        open_model(spec)
+
+
+@pytest.mark.parametrize("spec", ["openai:", "local:"])
+def test_a_colon_wants_a_name_after_it(spec):
+    with pytest.raises(OptionError, match="names no model"):
+        open_model(spec)
+
+
+def test_openai_without_a_name_is_an_error():
+    with pytest.raises(OptionError, match="name of a model"):
+        open_model("openai", base_url="http://127.0.0.1:1/v1")
+
+
+def test_openai_without_a_key_is_an_error_that_says_where_to_put_it():
+    with pytest.raises(OptionError, match="OPENAI_API_KEY"):
+        open_model("openai:gpt-4.1")
+
+
+def test_an_empty_key_is_none(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    with pytest.raises(OptionError, match="OPENAI_API_KEY"):
+        open_model("openai:gpt-4.1", api_key="")
+
+
+def test_a_local_model_has_no_address():
+    with pytest.raises(OptionError, match="base_url"):
+        open_model("local", base_url="http://127.0.0.1:1/v1")
+
+
+@pytest.mark.parametrize(
+    ("environment", "opts", "expected"),
+    [
+        ({"OPENAI_API_KEY": "of the environment"}, {}, "of the environment"),
+        ({"OPENAI_API_KEY": "of the environment"}, {"api_key": "given"}, "given"),
+        ({}, {"base_url": "http://127.0.0.1:1/v1"}, PLACEHOLDER_KEY),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, {}, PLACEHOLDER_KEY),
+    ],
+)
+def test_the_key_is_the_given_one_or_that_of_the_environment(
+    monkeypatch, environment, opts, expected
+):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert open_model("openai:gpt-4.1", **opts)._api_key == expected
+
+
+def test_a_key_is_not_shown():
+    model = open_model("openai:gpt-4.1", api_key="secret")
+    assert repr(model) == "OpenAIModel('gpt-4.1')"
+
+
+def test_without_the_sdk_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'treadle\[openai\]'"):
+        open_model("openai:gpt-4.1", api_key="k")
+
+
+def test_importing_the_package_pulls_no_sdk():
+    code = "import sys, treadle.providers; print({'openai', 'xllamacpp'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "set()\n"

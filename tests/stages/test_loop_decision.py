@@ -1,0 +1,113 @@
+"""Is this the answer, is it nothing, or does it go on?"""
+
+import pytest
+from pydantic import BaseModel
+
+from treadle.stages import loop_decision, parse_tool_calls, validate_calls
+from treadle.types import Decision, EmptyResponse, Response, Tool, as_tool, terminal_copy, tool
+
+BLANK = Response(" ", finish_reason="stop", model="m1", extra={"provider": "acme"})
+
+
+@tool
+def add(a: int): ...
+
+
+class Answer(BaseModel):
+    text: str
+
+
+@pytest.fixture
+def decide(context, through):
+    def decide(*calls, **more):
+        more.setdefault("tools", [add, terminal_copy(as_tool(Answer))])
+        return through(context(*calls, **more), parse_tool_calls, validate_calls, loop_decision)
+
+    return decide
+
+
+@pytest.mark.parametrize("response", [Response("Hi"), Response(None, refusal="No.")])
+def test_text_without_a_call_is_the_answer(decide, response):
+    ctx = decide(response=response)
+    assert (ctx.decision, ctx.output, ctx.guidance) == (Decision.DONE, None, None)
+
+
+def test_calls_let_it_go_on_whether_valid_or_not(decide):
+    ctx = decide(("add", {"a": 1}), ("nope", {}))
+    assert (ctx.decision, ctx.guidance) == (None, None)
+
+
+def test_calls_with_text_go_on_too(decide, context):
+    calls = context(("add", {"a": 1})).response.tool_calls
+    assert decide(response=Response("Let me see", calls)).decision is None
+
+
+def test_a_blank_is_asked_again_with_a_nudge(decide):
+    ctx = decide(response=BLANK)
+    assert ctx.decision is None
+    assert "Your last reply was empty" in ctx.guidance
+
+
+def test_blanks_in_a_row_are_forgiven_up_to_the_limit_and_then_told(context):
+    ctx = context(response=BLANK, iteration=7)
+    stage = loop_decision(max_blank_stops=2)
+    for _ in range(2):
+        ctx = stage(ctx)
+        assert ctx.decision is None
+    ctx = stage(ctx)
+    assert ctx.decision is Decision.STOP
+    assert ctx.error == EmptyResponse(7, 3, ("stop",) * 3, "acme", "m1")
+
+
+def test_three_blanks_are_forgiven_by_default(context):
+    ctx = context(response=BLANK)
+    for _ in range(3):
+        ctx = loop_decision(ctx)
+        assert ctx.decision is None
+    assert loop_decision(ctx).decision is Decision.STOP
+
+
+def test_no_blank_need_be_forgiven(context):
+    stage = loop_decision(max_blank_stops=0)
+    assert stage(context(response=BLANK)).decision is Decision.STOP
+
+
+def test_a_call_in_between_makes_the_count_start_again(context, through):
+    stage = loop_decision(max_blank_stops=1)
+    ctx = stage(context(response=BLANK))
+    calling = context(("add", {"a": 1}), tools=[add]).response
+    ctx = through(ctx.replace(response=calling, guidance=None), parse_tool_calls, stage)
+    ctx = stage(ctx.replace(response=BLANK, tool_calls=()))
+    assert ctx.decision is None
+
+
+class TestATerminalTool:
+    """A valid call of one ends the run; its arguments are the output."""
+
+    def test_its_arguments_are_the_output_as_its_model(self, decide):
+        ctx = decide(("Answer", {"text": "42"}))
+        assert (ctx.decision, ctx.output) == (Decision.DONE, Answer(text="42"))
+        assert ctx.tool_results["c1"].content == "Accepted: this is the final output."
+        assert not ctx.tool_results["c1"].is_error
+
+    def test_its_arguments_are_a_dict_where_there_is_no_model(self, decide):
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+        end = Tool("end", input_schema=schema, terminal=True)
+        assert decide(("end", {"n": 1}), tools=[end]).output == {"n": 1}
+
+    def test_its_siblings_are_answered_and_not_run(self, decide):
+        ctx = decide(("add", {"a": 1}), ("Answer", {"text": "x"}), ("nope", {}), ("Answer", "{}"))
+        told = {i: result.content for i, result in ctx.tool_results.items()}
+        assert told["c1"] == "Not run: the call of 'Answer' ended the run."
+        assert "there is no tool named 'nope'" in told["c3"]
+        assert "missing required field 'text'" in told["c4"]
+        assert ctx.tool_results["c1"].status == "skipped"
+
+    def test_the_first_of_two_counts(self, decide):
+        ctx = decide(("Answer", {"text": "1"}), ("Answer", {"text": "2"}))
+        assert ctx.output == Answer(text="1")
+        assert ctx.tool_results["c2"].is_error
+
+    def test_an_invalid_call_of_it_does_not_end_the_run(self, decide):
+        ctx = decide(("Answer", {"text": 5}))
+        assert (ctx.decision, ctx.output) == (None, None)

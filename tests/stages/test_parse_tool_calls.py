@@ -1,0 +1,48 @@
+"""From a response to calls, each with an id that no other call of the history has."""
+
+import pytest
+
+from treadle.stages import parse_tool_calls
+from treadle.types import Response, ToolCall
+
+
+def ids(ctx):
+    return [call.id for call in parse_tool_calls(ctx).tool_calls]
+
+
+def test_a_response_without_calls_is_left_alone(context):
+    ctx = context(response=Response("Hi"))
+    assert parse_tool_calls(ctx) is ctx
+
+
+def test_calls_come_out_as_the_provider_gave_them_in_order(context):
+    """Malformed arguments too: whether they make sense is for validation to say."""
+    given = (ToolCall("x", "add", "{", extra={"signature": "s"}), ToolCall("y", "add", "{}"))
+    assert parse_tool_calls(context(*given)).tool_calls == given
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        (["", ""], ["call_4_1", "call_4_2"]),
+        (["a", "a", "a"], ["a", "a_2", "a_3"]),
+        (["a", "a_2", "a"], ["a", "a_2", "a_3"]),
+        (["", "call_4_1"], ["call_4_1", "call_4_1_2"]),
+        (["old", "new"], ["old_2", "new"]),
+        (["old", "old_2", "old"], ["old_2", "old_2_2", "old_3"]),
+    ],
+)
+def test_an_id_that_is_missing_or_taken_becomes_one_that_is_free(context, given, made):
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "tool_calls": [{"id": "old", "function": {"name": "f"}}]},
+        {"role": "tool", "tool_call_id": "old", "content": "x"},
+    ]
+    calls = [ToolCall(given_id, "f") for given_id in given]
+    assert ids(context(*calls, messages=history, iteration=4)) == made
+
+
+def test_what_a_provider_put_on_a_call_stays_on_it_under_a_new_id(context):
+    ctx = context(ToolCall("", "f", '{"a": 1}', extra={"signature": "s"}))
+    (call,) = parse_tool_calls(ctx).tool_calls
+    assert (call.name, call.arguments, call.extra) == ("f", '{"a": 1}', {"signature": "s"})

@@ -1,0 +1,102 @@
+"""Reading descriptions out of docstrings of the three styles in use."""
+
+import pytest
+
+from treadle.types import tool
+from treadle.types.docstrings import read_docstring
+
+GOOGLE = """Find a thing.
+
+    It looks everywhere.
+
+    Args:
+        query: what to look for,
+            in several words.
+        limit (int, optional): how many.
+        **more: whatever else.
+
+    Returns:
+        what it finds: a list.
+
+    Raises:
+        KeyError: it is not there.
+    """
+
+SPHINX = """Find a thing.
+
+    It looks everywhere.
+
+    :param query: what to look for,
+        in several words.
+    :param int limit: how many.
+    :param more: whatever else.
+    :returns: what it finds.
+    :raises KeyError: it is not there.
+    """
+
+NUMPY = """Find a thing.
+
+    It looks everywhere.
+
+    Parameters
+    ----------
+    query : str
+        what to look for,
+        in several words.
+    limit : int, optional
+        how many.
+    more
+        whatever else.
+
+    Returns
+    -------
+    list
+        what it finds.
+    """
+
+
+@pytest.mark.parametrize("text", [GOOGLE, SPHINX, NUMPY], ids=["google", "sphinx", "numpy"])
+def test_every_style_says_the_same(text):
+    description, arguments = read_docstring(text)
+    assert description == "Find a thing.\n\nIt looks everywhere."
+    assert arguments == {
+        "query": "what to look for, in several words.",
+        "limit": "how many.",
+        "more": "whatever else.",
+    }
+
+
+@pytest.mark.parametrize("text", [None, "", "   \n  "])
+def test_no_docstring_describes_nothing(text):
+    assert read_docstring(text) == ("", {})
+
+
+def test_text_with_colons_is_no_section():
+    text = "Convert: from one to another.\n\nNote: this is text, and so is\nthis: line."
+    assert read_docstring(text) == (text, {})
+
+
+@pytest.mark.parametrize("head", ["Args", "Arguments", "Parameters", "Params", "args"])
+def test_the_section_of_arguments_may_be_called_as_people_call_it(head):
+    assert read_docstring(f"Do.\n\n{head}:\n    a: first.")[1] == {"a": "first."}
+
+
+@pytest.mark.parametrize("head", ["Returns", "Yields", "Raises", "Example", "Examples", "Note"])
+def test_other_sections_end_what_the_model_reads(head):
+    text = f"Do.\n\n{head}:\n    x: y.\n\nArgs:\n    a: first."
+    assert read_docstring(text) == ("Do.", {"a": "first."})
+
+
+def test_an_argument_without_a_word_of_it_is_left_out():
+    assert read_docstring("Do.\n\nArgs:\n    a:\n    b: second.")[1] == {"b": "second."}
+
+
+@pytest.mark.parametrize("text", [GOOGLE, SPHINX, NUMPY], ids=["google", "sphinx", "numpy"])
+def test_the_descriptions_reach_the_schema(text):
+    def find(query: str, limit: int = 5): ...
+
+    find.__doc__ = text
+    made = tool(find)
+    assert made.description == "Find a thing.\n\nIt looks everywhere."
+    told = {name: spec["description"] for name, spec in made.input_schema["properties"].items()}
+    assert told == {"query": "what to look for, in several words.", "limit": "how many."}

@@ -1,0 +1,123 @@
+"""The history: immutable and append-only; what others get of it are copies."""
+
+import time
+
+import pytest
+
+from treadle.types import History
+
+
+def said(text):
+    return {"role": "user", "content": text}
+
+
+def calling(call_id):
+    return {"role": "assistant", "tool_calls": [{"id": call_id}]}
+
+
+def contents(history):
+    return [message["content"] for message in history]
+
+
+def test_appending_makes_another_and_leaves_the_first_as_it_was():
+    first = History([said("a")])
+    second = first.append(said("b"), said("c"))
+    assert contents(first) == ["a"]
+    assert contents(second) == ["a", "b", "c"]
+    assert (len(first), len(second)) == (1, 3)
+
+
+def test_appending_nothing_is_equal():
+    first = History([said("a")])
+    assert first.append() == first
+
+
+def test_what_goes_on_shares_what_was_there():
+    """No message is copied again: an iteration costs the same whatever came before it."""
+    first = History([said("a")])
+    assert first.append(said("b"))[0] is first[0]
+
+
+def test_two_that_go_on_from_one_point_do_not_see_each_other():
+    root = History([said("a")])
+    left, right = root.append(said("l")), root.append(said("r"))
+    further = left.append(said("l2"))
+    assert contents(right) == ["a", "r"]
+    assert contents(further) == ["a", "l", "l2"]
+    assert contents(left.append(said("l3"))) == ["a", "l", "l3"]
+    assert contents(root) == ["a"]
+
+
+def test_it_is_a_sequence():
+    history = History([said("a"), said("b"), said("c")])
+    shorter = History([said("a"), said("b")])
+    shorter.append(said("c"))
+    assert shorter[-1]["content"] == "b"
+    assert contents(history[1:]) == ["b", "c"]
+    assert contents(shorter[:10]) == ["a", "b"]
+    assert contents(reversed(history)) == ["c", "b", "a"]
+    assert said("b") in history
+    assert bool(History()) is False
+    with pytest.raises(IndexError):
+        shorter[2]
+
+
+def test_it_is_equal_by_content_and_not_hashable():
+    assert History([said("a")]) == History([]).append(said("a"))
+    assert History([said("a")]) != History([said("b")])
+    assert History([said("a")]) != [said("a")]
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(History())
+
+
+def test_it_says_how_long_it_is():
+    assert repr(History([said("a")])) == "History(1 messages)"
+
+
+def test_a_backend_that_changes_what_it_is_handed_changes_no_record():
+    history = History([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
+    handed = history.for_model()
+    handed[0]["content"][0]["text"] = "broken"
+    handed[0]["role"] = "system"
+    handed.append(said("more"))
+    assert history.to_list() == [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    assert len(history.for_model()) == 1
+    assert len(history.append(said("b"))) == 2
+
+
+def test_a_model_is_handed_no_more_than_this_history():
+    """Though a longer one shares its log."""
+    first = History([said("a")])
+    first.append(said("b"))
+    assert first.for_model() == [said("a")]
+
+
+def test_a_list_for_the_caller_is_the_callers():
+    history = History([{"role": "user", "content": [{"type": "text"}]}])
+    kept = history.to_list()
+    kept[0]["content"].clear()
+    assert history[0]["content"] == [{"type": "text"}]
+
+
+def test_it_knows_the_ids_of_its_calls():
+    history = History([said("a"), calling("c1")]).append(calling("c2"))
+    assert history.has_call("c1")
+    assert history.has_call("c2")
+    assert not history.has_call("c3")
+    assert not History([said("a"), {"role": "assistant", "tool_calls": None}]).has_call("c1")
+
+
+def test_appending_costs_the_same_however_long_it_is():
+    """Ten times as many messages take about ten times as long, not a hundred times."""
+
+    def seconds(count):
+        best = float("inf")
+        for _ in range(3):
+            history, started = History(), time.perf_counter()
+            for _ in range(count):
+                history = history.append(said("a"))
+                history.for_model  # noqa: B018 - reading it costs nothing
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    assert seconds(10_000) < 40 * seconds(1_000)

@@ -1,0 +1,72 @@
+"""Limits: positive numbers or none; a wrong one is told by name."""
+
+import dataclasses
+
+import pytest
+
+from treadle.types import LIMIT_NAMES, Limits, OptionError
+
+OPTIONAL = LIMIT_NAMES - {"max_iterations", "max_parallel_calls"}
+
+
+def test_the_defaults_are_those_of_the_design():
+    limits = Limits()
+    assert (limits.max_iterations, limits.max_parallel_calls) == (10, 8)
+    assert all(getattr(limits, name) is None for name in OPTIONAL)
+
+
+def test_the_names_are_the_fields():
+    assert {field.name for field in dataclasses.fields(Limits)} == LIMIT_NAMES
+
+
+@pytest.mark.parametrize("name", sorted(LIMIT_NAMES - {"max_seconds"}))
+@pytest.mark.parametrize("value", [-1, 1.5, "5", True, float("nan"), [1]])
+def test_a_count_is_a_whole_number(name, value):
+    least = 0 if name == "max_tool_calls" else 1
+    with pytest.raises(OptionError) as caught:
+        Limits(**{name: value})
+    assert str(caught.value) == (
+        f"{name}: expected a whole number of at least {least}, got {value!r}"
+    )
+
+
+@pytest.mark.parametrize("value", [-0.1, "5", True, float("nan"), None.__class__])
+def test_seconds_are_a_number(value):
+    with pytest.raises(OptionError, match="^max_seconds: expected seconds of at least 0, got "):
+        Limits(max_seconds=value)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONAL))
+def test_none_is_no_limit(name):
+    assert getattr(Limits(**{name: None}), name) is None
+
+
+@pytest.mark.parametrize("name", ["max_iterations", "max_parallel_calls"])
+@pytest.mark.parametrize("value", [None, 0])
+def test_what_must_have_a_limit_has_one(name, value):
+    with pytest.raises(OptionError, match=f"^{name}: expected a whole number of at least 1"):
+        Limits(**{name: value})
+
+
+def test_no_tool_calls_and_no_time_are_limits_too():
+    assert Limits(max_tool_calls=0, max_seconds=0).max_tool_calls == 0
+    assert Limits(max_seconds=0.5).max_seconds == 0.5
+    assert Limits(max_seconds=float("inf")).max_seconds == float("inf")
+
+
+def test_limits_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Limits().max_iterations = 5
+
+
+@pytest.mark.parametrize(
+    ("limits", "has"),
+    [
+        (Limits(max_tool_calls=1, max_seconds=1), False),
+        (Limits(max_input_tokens=1), True),
+        (Limits(max_output_tokens=1), True),
+        (Limits(max_total_tokens=1), True),
+    ],
+)
+def test_whether_any_limit_is_one_of_tokens(limits, has):
+    assert limits.has_tokens is has

@@ -1,0 +1,189 @@
+"""What is checked of messages at the door: every problem says where, what was expected, what was found."""
+
+import types
+
+import pytest
+from pydantic import BaseModel
+
+from treadle.types import as_message, copy_json, kind_of, problems_of
+from treadle.types.messages import ROLES
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def called(**call):
+    made = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    return {"role": "assistant", "content": None, "tool_calls": [{**made, **call}]}
+
+
+GOOD = {
+    "system": {"role": "system", "content": "Be brief."},
+    "developer": {"role": "developer", "content": "Be brief."},
+    "empty text": {"role": "user", "content": ""},
+    "parts": {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image_url"}]},
+    "no parts": {"role": "user", "content": []},
+    "assistant with null and no calls": {"role": "assistant", "content": None},
+    "assistant with calls and no content": {
+        "role": "assistant",
+        "tool_calls": called()["tool_calls"],
+    },
+    "empty list of calls": {"role": "assistant", "content": "x", "tool_calls": []},
+    "null calls": {"role": "assistant", "content": "x", "tool_calls": None},
+    "call without arguments": called(function={"name": "add"}),
+    "call with malformed arguments, which repair sees to": called(
+        function={"name": "add", "arguments": "{"}
+    ),
+    "a provider's own kind of call": called(type="custom", function=None),
+    "tool": {"role": "tool", "tool_call_id": "c1", "content": "5"},
+    "keys that are not ours": {**USER, "cache_control": {"type": "ephemeral"}, "name": 5},
+}
+
+
+@pytest.mark.parametrize("message", GOOD.values(), ids=GOOD.keys())
+def test_a_well_formed_message_has_no_problem(message):
+    assert list(problems_of([message])) == []
+
+
+BAD = [
+    (5, "messages[0]: expected a message dict, got int 5"),
+    (None, "messages[0]: expected a message dict, got nothing"),
+    ("Hi", "messages[0]: expected a message dict, got str 'Hi'"),
+    ({}, f"messages[0].role: expected one of {', '.join(ROLES)}, got nothing"),
+    (
+        {"role": "bot", "content": "x"},
+        "messages[0].role: expected one of system, developer, user, assistant, tool, got str 'bot'",
+    ),
+    (
+        {"role": ["user"], "content": "x"},
+        f"messages[0].role: expected one of {', '.join(ROLES)}, got list ['user']",
+    ),
+    ({"role": "user"}, "messages[0].content: expected text or a list of parts, got nothing"),
+    (
+        {"role": "user", "content": None},
+        "messages[0].content: expected text or a list of parts, got nothing",
+    ),
+    (
+        {"role": "user", "content": b"x"},
+        "messages[0].content: expected text or a list of parts, got bytes b'x'",
+    ),
+    (
+        {"role": "user", "content": ["Hi"]},
+        "messages[0].content[0]: expected a part with a type, got str 'Hi'",
+    ),
+    (
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"text": "b"}]},
+        "messages[0].content[1]: expected a part with a type, got dict {'text': 'b'}",
+    ),
+    ({"role": "assistant"}, "messages[0].content: expected text or a list of parts, got nothing"),
+    (
+        {"role": "assistant", "content": "x", "tool_calls": "add"},
+        "messages[0].tool_calls: expected a list of calls, got str 'add'",
+    ),
+    (
+        {"role": "assistant", "content": "x", "tool_calls": ["add"]},
+        "messages[0].tool_calls[0]: expected a call, got str 'add'",
+    ),
+    (called(id=7), "messages[0].tool_calls[0].id: expected text, got int 7"),
+    (called(id=""), "messages[0].tool_calls[0].id: expected text, got str ''"),
+    (
+        called(type="custom", id=None),
+        "messages[0].tool_calls[0].id: expected text, got nothing",
+    ),
+    (called(function=None), "messages[0].tool_calls[0].function.name: expected text, got nothing"),
+    (
+        called(function={"name": ""}),
+        "messages[0].tool_calls[0].function.name: expected text, got dict {'name': ''}",
+    ),
+    (
+        called(function={"name": "add", "arguments": {"a": 1}}),
+        "messages[0].tool_calls[0].function.arguments: expected JSON text, got dict {'a': 1}",
+    ),
+    (
+        called(function={"name": "add", "arguments": None}),
+        "messages[0].tool_calls[0].function.arguments: expected JSON text, got nothing",
+    ),
+    (
+        {"role": "tool", "content": "5"},
+        "messages[0].tool_call_id: expected the id of a call, got nothing",
+    ),
+    (
+        {"role": "tool", "content": "5", "tool_call_id": ""},
+        "messages[0].tool_call_id: expected the id of a call, got str ''",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "problem"), BAD)
+def test_a_malformed_message_is_told_with_place_expectation_and_finding(message, problem):
+    assert list(problems_of([message])) == [problem]
+
+
+def test_no_message_at_all_is_a_problem():
+    assert list(problems_of([])) == ["messages: expected at least one message, got none"]
+
+
+def test_all_problems_are_told_each_at_its_own_index():
+    """Nothing stops at the first problem, neither between messages nor within one."""
+    bad_tool = {"role": "tool", "content": 5}
+    told = list(problems_of([USER, 5, bad_tool]))
+    assert [line.split(":")[0] for line in told] == [
+        "messages[1]",
+        "messages[2].content",
+        "messages[2].tool_call_id",
+    ]
+
+
+def test_a_long_value_is_told_by_its_type_alone():
+    """What somebody hands in is not poured into an error message."""
+    assert kind_of("x" * 5000) == "str"
+    assert kind_of("x" * 10) == "str 'xxxxxxxxxx'"
+    assert kind_of(None) == "nothing"
+
+
+def test_a_copy_shares_nothing_that_can_be_changed():
+    """Lists and dicts are copied all the way down; tuples become lists, as in JSON."""
+    original = {"a": [{"b": [1]}], "c": ({"d": 1},)}
+    copy = copy_json(original)
+    assert copy == {"a": [{"b": [1]}], "c": [{"d": 1}]}
+    copy["a"][0]["b"].append(2)
+    copy["c"][0]["d"] = 2
+    assert original == {"a": [{"b": [1]}], "c": ({"d": 1},)}
+
+
+def test_what_json_does_not_know_is_taken_as_it_is():
+    thing = object()
+    assert copy_json({"x": thing})["x"] is thing
+
+
+def test_a_mapping_of_any_kind_becomes_a_dict_of_our_own():
+    given = types.MappingProxyType({"role": "user", "content": [{"type": "text"}]})
+    made = as_message(given)
+    assert type(made) is dict
+    assert made["content"][0] is not given["content"][0]
+
+
+def test_the_message_object_of_an_sdk_is_taken_as_its_dump_without_nulls():
+    class Message(BaseModel):
+        role: str = "assistant"
+        content: str | None = "Hi"
+        refusal: str | None = None
+
+    assert as_message(Message()) == {"role": "assistant", "content": "Hi"}
+
+
+def test_a_real_openai_message_is_taken():
+    openai = pytest.importorskip("openai.types.chat")
+    message = openai.ChatCompletionMessage(role="assistant", content="Hi")
+    assert list(problems_of([as_message(message)])) == []
+
+
+def test_a_class_of_message_objects_is_no_message():
+    """A class has the methods of its objects, and calling them would raise."""
+
+    class Message(BaseModel):
+        role: str = "user"
+
+    assert as_message(Message) is Message
+    assert list(problems_of([as_message(Message)]))[0].startswith(
+        "messages[0]: expected a message dict"
+    )

@@ -1,0 +1,128 @@
+"""Reasons: values that say why, equal where they say the same, and exceptions for those who unwrap."""
+
+import copy
+import pickle
+
+import pytest
+
+from treadle import types
+from treadle.types import (
+    BudgetExhausted,
+    CircuitBroken,
+    DeadlineExceeded,
+    EmptyResponse,
+    InvalidInput,
+    LLMError,
+    LoopDetected,
+    MaxIterationsReached,
+    PipelineFailed,
+    Reason,
+    RunCancelled,
+)
+
+REASONS = {
+    "max_iterations_reached": (
+        lambda: MaxIterationsReached(10),
+        "no answer after 10 iterations (max_iterations=10)",
+    ),
+    "budget_exhausted": (
+        lambda: BudgetExhausted("max_tool_calls", 3, 4),
+        "the budget is spent: max_tool_calls=3, used 4",
+    ),
+    "deadline_exceeded": (
+        lambda: DeadlineExceeded(2.50),
+        "the run took longer than max_seconds=2.5",
+    ),
+    "circuit_broken": (
+        lambda: CircuitBroken("search", "Error: down", 3),
+        "tool 'search' failed alike in 3 iterations in a row: Error: down",
+    ),
+    "loop_detected": (
+        lambda: LoopDetected(("a({})", "b({})"), 3, "f00d"),
+        "the same calls in 3 iterations in a row, with nothing new: a({}), b({})",
+    ),
+    "llm_error": (
+        lambda: LLMError("overloaded", "APIError", 4),
+        "the model failed: APIError: overloaded (after 4 attempts)",
+    ),
+    "empty_response": (
+        lambda: EmptyResponse(4, 2, ("stop", None), "acme", "m1"),
+        "2 blank answers in a row, the last in iteration 4; finish reasons: stop, None; "
+        "provider: acme; model: m1",
+    ),
+    "pipeline_failed": (
+        lambda: PipelineFailed("plan_calls", "oh", "ValueError"),
+        "stage 'plan_calls' raised ValueError: oh",
+    ),
+    "invalid_input": (lambda: InvalidInput(("a: bad", "b: bad")), "a: bad; b: bad"),
+    "cancelled": (RunCancelled, "the run was cancelled"),
+}
+
+
+@pytest.fixture(params=REASONS, name="stop_reason")
+def _stop_reason(request):
+    return request.param
+
+
+def test_every_reason_is_in_the_table():
+    made = {type(make()) for make, _ in REASONS.values()}
+    assert made == set(Reason.__subclasses__())
+    assert all(getattr(types, one.__name__) is one for one in made)
+
+
+def test_it_says_why_in_a_sentence(stop_reason):
+    make, text = REASONS[stop_reason]
+    assert str(make()) == text
+
+
+def test_it_has_a_name_for_telemetry(stop_reason):
+    make, _ = REASONS[stop_reason]
+    assert make().stop_reason == stop_reason
+
+
+def test_it_is_equal_to_one_that_says_the_same_and_hashes_alike(stop_reason):
+    make, _ = REASONS[stop_reason]
+    assert make() == make()
+    assert {make(), make()} == {make()}
+    assert all(make() != other() for name, (other, _) in REASONS.items() if name != stop_reason)
+
+
+def test_it_survives_pickle_and_copies(stop_reason):
+    make, text = REASONS[stop_reason]
+    for copied in (pickle.loads(pickle.dumps(make())), copy.deepcopy(make()), copy.copy(make())):  # noqa: S301
+        assert copied == make()
+        assert type(copied) is type(make())
+        assert str(copied) == text
+
+
+def test_it_can_be_raised_and_caught_as_what_it_is(stop_reason):
+    make, text = REASONS[stop_reason]
+    with pytest.raises(Reason) as caught:
+        raise make()
+    assert caught.value == make()
+
+
+def test_facts_that_differ_make_it_differ():
+    assert MaxIterationsReached(1) != MaxIterationsReached(2)
+    assert LLMError("a", "X") != LLMError("a", "Y")
+    assert MaxIterationsReached(1) != 1
+
+
+def test_what_caused_it_is_kept_and_does_not_count_for_equality():
+    cause = ValueError("x")
+    assert LLMError("a", cause=cause) == LLMError("a")
+    assert LLMError("a", cause=cause).cause is cause
+    assert repr(LLMError("a", cause=cause)) == repr(LLMError("a"))
+    assert pickle.loads(pickle.dumps(LLMError("a", cause=cause))).cause.args == ("x",)  # noqa: S301
+
+
+def test_one_attempt_goes_without_saying():
+    assert str(LLMError("oh")) == "the model failed: oh"
+
+
+def test_it_can_be_taken_apart_by_match():
+    match BudgetExhausted("max_tool_calls", 3, 4):
+        case BudgetExhausted(kind, limit, used):
+            assert (kind, limit, used) == ("max_tool_calls", 3, 4)
+        case _:
+            pytest.fail("it did not match")

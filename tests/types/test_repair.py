@@ -1,0 +1,183 @@
+"""A history that arrives broken is mended so that every provider takes it, nothing is lost, all is told."""
+
+import json
+
+import pytest
+
+from treadle.testing import check_history
+from treadle.types import copy_json, repaired, valid_arguments
+from treadle.types.repair import NO_RESULT
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def call(call_id, arguments="{}"):
+    return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+def calls(*ids, **more):
+    return {"role": "assistant", "content": None, "tool_calls": [call(i) for i in ids], **more}
+
+
+def answer(call_id, content="ok"):
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+def says(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+def mended(*messages):
+    """Mend, and hold the outcome to the invariants; mending again finds nothing to mend."""
+    history, told = repaired(copy_json(list(messages)))
+    check_history(history)
+    assert repaired(copy_json(history)) == (history, ())
+    return history, told
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER],
+        [USER, says("Hi")],
+        [USER, says(None, refusal="No.")],
+        [USER, says([{"type": "text", "text": "Hi"}])],
+        [USER, calls("a", "b"), answer("a"), answer("b"), says("Done")],
+        [USER, calls("a"), answer("a"), calls("b"), answer("b")],
+        [{"role": "system", "content": "x"}, USER, USER],
+        [USER, calls("a", reasoning="because"), answer("a")],
+    ],
+)
+def test_a_valid_history_is_left_as_it_is(messages):
+    assert mended(*messages) == (messages, ())
+
+
+def test_a_call_without_an_answer_is_answered_as_interrupted():
+    history, told = mended(USER, calls("a", "b"), answer("b"))
+    assert history == [USER, calls("a", "b"), answer("a", NO_RESULT), answer("b")]
+    assert told == ("messages[1]: call 'a' had no answer; it was answered as interrupted",)
+
+
+def test_a_call_at_the_very_end_is_answered_too():
+    history, told = mended(USER, calls("a"))
+    assert history[2:] == [answer("a", NO_RESULT)]
+    assert len(told) == 1
+
+
+def test_an_answer_that_comes_too_late_is_kept_as_text():
+    history, told = mended(USER, calls("a"), USER, answer("a", "5"))
+    assert history[2] == answer("a", NO_RESULT)
+    assert history[4] == {"role": "user", "content": "Result of an earlier tool call: 5"}
+    assert told == (
+        "messages[1]: call 'a' had no answer; it was answered as interrupted",
+        "messages[3]: it answers no call; it was kept as a user message",
+    )
+
+
+def test_answers_in_another_order_are_put_in_the_order_of_the_calls():
+    history, told = mended(USER, calls("a", "b"), answer("b", "B"), answer("a", "A"))
+    assert history[2:] == [answer("a", "A"), answer("b", "B")]
+    assert told == ("messages[1]: its answers were put in the order of its calls",)
+
+
+def test_a_second_answer_to_one_call_is_kept_as_text():
+    history, told = mended(USER, calls("a"), answer("a", "1"), answer("a", "2"))
+    assert history[2:] == [
+        answer("a", "1"),
+        {"role": "user", "content": "Result of an earlier tool call: 2"},
+    ]
+    assert told == ("messages[3]: it answers no call; it was kept as a user message",)
+
+
+def test_an_answer_without_a_call_keeps_its_parts():
+    part = {"type": "text", "text": "5"}
+    history, _ = mended(USER, answer("ghost", [part]))
+    assert history[1]["content"] == [
+        {"type": "text", "text": "Result of an earlier tool call: "},
+        part,
+    ]
+
+
+def test_an_id_that_was_used_before_is_renamed_with_its_answer():
+    history, told = mended(USER, calls("a"), answer("a", "1"), calls("a"), answer("a", "2"))
+    assert history[3]["tool_calls"][0]["id"] == "a_2"
+    assert history[4] == answer("a_2", "2")
+    assert told == ("messages[3]: the id 'a' was taken; renamed to 'a_2'",)
+
+
+def test_an_id_twice_in_one_message_is_renamed_and_each_keeps_its_answer():
+    history, _ = mended(USER, calls("a", "a"), answer("a", "1"), answer("a", "2"))
+    assert [m["tool_call_id"] for m in history[2:]] == ["a", "a_2"]
+    assert [m["content"] for m in history[2:]] == ["1", "2"]
+
+
+def test_a_new_name_is_one_that_nobody_has():
+    history, _ = mended(
+        USER, calls("a", "a_2"), answer("a"), answer("a_2"), calls("a"), answer("a")
+    )
+    assert history[4]["tool_calls"][0]["id"] == "a_3"
+
+
+def test_an_empty_assistant_message_is_left_out():
+    history, told = mended(USER, says("  "), says(None), says([]), says(""))
+    assert history == [USER]
+    assert len(told) == 4
+    assert told[0] == "messages[1]: it was an empty assistant message; it was left out"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "joined"),
+    [
+        ("a", "b", "a\n\nb"),
+        ([{"type": "text", "text": "a"}], "b", [{"type": "text", "text": t} for t in "ab"]),
+        ("a", [{"type": "x"}], [{"type": "text", "text": "a"}, {"type": "x"}]),
+    ],
+)
+def test_two_assistant_messages_in_a_row_are_joined(first, second, joined):
+    history, told = mended(USER, says(first), says(second, reasoning="r"))
+    assert history == [USER, says(joined, reasoning="r")]
+    assert told == ("messages[2]: it followed another assistant message; the two were joined",)
+
+
+def test_a_text_before_a_message_of_calls_is_joined_to_it():
+    history, _ = mended(USER, says("Let me see."), calls("a"), answer("a"))
+    assert history[1] == calls("a") | {"content": "Let me see."}
+
+
+def test_a_text_after_answers_stays_a_message_of_its_own():
+    messages = [USER, calls("a"), answer("a"), says("Done")]
+    assert mended(*messages) == (messages, ())
+
+
+def test_arguments_that_are_no_json_object_are_wrapped():
+    """Servers that parse past calls refuse the whole request where they cannot."""
+    broken = {"role": "assistant", "tool_calls": [call("a", '{"x": ')]}
+    history, told = mended(USER, broken, answer("a"))
+    arguments = history[1]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == {"invalid_arguments": '{"x": '}
+    assert told == ("messages[1]: arguments of 'f' were no JSON object; wrapped",)
+
+
+def test_no_arguments_become_an_empty_object_without_a_word():
+    message = {"role": "assistant", "tool_calls": [call("a", " "), call("b")]}
+    del message["tool_calls"][1]["function"]["arguments"]
+    history, told = mended(USER, message, answer("a"), answer("b"))
+    assert [c["function"]["arguments"] for c in history[1]["tool_calls"]] == ["{}", "{}"]
+    assert told == ()
+
+
+def test_a_providers_own_kind_of_call_is_kept_and_answered():
+    own = {"id": "a", "type": "custom", "custom": {"name": "x", "input": "y"}}
+    history, _ = mended(USER, {"role": "assistant", "tool_calls": [own]})
+    assert history[1]["tool_calls"] == [own]
+    assert history[2] == answer("a", NO_RESULT)
+
+
+@pytest.mark.parametrize("text", ["[1]", "5", "{", "nonsense", '{"a": NaN}'])
+def test_valid_arguments_wraps_what_is_no_object(text):
+    assert json.loads(valid_arguments(text)) == {"invalid_arguments": text}
+
+
+def test_valid_arguments_keeps_what_is_one_to_the_letter():
+    assert valid_arguments('{"b":1,  "a":2}') == '{"b":1,  "a":2}'
+    assert valid_arguments(" \n") == "{}"

@@ -1,0 +1,67 @@
+"""Results: how a run ended, as a value to match or to unwrap."""
+
+import dataclasses
+
+import pytest
+
+from treadle.types import Err, MaxIterationsReached, Ok, Response, RunState, Usage
+
+
+def test_ok_matches_by_its_response_and_messages():
+    match Ok(Response("Hi"), [{"role": "user"}]):
+        case Ok(response, messages):
+            assert (response.content, messages) == ("Hi", [{"role": "user"}])
+        case _:
+            pytest.fail("it did not match")
+
+
+def test_err_matches_by_its_reason_and_messages():
+    match Err(MaxIterationsReached(3), [{"role": "user"}]):
+        case Err(MaxIterationsReached(limit), messages):
+            assert (limit, messages) == (3, [{"role": "user"}])
+        case _:
+            pytest.fail("it did not match")
+
+
+def test_ok_is_never_err():
+    match Ok("x"):
+        case Err(_):
+            pytest.fail("it matched")
+        case Ok("x"):
+            pass
+
+
+def test_unwrap_gives_the_answer_or_raises_the_very_reason():
+    response, reason = Response("Hi"), MaxIterationsReached(3)
+    assert Ok(response).unwrap() is response
+    with pytest.raises(MaxIterationsReached) as caught:
+        Err(reason).unwrap()
+    assert caught.value is reason
+
+
+def test_unwrapping_the_err_of_a_tool_raises_its_text():
+    with pytest.raises(RuntimeError, match="^not there$"):
+        Err("not there").unwrap()
+
+
+@pytest.mark.parametrize(("result", "stop_reason"), [(Ok("x"), "answered"), (Err("x"), "error")])
+def test_both_can_be_read_alike(result, stop_reason):
+    assert result.messages == []
+    assert result.output is None
+    assert result.usage == Usage()
+    assert (result.iterations, result.tool_calls_count, result.run) == (0, 0, None)
+    assert result.stop_reason == stop_reason
+
+
+def test_they_are_frozen_and_share_no_list():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Ok("x").response = "y"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Err("x").reason = "y"
+    assert Ok("x").messages is not Ok("x").messages
+
+
+def test_the_record_of_the_run_does_not_count_for_equality():
+    assert Ok("x", run=RunState()) == Ok("x", run=RunState())
+    assert Ok("x") != Ok("y")
+    assert "run=" not in repr(Ok("x", run=RunState()))

@@ -1,0 +1,179 @@
+"""The record of a run: what may happen to it in which status is one table, and it adds up."""
+
+import itertools
+
+import pytest
+
+from treadle.types import IllegalMoveError, RunNode, RunNodeStatus, RunState, TreadleError, Usage
+from treadle.types.run_state import NODE_MOVES, STATE_MOVES
+
+INIT, RUNNING = RunNodeStatus.INIT, RunNodeStatus.RUNNING
+SUCCESS, FAILED, TIMEOUT = RunNodeStatus.SUCCESS, RunNodeStatus.FAILED, RunNodeStatus.TIMEOUT
+EVENTS = ("start", "succeed", "fail", "timeout")
+LEGAL_FOR_A_NODE = {
+    (INIT, "start"): RUNNING,
+    (RUNNING, "succeed"): SUCCESS,
+    (RUNNING, "fail"): FAILED,
+    (RUNNING, "timeout"): TIMEOUT,
+}
+LEGAL_FOR_A_RUN = {
+    **LEGAL_FOR_A_NODE,
+    (SUCCESS, "start"): RUNNING,
+    (FAILED, "start"): RUNNING,
+    (TIMEOUT, "start"): RUNNING,
+}
+
+
+def node_in(status):
+    return RunNode(status=status, step_index=4)
+
+
+def state_in(status):
+    state = RunState()
+    state.status = status
+    return state
+
+
+def happen(thing, event):
+    arguments = ("why",) if event == "fail" else ()
+    getattr(thing, event)(*arguments)
+
+
+@pytest.mark.parametrize(("status", "event"), list(itertools.product(RunNodeStatus, EVENTS)))
+def test_the_moves_of_a_node_are_these_and_no_others(status, event):
+    node = node_in(status)
+    if (status, event) in LEGAL_FOR_A_NODE:
+        happen(node, event)
+        assert node.status is LEGAL_FOR_A_NODE[status, event]
+    else:
+        with pytest.raises(IllegalMoveError):
+            happen(node, event)
+        assert node.status is status
+
+
+@pytest.mark.parametrize(("status", "event"), list(itertools.product(RunNodeStatus, EVENTS)))
+def test_a_run_may_also_be_started_again_once_it_has_ended(status, event):
+    state = state_in(status)
+    if (status, event) in LEGAL_FOR_A_RUN:
+        happen(state, event)
+        assert state.status is LEGAL_FOR_A_RUN[status, event]
+    else:
+        with pytest.raises(IllegalMoveError):
+            happen(state, event)
+
+
+def test_the_tables_name_every_status():
+    assert set(NODE_MOVES) == set(STATE_MOVES) == set(RunNodeStatus)
+
+
+def test_an_illegal_move_names_the_status_the_event_and_what_would_be_legal():
+    with pytest.raises(IllegalMoveError) as caught:
+        node_in(INIT).succeed()
+    assert str(caught.value) == "node 4 is init: it cannot succeed; legal are start"
+    with pytest.raises(IllegalMoveError) as caught:
+        state_in(RUNNING).start()
+    assert str(caught.value) == (
+        "the run is running: it cannot start; legal are succeed, fail, timeout"
+    )
+    with pytest.raises(IllegalMoveError, match="legal are nothing$"):
+        node_in(SUCCESS).fail("x")
+    assert issubclass(IllegalMoveError, TreadleError)
+
+
+def test_a_node_knows_how_long_it_took():
+    node = RunNode(created_at=1.0)
+    assert node.duration is None
+    node.start(2.0)
+    assert node.duration is None
+    node.succeed(Usage(1, 2), at=5.5)
+    assert (node.created_at, node.started_at, node.ended_at, node.duration) == (1.0, 2.0, 5.5, 3.5)
+    assert node.usage == Usage(1, 2)
+
+
+def test_a_node_reads_the_clock_where_it_is_not_told_the_time():
+    node = RunNode()
+    node.start()
+    node.fail(ValueError("why"))
+    assert node.created_at <= node.started_at <= node.ended_at
+    assert node.error == "why"
+
+
+def test_success_without_usage_keeps_what_was_noted():
+    node = RunNode()
+    node.usage = Usage(1, 2)
+    node.start()
+    node.succeed()
+    assert node.usage == Usage(1, 2)
+
+
+def test_nodes_share_no_lists():
+    first, second = RunNode(), RunNode()
+    first.tool_calls.append(second)
+    first.metadata["x"] = 1
+    assert second.tool_calls == []
+    assert second.metadata == {}
+
+
+def test_a_new_state_is_empty_and_has_an_id_of_its_own():
+    state = RunState("bot")
+    assert (state.status, state.iterations, state.current_node) == (INIT, 0, None)
+    assert (state.agent_name, state.messages, state.total_usage) == ("bot", [], Usage())
+    assert state.run_id != RunState("bot").run_id
+    assert RunState(run_id="mine").run_id == "mine"
+    assert RunState(run_id="").run_id == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "running", "terminal"),
+    [(INIT, False, False), (RUNNING, True, False)]
+    + [(status, False, True) for status in (SUCCESS, FAILED, TIMEOUT)],
+)
+def test_whether_it_runs_and_whether_it_has_ended(status, running, terminal):
+    state = state_in(status)
+    assert (state.is_running, state.is_terminal) == (running, terminal)
+
+
+def test_a_node_for_each_iteration_counted_from_zero():
+    state = RunState("bot")
+    first = state.new_node(at=7.0)
+    second = state.new_node("other", "group")
+    assert (first.step_index, first.agent_name, first.created_at) == (0, "bot", 7.0)
+    assert (second.step_index, second.agent_name, second.group_id) == (1, "other", "group")
+    assert state.iterations == 2
+    assert state.current_node is second
+
+
+def test_messages_are_added_and_shown_as_copies():
+    state = RunState()
+    given = {"role": "user", "content": "a"}
+    state.add_message(given)
+    state.add_messages([{"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}])
+    state.messages[0]["content"] = "broken"
+    state.messages.clear()
+    given["content"] = "changed"
+    assert [message["content"] for message in state.messages] == ["a", "b", "c"]
+
+
+def test_usage_sums_over_all_calls_and_is_a_lower_bound_once_one_is_unknown():
+    state = RunState()
+    state.record_usage(Usage(1, 2))
+    assert state.total_usage == Usage(1, 2)
+    state.record_usage(None)
+    state.record_usage(Usage(10, 20))
+    assert state.total_usage == Usage(11, 22, is_lower_bound=True)
+
+
+def test_an_error_is_noted_and_forgotten_when_it_goes_on():
+    state = RunState()
+    state.start()
+    state.fail(ValueError("why"))
+    assert state.error == "why"
+    state.start()
+    assert state.error is None
+    state.fail()
+    assert state.error is None
+
+
+def test_it_says_what_it_is():
+    state = RunState(run_id="r1")
+    assert repr(state) == "RunState('r1', init, iterations=0)"

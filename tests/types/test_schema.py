@@ -1,0 +1,143 @@
+"""Reading and showing JSON that a model wrote: nothing it writes can hurt, and nothing is guessed."""
+
+import json
+
+import pytest
+
+from treadle.types import MalformedJSONError, canonical_json, parse_object, shown, shown_name
+from treadle.types.schema import MAX_PATH, MAX_SHOWN, json_type, path_of
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t "])
+def test_white_space_alone_counts_as_no_arguments(text):
+    assert parse_object(text) == {}
+
+
+def test_an_object_is_parsed():
+    assert parse_object(' {"a": [1, 2.5, null, true], "b": {"c": "\u00e9"}} ') == {
+        "a": [1, 2.5, None, True],
+        "b": {"c": "\u00e9"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("[]", "array []"),
+        ("5", "integer 5"),
+        ("2.5", "number 2.5"),
+        ('"x"', 'string "x"'),
+        ("null", "null null"),
+        ("true", "boolean true"),
+    ],
+)
+def test_json_of_something_else_than_an_object_is_refused_by_name(text, kind):
+    with pytest.raises(MalformedJSONError, match="expected a JSON object, got ") as caught:
+        parse_object(text)
+    assert str(caught.value).endswith(kind)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_json_does_not_have_are_refused(constant):
+    """Python's parser takes them, the next provider does not."""
+    with pytest.raises(MalformedJSONError) as caught:
+        parse_object(f'{{"a": {constant}}}')
+    assert str(caught.value) == f"{constant} is not JSON"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"a": }', "{'a': 1}", '{"a": 1,}', '{"a": 1} x', "nonsense"]
+)
+def test_broken_json_is_told_with_its_place(text):
+    with pytest.raises(MalformedJSONError, match=r"at character \d+, near "):
+        parse_object(text)
+
+
+def test_the_text_around_a_broken_place_is_bounded():
+    text = '{"a": "' + "x" * 50_000 + '" oops' + "y" * 50_000
+    with pytest.raises(MalformedJSONError) as caught:
+        parse_object(text)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_number_of_thousands_of_digits_is_refused_and_not_raised():
+    """Python limits the digits of integers, against denial of service; that is a ValueError of its own."""
+    with pytest.raises(MalformedJSONError) as caught:
+        parse_object('{"a": ' + "9" * 10_000 + "}")
+    assert len(str(caught.value)) <= MAX_SHOWN
+
+
+def test_endless_nesting_is_refused_and_not_raised():
+    with pytest.raises(MalformedJSONError, match="RecursionError"):
+        parse_object('{"a": ' + "[" * 200_000)
+
+
+def test_of_a_key_that_stands_twice_the_last_counts():
+    """As every JSON parser of Python and JavaScript has it."""
+    assert parse_object('{"a": 1, "a": 2}') == {"a": 2}
+
+
+def test_canonical_json_is_the_same_whatever_the_order_and_white_space():
+    left = canonical_json(json.loads('{"b": [1,  2], "a": {"d": 1, "c": 2}}'))
+    assert left == canonical_json({"a": {"c": 2, "d": 1}, "b": [1, 2]})
+    assert left == '{"a":{"c":2,"d":1},"b":[1,2]}'
+    assert canonical_json([1, 2]) != canonical_json([2, 1])
+
+
+def test_a_value_is_shown_as_json_and_bounded():
+    assert shown({"a": "\u00e9"}) == '{"a": "\u00e9"}'
+    long = shown("x" * 5000)
+    assert long == '"' + "x" * (MAX_SHOWN - 1) + "..."
+
+
+def test_what_cannot_be_shown_as_json_is_shown_by_its_type():
+    deep: list = []
+    deep.append(deep)
+    assert shown(object()) == "object"
+    assert shown(deep) == "list"
+    assert shown(10**5000) == "int"
+
+
+def test_a_name_is_bounded():
+    assert shown_name("add") == "add"
+    assert shown_name("x" * MAX_SHOWN) == "x" * MAX_SHOWN
+    assert shown_name("x" * (MAX_SHOWN + 1)) == "x" * MAX_SHOWN + "..."
+
+
+@pytest.mark.parametrize(
+    ("parts", "path"),
+    [
+        ([], "arguments"),
+        (["to"], "to"),
+        (["to", 0, "address"], "to[0].address"),
+        ([0, "a"], "[0].a"),
+        (["a", 1, 2], "a[1][2]"),
+    ],
+)
+def test_a_path_is_written_as_code_would_write_it(parts, path):
+    assert path_of(parts) == path
+
+
+def test_a_path_of_names_that_the_model_made_up_is_bounded():
+    """Each name, and the whole: a hostile key is not echoed at length."""
+    assert path_of(["map", "k" * 50_000]) == "map." + "k" * MAX_SHOWN + "..."
+    assert len(path_of(["name"] * 1000)) == MAX_PATH + 3
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (True, "boolean"),
+        (1, "integer"),
+        (1.0, "integer"),
+        (1.5, "number"),
+        (float("inf"), "number"),
+        (float("nan"), "number"),
+        ("", "string"),
+        ({}, "object"),
+        ([], "array"),
+        (None, "null"),
+    ],
+)
+def test_a_type_is_named_in_the_words_of_json(value, name):
+    assert json_type(value) == name

@@ -1,0 +1,370 @@
+"""From type hints to a schema, and from a model's arguments to what the function takes."""
+
+import dataclasses
+import datetime as dt
+import enum
+import functools
+from typing import Annotated, Any, Literal, Optional
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field
+from typing_extensions import TypedDict
+
+from treadle.types import ToolContext, ToolDefinitionError, tool
+
+CONTEXT = ToolContext("c1", "t", 1)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(BaseModel):
+    x: int
+    y: int = 0
+
+
+@dataclasses.dataclass
+class Size:
+    width: int
+
+
+class Options(TypedDict, total=False):
+    deep: bool
+
+
+def called(made, **arguments):
+    """Call a tool as the loop does: checked, bound, called."""
+    assert made.problems_of(arguments) == []
+    return made.bound(arguments, lambda: CONTEXT)()
+
+
+def properties(fn):
+    return tool(fn).input_schema["properties"]
+
+
+def test_the_schema_is_the_signature_and_has_no_titles():
+    def book(city: str, nights: int = 1, *, breakfast: bool = False) -> str: ...
+
+    assert tool(book).input_schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "city": {"type": "string"},
+            "nights": {"type": "integer", "default": 1},
+            "breakfast": {"type": "boolean", "default": False},
+        },
+        "required": ["city"],
+    }
+
+
+def test_a_function_of_nothing_has_a_schema_of_nothing():
+    def now(): ...
+
+    assert tool(now).input_schema == {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (str, {"type": "string"}),
+        (int, {"type": "integer"}),
+        (float, {"type": "number"}),
+        (bool, {"type": "boolean"}),
+        (Any, {}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (dict[str, int], {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (Literal["a", 1], {"enum": ["a", 1]}),
+        (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045
+        (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (dt.datetime, {"type": "string", "format": "date-time"}),
+        (Annotated[int, Field(ge=1, le=5)], {"type": "integer", "minimum": 1, "maximum": 5}),
+        (
+            Annotated[int, Field(description="how many")],
+            {"type": "integer", "description": "how many"},
+        ),
+        (Annotated[int, "a note that says nothing to pydantic"], {"type": "integer"}),
+    ],
+)
+def test_a_type_becomes_the_schema_that_says_the_same(hint, schema):
+    def take(a): ...
+
+    take.__annotations__["a"] = hint
+    assert properties(take) == {"a": schema}
+
+
+def test_types_with_names_are_defined_in_the_schema_and_referred_to():
+    def draw(color: Color, point: Point, size: Size, options: Options): ...
+
+    made = tool(draw)
+    assert set(made.input_schema["$defs"]) == {"Color", "Point", "Size", "Options"}
+    assert made.input_schema["properties"]["color"] == {"$ref": "#/$defs/Color"}
+    assert made.input_schema["$defs"]["Color"]["enum"] == ["red", "blue"]
+
+
+def test_the_function_gets_what_its_hints_say_and_not_json():
+    """Enums, dates, models and dataclasses arrive as such."""
+    got = {}
+
+    @tool
+    def draw(color: Color, at: dt.datetime, point: Point, size: Size, options: Options):
+        got.update(locals())
+
+    called(
+        draw,
+        color="red",
+        at="2026-01-02T03:04:05Z",
+        point={"x": 1},
+        size={"width": 2},
+        options={"deep": True},
+    )
+    assert got["color"] is Color.RED
+    assert got["at"] == dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    assert got["point"] == Point(x=1)
+    assert got["size"] == Size(2)
+    assert got["options"] == {"deep": True}
+
+
+def test_what_the_schema_cannot_say_is_checked_all_the_same():
+    """A date that is none, a validator of one's own: told with the path, before the function runs."""
+
+    def even(value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
+
+    @tool
+    def take(at: dt.datetime, n: Annotated[int, AfterValidator(even)], point: Point): ...
+
+    told = take.problems_of({"at": "tomorrow", "n": 3, "point": {"x": 1}})
+    assert len(told) == 2
+    assert told[0].startswith("at: Input should be a valid datetime")
+    assert told[1] == "n: Value error, must be even"
+
+
+def test_a_validator_that_breaks_is_a_problem_of_the_call():
+    def broken(value: int) -> int:
+        raise KeyError(value)
+
+    @tool
+    def take(n: Annotated[int, AfterValidator(broken)]): ...
+
+    assert take.problems_of({"n": 3}) == ["arguments: they cannot be checked: KeyError: 3"]
+
+
+def test_nothing_is_coerced():
+    """Pydantic alone would make 5 of "5"; the schema comes first."""
+
+    @tool
+    def take(n: int, deep: bool): ...
+
+    assert take.problems_of({"n": "5", "deep": "yes"}) == [
+        'deep: expected boolean, got string "yes"',
+        'n: expected integer, got string "5"',
+    ]
+
+
+def test_an_argument_left_out_is_left_to_the_default_of_the_function():
+    marker = object()
+
+    @tool
+    def take(a: int = 5, b: Any = marker):
+        return a, b
+
+    assert called(take) == (5, marker)
+    assert called(take, a=6) == (6, marker)
+
+
+def test_positional_only_parameters_are_given_by_place_defaults_too():
+    @tool
+    def take(a: int, b: int = 2, /, c: int = 3):
+        return a, b, c
+
+    assert take.input_schema["required"] == ["a"]
+    assert called(take, a=1) == (1, 2, 3)
+    assert called(take, a=1, c=5) == (1, 2, 5)
+
+
+def test_keywords_of_any_name_are_taken_where_the_function_takes_them():
+    @tool
+    def take(a: int, **more):
+        return a, more
+
+    assert take.input_schema["additionalProperties"] is True
+    assert called(take, a=1, p0=2, name="x") == (1, {"p0": 2, "name": "x"})
+
+
+def test_positional_arguments_of_any_number_cannot_be_named():
+    def take(*numbers: int): ...
+
+    with pytest.raises(
+        ToolDefinitionError, match=r"\*numbers cannot be filled; take a list instead"
+    ):
+        tool(take)
+
+
+@pytest.mark.parametrize("name", ["schema", "copy", "json", "_hidden", "model_config", "class_"])
+def test_a_parameter_may_have_a_name_that_pydantic_keeps_for_itself(name):
+    space = {}
+    exec(f"def take({name}: int): return {name}", space)  # noqa: S102
+    assert called(tool(space["take"]), **{name: 5}) == 5
+
+
+class TestTheContext:
+    """A parameter of the type ToolContext is the loop's to fill."""
+
+    def test_it_is_never_in_the_schema_and_is_filled_by_its_type(self):
+        @tool
+        def take(a: int, run: ToolContext):
+            return a, run
+
+        assert list(take.input_schema["properties"]) == ["a"]
+        assert called(take, a=1) == (1, CONTEXT)
+
+    @pytest.mark.parametrize("hint", [ToolContext | None, Annotated[ToolContext, "x"]])
+    def test_it_is_found_within_other_hints(self, hint):
+        def take(a: int, run=None):
+            return run
+
+        take.__annotations__["run"] = hint
+        made = tool(take)
+        assert list(made.input_schema["properties"]) == ["a"]
+        assert called(made, a=1) is CONTEXT
+
+    @pytest.mark.parametrize(
+        "place", ["run: C, a: int, /", "a: int, run: C, /", "a: int, /, run: C"]
+    )
+    def test_it_may_be_positional_only(self, place):
+        space = {"C": ToolContext}
+        exec(f"def take({place}): return a, run", space)  # noqa: S102
+        assert called(tool(space["take"]), a=1) == (1, CONTEXT)
+
+    def test_a_model_cannot_give_it(self):
+        @tool
+        def take(run: ToolContext): ...
+
+        assert take.problems_of({"run": {"call_id": "x"}}) == [
+            "arguments: unknown field 'run'; the fields are none"
+        ]
+
+
+class Greeter:
+    """Greets."""
+
+    def __call__(self, name: str) -> str:
+        return f"Hi {name}"
+
+    def method(self, name: str) -> str:
+        """Greet by method."""
+        return f"Ho {name}"
+
+    @classmethod
+    def of_class(cls, name: str) -> str:
+        """Greet by class."""
+        return f"{cls.__name__} {name}"
+
+    @staticmethod
+    def static(name: str) -> str:
+        """Greet by nobody."""
+        return f"Static {name}"
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "description", "answer"),
+    [
+        (Greeter(), "Greeter", "Greets.", "Hi Ann"),
+        (Greeter().method, "method", "Greet by method.", "Ho Ann"),
+        (Greeter.of_class, "of_class", "Greet by class.", "Greeter Ann"),
+        (Greeter.static, "static", "Greet by nobody.", "Static Ann"),
+        (staticmethod(Greeter.static), "static", "Greet by nobody.", "Static Ann"),
+        (functools.partial(Greeter.static), "static", "Greet by nobody.", "Static Ann"),
+        (lambda name: f"L {name}", None, "", "L Ann"),
+    ],
+)
+def test_every_kind_of_callable_makes_a_tool(made, name, description, answer):
+    made = tool(made) if name else tool(name="anonymous")(made)
+    assert made.name == (name or "anonymous")
+    assert made.description == description
+    assert list(made.input_schema["properties"]) == ["name"]
+    assert called(made, name="Ann") == answer
+
+
+def test_what_a_partial_has_filled_is_none_of_the_models_business():
+    """A user id that was bound must not be a parameter that a model can override."""
+
+    def find(query: str, user_id: int, limit: int = 5):
+        """Find.
+
+        Args:
+            query: what to look for.
+        """
+        return query, user_id, limit
+
+    made = tool(functools.partial(functools.partial(find, user_id=7), limit=3))
+    assert made.name == "find"
+    assert made.input_schema["properties"] == {
+        "query": {"type": "string", "description": "what to look for."}
+    }
+    assert made.problems_of({"query": "x", "user_id": 8}) != []
+    assert called(made, query="x") == ("x", 7, 3)
+
+
+def test_the_description_of_a_hint_stays_where_the_docstring_has_none():
+    def find(
+        a: Annotated[int, Field(description="hint")], b: Annotated[int, Field(description="hint")]
+    ):
+        """Find.
+
+        Args:
+            b: docstring.
+        """
+
+    told = {name: spec["description"] for name, spec in properties(find).items()}
+    assert told == {"a": "hint", "b": "docstring."}
+
+
+def test_a_class_is_a_tool_that_makes_its_objects():
+    assert called(tool(Size), width=3) == Size(3)
+    assert properties(Size) == {"width": {"type": "integer"}}
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (Greeter.method, r"Greeter\.method is a method without its object.*tool\(thing\.method\)"),
+        (classmethod(Greeter.static), "its signature cannot be read"),
+        (max, "its signature cannot be read"),
+    ],
+)
+def test_a_callable_that_no_model_could_call_is_an_error_when_the_tool_is_made(made, text):
+    with pytest.raises(ToolDefinitionError, match=text):
+        tool(made)
+
+
+@pytest.mark.parametrize("hint", ["Missing", "list[Missing]", "int |", "dt.nothing", "5()"])
+def test_hints_that_cannot_be_read_are_an_error_when_the_tool_is_made(hint):
+    def take(a): ...
+
+    take.__annotations__["a"] = hint
+    with pytest.raises(ToolDefinitionError, match="tool 'take': its type hints cannot be read: "):
+        tool(take)
+
+
+def test_a_type_without_a_schema_is_an_error_when_the_tool_is_made():
+    class Socket: ...
+
+    def take(a: Socket): ...
+
+    with pytest.raises(ToolDefinitionError, match="tool 'take': .*Socket"):
+        tool(take)
+
+
+def test_a_default_that_is_no_json_is_left_out_of_the_schema():
+    def take(a: Any = object()): ...  # noqa: B008
+
+    assert properties(take) == {"a": {}}

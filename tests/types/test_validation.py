@@ -1,0 +1,243 @@
+"""JSON Schema: broken schemas are told when a tool is made, violations in words a model can act on."""
+
+import socket
+
+import pytest
+
+from treadle.types import Tool, ToolDefinitionError
+from treadle.types.validation import SchemaValidator, compile_schema
+
+
+def problems(properties, arguments, **more):
+    schema = {"type": "object", "properties": properties, **more}
+    return SchemaValidator(schema, "tool 't': input_schema").problems_of(arguments)
+
+
+ADDRESS = {"type": "object", "properties": {"street": {"type": "string"}}, "required": ["street"]}
+
+VIOLATIONS = {
+    "type": ({"a": {"type": "integer"}}, {"a": "x"}, {}, 'a: expected integer, got string "x"'),
+    "types": (
+        {"a": {"type": ["integer", "null"]}},
+        {"a": "x"},
+        {},
+        'a: expected integer or null, got string "x"',
+    ),
+    "boolean is no integer": (
+        {"a": {"type": "integer"}},
+        {"a": True},
+        {},
+        "a: expected integer, got boolean true",
+    ),
+    "text is no number": (
+        {"a": {"type": "number"}},
+        {"a": "5"},
+        {},
+        'a: expected number, got string "5"',
+    ),
+    "required": ({}, {}, {"required": ["a"]}, "arguments: missing required field 'a'"),
+    "enum": (
+        {"a": {"enum": ["x", 1, None]}},
+        {"a": "y"},
+        {},
+        'a: expected one of "x", 1, null, got "y"',
+    ),
+    "const": ({"a": {"const": "x"}}, {"a": "y"}, {}, 'a: expected "x", got "y"'),
+    "additional": (
+        {"a": {}, "b": {}},
+        {"c": 1},
+        {"additionalProperties": False},
+        "arguments: unknown field 'c'; the fields are a, b",
+    ),
+    "additional to none": (
+        {},
+        {"c": 1},
+        {"additionalProperties": False},
+        "arguments: unknown field 'c'; the fields are none",
+    ),
+    "nested": (
+        {"to": {"type": "array", "items": ADDRESS}},
+        {"to": [{"street": "x"}, {"street": 5}]},
+        {},
+        "to[1].street: expected string, got integer 5",
+    ),
+    "nested required": (
+        {"to": ADDRESS},
+        {"to": {}},
+        {},
+        "to: missing required field 'street'",
+    ),
+    "anyOf": (
+        {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}},
+        {"a": "x"},
+        {},
+        'a: "x" fits none of the alternatives; nearest: expected integer, got string "x"',
+    ),
+    "anyOf, the deepest": (
+        {"a": {"anyOf": [{"type": "integer"}, ADDRESS]}},
+        {"a": {"street": 5}},
+        {},
+        'a: {"street": 5} fits none of the alternatives; nearest: expected string, got integer 5',
+    ),
+    "minimum": ({"a": {"minimum": 3}}, {"a": 1}, {}, "a: 1 is less than the minimum of 3"),
+    "pattern": (
+        {"a": {"pattern": "^x"}},
+        {"a": "y"},
+        {},
+        "a: 'y' does not match '^x'",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("properties", "arguments", "more", "text"), VIOLATIONS.values(), ids=VIOLATIONS.keys()
+)
+def test_a_violation_is_told_with_its_path_the_expectation_and_the_finding(
+    properties, arguments, more, text
+):
+    assert problems(properties, arguments, **more) == [text]
+
+
+def test_valid_arguments_have_no_problem():
+    assert problems({"a": {"type": "integer"}}, {"a": 5, "more": 1}, required=["a"]) == []
+
+
+def test_every_violation_is_told_in_a_stable_order():
+    told = problems(
+        {"b": {"type": "string"}, "a": {"type": "string"}},
+        {"a": 1, "b": 2},
+        required=["y", "x"],
+    )
+    assert told == [
+        "a: expected string, got integer 1",
+        "arguments: missing required field 'x'",
+        "arguments: missing required field 'y'",
+        "b: expected string, got integer 2",
+    ]
+
+
+def test_a_missing_field_is_named_right_even_beside_one_that_starts_alike():
+    told = problems({}, {}, required=["name", "name2", "na'me"])
+    assert sorted(told) == [
+        'arguments: missing required field "na\'me"',
+        "arguments: missing required field 'name'",
+        "arguments: missing required field 'name2'",
+    ]
+
+
+def test_hostile_values_and_names_are_echoed_within_bounds():
+    """A model that writes a megabyte into an argument does not get it back."""
+    huge = "x" * 1_000_000
+    told = problems(
+        {
+            "type": {"type": "integer"},
+            "enum": {"enum": [1]},
+            "const": {"const": 1},
+            "pattern": {"pattern": "^y"},
+            "any": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+        {
+            "type": huge,
+            "enum": huge,
+            "const": huge,
+            "pattern": huge,
+            "any": huge,
+            "map": {huge: huge},
+            huge: 1,
+        },
+        additionalProperties=False,
+    )
+    assert len(told) == 7
+    assert max(map(len, told)) < 400
+
+
+def test_of_many_unknown_fields_five_are_named():
+    told = problems({}, {f"k{n}": 1 for n in range(100)}, additionalProperties=False)
+    assert told == ["arguments: unknown field 'k0', 'k1', 'k2', 'k3', 'k4'; the fields are none"]
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": ["object"]}, {"anyOf": []}])
+def test_a_schema_of_something_else_than_an_object_is_refused(schema):
+    with pytest.raises(
+        ToolDefinitionError, match=r"^here: expected a schema of type 'object', got"
+    ):
+        compile_schema(schema, "here")
+
+
+def test_an_invalid_schema_is_refused_with_the_path_to_what_is_wrong():
+    schema = {"type": "object", "properties": {"a": {"type": "text"}}}
+    with pytest.raises(
+        ToolDefinitionError, match=r"^here\['properties'\]\['a'\]\['type'\]: 'text'"
+    ):
+        compile_schema(schema, "here")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["#/$defs/Missing", "other.json", "https://example.com/schema.json", "file:///etc/passwd"],
+)
+def test_a_reference_that_leads_out_of_the_schema_is_refused_and_never_fetched(
+    reference, monkeypatch
+):
+    def connect(*_):
+        raise AssertionError("a schema was fetched")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    schema = {"type": "object", "properties": {"a": {"items": [{"$ref": reference}]}}}
+    schema["$schema"] = "http://json-schema.org/draft-07/schema#"  # where items may be a list
+    with pytest.raises(ToolDefinitionError) as caught:
+        compile_schema(schema, "here")
+    assert str(caught.value) == f"here: the reference {reference!r} leads nowhere within the schema"
+
+
+def test_a_reference_within_the_schema_is_followed():
+    told = problems(
+        {"to": {"$ref": "#/$defs/Address"}},
+        {"to": {"street": 5}},
+        **{"$defs": {"Address": ADDRESS}},
+    )
+    assert told == ["to.street: expected string, got integer 5"]
+
+
+def test_a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go():
+    tree = {"type": "object", "properties": {"kids": {"type": "array", "items": {"$ref": "#"}}}}
+    validator = SchemaValidator(tree, "here")
+    assert validator.problems_of({"kids": [{"kids": []}]}) == []
+    assert validator.problems_of({"kids": [{"kids": 5}]}) == [
+        "kids[0].kids: expected array, got integer 5"
+    ]
+
+
+def test_the_draft_that_a_schema_names_is_the_one_it_is_checked_by():
+    """In draft 7 a list of items is a tuple; in 2020-12, the default, it is no schema at all."""
+    items = {"type": "object", "properties": {"a": {"items": [{"type": "integer"}]}}}
+    with pytest.raises(ToolDefinitionError):
+        compile_schema(items, "here")
+    draft7 = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
+    assert SchemaValidator(draft7, "here").problems_of({"a": ["x"]}) == [
+        'a[0]: expected integer, got string "x"'
+    ]
+
+
+def deep(levels):
+    value = {}
+    for _ in range(levels):
+        value = {"kids": [value]}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("properties", "arguments"),
+    [
+        ({"a": {"type": "number", "multipleOf": 0.1}}, {"a": 10**400}),
+        ({"kids": {"type": "array", "items": {"$ref": "#"}}}, deep(400)),
+    ],
+    ids=["a number beyond floats", "nesting beyond the stack"],
+)
+def test_arguments_that_break_the_check_itself_are_a_problem_of_the_call(properties, arguments):
+    """It is the model that wrote them: the call is answered, the run goes on."""
+    tool = Tool("t", input_schema={"type": "object", "properties": properties})
+    (told,) = tool.problems_of(arguments)
+    assert told.startswith("arguments: they cannot be checked: ")
+    assert len(told) < 200

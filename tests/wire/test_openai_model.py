@@ -1,0 +1,113 @@
+"""`OpenAIModel`, the adapter, against a server that speaks OpenAI's wire format."""
+
+import asyncio
+from contextlib import aclosing, closing
+
+import pytest
+import trio
+
+from treadle import Err, Loop, Ok, tool
+from treadle.providers import open_model
+from treadle.types import TextDelta
+
+pytestmark = pytest.mark.wire
+
+QUESTION = [{"role": "user", "content": "1 + 2?"}]
+CALL = {"toolCalls": [{"name": "add", "arguments": '{"a": 1, "b": 2}'}]}
+USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def opened(wire, **opts):
+    return open_model("openai:gpt-4.1", base_url=wire.base_url, **opts)
+
+
+def trio_run(coroutine):
+    async def go():
+        return await coroutine
+
+    return trio.run(go)
+
+
+async def run_once(model, **options):
+    async with aclosing(model):
+        return await Loop.run(QUESTION, model, tools=[add], retry_delay=0.01, **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("start", [asyncio.run, trio_run])
+def test_one_model_serves_many_event_loops(wire, start, stream):
+    """Each event loop has connections of its own, so that a second one finds no dead ones."""
+    model = opened(wire, stream=stream)
+    wire.script(*[CALL, "Three."] * 2)
+
+    results = [start(run_once(model)) for _ in range(2)]
+
+    assert [result.unwrap().content for result in results] == ["Three.", "Three."]
+    assert len(wire.requests) == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_it_works_without_an_event_loop(wire, stream):
+    """Under `run_sync`, again and again, until it is closed; and after."""
+    wire.script(*[CALL, {"content": "Three.", "usage": USAGE}] * 2)
+
+    with closing(opened(wire, stream=stream)) as model:
+        first = Loop.run_sync(QUESTION, model, tools=[add])
+    with closing(model):
+        second = Loop.run_sync(QUESTION, model, tools=[add])
+
+    for result in (first, second):
+        assert isinstance(result, Ok)
+        assert (result.response.content, result.usage.output_tokens) == ("Three.", 3)
+
+
+def test_a_streamed_answer_is_told_as_it_comes_and_reports_its_usage(wire):
+    """`stream=True` asks for the usage too, which a stream does not tell of itself."""
+    wire.script({"content": "It is three, no more, no less.", "usage": USAGE})
+    told = []
+
+    result = asyncio.run(run_once(opened(wire, stream=True), on_event=told.append))
+
+    pieces = [event.text for event in told if isinstance(event, TextDelta)]
+    assert "".join(pieces) == "It is three, no more, no less."
+    assert len(pieces) > 3
+    assert result.usage.total_tokens == 13
+    (sent,) = wire.requests
+    assert (sent["stream"], sent["stream_options"]) == (True, {"include_usage": True})
+
+
+def test_only_the_loop_retries(wire):
+    """The SDK's own retries are off: each try is one that the loop knows of."""
+    wire.script(*[{"error": {"message": "busy"}, "status": 503}] * 4)
+
+    result = asyncio.run(run_once(opened(wire), max_retries=1))
+
+    assert isinstance(result, Err)
+    assert result.reason.attempts == len(wire.requests) == 2
+
+
+def test_options_of_a_request_win_over_those_of_the_model(wire):
+    """What the model was opened with holds for every request that says nothing else."""
+    wire.script("Three.")
+
+    asyncio.run(
+        run_once(opened(wire, temperature=0, max_tokens=5), llm_opts={"temperature": 0.5})
+    )
+
+    (sent,) = wire.requests
+    assert (sent["temperature"], sent["max_tokens"]) == (0.5, 5)
+
+
+def test_a_server_without_keys_is_sent_a_placeholder(wire):
+    """No key and an address: the SDK would refuse, the server would not."""
+    wire.script("Three.")
+
+    asyncio.run(run_once(opened(wire)))
+
+    assert wire.journal[0]["headers"]["authorization"]
