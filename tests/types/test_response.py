@@ -1,7 +1,5 @@
 """Responses and usage: what is unknown is not zero, and a blank is neither text nor call."""
 
-import dataclasses
-
 import pytest
 
 from treadle.types import Response, ToolCall, Usage
@@ -44,7 +42,5 @@ def test_blank_is_what_has_neither_text_nor_call(response, blank, text):
     assert response.text == text
 
 
-def test_responses_are_frozen_and_share_nothing():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Response("x").content = "y"
+def test_responses_share_nothing():
     assert Response().extra is not Response().extra

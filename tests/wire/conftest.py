@@ -57,7 +57,15 @@ def server_command():
     if not facts.exists() or json.loads(facts.read_text())["version"] != VERSION:
         folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            [*npm, "install", "--prefix", folder, "--no-audit", "--no-fund", f"{PACKAGE}@{VERSION}"],
+            [
+                *npm,
+                "install",
+                "--prefix",
+                folder,
+                "--no-audit",
+                "--no-fund",
+                f"{PACKAGE}@{VERSION}",
+            ],
             capture_output=True,
             text=True,
             timeout=300,

@@ -65,7 +65,9 @@ def test_a_tool_is_called_and_the_model_answers(wire, ask):
 def test_parallel_calls_are_answered_in_the_order_of_the_request(wire, ask):
     """Sync and async tools side by side; each call has its own result."""
     wire.script(
-        calls(("weather", {"city": "Oslo"}), ("add", {"a": 1, "b": 2}), ("weather", {"city": "Rome"})),
+        calls(
+            ("weather", {"city": "Oslo"}), ("add", {"a": 1, "b": 2}), ("weather", {"city": "Rome"})
+        ),
         "Done.",
     )
 

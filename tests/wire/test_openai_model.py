@@ -39,6 +39,8 @@ async def run_once(model, **options):
         return await Loop.run(QUESTION, model, tools=[add], retry_delay=0.01, **options)
 
 
+# the SDK does not close the generators within its streams, of which trio, unlike asyncio, tells
+@pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("start", [asyncio.run, trio_run])
 def test_one_model_serves_many_event_loops(wire, start, stream):
@@ -64,7 +66,7 @@ def test_it_works_without_an_event_loop(wire, stream):
 
     for result in (first, second):
         assert isinstance(result, Ok)
-        assert (result.response.content, result.usage.output_tokens) == ("Three.", 3)
+        assert (result.response.content, result.response.usage.output_tokens) == ("Three.", 3)
 
 
 def test_a_streamed_answer_is_told_as_it_comes_and_reports_its_usage(wire):
@@ -96,9 +98,7 @@ def test_options_of_a_request_win_over_those_of_the_model(wire):
     """What the model was opened with holds for every request that says nothing else."""
     wire.script("Three.")
 
-    asyncio.run(
-        run_once(opened(wire, temperature=0, max_tokens=5), llm_opts={"temperature": 0.5})
-    )
+    asyncio.run(run_once(opened(wire, temperature=0, max_tokens=5), llm_opts={"temperature": 0.5}))
 
     (sent,) = wire.requests
     assert (sent["temperature"], sent["max_tokens"]) == (0.5, 5)

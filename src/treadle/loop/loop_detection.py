@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from treadle.stages import fingerprint, signature
 from treadle.types import Context, LoopDetected, RunNode, ToolCall, shown_name
 
@@ -20,7 +18,7 @@ class LoopDetector:
 
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
-        self._last: Any = None
+        self._before: tuple[str, Context] | None = None
         self._streak = 0
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
@@ -36,35 +34,35 @@ class LoopDetector:
             The reason to end the run, or None.
         """
         calls = context.tool_calls
+        before, self._before = self._before, None
         if not calls:
-            self._last = None
             return None
-        prints = [call.fingerprint or _raw(call) for call in calls]
-        made = signature(prints)
+        made = signature([call.fingerprint or _raw(call) for call in calls])
         node.metadata["tool_signature"] = made
-        if any(_is_volatile(context, call) for call in calls):
-            self._last = None
-            return None
-        results = context.tool_results
-        # Sorted as the signature is: the same calls in another order are the same calls.
-        learned = sorted(
-            (print_, results[call.id].content)
-            for print_, call in zip(prints, calls, strict=True)
-            if call.id in results
-        )
-        seen = (made, learned)
-        self._streak = self._streak + 1 if seen == self._last else 1
-        self._last = seen
+        for call in calls:
+            tool = context.tools.get(call.name)
+            if tool is not None and tool.volatile:
+                return None
+        self._before = (made, context)
+        if before is None or before[0] != made or _learned(before[1]) != _learned(context):
+            self._streak = 1
+        else:
+            self._streak += 1
         if self._streak < self._threshold:
             return None
         shown = tuple(f"{shown_name(c.name)}({shown_name(c.arguments)})" for c in calls[:MAX_SHOWN])
         return LoopDetected(shown, self._streak, made)
 
 
+def _learned(context: Context) -> list[tuple[str, str]]:
+    """What each call brought, in the order of the fingerprints: the order of the calls says nothing."""
+    results = context.tool_results
+    return sorted(
+        (call.fingerprint or _raw(call), results[call.id].content)
+        for call in context.tool_calls
+        if call.id in results
+    )
+
+
 def _raw(call: ToolCall) -> str:
     return fingerprint(call.name, call.arguments)
-
-
-def _is_volatile(context: Context, call: ToolCall) -> bool:
-    tool = context.tools.get(call.name)
-    return tool is not None and tool.volatile

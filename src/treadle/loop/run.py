@@ -124,11 +124,14 @@ class Run:
         started = yield NOW
         self.context = self.context.replace(started_at=started)
         self.state.start()
-        yield from self._tell(
-            RunStarted(agent_name=self.state.agent_name, run_id=self.state.run_id, at=started)
-        )
+        problems = self._take_in()
         try:
-            reason = yield from self._bounded()
+            yield from self._tell(
+                RunStarted(agent_name=self.state.agent_name, run_id=self.state.run_id, at=started)
+            )
+            reason = InvalidInput(problems) if problems else (yield from self._bounded())
+            if isinstance(reason, _GUARDS):
+                yield from self._tell(LimitReached(iteration=self.iteration, reason=reason))
         except GeneratorExit:
             raise
         except BaseException:
@@ -143,10 +146,7 @@ class Run:
             yield Emit(event)
 
     def _bounded(self) -> Steps[Reason | None]:
-        """Take in the messages and iterate, within the time there is, for as long as nobody ends it."""
-        problems = self._take_in()
-        if problems:
-            return InvalidInput(problems)
+        """Iterate, within the time there is, for as long as nobody ends it."""
         if self.state.repairs:
             yield from self._tell(HistoryRepaired(repairs=self.state.repairs))
         seconds = self._plant.limits.max_seconds
@@ -289,6 +289,7 @@ class Run:
             return
         context: Context = trace.item
         results = {**self.runner.results, **context.tool_results}
+        self.runner.running.clear()
         node = self.state.current_node
         ran = 0 if node is None else sum(call.started_at is not None for call in node.tool_calls)
         count = max(context.tool_calls_count, self.context.tool_calls_count + ran)
@@ -300,8 +301,6 @@ class Run:
         ended = yield NOW
         self._end_record(reason, ended)
         self.result = result = self._make_result(reason)
-        if isinstance(reason, _GUARDS):
-            yield from self._tell(LimitReached(iteration=self.iteration, reason=reason))
         yield from self._tell(
             RunFinished(
                 stop_reason=result.stop_reason,

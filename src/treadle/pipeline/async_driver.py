@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import inspect
 import sys
 import threading
 import time
@@ -147,10 +148,7 @@ class AsyncDriver:
             if effect.mode is Mode.ASYNC:
                 return await effect.fn(*effect.args)
             if effect.mode is Mode.THREAD:
-                # In a list, since trio takes no function that returns a coroutine.
-                [value] = await anyio.to_thread.run_sync(
-                    _listed, effect.fn, *effect.args, abandon_on_cancel=True
-                )
+                value = await _in_thread(effect)
             else:
                 value = effect.fn(*effect.args)
             if is_awaitable(value):
@@ -206,8 +204,34 @@ class AsyncDriver:
         raise TimeLimitReached(f"it took longer than {effect.seconds:g} s")
 
 
-def _listed(fn: Callable[..., R], *args: Any) -> list[R]:
-    return [fn(*args)]
+async def _in_thread(effect: Call) -> Any:
+    """Make a call in a worker thread, which is left to itself when the call is cancelled.
+
+    The outcome is handed over in a list: trio takes no function that returns a coroutine, and one
+    that comes too late has to be closed.
+    """
+    outcome: list[Any] = []
+    is_abandoned = False
+
+    def work() -> None:
+        outcome.append(effect.fn(*effect.args))
+        if is_abandoned:
+            _let_go(outcome)
+
+    try:
+        await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except BaseException:
+        is_abandoned = True
+        _let_go(outcome)
+        raise
+    return outcome.pop()
+
+
+def _let_go(outcome: list[Any]) -> None:
+    with contextlib.suppress(IndexError):  # the other thread has it
+        value = outcome.pop()
+        if inspect.iscoroutine(value):
+            value.close()
 
 
 def _cancellations() -> int:

@@ -43,17 +43,12 @@ def _nodes(ctx: Context, calls: tuple[ToolCall, ...]) -> dict[str, RunNode]:
     iteration = ctx.state.current_node
     created = iteration.created_at if iteration is not None else 0.0
     step_index = iteration.step_index if iteration is not None else ctx.iteration - 1
-    nodes = {
-        call.id: RunNode(
-            ctx.state.agent_name,
-            step_index,
-            kind="tool",
-            name=call.name,
-            group_id=call.id,
-            created_at=created,
+    agent_name = ctx.state.agent_name
+    nodes: dict[str, RunNode] = {}
+    for call in calls:
+        nodes[call.id] = RunNode(
+            agent_name, step_index, "tool", call.name, call.id, created_at=created
         )
-        for call in calls
-    }
     if iteration is not None:
         iteration.tool_calls.extend(nodes.values())
     return nodes

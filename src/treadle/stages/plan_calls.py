@@ -23,7 +23,8 @@ def plan_calls(ctx: Context) -> Context:
         if len(waiting) > left:
             ctx = _over_budget(ctx, waiting[left:], limit)
             waiting = waiting[:left]
-    return ctx.replace(plan=Plan(_batches(ctx, waiting)))
+    batches = (tuple(waiting),) if len(waiting) == 1 else _batches(ctx, waiting)
+    return ctx.replace(plan=Plan(batches))
 
 
 def _over_budget(ctx: Context, calls: list[ToolCall], limit: int) -> Context:

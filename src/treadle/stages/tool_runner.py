@@ -140,20 +140,22 @@ class ToolRunner:
         """
         started = yield NOW
         node.start(started)
-        if ctx.watched:
-            yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=started))
         try:
+            if ctx.watched:
+                yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=started))
             result = yield from steps
         except GeneratorExit:
             raise
         except BaseException:
             ended = yield NOW
-            yield from self._learn(call)
+            if self.stop is not None:
+                yield from self._learn(call)
             node.fail("cancelled", ended)
             yield from self._tell(ctx, call, started, ended)
             raise
         ended = yield NOW
-        yield from self._learn(call)
+        if self.stop is not None:
+            yield from self._learn(call)
         if result.status == "timeout":
             node.timeout(ended)
         elif result.is_error:
@@ -167,11 +169,10 @@ class ToolRunner:
 
     def _learn(self, call: ToolCall) -> Steps[None]:
         """Learn whether the call was cancelled through a handle; as an effect, for it comes from outside."""
-        if self.stop is not None:
-            result = yield Call(self.results.get, call.id, label="cancelled", key=call.id)
-            if result is not None:
-                self.running.pop(call.id, None)
-                self.results[call.id] = result
+        result = yield Call(self.results.get, call.id, label="cancelled", key=call.id)
+        if result is not None:
+            self.running.pop(call.id, None)
+            self.results[call.id] = result
 
     def _tell(self, ctx: Context, call: ToolCall, started: float, ended: float) -> Steps[None]:
         """Tell the result that the table has: what the call brought, or that it was cancelled."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from treadle.types.record import record
 
 
 def nothing() -> dict[str, Any]:
@@ -12,7 +14,7 @@ def nothing() -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolCall:
     """A tool that the model asks for.
 
@@ -33,7 +35,7 @@ class ToolCall:
     extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ToolResult:
     """The answer to a call, whatever happened to it.
 
@@ -51,7 +53,7 @@ class ToolResult:
     status: str = "done"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Plan:
     """Which calls run in an iteration, together or one after another.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.types.calls import ToolCall, nothing
+from treadle.types.record import record
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Response:
     """One answer of a model.
 

@@ -35,7 +35,7 @@ def parse_object(text: str) -> dict[str, Any]:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
     try:
-        value = _decode(text) if text.strip() else {}
+        value = _decode(text) if text and not text.isspace() else {}
     except MalformedJSONError:
         raise
     except json.JSONDecodeError as error:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 
@@ -76,6 +76,7 @@ class Signature:
                 fields[field] = _field(parameter, hint, described)
         self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
         self._model = self._make_model(fields, extra)
+        self._validate = TypeAdapter(self._model).validator.validate_python
         self.input_schema = self._make_schema()
 
     def _make_model(self, fields: dict[str, Any], extra: Literal["allow", "forbid"]) -> Any:
@@ -101,7 +102,7 @@ class Signature:
         does not fit may still be valid (``1.0`` is an integer to JSON Schema): there the schema decides.
         """
         try:
-            self._model.model_validate(arguments, strict=True)
+            self._validate(arguments, strict=True)
         except (ValidationError, RecursionError):
             return False
         return True

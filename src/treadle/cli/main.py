@@ -1,0 +1,59 @@
+"""The command's entry: reads the arguments, runs, and ends with an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+
+from treadle.cli.arguments import UsageError, make_parser
+
+
+class Exit(IntEnum):
+    """What the command ends with, as shells and scripts see it."""
+
+    OK = 0
+    """The model answered."""
+    FAILED = 1
+    """The run ended without an answer; stderr says why."""
+    USAGE = 2
+    """The command makes no sense, or lacks a part that has to be installed; argparse's number."""
+    INTERRUPTED = 130
+    """Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the `treadle` command.
+
+    Args:
+        argv: the arguments, without the command's own name; None are those of the process.
+
+    Returns:
+        An exit code, see `Exit`.
+
+    Raises:
+        SystemExit: bad usage, ``--help`` or ``--version``.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        # A model may write what the terminal's encoding lacks; that must not end in a traceback.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    from treadle.cli.run import run  # noqa: PLC0415 - not needed for --help
+
+    try:
+        code = run(args)
+        sys.stdout.flush()
+    except UsageError as error:
+        args.parser.error(str(error))
+    except KeyboardInterrupt:
+        print("treadle: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads has gone, as in `treadle ... | head`; Python would flush once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    return Exit(code)

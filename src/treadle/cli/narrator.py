@@ -1,0 +1,125 @@
+"""Puts the events of a run in words: what happened, and what is under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.cli.text import counted, one_line, timed
+from treadle.types import (
+    Event,
+    IterationFinished,
+    IterationStarted,
+    ModelResponded,
+    ModelRetried,
+    RunFinished,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something to tell.
+
+    Args:
+        text: one line, without control characters.
+        style: ``plain``, ``good``, ``bad`` or ``faint``.
+        passing: it only tells that something began; where that can be seen, it need not be told.
+    """
+
+    text: str
+    style: str = "plain"
+    passing: bool = False
+
+
+class Narrator:
+    """Follows one run."""
+
+    def __init__(self) -> None:
+        self._started = 0.0
+        self._iteration = 0
+        self._running: dict[str, str] = {}
+        self._since = time.monotonic()
+        self._tell: Mapping[type, Callable[[Any], Iterator[Line]]] = {
+            RunStarted: self._run_started,
+            IterationStarted: self._iteration_started,
+            ModelRetried: self._model_retried,
+            ModelResponded: self._model_responded,
+            ToolStarted: self._tool_started,
+            ToolFinished: self._tool_finished,
+            IterationFinished: self._iteration_finished,
+            RunFinished: self._run_finished,
+        }
+
+    def lines(self, event: Event) -> Iterator[Line]:
+        """What there is to tell of an event; of many there is nothing."""
+        tell = self._tell.get(type(event))
+        return tell(event) if tell is not None else iter(())
+
+    @property
+    def under_way(self) -> str:
+        """What is under way now, and for how long; may be asked for from any thread."""
+        running = ", ".join(list(self._running.values())) or "asking the model"
+        seconds = time.monotonic() - self._since
+        return f"iteration {self._iteration}: {one_line(running)} {seconds:.0f} s"
+
+    def _run_started(self, event: RunStarted) -> Iterator[Line]:
+        self._started = event.at
+        yield from ()
+
+    def _iteration_started(self, event: IterationStarted) -> Iterator[Line]:
+        self._iteration, self._since = event.iteration, time.monotonic()
+        self._running.clear()
+        yield Line(f"iteration {event.iteration}: asking the model", passing=True)
+
+    def _model_retried(self, event: ModelRetried) -> Iterator[Line]:
+        error = one_line(f"{event.error_type}: {event.error}")
+        again = f"again in {timed(event.delay)}"
+        yield Line(
+            f"iteration {event.iteration}: try {event.attempt} failed, {again}: {error}", "bad"
+        )
+
+    def _model_responded(self, event: ModelResponded) -> Iterator[Line]:
+        calls, usage = event.response.tool_calls, event.response.usage
+        made = counted(len(calls), "tool call") if calls else "an answer"
+        tokens = f", {usage.input_tokens} + {usage.output_tokens} tokens" if usage else ""
+        took = f"{tokens}, {timed(event.duration)}"
+        yield Line(f"iteration {event.iteration}: {made}{took}")
+
+    def _tool_started(self, event: ToolStarted) -> Iterator[Line]:
+        if not self._running:
+            self._since = time.monotonic()
+        self._running[event.call.id] = event.call.name
+        yield Line(f"  {_shown(event.call)}", passing=True)
+
+    def _tool_finished(self, event: ToolFinished) -> Iterator[Line]:
+        self._running.pop(event.call.id, None)
+        told = f"  {_shown(event.call)}: "
+        if event.result.is_error:
+            why = one_line(event.result.content)
+            yield Line(f"{told}failed in {timed(event.duration)}: {why}", "bad")
+        else:
+            yield Line(f"{told}done in {timed(event.duration)}", "good")
+
+    def _iteration_finished(self, event: IterationFinished) -> Iterator[Line]:
+        """Calls that made no sense have no events of their own: they never started."""
+        context = event.context
+        for call in context.tool_calls:
+            problems = context.validation_errors.get(call.id)
+            if problems:
+                yield Line(f"  {_shown(call)}: not run: {one_line('; '.join(problems))}", "bad")
+
+    def _run_finished(self, event: RunFinished) -> Iterator[Line]:
+        iterations = counted(event.total_iterations, "iteration")
+        calls = counted(event.tool_calls_count, "tool call")
+        took = timed(event.at - self._started)
+        yield Line(f"{event.stop_reason}: {iterations}, {calls}, {took}", "faint")
+
+
+def _shown(call: Any) -> str:
+    """A call as one would write it: its name and its arguments, as the model gave them."""
+    return one_line(f"{call.name} {call.arguments}", 80)

@@ -1,0 +1,95 @@
+"""What a run came to: as JSON, as an answer, as a summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from treadle.cli.text import counted, one_line
+from treadle.types import Ok, Result
+
+
+def as_json(result: Result) -> str:
+    """The whole result on one line of JSON.
+
+    ASCII alone: it goes through any encoding, and no terminal finds anything in it to obey.
+    """
+    return json.dumps(document(result), default=_jsonable)
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The whole result as a dict, with a record of each call that ran, durations in seconds."""
+    ok = isinstance(result, Ok)
+    return {
+        "ok": ok,
+        "reason": None if ok else str(result.reason),
+        "stop_reason": result.stop_reason,
+        "content": result.response.content if ok else None,
+        "output": result.output,
+        "messages": result.messages,
+        "usage": dataclasses.asdict(result.usage),
+        "iterations": result.iterations,
+        "tool_calls_count": result.tool_calls_count,
+        "calls": list(_calls(result)),
+    }
+
+
+def _calls(result: Result) -> Iterator[dict[str, Any]]:
+    if result.run is None:
+        return
+    arguments = {
+        call["id"]: call["function"]["arguments"]
+        for message in result.messages
+        for call in message.get("tool_calls") or ()
+    }
+    for iteration in result.run.nodes:
+        for node in iteration.tool_calls:
+            yield {
+                "iteration": iteration.step_index + 1,
+                "id": node.group_id,
+                "name": node.name,
+                "arguments": _parsed(arguments.get(node.group_id or "", "")),
+                "status": node.status.value,
+                "duration": node.duration,
+                "error": node.error,
+            }
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _jsonable(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
+
+
+def answer(result: Ok) -> str:
+    """What the model said; where a tool ended the run, its arguments as JSON."""
+    if result.output is not None:
+        return json.dumps(result.output, default=_jsonable, ensure_ascii=False)
+    return str(result.response.text)
+
+
+def transcript(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What was said and done so far, each on one line."""
+    for message in messages:
+        role = message.get("role", "")
+        content = message.get("content")
+        if content:
+            yield f"{role}: {one_line(content if isinstance(content, str) else str(content))}"
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            yield f"{role}: calls {one_line(f'{function["name"]} {function["arguments"]}')}"
+
+
+def summary(result: Result) -> str:
+    """What it took, on one line."""
+    tokens = f"{'at least ' if result.usage.is_lower_bound else ''}{result.usage.total_tokens}"
+    iterations = counted(result.iterations, "iteration")
+    return f"{iterations}, {counted(result.tool_calls_count, 'tool call')}, {tokens} tokens"

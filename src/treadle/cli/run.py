@@ -1,0 +1,117 @@
+"""`treadle run`: one run of the loop, its progress on stderr, its answer on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from treadle.cli.arguments import UsageError, given_options
+from treadle.cli.progress import make_progress
+from treadle.cli.report import answer, as_json, summary, transcript
+from treadle.cli.text import clean
+from treadle.cli.tools import load_tools
+from treadle.cli.toolset import read_only_tools
+from treadle.loop import Loop, RunHandle
+from treadle.providers import open_model
+from treadle.types import Err, Ok, Result, TreadleError
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out `treadle run`.
+
+    Args:
+        args: what the parser made of the command line.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: the model, the tools or a limit cannot be had as they were given.
+        KeyboardInterrupt: it was interrupted twice, or before the run began.
+    """
+    loop, model = _prepared(args)
+    messages = [{"role": "user", "content": _prompt(args.prompt)}]
+    if args.system:
+        messages.insert(0, {"role": "system", "content": args.system})
+    handle = RunHandle()
+    # A tool may print; stdout is for the answer.
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        make_progress(sys.stderr, quiet=args.quiet) as on_event,
+        _interrupts_end(handle),
+    ):
+        result = loop.run_sync(messages, model, handle=handle, on_event=on_event)
+    if result.stop_reason not in _LEFT_RUNNING:
+        model.close()
+    return _report(result, args)
+
+
+_LEFT_RUNNING = frozenset({"cancelled", "deadline_exceeded"})
+"""Ends at which the model may be at work still, so that closing it would mean to wait for it."""
+
+
+def _prepared(args: argparse.Namespace) -> tuple[Loop, Any]:
+    try:
+        # The cheap checks first: opening a model can take seconds.
+        tools = load_tools(args.tools) if args.tools else read_only_tools()
+        loop = Loop(name="treadle run", tools=tools, **given_options(args))
+        model = open_model(args.model, base_url=args.base_url)
+    except (TreadleError, OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    return loop, model
+
+
+def _prompt(given: str) -> str:
+    prompt = sys.stdin.read() if given == "-" else given
+    if not prompt.strip():
+        raise UsageError("PROMPT: expected a question, got nothing")
+    return prompt
+
+
+@contextlib.contextmanager
+def _interrupts_end(handle: RunHandle) -> Iterator[None]:
+    """Have the first Ctrl-C end the run in order, and the second at once."""
+
+    def interrupted(_number: int, _frame: object) -> None:
+        if handle.ended.is_set:
+            raise KeyboardInterrupt
+        handle.cancel()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    # A process started in the background ignores interrupts, and goes on doing so.
+    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+def _report(result: Result, args: argparse.Namespace) -> int:
+    if args.json:
+        print(as_json(result))
+    elif isinstance(result, Ok):
+        text = answer(result)
+        print(clean(text) if sys.stdout.isatty() else text)
+    if isinstance(result, Err):
+        sys.stdout.flush()
+        _report_error(result, with_history=not args.json)
+        return INTERRUPTED if result.stop_reason == "cancelled" else FAILED
+    return OK
+
+
+def _report_error(result: Err, *, with_history: bool) -> None:
+    if with_history and result.stop_reason == "cancelled":
+        for line in transcript(result.messages):
+            print(line, file=sys.stderr)
+    reason = clean(str(result.reason))
+    print(f"treadle: {reason} ({summary(result)})", file=sys.stderr)

@@ -1,0 +1,88 @@
+"""A tool that fails with the same error in several iterations in a row ends the run."""
+
+import pytest
+
+from treadle.stages import circuit_breaker
+from treadle.types import CircuitBroken, Decision, ToolCall, ToolResult
+
+
+@pytest.fixture
+def iterate(context):
+    """Step iterations through the breaker: each a list of ``(tool, error or None[, status])``."""
+
+    def iterate(*iterations, **options):
+        stage, ctx = circuit_breaker(**options) if options else circuit_breaker, context()
+        for number, outcomes in enumerate(iterations, 1):
+            calls, results = [], {}
+            for place, (name, error, *status) in enumerate(outcomes):
+                call = ToolCall(f"{number}/{place}", name)
+                calls.append(call)
+                results[call.id] = ToolResult(call.id, error or "ok", error is not None, *status)
+            ctx = stage(ctx.replace(tool_calls=tuple(calls), tool_results=results))
+            if ctx.decision is not None:
+                return number, ctx.error
+        return None
+
+    return iterate
+
+
+F, G = [("f", "E")], [("g", "E")]
+OK = [("f", None)]
+OTHER = [("f", "other")]
+
+
+@pytest.mark.parametrize(
+    ("iterations", "broken_at"),
+    [
+        ([F, F, F], 3),
+        ([F, F], None),
+        ([F, F, OK, F, F], None),
+        ([F, F, OK, F, F, F], 6),
+        ([F, F, OTHER, F, F], None),
+        ([F, OTHER, OTHER, OTHER], 4),
+        ([F, F, [("g", None)], F], 4),
+        ([F, F, [], F], 4),
+        ([F, G, F, G, F], 5),
+        ([F + [("g", None)]] * 3, 3),
+        ([F + OK, F + OK, F + OK], None),
+        ([F, F, [("f", "E", "skipped")], F], 4),
+        ([F, F, [("f", "Not run", "over_budget")], F], 4),
+        ([F, F, [("f", "Cancelled", "cancelled")], F], 4),
+        ([[("f", "E", "timeout")]] * 3, 3),
+        ([[("f", "E", "invalid")]] * 3, 3),
+        ([F + F, F], None),
+    ],
+    ids=lambda value: str(value) if not isinstance(value, list) else "",
+)
+def test_it_breaks_where_the_same_tool_fails_alike_often_enough(iterate, iterations, broken_at):
+    """Others' success changes nothing; its own success, or another error, starts the count again."""
+    ended = iterate(*iterations)
+    assert (ended[0] if ended else None) == broken_at
+
+
+def test_the_reason_names_the_tool_the_error_and_the_count(iterate):
+    assert iterate(F, F, F) == (3, CircuitBroken("f", "E", 3))
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 5])
+def test_the_threshold_is_an_option(iterate, threshold):
+    assert iterate(*[F] * 9, threshold=threshold)[0] == threshold
+
+
+def test_a_call_without_a_result_says_nothing(context):
+    ctx = context().replace(tool_calls=(ToolCall("a", "f"),))
+    assert circuit_breaker(ctx).decision is None
+
+
+def test_success_alone_is_not_even_remembered(context):
+    ctx = context().replace(
+        tool_calls=(ToolCall("a", "f"),), tool_results={"a": ToolResult("a", "ok")}
+    )
+    assert circuit_breaker(ctx) is ctx
+
+
+def test_it_stops_the_run(context):
+    ctx = context().replace(
+        tool_calls=(ToolCall("a", "f"),), tool_results={"a": ToolResult("a", "E", True)}
+    )
+    assert circuit_breaker(threshold=1)(ctx).decision is Decision.STOP

@@ -1,0 +1,179 @@
+"""The list of stages: its order, its options, and what is told when a list cannot work."""
+
+import itertools
+
+import pytest
+
+from treadle import Err, Loop, MaxIterationsReached, Ok, PipelineError, stages, tool
+from treadle.pipeline import Pipeline, stage
+from treadle.stages import default_stages
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import Context, Response
+
+NAMES = [
+    "parse_tool_calls",
+    "validate_calls",
+    "loop_decision",
+    "plan_calls",
+    "dispatch_tools",
+    "inject_results",
+    "budget_guard",
+    "circuit_breaker",
+]
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+def named(*names):
+    return [getattr(stages, name) for name in names]
+
+
+def run(given, *script, **options):
+    result = Loop.run_sync(
+        USER, ScriptedLLM(*script, *["fallback"] * 20), tools=[double], stages=given, **options
+    )
+    check_history(result.messages)
+    return result
+
+
+def test_the_list_is_that_of_the_design():
+    assert [one.name for one in default_stages()] == NAMES
+    assert all(getattr(stages, name).name == name for name in NAMES)
+
+
+def test_its_options_reach_the_stages():
+    made = {one.name: one.options for one in default_stages(max_blank_stops=7, breaker_threshold=9)}
+    assert made["loop_decision"] == {"max_blank_stops": 7}
+    assert made["circuit_breaker"] == {"threshold": 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "hint"),
+    [
+        ("loop_decision", "max_blank_stop", "max_blank_stops"),
+        ("circuit_breaker", "treshold", "threshold"),
+    ],
+)
+def test_an_option_that_a_stage_does_not_have_is_an_error_with_the_closest(name, option, hint):
+    with pytest.raises(PipelineError, match=f"stage '{name}' has no option '{option}'; .*'{hint}'"):
+        getattr(stages, name)(**{option: 1})
+
+
+def test_a_stage_with_options_is_a_copy():
+    assert stages.circuit_breaker(threshold=2) is not stages.circuit_breaker
+    assert stages.circuit_breaker.options == {}
+
+
+def test_the_default_list_given_as_a_list_does_what_the_default_does():
+    script = [calls(call("double", n=1)), "done"]
+    assert run(default_stages(), *script).unwrap().content == "done"
+
+
+@pytest.mark.parametrize("name", ["plan_calls", "validate_calls", "dispatch_tools", "inject_results"])
+def test_a_stage_before_what_it_requires_is_an_error_that_names_both(name):
+    with pytest.raises(PipelineError, match=f"{name}.*requires"):
+        Loop(stages=named(name, "parse_tool_calls"))
+
+
+def test_a_list_without_what_a_stage_requires_is_an_error():
+    with pytest.raises(PipelineError, match=r"'dispatch_tools'.*'plan'"):
+        Loop(stages=Pipeline(*default_stages()).without("plan_calls"))
+
+
+def test_a_field_that_no_context_has_is_an_error():
+    @stage(requires=("mesages",))
+    def mine(ctx): ...
+
+    with pytest.raises(PipelineError, match="mesages"):
+        Loop(stages=[mine])
+
+
+def test_two_stages_of_one_name_are_an_error():
+    with pytest.raises(PipelineError, match="budget_guard"):
+        Loop(stages=[*default_stages(), stages.budget_guard])
+
+
+SHORTER = [
+    [name for name in NAMES if name not in dropped]
+    for size in (1, 2)
+    for dropped in itertools.combinations(
+        ["loop_decision", "budget_guard", "circuit_breaker", "inject_results"], size
+    )
+]
+
+
+@pytest.mark.parametrize("names", [*SHORTER, [], ["parse_tool_calls"], NAMES[:2], NAMES[:4]])
+@pytest.mark.parametrize(
+    "script",
+    [
+        ["Hi"],
+        [calls(call("double", n=1)), "done"],
+        [calls(call("double", n=1), call("nope"), text="so")] * 9,
+        ["", "", ""],
+    ],
+    ids=["text", "a call", "many calls", "blanks"],
+)
+def test_a_loop_with_fewer_stages_still_ends_and_has_a_valid_history(names, script):
+    result = run(named(*names), *script, max_iterations=4)
+    assert isinstance(result, (Ok, Err))
+    assert 1 <= result.iterations <= 4
+
+
+def test_in_another_order_it_does_the_same():
+    order = [*NAMES[:5], "circuit_breaker", "inject_results", "budget_guard"]
+    assert run(named(*order), calls(call("double", n=1)), "done").unwrap().content == "done"
+
+
+def test_without_the_guard_the_loop_itself_keeps_the_limit_of_iterations():
+    names = [name for name in NAMES if name not in {"budget_guard", "circuit_breaker"}]
+    script = [calls(call("double", n=n)) for n in range(9)]
+    assert run(named(*names), *script, max_iterations=3).reason == MaxIterationsReached(3)
+
+
+def test_bare_functions_of_every_kind_are_stages():
+    seen = []
+
+    def plain(ctx: Context) -> Context:
+        seen.append("plain")
+        return ctx
+
+    async def later(ctx: Context) -> Context:
+        seen.append("later")
+        return ctx
+
+    def effects(ctx: Context):
+        seen.append("effects")
+        return ctx
+        yield
+
+    result = run([plain, later, *default_stages(), effects], calls(call("double", n=1)), "done")
+    assert result.unwrap().content == "done"
+    assert seen == ["plain", "later", "effects", "plain", "later"]
+
+
+def test_one_function_can_be_the_whole_pipeline():
+    result = run([lambda ctx: ctx.done("out")], "Hi")
+    assert (result.output, result.messages[-1]["content"]) == ("out", "Hi")
+
+
+def test_a_stage_may_change_the_response_before_the_others_see_it():
+    def shout(ctx):
+        text = ctx.response.content
+        return ctx.replace(response=Response(text.upper())) if text else ctx
+
+    assert run([shout, *default_stages()], "done").messages[-1]["content"] == "DONE"
+
+
+def test_a_stage_may_add_messages_of_its_own():
+    def ask_again(ctx):
+        if ctx.iteration > 1:
+            return ctx.done()
+        ctx = stages.inject(ctx)
+        return ctx.replace(messages=ctx.messages.append({"role": "user", "content": "Sure?"}))
+
+    result = run([ask_again], "Yes", "Quite")
+    assert [m["content"] for m in result.messages] == ["Hi", "Yes", "Sure?", "Quite"]

@@ -1,0 +1,225 @@
+"""The plan is run: batch after batch, results in order, and no call can hurt its siblings."""
+
+import contextvars
+import threading
+
+import anyio
+import pytest
+
+from treadle.pipeline import drive
+from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.types import Err, Ok, RunNodeStatus, Tool, ToolCall, tool
+
+STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+
+
+def contents(ctx):
+    return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool
+def broken(n: int):
+    raise ValueError(n)
+
+
+def test_an_empty_plan_leaves_the_context_alone(context):
+    ctx = context()
+    assert next_of(dispatch_tools(ctx)) is ctx
+
+
+def next_of(steps):
+    with pytest.raises(StopIteration) as stop:
+        next(steps)
+    return stop.value.value
+
+
+def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(context, through):
+    ctx = through(
+        context(("double", {"n": 1}), ("broken", {"n": 2}), ("nope", {}), ("double", {"n": 4}),
+                tools=[double, broken]),
+        *STAGES,
+    )
+    told = contents(ctx)
+    assert (told[0], told[1], told[3]) == ("2", "Error: ValueError: 2", "8")
+    assert [ctx.tool_results[c.id].is_error for c in ctx.tool_calls] == [False, True, True, False]
+    assert ctx.tool_calls_count == 3
+
+
+def test_the_count_goes_on_from_earlier_iterations(context, through):
+    ctx = through(context(("double", {"n": 1}), tools=[double], tool_calls_count=4), *STAGES)
+    assert ctx.tool_calls_count == 5
+
+
+def test_results_are_those_of_their_calls_whatever_ends_first(context, through):
+    """The first call waits for the second, so they must run at the same time too."""
+    gate = threading.Event()
+
+    @tool
+    def wait():
+        assert gate.wait(5)
+        return "waited"
+
+    @tool
+    def release():
+        gate.set()
+        return "released"
+
+    ctx = through(context(("wait", {}), ("release", {}), tools=[wait, release]), *STAGES)
+    assert contents(ctx) == ["waited", "released"]
+
+
+def test_a_call_that_is_not_parallel_safe_runs_alone(context, through):
+    active, most = [], []
+
+    def note():
+        active.append(1)
+        most.append(len(active))
+        active.pop()
+
+    tools = [Tool("w", fn=note, parallel_safe=False)]
+    through(context(("w", {}), ("w", {}), ("w", {}), tools=tools), *STAGES)
+    assert most == [1, 1, 1]
+
+
+def test_no_more_run_at_once_than_the_limit(context, through):
+    lock, active, most = threading.Lock(), 0, 0
+    full = threading.Event()
+
+    @tool
+    def work():
+        nonlocal active, most
+        with lock:
+            active += 1
+            most = max(most, active)
+            if active == 2:
+                full.set()
+        assert full.wait(5)
+        with lock:
+            active -= 1
+
+    calls = [("work", {})] * 6
+    ctx = through(context(*calls, tools=[work], limits={"max_parallel_calls": 2}), *STAGES)
+    assert most == 2
+    assert set(contents(ctx)) == {"(no output)"}
+
+
+def test_sync_tools_see_the_context_variables_of_the_caller(context, through):
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    @tool
+    def read():
+        return variable.get()
+
+    token = variable.set("mine")
+    try:
+        ctx = through(context(("read", {}), ("read", {}), tools=[read]), *STAGES)
+    finally:
+        variable.reset(token)
+    assert contents(ctx) == ["mine", "mine"]
+
+
+def test_async_tools_run_with_and_without_a_loop_of_the_callers(context, through):
+    @tool
+    async def later(n: int):
+        await anyio.sleep(0)
+        return n + 1
+
+    ctx = context(("later", {"n": 1}), ("later", {"n": 2}), tools=[later])
+    assert contents(through(ctx, *STAGES)) == ["2", "3"]
+    ctx = through(context(("later", {"n": 1}), tools=[later]), *STAGES[:3])
+    assert contents(anyio.run(drive, dispatch_tools(ctx))) == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "is_error"),
+    [("plain", "plain", False), (Ok("fine"), "fine", False), (Err("gone"), "Error: gone", True)],
+)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_resolver_runs_the_calls_of_tools_without_a_function(
+    context, through, answer, text, is_error, is_async
+):
+    seen = []
+
+    def resolve(call):
+        seen.append(call)
+        return answer
+
+    async def resolve_later(call):
+        return resolve(call)
+
+    ctx = through(
+        context(
+            ("look", {"q": "x"}),
+            tools=[{"name": "look"}],
+            resolve_tool=resolve_later if is_async else resolve,
+        ),
+        *STAGES,
+    )
+    assert contents(ctx) == [text]
+    assert ctx.tool_results["c1"].is_error is is_error
+    assert (seen[0].id, seen[0].name, seen[0].input) == ("c1", "look", {"q": "x"})
+
+
+def test_a_resolver_that_raises_fails_its_call_alone(context, through):
+    def resolve(call):
+        if call.name == "a":
+            raise KeyError("a")
+        return "ok"
+
+    ctx = through(context(("a", {}), ("b", {}), resolve_tool=resolve), *STAGES)
+    assert contents(ctx) == ["Error: KeyError: 'a'", "ok"]
+
+
+def test_a_tool_with_a_function_needs_no_resolver_even_where_there_is_one(context, through):
+    ctx = through(
+        context(("double", {"n": 1}), tools=[double], resolve_tool=lambda call: "resolved"), *STAGES
+    )
+    assert contents(ctx) == ["2"]
+
+
+def test_the_record_has_a_node_for_each_call_that_ran_in_order(context, through):
+    ctx = through(
+        context(("double", {"n": 1}), ("nope", {}), ("broken", {"n": 2}), tools=[double, broken]),
+        *STAGES,
+    )
+    nodes = ctx.state.current_node.tool_calls
+    assert [(n.name, n.group_id, n.kind) for n in nodes] == [
+        ("double", "c1", "tool"),
+        ("broken", "c3", "tool"),
+    ]
+    assert [n.status for n in nodes] == [RunNodeStatus.SUCCESS, RunNodeStatus.FAILED]
+    assert all(n.duration >= 0 and n.agent_name == "bot" for n in nodes)
+
+
+def test_identical_calls_are_counted(context, through):
+    ctx = through(context(("double", {"n": 1}), ("double", '{"n":1}'), tools=[double]), *STAGES)
+    assert ctx.runner.counts[ctx.tool_calls[0].fingerprint] == 2
+
+
+def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(context):
+    """`cancel_all` while the first batch runs: the second is never begun."""
+    from treadle.stages import ToolRunner
+
+    ran = []
+
+    async def stop_all():
+        ctx.runner.cancel_all()
+        await anyio.sleep(10)
+
+    tools = [
+        Tool("stop", fn=stop_all, parallel_safe=False),
+        Tool("after", fn=lambda: ran.append(1), parallel_safe=False),
+    ]
+    ctx = context(tools=tools)
+    ctx = ctx.replace(
+        runner=ToolRunner(can_cancel=True),
+        tool_calls=(ToolCall("a", "stop", "{}", {}, "1"), ToolCall("b", "after", "{}", {}, "2")),
+    )
+    done = anyio.run(drive, dispatch_tools(plan_calls(ctx)))
+    assert [done.tool_results[i].status for i in "ab"] == ["cancelled", "cancelled"]
+    assert ran == []

@@ -1,0 +1,164 @@
+"""The iteration goes into the history: one tool message for each call, in order, whatever happened."""
+
+import json
+
+import pytest
+
+from treadle.pipeline import drive_sync
+from treadle.stages import (
+    dispatch_tools,
+    inject,
+    inject_results,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.testing import check_history
+from treadle.types import Response, ToolCall, ToolNudged, ToolResult, tool
+
+STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
+USER = {"role": "user", "content": "Hi"}
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool
+def broken(n: int):
+    raise ValueError(n)
+
+
+def added(ctx):
+    check_history(ctx.messages.to_list())
+    return ctx.messages[1:]
+
+
+def test_text_becomes_the_assistant_message(context, through):
+    ctx = through(context(response=Response("Hello")), inject_results)
+    assert added(ctx) == [{"role": "assistant", "content": "Hello"}]
+    assert ctx.result_messages == tuple(added(ctx))
+
+
+def test_a_blank_adds_nothing(context, through):
+    ctx = context(response=Response("  "))
+    assert through(ctx, inject_results).messages is ctx.messages
+
+
+def test_every_call_has_exactly_one_answer_in_order_whatever_happened(context, through):
+    ctx = through(
+        context(("nope", {}), ("double", {"n": 1}), ("broken", {"n": 1}), ("double", {"n": 2}),
+                tools=[double, broken], limits={"max_tool_calls": 2}),
+        *STAGES,
+    )
+    assistant, *answers = added(ctx)
+    assert [call["id"] for call in assistant["tool_calls"]] == ["c1", "c2", "c3", "c4"]
+    assert [m["tool_call_id"] for m in answers] == ["c1", "c2", "c3", "c4"]
+    assert [m["content"].split(":")[0] for m in answers] == [
+        "Error", "2", "Error", "Not run",
+    ]  # fmt: skip
+
+
+def test_a_call_without_a_result_is_answered_all_the_same(context):
+    ctx = parse_tool_calls(context(("double", {"n": 1})))
+    assert added(inject(ctx))[1]["content"] == "Not run: the run ended first."
+    assert added(inject(ctx, "Cancelled."))[1]["content"] == "Cancelled."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ('{"n":   1}', '{"n":   1}'),
+        ("", "{}"),
+        ("  \n", "{}"),
+        ('{"n":', '{"invalid_arguments": "{\\"n\\":"}'),
+        ("[1]", '{"invalid_arguments": "[1]"}'),
+    ],
+)
+@pytest.mark.parametrize("tools", [[double], [tool(name="double")(lambda: 1)], []])
+def test_arguments_go_back_as_they_were_where_they_parse(context, through, arguments, kept, tools):
+    """A server that parses past calls would refuse every request after one that it cannot parse."""
+    ctx = through(context(ToolCall("c1", "double", arguments), tools=tools), *STAGES)
+    assert added(ctx)[0]["tool_calls"][0]["function"]["arguments"] == kept
+    assert isinstance(json.loads(kept), dict)
+
+
+def test_keys_that_treadle_does_not_know_go_back_to_the_provider(context, through):
+    call = ToolCall("c1", "double", '{"n": 1}', extra={"signature": {"x": [1]}})
+    response = Response("Let me see", (call,), extra={"reasoning": "because"})
+    message = added(through(context(response=response, tools=[double]), *STAGES))[0]
+    assert message["reasoning"] == "because"
+    assert message["content"] == "Let me see"
+    assert message["tool_calls"][0]["signature"] == {"x": [1]}
+    assert message["tool_calls"][0]["signature"] is not call.extra["signature"]
+
+
+def test_a_content_of_parts_stays_one(context, through):
+    parts = [{"type": "text", "text": "Hi"}, {"type": "thinking", "thinking": "hm"}]
+    ctx = through(context(response=Response("Hi", extra={"content": parts})), inject_results)
+    assert added(ctx)[0]["content"] == parts
+
+
+def test_a_refusal_stays_one(context, through):
+    response = Response(None, refusal="No.", extra={"refusal": "No."})
+    ctx = through(context(response=response), inject_results)
+    assert added(ctx) == [{"role": "assistant", "content": None, "refusal": "No."}]
+
+
+def test_after_an_assistant_message_the_two_are_one(context, through):
+    """Roles alternate: a caller may end with the model's own words, or a stage may let a text go on."""
+    given = [USER, {"role": "assistant", "content": "So far"}]
+    ctx = through(context(messages=given, response=Response("and on")), inject_results)
+    assert added(ctx) == [{"role": "assistant", "content": "So far\n\nand on"}]
+    ctx = through(context(("double", {"n": 1}), messages=given, tools=[double]), *STAGES)
+    assert [m["role"] for m in added(ctx)] == ["assistant", "tool"]
+    assert added(ctx)[0]["content"] == "So far"
+
+
+class TestNudge:
+    """From the third identical call of a turn its result carries a note."""
+
+    @pytest.fixture
+    def repeat(self, context, through):
+        def repeat(name, arguments, times, tools=(double, broken), watched=False):
+            told, ctx = [], context((name, arguments), tools=list(tools), watched=watched)
+            for _ in range(times):
+                ctx = through(ctx, *STAGES, emit=told.append)
+            return ctx, told
+
+        return repeat
+
+    @pytest.mark.parametrize(("times", "nudged"), [(1, False), (2, False), (3, True), (4, True)])
+    def test_it_comes_from_the_third_on_with_the_count(self, repeat, times, nudged):
+        ctx, _ = repeat("double", {"n": 1}, times)
+        content = ctx.messages[-1]["content"]
+        assert content.startswith("2")
+        assert (f"[note: this is call number {times} of 'double'" in content) is nudged
+
+    def test_it_is_told_to_those_who_watch(self, repeat):
+        _, told = repeat("double", {"n": 1}, 3, watched=True)
+        (event,) = [event for event in told if isinstance(event, ToolNudged)]
+        assert (event.count, event.call.name) == (3, "double")
+
+    def test_it_stays_out_of_the_results_which_tell_what_is_new(self, repeat):
+        ctx, _ = repeat("double", {"n": 1}, 3)
+        assert ctx.tool_results[ctx.tool_calls[0].id].content == "2"
+
+    def test_it_cannot_be_cut_off(self, repeat):
+        ctx, _ = repeat("long", {}, 3, [tool(name="long")(lambda: "x" * 60_000)])
+        assert "more bytes]\n\n[note: " in ctx.messages[-1]["content"]
+
+    def test_errors_and_volatile_tools_are_left_alone(self, repeat):
+        assert "[note" not in repeat("broken", {"n": 1}, 4)[0].messages[-1]["content"]
+        clock = tool(name="clock", volatile=True)(lambda: "now")
+        assert repeat("clock", {}, 4, [clock])[0].messages[-1]["content"] == "now"
+
+    def test_other_arguments_are_other_calls(self, context, through):
+        ctx = context(*[("double", {"n": n}) for n in range(4)], tools=[double])
+        assert all("[note" not in m["content"] for m in added(through(ctx, *STAGES))[1:])
+
+    def test_it_does_without_a_runner(self, context):
+        ctx = parse_tool_calls(context(("double", {"n": 1}), tools=[double]))
+        ctx = ctx.replace(runner=None, tool_results={"c1": ToolResult("c1", "2")})
+        assert drive_sync(inject_results(ctx)).messages[-1]["content"] == "2"

@@ -1,0 +1,195 @@
+"""Recipes: one call that expands to several, and a result composed of theirs."""
+
+import logging
+import threading
+
+import pytest
+
+from treadle.stages import Recipe, Step, dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages.recipes import compose
+from treadle.types import RunNodeStatus, ToolResult, ToolStarted, tool
+
+STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool
+def fail(n: int):
+    raise ValueError(n)
+
+
+class Resolver:
+    """Expands ``big`` by the recipe it is given; resolves all else, and ``big`` directly, itself."""
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+        self.resolved = []
+
+    def resolve(self, call):
+        self.resolved.append(call.name)
+        return f"direct {call.name}"
+
+    def available_tools(self):
+        return ["big", "small"]
+
+    def dispatch_recipe(self, name):
+        return (lambda arguments: self.recipe) if name == "big" else None
+
+
+@pytest.fixture
+def cook(context, through):
+    """Run one call of ``big`` by a recipe; return the context and the resolver."""
+
+    def cook(recipe, emit=None, **more):
+        resolver = Resolver(recipe)
+        ctx = context(("big", {"q": 1}), tools=[double, fail], resolve_tool=resolver, **more)
+        return through(ctx, *STAGES, emit=emit), resolver
+
+    return cook
+
+
+def told(ctx):
+    return ctx.tool_results["c1"].content
+
+
+def test_serial_and_parallel_steps_are_composed_in_sections(cook):
+    ctx, resolver = cook(
+        Recipe(
+            serial=[Step("double", {"n": 1}), Step("small")],
+            parallel=[Step("double", {"n": 2}, "more"), Step("fail", {"n": 3})],
+        )
+    )
+    assert told(ctx) == (
+        "## Results\n\n### double\n2\n\n### small\ndirect small\n\n"
+        "## Additional results\n\n### more\n4\n\n"
+        "## Errors\n\n### fail\nError: ValueError: 3"
+    )
+    assert not ctx.tool_results["c1"].is_error
+    assert resolver.resolved == ["small"]
+
+
+def test_a_recipe_of_nothing_has_no_results(cook):
+    assert told(cook(Recipe())[0]) == "No results."
+
+
+def test_serial_steps_run_in_order_and_see_the_results_so_far(cook):
+    seen = []
+
+    def next_of(results):
+        seen.append({label: result.content for label, result in results.items()})
+        return {"n": int(results["first"].content)}
+
+    ctx, _ = cook(
+        Recipe([Step("double", {"n": 1}, "first"), Step("double", next_of, "second")],
+               [Step("double", next_of, "third")])
+    )
+    assert seen == [{"first": "2"}, {"first": "2", "second": "4"}]
+    assert "### second\n4" in told(ctx)
+    assert "### third\n4" in told(ctx)
+
+
+def test_parallel_steps_run_at_the_same_time(cook):
+    both = threading.Barrier(2, timeout=5)
+    meeting = tool(name="meet")(lambda n: both.wait() * 0 + n)
+    resolver = Resolver(Recipe(parallel=[Step("meet", {"n": 1}, "a"), Step("meet", {"n": 2}, "b")]))
+
+    ctx, _ = cook(Recipe())
+    ctx = ctx.replace(tools={"meet": meeting}, tool_results={}, plan=ctx.plan)
+    ctx = ctx.replace(resolve_tool=type(ctx.resolve_tool)(resolver))
+    from treadle.pipeline import drive_sync
+
+    assert told(drive_sync(dispatch_tools(ctx))) == (
+        "## Additional results\n\n### a\n1\n\n### b\n2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (Step("nope", {}), "there is no tool named 'nope'"),
+        (Step("double", {"n": "x"}), 'n: expected integer, got string "x"'),
+        (Step("fail", {"n": 1}), "Error: ValueError: 1"),
+        (Step("double", lambda results: results["ghost"]), "Error: KeyError: 'ghost'"),
+        (Step("double", {"n": {1, 2}}), "expected integer"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_a_step_that_fails_is_recorded_and_the_rest_goes_on(cook, step, error, kind):
+    ctx, resolver = cook(Recipe(**{kind: [step, Step("double", {"n": 2}, "good")]}))
+    assert error in told(ctx)
+    assert "### good\n4" in told(ctx)
+    assert resolver.resolved == []
+
+
+def test_steps_of_one_label_are_numbered(cook):
+    ctx, _ = cook(
+        Recipe([Step("double", {"n": 1}), Step("double", {"n": 2})], [Step("double", {"n": 3})])
+    )
+    assert [line for line in told(ctx).splitlines() if line.startswith("###")] == [
+        "### double",
+        "### double 2",
+        "### double 3",
+    ]
+
+
+def test_a_recipe_may_compose_its_result_itself(cook):
+    ctx, _ = cook(
+        Recipe(
+            [Step("double", {"n": 1}, "a"), Step("fail", {"n": 1}, "b")],
+            compose=lambda results: {label: r.is_error for label, r in results.items()},
+        )
+    )
+    assert told(ctx) == '{"a":false,"b":true}'
+
+
+def broken(results):
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("recipe", [5, (1,), {"wrong": []}, Recipe(compose=broken)])
+def test_a_recipe_that_fails_falls_back_to_resolving_directly_and_is_reported(cook, recipe, caplog):
+    with caplog.at_level(logging.WARNING, "treadle.stages"):
+        ctx, resolver = cook(recipe)
+    assert told(ctx) == "direct big"
+    assert resolver.resolved == ["big"]
+    assert "the recipe of 'big' failed" in caplog.text
+
+
+def test_a_name_without_a_recipe_is_resolved_directly(context, through):
+    resolver = Resolver(None)
+    ctx = through(context(("small", {}), resolve_tool=resolver), *STAGES)
+    assert told(ctx) == "direct small"
+
+
+def test_the_record_has_the_steps_under_their_call(cook):
+    ctx, _ = cook(Recipe([Step("double", {"n": 1})], [Step("fail", {"n": 1}, "x")]))
+    (node,) = ctx.state.current_node.tool_calls
+    assert [(n.name, n.group_id, n.status) for n in node.tool_calls] == [
+        ("double", "c1/double", RunNodeStatus.SUCCESS),
+        ("fail", "c1/x", RunNodeStatus.FAILED),
+    ]
+
+
+def test_steps_are_told_to_those_who_watch_and_answer_no_call_of_the_model(cook):
+    events = []
+    ctx, _ = cook(Recipe([Step("double", {"n": 1})]), emit=events.append, watched=True)
+    started = [event.call.id for event in events if isinstance(event, ToolStarted)]
+    assert started == ["c1", "c1/double"]
+    assert list(ctx.tool_results) == ["c1"]
+    assert ctx.tool_calls_count == 1
+
+
+def test_a_composed_result_is_cut_like_any_other(cook):
+    ctx, _ = cook(Recipe(compose=lambda results: "x" * 60_000))
+    assert told(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
+
+
+def test_sections_stand_only_where_there_is_something():
+    good, bad = ToolResult("a", "1"), ToolResult("b", "no", True)
+    assert compose({}, ()) == "No results."
+    assert compose({"a": good}, ("a",)) == "## Results\n\n### a\n1"
+    assert compose({"b": bad}, ("b",)) == "## Errors\n\n### b\nno"

@@ -1,0 +1,76 @@
+"""Resolvers and recipes, of whatever form."""
+
+import pytest
+
+from treadle.pipeline import Mode
+from treadle.stages import Recipe, Resolver, Step
+from treadle.stages.resolver import as_recipe
+from treadle.types import OptionError, Tool
+
+
+class Full:
+    def resolve(self, call): ...
+
+    def available_tools(self):
+        return ["a", Tool("b"), {"name": "c"}, {"type": "function", "function": {"name": "d"}}]
+
+    def dispatch_recipe(self, name):
+        return (lambda arguments: Recipe()) if name == "a" else None
+
+
+async def later(call): ...
+
+
+class AsyncResolver:
+    async def resolve(self, call): ...
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        (lambda call: 1, Mode.THREAD),
+        (Full(), Mode.THREAD),
+        (later, Mode.ASYNC),
+        (AsyncResolver(), Mode.ASYNC),
+    ],
+)
+def test_how_it_is_called_is_decided_once(given, mode):
+    assert Resolver(given).mode is mode
+
+
+@pytest.mark.parametrize("given", [5, "x", object(), {"resolve": 1}])
+def test_what_cannot_resolve_is_an_error_that_says_what_is_wanted(given):
+    with pytest.raises(OptionError, match="^resolve_tool: expected a callable that takes a call"):
+        Resolver(given)
+
+
+def test_it_lists_tools_in_every_form():
+    assert Resolver(Full()).names == ("a", "b", "c", "d")
+    assert Resolver(lambda call: 1).names is None
+
+
+def test_it_knows_what_it_lists_or_everything_where_nobody_lists_anything():
+    listing, silent = Resolver(Full()), Resolver(lambda call: 1)
+    assert listing.knows("a", has_tools=False)
+    assert not listing.knows("x", has_tools=False)
+    assert silent.knows("x", has_tools=False)
+    assert not silent.knows("x", has_tools=True)
+
+
+def test_it_has_recipes_for_some_names():
+    assert Resolver(Full()).recipe("a") is not None
+    assert Resolver(Full()).recipe("b") is None
+    assert Resolver(lambda call: 1).recipe("a") is None
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Recipe([Step("a", {"x": 1})], [Step("b", label="B")]),
+        {"serial": [("a", {"x": 1})], "parallel": [{"tool": "b", "label": "B"}]},
+        ([("a", {"x": 1})], [("b", {}, "B")]),
+        ([Step("a", {"x": 1})], (Step("b", {}, "B"),), None),
+    ],
+)
+def test_a_recipe_may_be_a_mapping_or_a_triple_and_steps_too(made):
+    assert as_recipe(made) == Recipe((Step("a", {"x": 1}),), (Step("b", {}, "B"),), None)

@@ -1,0 +1,140 @@
+"""From what a tool returns to what a model reads: text, bounded, whatever comes."""
+
+import datetime as dt
+import enum
+
+import pytest
+from pydantic import BaseModel
+
+from treadle.stages.text import MAX_BYTES, MAX_LINES, cut, error_text, render
+
+
+class Point(BaseModel):
+    x: int
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+class Unspeakable:
+    def __str__(self):
+        raise KeyError("no")
+
+
+class UnspeakableError(Exception):
+    def __str__(self):
+        raise KeyError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("Hi", "Hi"),
+        ("", "(no output)"),
+        (None, "(no output)"),
+        (5, "5"),
+        (True, "true"),
+        ({"a": [1, None]}, '{"a":[1,null]}'),
+        ((1, 2), "[1,2]"),
+        ([], "[]"),
+        ("\u00e9", "\u00e9"),
+        ({"a": "\u00e9"}, '{"a":"\u00e9"}'),
+        (float("nan"), '"NaN"'),
+        (float("inf"), '"Infinity"'),
+        (Point(x=1), '{"x":1}'),
+        (Color.RED, '"red"'),
+        (dt.date(2026, 1, 2), '"2026-01-02"'),
+        (b"\x00\xff\x01", "(binary output, 3 bytes)"),
+        (bytearray(b"ab"), "(binary output, 2 bytes)"),
+        (memoryview(b"abcd"), "(binary output, 4 bytes)"),
+        ("a\0b", "(binary output, 3 bytes)"),
+        ("\u00e9\0", "(binary output, 3 bytes)"),
+    ],
+)
+def test_whatever_a_tool_returns_becomes_text(value, text):
+    assert render(value) == text
+
+
+def test_what_json_does_not_know_is_shown_as_it_shows_itself():
+    assert render({"at": dt.timezone.utc}) == '{"at":"UTC"}'  # noqa: UP017
+
+
+def cycle():
+    value = [1]
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (cycle(), "[1, [...]]"),
+        ({"a": b"\xff"}, "{'a': b'\\xff'}"),
+        ({"a": "\ud800"}, "{'a': '\\ud800'}"),
+        (Unspeakable(), "(Unspeakable, which cannot be shown)"),
+        ([Unspeakable()], None),
+    ],
+    ids=["a cycle", "bytes that are no text", "a lone surrogate", "a broken str", "a broken part"],
+)
+def test_what_json_cannot_hold_is_shown_as_python_shows_it(value, text):
+    """A tool that returned something has run: whatever it is, its result is told."""
+    shown = render(value)
+    assert shown == text if text is not None else "Unspeakable object" in shown
+
+
+def test_an_error_is_told_by_its_class_and_text():
+    assert error_text(ValueError("no such file")) == "Error: ValueError: no such file"
+    assert error_text(UnspeakableError()) == (
+        "Error: UnspeakableError: (UnspeakableError, which cannot be shown)"
+    )
+
+
+def test_a_long_error_is_cut():
+    assert len(error_text(ValueError("x" * 10 * MAX_BYTES))) < MAX_BYTES + 100
+
+
+class TestCut:
+    """Two limits, whichever comes first, and a note of how much is missing."""
+
+    @pytest.mark.parametrize("text", ["", "a", "a\nb", "\u00e9" * 5])
+    def test_what_fits_is_left_as_it_is(self, text):
+        assert cut(text, 3, 10) == text
+
+    def test_the_limits_are_those_of_the_design(self):
+        assert (MAX_LINES, MAX_BYTES) == (2_000, 50_000)
+        assert cut("x" * 50_000) == "x" * 50_000
+        assert cut("x" * 50_001) == "x" * 50_000 + "\n[cut: 0 more lines, 1 more bytes]"
+        lines = "\n".join("x" * 2_000)
+        assert cut(lines) == lines
+        assert cut(lines + "\nx") == lines + "\n[cut: 1 more lines, 2 more bytes]"
+
+    def test_the_limit_of_lines(self):
+        assert cut("a\nb\nc\nd\ne", 2, 100) == "a\nb\n[cut: 3 more lines, 6 more bytes]"
+
+    def test_the_limit_of_bytes_and_numbers_with_commas(self):
+        assert cut("x" * 5_000, 9, 10) == "x" * 10 + "\n[cut: 0 more lines, 4,990 more bytes]"
+        assert cut("a\nb\nc\nd", 9, 3) == "a\nb\n[cut: 2 more lines, 4 more bytes]"
+
+    @pytest.mark.parametrize(
+        ("character", "most", "kept", "missing"),
+        [
+            ("\u00e9", 4, 2, 2),
+            ("\u00e9", 5, 2, 2),
+            ("\u20ac", 5, 1, 9),
+            ("\U0001f600", 7, 1, 12),
+            ("\U0001f600", 8, 2, 8),
+        ],
+    )
+    def test_it_never_cuts_through_a_character(self, character, most, kept, missing):
+        text = character * (kept + missing // len(character.encode()))
+        note = f"\n[cut: 0 more lines, {missing} more bytes]"
+        assert cut(text, 9, most) == character * kept + note
+
+    def test_bytes_count_and_not_characters(self):
+        assert cut("\u00e9" * 5, 9, 10) == "\u00e9" * 5
+        assert cut("\u00e9" * 6, 9, 10).startswith("\u00e9" * 5 + "\n[cut")
+
+    def test_lone_surrogates_which_no_provider_takes_are_replaced(self):
+        assert cut("a\ud800b") == "a?b"
+        cut("\ud800" * 100, 9, 10).encode()

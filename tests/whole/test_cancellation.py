@@ -1,0 +1,805 @@
+"""Cancelled at any moment, a run leaves everything in order, tells its end once, and lets go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from treadle import DeadlineExceeded, Loop, RunCancelled, RunHandle, RunState, ToolContext, tool
+from treadle.stages import tool_runner
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import RunFinished, RunStarted, ToolFinished, ToolStarted
+
+from .conftest import ASYNCIO, SYNC, TRIO, Told, Way
+from .scripts import HELLO, Busy, add, completion_chunks, doze, nap
+
+# At every await there is.
+
+
+@dataclass
+class Cancelling:
+    """One run that is cancelled at some step of its tasks.
+
+    Args:
+        at: the number of the step; 0 is never.
+    """
+
+    at: int
+    events: list[Any] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    handle: RunHandle = field(default_factory=RunHandle)
+    state: RunState = field(default_factory=RunState)
+    steps: int = 0
+    cancel: Callable[[], object] | None = None
+    told_then: int = 0
+    left: int = 0
+    result: Any = None
+    was_cancelled: bool = False
+
+    def tick(self) -> None:
+        """Count a step; cancel the run if it is the one."""
+        if self.cancel is not None:
+            self.steps += 1
+            if self.steps == self.at:
+                self.told_then = len(self.events)
+                self.cancel()
+
+    async def observe(self, event: Any) -> None:
+        self.events.append(event)
+        await anyio.lowlevel.checkpoint()
+
+    async def run(self, llm: Any, **options: Any) -> None:
+        self.result = await Loop.run(
+            HELLO,
+            llm,
+            **options,
+            handle=self.handle,
+            state=self.state,
+            on_event=self.observe,
+        )
+
+    def check(self) -> None:
+        """All that has to hold after a run, wherever it was cancelled."""
+        history = self.handle.messages
+        check_history(history)
+        check_history(self.state.messages)
+        assert self.state.messages == history
+        assert self.state.is_terminal
+        assert self.handle.result is not None
+        assert self.handle.result.messages == history
+        assert self.left == 0
+        assert self.handle.in_flight == ()
+        self.check_end()
+        answers = {m["tool_call_id"]: m["content"] for m in history if m["role"] == "tool"}
+        for event in self.events:
+            if isinstance(event, ToolFinished):
+                assert answers[event.call.id] == event.result.content
+        for call_id in self.finished:
+            assert answers[call_id] == f"slept {call_id}"
+
+    def check_end(self) -> None:
+        ends = [event for event in self.events if isinstance(event, RunFinished)]
+        assert len(ends) == 1, ends
+        assert ends == self.events[-1:]
+        assert isinstance(self.events[0], RunStarted)
+        was_over = any(isinstance(event, RunFinished) for event in self.events[: self.told_then])
+        if self.at == 0 or was_over:
+            assert ends[0].stop_reason == "answered"
+        else:
+            assert self.was_cancelled
+            assert self.result is None
+            assert ends[0].stop_reason == "cancelled"
+            assert ends[0].result is None
+            assert self.handle.result.reason == RunCancelled()
+            nodes = self.state.nodes
+            assert all(node.status.value != "running" for node in nodes)
+            assert all(n.status.value != "running" for node in nodes for n in node.tool_calls)
+
+
+class Watched(Coroutine[Any, Any, Any]):
+    """A coroutine that ticks whenever it is suspended."""
+
+    def __init__(self, inner: Any, tick: Callable[[], None]) -> None:
+        self.inner = inner
+        self.tick = tick
+
+    def send(self, value: Any) -> Any:
+        yielded = self.inner.send(value)
+        self.tick()
+        return yielded
+
+    def throw(self, *error: Any) -> Any:
+        yielded = self.inner.throw(*error)
+        self.tick()
+        return yielded
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def __await__(self) -> Any:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def on_asyncio(run: Cancelling, start: Callable[[], Coroutine[Any, Any, None]], *, soon: bool) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(
+            lambda loop, coro, **options: asyncio.Task(Watched(coro, run.tick), loop=loop, **options)
+        )
+        task = loop.create_task(start())
+        run.cancel = (lambda: loop.call_soon(task.cancel)) if soon else task.cancel
+        try:
+            await asyncio.wait([task])
+            run.was_cancelled = task.cancelled()
+            if not task.cancelled():
+                task.result()
+        finally:
+            run.cancel = None
+        run.left = len(asyncio.all_tasks()) - 1
+
+    asyncio.run(main())
+
+
+class Ticker(trio.abc.Instrument):
+    def __init__(self, tick: Callable[[], None]) -> None:
+        self.tick = tick
+
+    def after_task_step(self, task: Any) -> None:
+        self.tick()
+
+
+def on_trio(run: Cancelling, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        before = len(trio.lowlevel.current_root_task().child_nurseries)
+        with trio.CancelScope() as scope:
+            run.cancel = scope.cancel
+            await start()
+        run.cancel = None
+        run.was_cancelled = scope.cancelled_caught
+        run.left = len(trio.lowlevel.current_root_task().child_nurseries) - before
+
+    trio.run(main, instruments=[Ticker(run.tick)])
+
+
+DRIVES: dict[str, Callable[[Cancelling, Any], None]] = {
+    "asyncio": lambda run, start: on_asyncio(run, start, soon=False),
+    "asyncio_soon": lambda run, start: on_asyncio(run, start, soon=True),
+    "trio": on_trio,
+}
+
+
+def cancelled_everywhere(drive: Callable[[Cancelling, Any], None], scenario: Any) -> list[Cancelling]:
+    """Run a scenario once for each of its steps, and cancel it there."""
+    undisturbed = Cancelling(0)
+    drive(undisturbed, lambda: scenario(undisturbed))
+    undisturbed.check()
+    assert undisturbed.result.stop_reason == "answered"
+    runs = []
+    for at in range(1, undisturbed.steps + 1):
+        run = Cancelling(at)
+        drive(run, lambda run=run: scenario(run))
+        try:
+            run.check()
+        except BaseException as error:
+            error.add_note(f"cancelled at step {at} of {undisturbed.steps}: {run.events}")
+            raise
+        runs.append(run)
+    gc.collect()  # what was never awaited would be told now, and fail the test
+    return runs
+
+
+def recording_nap(run: Cancelling) -> Any:
+    @tool
+    async def rest(seconds: float, context: ToolContext) -> str:
+        """Sleep and note it."""
+        await anyio.sleep(seconds)
+        run.finished.append(context.call_id)
+        return f"slept {context.call_id}"
+
+    return rest
+
+
+def parallel_async_tools(run: Cancelling) -> Any:
+    rest = recording_nap(run)
+    batch = calls(*(call("rest", f"c{n}", seconds=n / 500) for n in range(3)))
+    return run.run(ScriptedLLM(batch, "Done.", is_async=True), tools=[rest])
+
+
+def tools_in_threads(run: Cancelling) -> Any:
+    rest = recording_nap(run)
+    batch = calls(
+        call("doze", "c1", seconds=0.004),
+        call("rest", "c2", seconds=0.001),
+        call("add", "c3", a=1, b=1),
+    )
+    model = ScriptedLLM(batch, calls(call("doze", "c4", seconds=0.001)), "Done.")
+    return run.run(model, tools=[rest, doze, add])
+
+
+def a_streaming_model(run: Cancelling) -> Any:
+    rest = recording_nap(run)
+    asked = {"index": 0, "id": "c1", "function": {"name": "rest", "arguments": '{"seconds": 0}'}}
+    first = [
+        *completion_chunks("Ah", None),
+        {"choices": [{"delta": {"tool_calls": [asked]}}]},
+        {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]},
+    ]
+    return run.run(ScriptedLLM(first, completion_chunks("Oh"), is_async=True), tools=[rest])
+
+
+def retries_that_wait(run: Cancelling) -> Any:
+    failures = iter([OSError("one"), OSError("two")])
+
+    @tool(retries=2)
+    async def flaky() -> str:
+        """Fail twice."""
+        for failure in failures:
+            raise failure
+        return "at last"
+
+    model = ScriptedLLM(Busy(), calls(call("flaky", "c1")), Busy(), "Done.", is_async=True)
+    return run.run(model, tools=[flaky], retry_delay=0.002)
+
+
+def tools_with_a_time_limit(run: Cancelling) -> Any:
+    slow = tool(name="slow", timeout=0.002)(nap.fn)
+    rest = recording_nap(run)
+    batch = calls(call("slow", "c1", seconds=1), call("rest", "c2", seconds=0.001))
+    model = ScriptedLLM(batch, calls(call("slow", "c3", seconds=1)), "Done.", is_async=True)
+    return run.run(model, tools=[slow, rest], max_seconds=60)
+
+
+def a_cancellation_that_is_not_heeded(run: Cancelling) -> Any:
+    @tool
+    async def stubborn() -> str:
+        """Finish whatever happens."""
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.002)
+        return "done all the same"
+
+    rest = recording_nap(run)
+    batch = calls(call("stubborn", "c1"), call("rest", "c2", seconds=0.001))
+    return run.run(ScriptedLLM(batch, "Done.", is_async=True), tools=[stubborn, rest])
+
+
+@pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        parallel_async_tools,
+        tools_in_threads,
+        a_streaming_model,
+        retries_that_wait,
+        tools_with_a_time_limit,
+        a_cancellation_that_is_not_heeded,
+    ],
+)
+def test_cancelled_at_any_await_everything_is_in_order(drive, scenario, monkeypatch):
+    monkeypatch.setattr(tool_runner, "RETRY_DELAY", 0.001)
+    runs = cancelled_everywhere(drive, scenario)
+    assert len(runs) > 10
+    assert len({len(run.events) for run in runs}) > 5  # they did end in different places
+
+
+def test_a_run_that_was_cancelled_can_go_on_from_its_history(awaited: Way):
+    """What is on the handle is what the next run starts from, and nothing needs repair."""
+    handle = RunHandle()
+    batch = calls(call("add", "c1", a=1, b=1), call("nap", "c2", seconds=9))
+
+    async def main() -> Any:
+        with anyio.move_on_after(0.05):
+            await Loop.run(HELLO, ScriptedLLM(batch), tools=[add, nap], handle=handle)
+        return await Loop.run(handle.messages, ScriptedLLM("So it is 2."), tools=[add, nap])
+
+    result = awaited.call(main)
+    assert result.run.repairs == ()
+    assert [m["role"] for m in result.messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    assert result.messages[3]["content"] == "2"
+    assert result.messages[4]["content"].startswith("Cancelled")
+
+
+# Through the handle.
+
+
+def waiting_batch(started: threading.Event) -> tuple[Any, list[Any]]:
+    """A batch of calls that are done and calls that hang, and the tools for it."""
+
+    @tool
+    async def hang() -> str:
+        """Hang on the event loop."""
+        started.set()
+        await anyio.sleep(30)
+        return "never"
+
+    @tool
+    def stall() -> str:
+        """Hang in a thread, for a while."""
+        time.sleep(0.3)
+        return "too late"
+
+    batch = calls(
+        call("add", "c1", a=1, b=1), call("stall", "c2"), call("hang", "c3"), call("add", "c4", a=2, b=2)
+    )
+    return batch, [add, hang, stall]
+
+
+def after(started: threading.Event, act: Callable[[], object]) -> threading.Thread:
+    """Do something in another thread, a little after something started."""
+
+    def wait() -> None:
+        assert started.wait(5)
+        time.sleep(0.05)
+        act()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("act", ["cancel", "cancel_all"])
+def test_a_handle_stops_what_runs_from_another_thread(driven: Way, act: str):
+    started, handle, stopped = threading.Event(), RunHandle(), []
+    batch, tools = waiting_batch(started)
+    thread = after(started, lambda: stopped.append(getattr(handle, act)()))
+    before = time.monotonic()
+    told = driven.run(HELLO, ScriptedLLM(batch, "Fine."), tools=tools, handle=handle)
+    assert time.monotonic() - before < 2
+    thread.join()
+
+    check_history(told.result.messages)
+    contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    assert contents[0] == "2"
+    assert contents[3] == "4"
+    assert all(text.startswith("Cancelled") for text in contents[1:3])
+    assert told.events[-1].result == told.result == handle.result
+    if act == "cancel":
+        assert told.result.reason == RunCancelled()
+    else:
+        assert told.result.response.content == "Fine."
+        assert [asked.id for asked in stopped[0]] == ["c2", "c3"]
+    starts = [event.call.id for event in told.events if isinstance(event, ToolStarted)]
+    assert sorted(starts) == ["c1", "c2", "c3", "c4"]
+
+
+@pytest.mark.parametrize("act", ["cancel", "cancel_all"])
+def test_a_handle_stops_what_runs_from_another_task(awaited: Way, act: str):
+    handle = RunHandle()
+    batch, tools = waiting_batch(threading.Event())
+
+    async def main() -> Any:
+        results = []
+
+        async def run() -> None:
+            model = ScriptedLLM(batch, "Fine.")
+            results.append(await Loop.run(HELLO, model, tools=tools, handle=handle))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            while not any(asked.name == "hang" for asked in handle.in_flight):
+                await anyio.sleep(0.01)
+            await anyio.sleep(0.05)
+            getattr(handle, act)()
+        return results[0]
+
+    result = awaited.call(main)
+    check_history(result.messages)
+    assert result.stop_reason == ("cancelled" if act == "cancel" else "answered")
+    contents = [m["content"] for m in result.messages if m["role"] == "tool"]
+    assert contents[0] == "2"
+    assert contents[2].startswith("Cancelled")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handle_ends_a_run_while_the_model_is_asked(driven: Way, is_async: bool):
+    handle, asked = RunHandle(), threading.Event()
+
+    async def later(messages):
+        asked.set()
+        await anyio.sleep(30)
+
+    def now(messages):
+        asked.set()
+        time.sleep(0.3)
+
+    thread = after(asked, handle.cancel)
+    before = time.monotonic()
+    told = driven.run(HELLO, later if is_async else now, handle=handle)
+    assert time.monotonic() - before < 0.3
+    thread.join()
+    assert told.result.reason == RunCancelled()
+    assert told.result.messages == list(HELLO)
+
+
+def test_a_handle_that_ended_its_run_before_it_began(driven: Way):
+    handle = RunHandle()
+    handle.cancel()
+    told = driven.run(HELLO, ScriptedLLM(), handle=handle)
+    assert told.result.reason == RunCancelled()
+    check_history(told.result.messages)
+    assert told.state.is_terminal
+
+
+def test_a_handle_does_nothing_once_its_run_is_over(driven: Way):
+    handle = RunHandle()
+    told = driven.run(HELLO, ScriptedLLM("Hi."), handle=handle)
+    handle.cancel()
+    assert handle.cancel_all() == ()
+    assert handle.result == told.result
+    assert handle.result.stop_reason == "answered"
+
+
+def test_tools_that_are_cancelled_again_and_again_do_not_stop_the_run(driven: Way):
+    """Each batch has its own cancellation; the one after it runs."""
+    handle = RunHandle()
+
+    @tool
+    async def hang() -> str:
+        """Stop the batch, and hang."""
+        handle.cancel_all()
+        await anyio.sleep(30)
+        return "never"
+
+    model = ScriptedLLM(
+        calls(call("nap", "c1", seconds=30), call("hang", "c2")),
+        calls(call("add", "c3", a=1, b=1)),
+        calls(call("hang", "c4")),
+        "Done.",
+    )
+    told = driven.run(HELLO, model, tools=[add, nap, hang], handle=handle)
+    contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    assert [text.startswith("Cancelled") for text in contents] == [True, True, False, True]
+    assert told.result.response.content == "Done."
+
+
+# An interrupt, without an event loop.
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("siblings", [0, 2])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_tool_ends_the_run_in_order(interrupt, siblings: int, is_async: bool):
+    told, handle = Told(), RunHandle()
+
+    def stop() -> None:
+        time.sleep(0.03)
+        raise interrupt
+
+    async def stop_later() -> None:
+        await asyncio.sleep(0.03)
+        raise interrupt
+
+    stopper = tool(name="stop", description="")(stop_later if is_async else stop)
+    batch = calls(
+        *(call("add", f"c{n}", a=n, b=n) for n in range(siblings)),
+        call("stop", "c9"),
+        *(call("nap", f"d{n}", seconds=30) for n in range(siblings)),
+    )
+    with pytest.raises(interrupt):
+        Loop.run_sync(
+            HELLO,
+            ScriptedLLM(batch),
+            tools=[add, stopper, nap],
+            handle=handle,
+            on_event=told.events.append,
+            state=told.state,
+        )
+    check_history(handle.messages)
+    contents = [m["content"] for m in handle.messages if m["role"] == "tool"]
+    assert contents[:siblings] == [str(2 * n) for n in range(siblings)]
+    assert all(text.startswith("Cancelled") for text in contents[siblings:])
+    assert len(contents) == 2 * siblings + 1
+    assert [e.stop_reason for e in told.events if isinstance(e, RunFinished)] == ["cancelled"]
+    assert told.state.is_terminal
+    # And what runs in the background still works.
+    assert SYNC.run(HELLO, ScriptedLLM("Hi.", is_async=True)).result.response.content == "Hi."
+
+
+@pytest.mark.parametrize("options", [{}, {"max_seconds": 60}], ids=["plain", "limited"])
+@pytest.mark.parametrize("names", [["nap"], ["nap", "doze"], ["doze"]], ids="+".join)
+def test_control_c_ends_a_run_that_waits(names: list[str], options: dict[str, Any]):
+    told, handle, started = Told(), RunHandle(), threading.Event()
+
+    def observe(event: Any) -> None:
+        told.events.append(event)
+        if isinstance(event, ToolStarted):
+            started.set()
+
+    batch = calls(*(call(name, f"c{n}", seconds=0.5) for n, name in enumerate(names)))
+    main = threading.get_ident()
+    thread = after(started, lambda: signal.pthread_kill(main, signal.SIGINT))
+    before = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        Loop.run_sync(
+            HELLO, ScriptedLLM(batch), tools=[nap, doze], handle=handle, on_event=observe, **options
+        )
+    assert time.monotonic() - before < 0.45
+    thread.join()
+    check_history(handle.messages)
+    assert len(handle.messages) == len(HELLO) + 1 + len(names)
+    assert [e.stop_reason for e in told.events if isinstance(e, RunFinished)] == ["cancelled"]
+
+
+def test_an_interrupt_at_any_event_ends_the_run_in_order():
+    """Control-C may strike in the caller's own observer, at every event there is."""
+
+    def run(at: int) -> tuple[list[Any], RunHandle, RunState]:
+        events: list[Any] = []
+        handle, state = RunHandle(), RunState()
+
+        def observe(event: Any) -> None:
+            events.append(event)
+            if len(events) == at:
+                raise KeyboardInterrupt
+
+        batch = calls(call("nap", "c1", seconds=0.001), call("add", "c2", a=1, b=1))
+        model = ScriptedLLM(["Let ", "me."], batch, calls(call("nap", "c3", seconds=0)), ["Do", "ne."])
+        model = ScriptedLLM(batch, calls(call("nap", "c3", seconds=0)), ["Do", "ne."])
+        with contextlib.suppress(KeyboardInterrupt):
+            Loop.run_sync(
+                HELLO, model, tools=[nap, add], handle=handle, state=state, on_event=observe
+            )
+        return events, handle, state
+
+    events, _, _ = run(0)
+    assert len(events) > 12
+    for at in range(1, len(events) + 1):
+        told, handle, state = run(at)
+        check_history(handle.messages)
+        assert state.is_terminal, at
+        ends = [e.stop_reason for e in told if isinstance(e, RunFinished)]
+        assert ends == (["answered"] if at == len(events) else ["cancelled"]), at
+
+
+# Time limits.
+
+
+@pytest.mark.parametrize("names", [["nap"], ["doze"], ["add", "nap", "doze"]], ids="+".join)
+def test_a_time_limit_ends_tools_that_hang(way: Way, names: list[str]):
+    arguments = {"add": {"a": 1, "b": 1}, "nap": {"seconds": 30}, "doze": {"seconds": 0.4}}
+    batch = calls(*(call(name, f"c_{name}", **arguments[name]) for name in names))
+    before = time.monotonic()
+    told = way.run(HELLO, ScriptedLLM(batch), tools=[add, nap, doze], max_seconds=0.1)
+    assert time.monotonic() - before < 0.35
+    assert told.result.reason == DeadlineExceeded(0.1)
+    check_history(told.result.messages)
+    answers = {m["tool_call_id"]: m["content"] for m in told.result.messages if m["role"] == "tool"}
+    for name in names:
+        expected = "2" if name == "add" else "Cancelled: the run's time was up before this call"
+        assert answers[f"c_{name}"].startswith(expected)
+    assert told.state.status.value == "timeout"
+    assert told.state.nodes[-1].status.value == "timeout"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_time_limit_ends_a_model_that_hangs(way: Way, is_async: bool):
+    async def later(messages):
+        await anyio.sleep(30)
+
+    def now(messages):
+        time.sleep(0.4)
+
+    before = time.monotonic()
+    told = way.run(HELLO, later if is_async else now, max_seconds=0.1)
+    assert time.monotonic() - before < 0.35
+    assert told.result.reason == DeadlineExceeded(0.1)
+    assert told.result.messages == list(HELLO)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_time_limit_ends_a_stream_that_hangs_and_closes_it(way: Way, is_async: bool):
+    closed = threading.Event()
+
+    async def later(messages):
+        try:
+            yield "Hel"
+            await anyio.sleep(30)
+        finally:
+            closed.set()
+
+    def now(messages):
+        try:
+            yield "Hel"
+            time.sleep(0.4)
+        finally:
+            closed.set()
+
+    told = way.run(HELLO, later if is_async else now, max_seconds=0.1)
+    assert told.result.reason == DeadlineExceeded(0.1)
+    assert told.result.messages == list(HELLO)
+    if is_async:  # a generator that runs in another thread can only end itself
+        assert closed.is_set()
+    gc.collect()
+
+
+def test_a_time_limit_of_nothing(way: Way):
+    told = way.run(HELLO, ScriptedLLM("Hi."), max_seconds=0)
+    assert told.result.stop_reason in {"deadline_exceeded", "answered"}
+    check_history(told.result.messages)
+    assert told.state.is_terminal
+
+
+# Observers that raise.
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("option", ["on_event", "on_iteration"])
+def test_a_raising_observer_breaks_nothing_and_repeats_nothing(
+    driven: Way, option: str, is_async: bool, caplog
+):
+    asked, ran, seen = [], [], []
+
+    @tool
+    def note(n: int) -> int:
+        """Note that it ran."""
+        ran.append(n)
+        return n
+
+    def observe(told: Any) -> None:
+        seen.append(told)
+        raise RuntimeError("an observer's bug")
+
+    async def observe_later(told: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+        observe(told)
+
+    script = iter([calls(call("note", "c1", n=1), call("note", "c2", n=2)), "Done."])
+
+    def llm(messages: Any) -> Any:
+        asked.append(messages)
+        return next(script)
+
+    options = {"tools": [note], option: observe_later if is_async else observe}
+    if driven.is_sync:
+        result = Loop.run_sync(HELLO, llm, **options)
+    else:
+        result = driven.call(Loop.run, HELLO, llm, **options)
+    assert result.stop_reason == "answered"
+    assert len(asked) == 2
+    assert sorted(ran) == [1, 2]
+    assert len(seen) >= 2
+    assert "an observer raised" in caplog.text
+
+
+def test_a_raising_observer_does_not_keep_others_from_being_told(driven: Way, caplog):
+    iterations: list[Any] = []
+
+    def bad(event: Any) -> None:
+        raise RuntimeError("an observer's bug")
+
+    options = {"on_event": bad, "on_iteration": iterations.append}
+    if driven.is_sync:
+        Loop.run_sync(HELLO, ScriptedLLM("Hi."), **options)
+    else:
+        driven.call(Loop.run, HELLO, ScriptedLLM("Hi."), **options)
+    assert len(iterations) == 1
+
+
+# Streams.
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("hangs", ["tool", "model", "nothing"])
+def test_leaving_a_stream_early_ends_the_run(backend: str, hangs: str):
+    ended: list[str] = []
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        try:
+            await anyio.sleep(30)
+        finally:
+            ended.append("tool")
+        return "never"
+
+    async def llm(messages):
+        if hangs == "model":
+            try:
+                await anyio.sleep(30)
+            finally:
+                ended.append("model")
+        return calls(call("hang", "c1")) if hangs == "tool" else calls(call("add", "c1", a=1, b=1))
+
+    async def main() -> Any:
+        async with Loop.stream(HELLO, llm, tools=[add, hang]) as events:
+            async for _ in events:
+                await anyio.sleep(0.03)
+                break
+        return events
+
+    before = time.monotonic()
+    events = anyio.run(main, backend=backend)
+    assert time.monotonic() - before < 2
+    assert ended == ([] if hangs == "nothing" else [hangs])
+    check_history(events.messages)
+    assert events.state.is_terminal
+    if hangs != "nothing":
+        assert events.result.reason == RunCancelled()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_stream_that_is_never_read_ends_when_it_is_left(backend: str):
+    async def main() -> Any:
+        async with Loop.stream(HELLO, ScriptedLLM("x" * 200 and list("x" * 200))) as events:
+            await anyio.sleep(0.02)
+        return events
+
+    events = anyio.run(main, backend=backend)
+    assert events.state.is_terminal
+    assert events.result.reason == RunCancelled()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_error_of_the_reader_comes_out_of_the_stream(backend: str):
+    async def main() -> None:
+        async with Loop.stream(HELLO, ScriptedLLM("Hi.")) as events:
+            async for _ in events:
+                raise LookupError("the reader's own")
+
+    with pytest.raises(LookupError, match="the reader's own"):
+        anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_stream_whose_task_is_cancelled(backend: str):
+    events: list[Any] = []
+
+    async def main() -> Any:
+        with anyio.move_on_after(0.05) as scope:
+            batch = calls(call("nap", "c1", seconds=30))
+            async with Loop.stream(HELLO, ScriptedLLM(batch), tools=[nap]) as stream:
+                events.append(stream)
+                async for _ in stream:
+                    pass
+        assert scope.cancelled_caught
+
+    anyio.run(main, backend=backend)
+    check_history(events[0].messages)
+    assert events[0].result.reason == RunCancelled()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_stream_ended_through_its_handle_tells_so(backend: str):
+    async def main() -> Any:
+        batch = calls(call("nap", "c1", seconds=30))
+        async with Loop.stream(HELLO, ScriptedLLM(batch), tools=[nap]) as stream:
+            told = []
+            async for event in stream:
+                told.append(event)
+                if isinstance(event, ToolStarted):
+                    stream.cancel()
+        return told, stream.result
+
+    told, result = anyio.run(main, backend=backend)
+    assert told[-1].stop_reason == "cancelled"
+    assert told[-1].result == result
+    assert result.reason == RunCancelled()
+
+
+def test_nothing_of_this_leaves_a_thread_behind():
+    """Worker threads end with what they run; only the loops in the background stay."""
+    time.sleep(0.5)
+    names = [thread.name for thread in threading.enumerate()]
+    assert "treadle-worker" not in names, names
+    assert sys.exc_info() == (None, None, None)
