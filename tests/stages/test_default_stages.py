@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from treadle import Err, Loop, MaxIterationsReached, Ok, PipelineError, stages, tool
-from treadle.pipeline import Pipeline, stage
+from treadle.pipeline import stage
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import Context, Response
@@ -80,8 +80,16 @@ def test_a_stage_before_what_it_requires_is_an_error_that_names_both(name):
 
 
 def test_a_list_without_what_a_stage_requires_is_an_error():
-    with pytest.raises(PipelineError, match=r"'dispatch_tools'.*'plan'"):
-        Loop(stages=Pipeline(*default_stages()).without("plan_calls"))
+    names = [name for name in NAMES if name != "plan_calls"]
+    with pytest.raises(PipelineError, match="'dispatch_tools' requires plan, which no stage before"):
+        Loop(stages=named(*names))
+
+
+def test_the_pipeline_of_a_loop_can_be_edited_and_given_to_another():
+    edited = Loop().pipeline.without("circuit_breaker")
+    assert Loop(stages=edited).pipeline.names == tuple(NAMES[:-1])
+    with pytest.raises(PipelineError, match="'dispatch_tools' requires plan"):
+        edited.without("plan_calls")
 
 
 def test_a_field_that_no_context_has_is_an_error():

@@ -44,9 +44,9 @@ class Resolver:
 def cook(context, through):
     """Run one call of ``big`` by a recipe; return the context and the resolver."""
 
-    def cook(recipe, emit=None, **more):
+    def cook(recipe, emit=None, tools=(double, fail), **more):
         resolver = Resolver(recipe)
-        ctx = context(("big", {"q": 1}), tools=[double, fail], resolve_tool=resolver, **more)
+        ctx = context(("big", {"q": 1}), tools=tools, resolve_tool=resolver, **more)
         return through(ctx, *STAGES, emit=emit), resolver
 
     return cook
@@ -94,17 +94,15 @@ def test_serial_steps_run_in_order_and_see_the_results_so_far(cook):
 
 def test_parallel_steps_run_at_the_same_time(cook):
     both = threading.Barrier(2, timeout=5)
-    meeting = tool(name="meet")(lambda n: both.wait() * 0 + n)
-    resolver = Resolver(Recipe(parallel=[Step("meet", {"n": 1}, "a"), Step("meet", {"n": 2}, "b")]))
 
-    ctx, _ = cook(Recipe())
-    ctx = ctx.replace(tools={"meet": meeting}, tool_results={}, plan=ctx.plan)
-    ctx = ctx.replace(resolve_tool=type(ctx.resolve_tool)(resolver))
-    from treadle.pipeline import drive_sync
+    @tool
+    def meet(n: int):
+        both.wait()
+        return n
 
-    assert told(drive_sync(dispatch_tools(ctx))) == (
-        "## Additional results\n\n### a\n1\n\n### b\n2"
-    )
+    recipe = Recipe(parallel=[Step("meet", {"n": 1}, "a"), Step("meet", {"n": 2}, "b")])
+    ctx, _ = cook(recipe, tools=[meet])
+    assert told(ctx) == "## Additional results\n\n### a\n1\n\n### b\n2"
 
 
 @pytest.mark.parametrize(

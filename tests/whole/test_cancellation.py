@@ -47,12 +47,14 @@ class Cancelling:
     left: int = 0
     result: Any = None
     was_cancelled: bool = False
+    is_struck: bool = False
 
     def tick(self) -> None:
         """Count a step; cancel the run if it is the one."""
         if self.cancel is not None:
             self.steps += 1
             if self.steps == self.at:
+                self.is_struck = True
                 self.told_then = len(self.events)
                 self.cancel()
 
@@ -95,7 +97,7 @@ class Cancelling:
         assert ends == self.events[-1:]
         assert isinstance(self.events[0], RunStarted)
         was_over = any(isinstance(event, RunFinished) for event in self.events[: self.told_then])
-        if self.at == 0 or was_over:
+        if not self.is_struck or was_over:
             assert ends[0].stop_reason == "answered"
         else:
             assert self.was_cancelled

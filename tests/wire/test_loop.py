@@ -205,7 +205,7 @@ def test_a_stream_that_breaks_off_is_retried(wire, ask_streamed):
 
 
 def test_a_response_that_is_no_json_is_an_error(wire, ask_by_run):
-    """A proxy's page in place of an answer ends the run in order, whatever the client makes of it."""
+    """A proxy's page in place of an answer ends the run in order."""
     wire.script({"content": "-", "how": {"chaos": {"malformedRate": 1}}})
 
     result = ask_by_run(QUESTION, max_retries=0)

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from treadle import __version__
+from treadle.cli.exits import Exit
 from treadle.providers import KNOWN_MODELS
 
 DEFAULT_SYSTEM = "You are a helpful assistant. Answer in one or two short sentences."
 """Short: the model by default is a small one, which long prompts only confuse."""
-
-
-class UsageError(Exception):
-    """The command cannot be carried out as it was given; one line says why."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -22,10 +19,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         told = " ".join(message.split())
-        self.exit(2, f"{self.prog}: error: {told} (see {self.prog} --help)\n")
+        self.exit(Exit.USAGE, f"{self.prog}: error: {told} (see {self.prog} --help)\n")
 
 
-LIMIT_FLAGS: Mapping[str, tuple[type[int] | type[float], str]] = {
+LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
     "max_iterations": (int, "model calls"),
     "max_tool_calls": (int, "tool calls that run"),
     "max_parallel_calls": (int, "tool calls that run at the same time"),

@@ -5,22 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from enum import IntEnum
 
-from treadle.cli.arguments import UsageError, make_parser
-
-
-class Exit(IntEnum):
-    """What the command ends with, as shells and scripts see it."""
-
-    OK = 0
-    """The model answered."""
-    FAILED = 1
-    """The run ended without an answer; stderr says why."""
-    USAGE = 2
-    """The command makes no sense, or lacks a part that has to be installed; argparse's number."""
-    INTERRUPTED = 130
-    """Ctrl-C: 128 and the number of the signal, as shells have it."""
+from treadle.cli.arguments import make_parser
+from treadle.cli.exits import Exit, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except UsageError as error:
         args.parser.error(str(error))
+        raise  # it has exited already
     except KeyboardInterrupt:
         print("treadle: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -56,4 +44,4 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever reads has gone, as in `treadle ... | head`; Python would flush once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
-    return Exit(code)
+    return code

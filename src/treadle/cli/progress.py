@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from typing import Any, TextIO
 
@@ -65,7 +65,7 @@ def _live(stream: TextIO) -> AbstractContextManager[OnEvent]:
                 console.print(Text(line.text, style=_STYLES[line.style]))
 
     @contextlib.contextmanager
-    def watching() -> Iterator[OnEvent]:
+    def watching() -> Generator[OnEvent]:
         with Live(get_renderable=shown, console=console, transient=True, refresh_per_second=8):
             yield on_event
 

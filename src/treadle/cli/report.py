@@ -21,12 +21,11 @@ def as_json(result: Result) -> str:
 
 def document(result: Result) -> dict[str, Any]:
     """The whole result as a dict, with a record of each call that ran, durations in seconds."""
-    ok = isinstance(result, Ok)
     return {
-        "ok": ok,
-        "reason": None if ok else str(result.reason),
+        "ok": isinstance(result, Ok),
+        "reason": None if isinstance(result, Ok) else str(result.reason),
         "stop_reason": result.stop_reason,
-        "content": result.response.content if ok else None,
+        "content": result.response.text if isinstance(result, Ok) else None,
         "output": result.output,
         "messages": result.messages,
         "usage": dataclasses.asdict(result.usage),
@@ -85,7 +84,8 @@ def transcript(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{role}: {one_line(content if isinstance(content, str) else str(content))}"
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            yield f"{role}: calls {one_line(f'{function["name"]} {function["arguments"]}')}"
+            made = f"{function['name']} {function['arguments']}"
+            yield f"{role}: calls {one_line(made)}"
 
 
 def summary(result: Result) -> str:

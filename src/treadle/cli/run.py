@@ -7,10 +7,11 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
-from treadle.cli.arguments import UsageError, given_options
+from treadle.cli.arguments import given_options
+from treadle.cli.exits import Exit, UsageError
 from treadle.cli.progress import make_progress
 from treadle.cli.report import answer, as_json, summary, transcript
 from treadle.cli.text import clean
@@ -20,10 +21,8 @@ from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
 from treadle.types import Err, Ok, Result, TreadleError
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
 
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> Exit:
     """Carry out `treadle run`.
 
     Args:
@@ -76,7 +75,7 @@ def _prompt(given: str) -> str:
 
 
 @contextlib.contextmanager
-def _interrupts_end(handle: RunHandle) -> Iterator[None]:
+def _interrupts_end(handle: RunHandle) -> Generator[None]:
     """Have the first Ctrl-C end the run in order, and the second at once."""
 
     def interrupted(_number: int, _frame: object) -> None:
@@ -96,7 +95,7 @@ def _interrupts_end(handle: RunHandle) -> Iterator[None]:
         signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
-def _report(result: Result, args: argparse.Namespace) -> int:
+def _report(result: Result, args: argparse.Namespace) -> Exit:
     if args.json:
         print(as_json(result))
     elif isinstance(result, Ok):
@@ -105,8 +104,8 @@ def _report(result: Result, args: argparse.Namespace) -> int:
     if isinstance(result, Err):
         sys.stdout.flush()
         _report_error(result, with_history=not args.json)
-        return INTERRUPTED if result.stop_reason == "cancelled" else FAILED
-    return OK
+        return Exit.INTERRUPTED if result.stop_reason == "cancelled" else Exit.FAILED
+    return Exit.OK
 
 
 def _report_error(result: Err, *, with_history: bool) -> None:

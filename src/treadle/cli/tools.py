@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from treadle.cli.arguments import UsageError
+from treadle.cli.exits import UsageError
 from treadle.pipeline import did_you_mean
 from treadle.types import Tool, ToolDefinitionError, as_tool
 
@@ -64,9 +64,9 @@ def _tools_of(module: ModuleType, name: str) -> list[Tool]:
         hint = did_you_mean(name, public) if len(public) <= _LISTED else ""
         raise UsageError(f"--tools: module {module.__name__!r} has no {name!r}{hint}")
     where = f"{module.__name__}:{name}"
-    several = isinstance(found, (list, tuple))
+    several: list[Any] = [*found] if isinstance(found, (list, tuple)) else [found]
     try:
-        return [as_tool(one, where) for one in (found if several else [found])]  # pyright: ignore
+        return [as_tool(one, where) for one in several]
     except ToolDefinitionError as error:
         raise UsageError(f"--tools: {error}") from error
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from treadle.loop.convert import NotAResponseError, to_chunk, to_response
-from treadle.pipeline import Mode, call_mode, did_you_mean, is_awaitable
+from treadle.pipeline import Mode, Then, call_mode, did_you_mean, is_awaitable
 from treadle.types import Chunk, JSONDict, OptionError, Response
 
 LLMSendFn: TypeAlias = Callable[..., Any]
@@ -69,10 +69,7 @@ class Exchange:
             The response; or None where the answer comes in pieces; or an awaitable of either.
         """
         raw = self._send()
-        return self._taken_later(raw) if hasattr(type(raw), "__await__") else self._taken(raw)
-
-    async def _taken_later(self, raw: Any) -> Response | None:
-        return self._taken(await raw)
+        return Then(raw, self._taken) if is_awaitable(raw) else self._taken(raw)
 
     def _taken(self, raw: Any) -> Response | None:
         if isinstance(raw, AsyncIterator) or hasattr(type(raw), "__aiter__"):

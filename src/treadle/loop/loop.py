@@ -45,7 +45,13 @@ class _OnClassToo(Generic[P, R]):
         functools.update_wrapper(self, method)  # type: ignore[arg-type]  # for its docstring
 
     def __get__(self, instance: Loop | None, owner: type[Loop]) -> Callable[P, R]:
-        return functools.partial(self._method, instance if instance is not None else owner())
+        return functools.partial(self._method, instance if instance is not None else _plain(owner))
+
+
+@functools.cache
+def _plain(loop: type[Loop]) -> Loop:
+    """The loop with every option at its default, which is the same for all."""
+    return loop()
 
 
 class Loop:

@@ -102,6 +102,7 @@ class Run:
         self.runner = ToolRunner(plant.can_cancel)
         self.result: Result | None = None
         self.iteration = 0
+        self._clock = 0.0
         self.context = Context(
             messages=History(),
             tools=plant.tools,
@@ -121,7 +122,7 @@ class Run:
 
     def steps(self) -> Steps[Result]:
         """Run to the end, whatever it is; on every way out the history is valid and the end is told."""
-        started = yield NOW
+        self._clock = started = yield NOW
         self.context = self.context.replace(started_at=started)
         self.state.start()
         problems = self._take_in()
@@ -194,7 +195,7 @@ class Run:
     def _iteration(self) -> Steps[Reason | None]:
         context = self.context
         self.iteration = iteration = self.iteration + 1
-        started = yield NOW
+        started = self._clock  # the end of the last one, or the start of the run
         node = self.state.new_node(at=started)
         node.start(started)
         if context.watched:
@@ -242,7 +243,7 @@ class Run:
                 reason = MaxIterationsReached(context.limits.max_iterations)
         if reason is not None and context.decision is None:
             self.context = context = context.stop(reason)
-        ended = yield NOW
+        self._clock = ended = yield NOW
         if reason is None or isinstance(reason, MaxIterationsReached):
             node.succeed(at=ended)
         else:

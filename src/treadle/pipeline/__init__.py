@@ -1,6 +1,7 @@
 """A staged pipeline, useful by itself: components, effects, drivers. It knows nothing of LLMs."""
 
 from treadle.pipeline.async_driver import companion, drive
+from treadle.pipeline.awaiting import Then
 from treadle.pipeline.components import (
     Component,
     Stage,
@@ -64,6 +65,7 @@ __all__ = [
     "StageObserver",
     "Steps",
     "Stopped",
+    "Then",
     "TimeLimitReached",
     "Trace",
     "Wait",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import inspect
 import sys
 import threading
 import time
@@ -55,6 +54,9 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
             on.
     """
     return await AsyncDriver(emit).drive(steps)
+
+
+_ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD  # members are looked up slowly, and this is the hot path
 
 
 class AsyncDriver:
@@ -145,9 +147,9 @@ class AsyncDriver:
     async def _call(self, effect: Call) -> Any:
         value: Any
         try:
-            if effect.mode is Mode.ASYNC:
+            if effect.mode is _ASYNC:
                 return await effect.fn(*effect.args)
-            if effect.mode is Mode.THREAD:
+            if effect.mode is _THREAD:
                 value = await _in_thread(effect)
             else:
                 value = effect.fn(*effect.args)
@@ -230,7 +232,7 @@ async def _in_thread(effect: Call) -> Any:
 def _let_go(outcome: list[Any]) -> None:
     with contextlib.suppress(IndexError):  # the other thread has it
         value = outcome.pop()
-        if inspect.iscoroutine(value):
+        if isinstance(value, Coroutine):
             value.close()
 
 

@@ -6,10 +6,9 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import inspect
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from treadle.pipeline.effects import Call, CallCancelled, Mode, is_awaitable
@@ -39,7 +38,7 @@ def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
 
     # A coroutine goes as it is: one that is cancelled before it starts then still counts as
     # awaited.
-    coroutine = awaitable if inspect.iscoroutine(awaitable) else outcome()
+    coroutine = awaitable if isinstance(awaitable, Coroutine) else outcome()
     depth = _depth.get()
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)

@@ -20,10 +20,8 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
     Returns:
         SHA-256 in hexadecimal.
     """
-    if isinstance(arguments, str):
-        text = f"{name}\n?{arguments}"
-    else:
-        text = f"{name}\n{canonical_json(arguments)}"
+    told = f"?{arguments}" if isinstance(arguments, str) else canonical_json(arguments)
+    text = f"{name}\n{told}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from treadle.pipeline import (
@@ -16,6 +16,7 @@ from treadle.pipeline import (
     Signal,
     Sleep,
     Steps,
+    Then,
     TimeLimitReached,
     Within,
     is_awaitable,
@@ -202,7 +203,10 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
     attempt = 1
     while True:
         try:
-            return (yield from _attempt(ctx, call, tool, attempt))
+            effect = _effect(ctx, call, tool, attempt)
+            if tool is None or tool.timeout is None:
+                return (yield effect)
+            return (yield Within(_one(effect), seconds=tool.timeout))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             result = _failed(call, tool, error)
         if attempt > retries:
@@ -211,18 +215,15 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
         attempt += 1
 
 
-def _attempt(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Steps[ToolResult]:
-    """Make a call once, within the time that its tool has."""
+def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
+    """The effect of making a call once: its tool's function, or the resolver; its outcome is the result."""
     if tool is not None and tool.fn is not None:
         fn = tool.bound(call.input or {}, lambda: _context(ctx, call, attempt))
         mode = _ASYNC if tool.is_async else _THREAD
     else:
         resolver: Resolver = ctx.resolve_tool
         fn, mode = functools.partial(resolver.fn, call), resolver.mode
-    effect = Call(_answering(fn, call), mode=mode, label="execute_tool", key=call.id)
-    if tool is None or tool.timeout is None:
-        return (yield effect)
-    return (yield Within(_one(effect), seconds=tool.timeout))
+    return Call(_answering(fn, call), mode=mode, label="execute_tool", key=call.id)
 
 
 _ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
@@ -239,11 +240,9 @@ def _answering(fn: Callable[[], Any], call: ToolCall) -> Callable[[], Any]:
 
     def answer() -> Any:
         value = fn()
-        return answer_later(value) if is_awaitable(value) else _result(call, value)
+        return Then(value, result) if is_awaitable(value) else result(value)
 
-    async def answer_later(value: Awaitable[Any]) -> ToolResult:
-        return _result(call, await value)
-
+    result = functools.partial(_result, call)
     return answer
 
 

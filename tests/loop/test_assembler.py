@@ -1,0 +1,109 @@
+"""Putting the pieces of a streamed answer together."""
+
+import pytest
+
+from treadle import Loop, Usage
+from treadle.loop.assembler import Assembler
+from treadle.loop.convert import to_chunk
+from treadle.types import CallChunk, Chunk, ToolCall
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def assembled(*raw):
+    assembler = Assembler()
+    for piece in raw:
+        assembler.add(to_chunk(piece))
+    return assembler.response()
+
+
+def delta(finish_reason=None, **parts):
+    return {"choices": [{"delta": parts, "finish_reason": finish_reason}]}
+
+
+def piece(index=0, call_id="", name="", arguments="", **extra):
+    return Chunk(tool_calls=(CallChunk(index, call_id, name, arguments, extra),))
+
+
+def test_text_grows():
+    response = assembled("Hel", "", "lo")
+    assert (response.content, response.finish_reason, response.usage) == ("Hello", None, None)
+
+
+def test_nothing_is_no_text():
+    assert assembled().content is None
+    assert assembled().is_blank
+
+
+def test_what_comes_once_is_kept_wherever_it_comes():
+    response = assembled(
+        {**delta(content="Hi"), "id": "x", "model": "m"},
+        delta("stop"),
+        {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+    )
+    assert (response.content, response.finish_reason) == ("Hi", "stop")
+    assert (response.id, response.model, response.usage) == ("x", "m", Usage(3, 4))
+
+
+def test_calls_grow_by_index_whatever_the_order_of_the_pieces():
+    response = assembled(
+        piece(1, "b", "g"),
+        piece(0, "a", "f", '{"x"'),
+        piece(1, arguments='{"y": 2}'),
+        piece(0, arguments=": 1}"),
+    )
+    assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "g", '{"y": 2}'))
+
+
+def test_a_call_without_arguments_has_an_empty_object():
+    assert assembled(piece(0, "a", "f")).tool_calls == (ToolCall("a", "f", "{}"),)
+
+
+def test_an_id_that_comes_with_every_piece_is_one_id():
+    response = assembled(piece(0, "a", "f"), piece(0, "a", "", '{"x"'), piece(0, "a", "", ": 1}"))
+    assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'),)
+
+
+def test_another_id_at_the_same_index_is_another_call():
+    """Some servers give every call of an answer the index 0, or none."""
+    response = assembled(
+        piece(0, "a", "f", '{"x": 1}'), piece(0, "b", "g", '{"y"'), piece(0, "", "", ": 2}")
+    )
+    assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "g", '{"y": 2}'))
+
+
+def test_keys_that_are_not_ours_grow_too():
+    """Texts and lists grow, all else is replaced; on the message and on its calls."""
+    response = assembled(
+        delta(reasoning="be", details=[1], score=1),
+        delta("stop", reasoning="cause", details=[2], score=2, late="x"),
+    )
+    assert response.extra == {"reasoning": "because", "details": [1, 2], "score": 2, "late": "x"}
+    response = assembled(piece(0, "a", "f", signature="s1"), piece(0, signature="s2", more={"k": 1}))
+    assert response.tool_calls[0].extra == {"signature": "s1s2", "more": {"k": 1}}
+
+
+def test_a_null_takes_nothing_away():
+    response = assembled(delta(reasoning="because"), delta("stop", reasoning=None))
+    assert response.extra == {"reasoning": "because"}
+
+
+def test_a_refusal_grows():
+    assert assembled(delta(refusal="N"), delta("stop", refusal="o.")).refusal == "No."
+
+
+def test_a_stream_of_completions_without_a_finish_reason_has_broken_off():
+    with pytest.raises(ConnectionError, match="the stream ended before the answer did"):
+        assembled(delta(content="Hel"))
+
+
+def test_a_stream_of_texts_ends_where_it_ends():
+    assert assembled("Hel").content == "Hel"
+
+
+def test_a_stream_that_broke_off_is_asked_for_again_and_its_text_is_void():
+    streams = [[delta(content="Hel")], [delta(content="Hello"), delta("stop")]]
+    result = Loop.run_sync(USER, lambda m: iter(streams.pop(0)), retry_delay=0)
+    assert result.unwrap().content == "Hello"
+    assert result.messages[1:] == [{"role": "assistant", "content": "Hello"}]
+    assert result.iterations == 1

@@ -1,0 +1,216 @@
+"""The model is any callable: how it is called is told from its signature, once."""
+
+import functools
+import inspect
+
+import anyio
+import pytest
+
+from treadle import Err, Loop, OptionError, tool
+from treadle.loop.backend import Backend
+from treadle.pipeline import Mode
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@tool
+def add(a: int): ...
+
+
+TOOLS = [add.as_openai()]
+
+
+@pytest.fixture
+def seen():
+    return {}
+
+
+def sent(fn, **llm_opts):
+    """Send one request as a run does."""
+    return Backend(fn, llm_opts).exchange(list(USER), TOOLS).open()
+
+
+class TestForms:
+    """Every form of callable gets the messages, and the options as it takes them."""
+
+    def test_messages_alone(self, seen):
+        sent(lambda messages: seen.update(messages=messages) or "x")
+        assert seen == {"messages": USER}
+
+    @pytest.mark.parametrize("name", ["opts", "options", "kwargs", "params", "anything"])
+    def test_messages_and_one_dict(self, name, seen):
+        space = {"seen": seen}
+        exec(f"def fn(messages, {name}): seen.update({name}); return 'x'", space)  # noqa: S102
+        sent(space["fn"], temperature=0)
+        assert seen == {"tools": TOOLS, "temperature": 0}
+
+    @pytest.mark.parametrize("name", ["opts", "options", "kwargs", "params"])
+    def test_a_dict_may_have_a_default(self, name, seen):
+        space = {"seen": seen}
+        exec(f"def fn(m, {name}=None): seen.update({name}); return 'x'", space)  # noqa: S102
+        sent(space["fn"])
+        assert seen == {"tools": TOOLS}
+
+    def test_messages_and_keywords(self, seen):
+        def fn(messages, **opts):
+            seen.update(opts, messages=messages)
+            return "x"
+
+        sent(fn, temperature=0)
+        assert seen == {"messages": USER, "tools": TOOLS, "temperature": 0}
+
+    def test_keyword_only_messages_as_those_of_openais_client(self, seen):
+        def create(*, messages, model, tools=None, temperature=None):
+            seen.update(locals())
+            return "x"
+
+        sent(functools.partial(create, model="m1"), temperature=0)
+        assert (seen["messages"], seen["model"]) == (USER, "m1")
+        assert (seen["tools"], seen["temperature"]) == (TOOLS, 0)
+
+    def test_named_options_get_those_they_name_and_no_others(self, seen):
+        def fn(messages, tools=None, tool_choice=None):
+            seen.update(locals())
+            return "x"
+
+        sent(fn)
+        assert (seen["tools"], seen["tool_choice"]) == (TOOLS, None)
+
+    def test_an_option_of_the_users_that_it_names_is_no_dict_of_all(self, seen):
+        def fn(messages, temperature):
+            seen.update(locals())
+            return "x"
+
+        sent(fn, temperature=0.5)
+        assert seen["temperature"] == 0.5
+
+    def test_anything_at_all(self, seen):
+        sent(lambda *args, **kwargs: seen.update(args=args, kwargs=kwargs) or "x")
+        assert seen == {"args": (USER,), "kwargs": {"tools": TOOLS}}
+
+    def test_positional_arguments_of_any_number(self, seen):
+        sent(lambda *args: seen.update(args=args) or "x")
+        assert seen == {"args": (USER,)}
+
+    def test_a_builtin_that_does_not_tell_its_signature(self):
+        with pytest.raises(ValueError, match="no signature"):
+            inspect.signature(max)
+        assert Backend(max, {}).exchange([{"content": "a"}, {"content": "b"}], []) is not None
+        result = Loop.run_sync(USER, max)
+        assert result.reason.error_type == "NotAResponseError" or isinstance(result.response, object)
+
+    def test_methods_objects_and_partials(self, seen):
+        class Model:
+            def __call__(self, messages, **opts):
+                seen.update(called=messages)
+                return "x"
+
+            def ask(self, messages, opts):
+                seen.update(asked=opts)
+                return "x"
+
+            @classmethod
+            def of_class(cls, messages):
+                seen.update(of_class=messages)
+                return "x"
+
+            @staticmethod
+            def static(messages):
+                seen.update(static=messages)
+                return "x"
+
+        def plain(flavour, messages, **opts):
+            seen.update(partial=flavour)
+            return "x"
+
+        for fn in (Model(), Model().ask, Model.of_class, Model.static):
+            sent(fn)
+        sent(functools.partial(plain, "mild"))
+        assert seen == {
+            "called": USER,
+            "asked": {"tools": TOOLS},
+            "of_class": USER,
+            "static": USER,
+            "partial": "mild",
+        }
+
+    def test_where_there_are_no_tools_the_request_has_no_such_key(self, seen):
+        Backend(lambda m, **o: seen.update(o) or "x", {}).exchange(USER, []).open()
+        assert seen == {}
+
+    def test_the_users_own_tools_win(self, seen):
+        sent(lambda m, **o: seen.update(o) or "x", tools=["mine"])
+        assert seen == {"tools": ["mine"]}
+
+    def test_options_are_a_new_dict_for_each_request(self):
+        backend = Backend(lambda m, opts: opts.update(broken=1) or "x", {"temperature": 0})
+        seen = []
+        backend.exchange(USER, TOOLS).open()
+        Backend(lambda m, opts: seen.append(dict(opts)) or "x", {"temperature": 0})
+        assert "broken" not in backend._opts
+
+
+async def later(messages): ...
+
+
+class Later:
+    async def __call__(self, messages): ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "mode"),
+    [
+        (lambda messages: "x", Mode.THREAD),
+        (later, Mode.ASYNC),
+        (functools.partial(later), Mode.ASYNC),
+        (Later(), Mode.ASYNC),
+    ],
+)
+def test_sync_or_async_is_decided_once(fn, mode):
+    assert Backend(fn, {}).mode is mode
+
+
+@pytest.mark.parametrize("fn", [5, None, "gpt", object(), {"model": "x"}])
+def test_what_is_not_callable_is_an_error_before_anything_runs(fn):
+    with pytest.raises(OptionError, match="^llm_send_fn: expected a callable, got "):
+        Loop.run_sync(USER, fn)
+
+
+@pytest.mark.parametrize("fn", [lambda: "x", lambda *, model: "x"])
+def test_what_takes_no_messages_is_an_error_before_anything_runs(fn):
+    with pytest.raises(OptionError, match="^llm_send_fn: .* takes no messages$"):
+        Loop.run_sync(USER, fn)
+
+
+def test_an_option_that_the_model_does_not_take_is_an_error_that_names_the_closest():
+    def fn(messages, *, temperature=0, tools=None): ...
+
+    with pytest.raises(OptionError) as caught:
+        Loop.run_sync(USER, fn, llm_opts={"temprature": 1})
+    assert str(caught.value) == (
+        "llm_opts: llm_send_fn does not take 'temprature'; did you mean 'temperature'?"
+    )
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_sync_function_that_returns_an_awaitable_is_awaited(is_async):
+    async def answer():
+        await anyio.sleep(0)
+        return "later"
+
+    if is_async:
+        result = anyio.run(lambda: Loop.run(USER, lambda m: answer()))
+    else:
+        result = Loop.run_sync(USER, lambda m: answer())
+    assert result.unwrap().content == "later"
+
+
+def test_what_it_raises_is_an_err_with_the_cause():
+    def fn(messages):
+        raise TypeError("broken")
+
+    result = Loop.run_sync(USER, fn)
+    assert isinstance(result, Err)
+    assert (result.reason.message, result.reason.error_type) == ("broken", "TypeError")
+    assert isinstance(result.reason.cause, TypeError)
+    assert result.messages == USER

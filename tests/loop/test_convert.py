@@ -1,0 +1,231 @@
+"""Whatever a backend returns becomes a response; what cannot is named in the error."""
+
+import json
+
+import pytest
+from pydantic import BaseModel
+
+from treadle import Err, LLMError, Loop, Response, ToolCall, Usage
+from treadle.loop.convert import NotAResponseError, to_chunk, to_response, to_usage
+from treadle.types import CallChunk, Chunk
+
+USER = [{"role": "user", "content": "Hi"}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+COMPLETION = {
+    "id": "x1",
+    "model": "m1",
+    "choices": [
+        {
+            "message": {"role": "assistant", "content": "Hi", "tool_calls": [CALL]},
+            "finish_reason": "tool_calls",
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+}
+
+
+def message(**more):
+    return {"role": "assistant", "content": "Hi", **more}
+
+
+class TestForms:
+    """All that an answer can be made of."""
+
+    def test_text(self):
+        assert to_response("Hi") == Response("Hi")
+
+    def test_a_response_is_itself(self):
+        response = Response("Hi")
+        assert to_response(response) is response
+
+    def test_an_assistant_message(self):
+        assert to_response(message(tool_calls=[CALL])) == Response(
+            "Hi", (ToolCall("c1", "add", '{"a": 1}'),)
+        )
+
+    @pytest.mark.parametrize(
+        "given", [{"content": "Hi"}, {"content": "Hi", "tool_calls": None}, message(tool_calls=[])]
+    )
+    def test_a_message_with_the_least_there_may_be(self, given):
+        assert to_response(given) == Response("Hi")
+
+    def test_a_chat_completion(self):
+        response = to_response(COMPLETION)
+        assert (response.content, response.finish_reason) == ("Hi", "tool_calls")
+        assert (response.model, response.id) == ("m1", "x1")
+        assert response.tool_calls == (ToolCall("c1", "add", '{"a": 1}'),)
+        assert response.usage == Usage(3, 4, 7)
+
+    def test_an_object_that_can_dump_itself(self):
+        class Message(BaseModel):
+            role: str = "assistant"
+            content: str = "Hi"
+            refusal: str | None = None
+
+        assert to_response(Message()) == Response("Hi")
+
+    def test_a_real_openai_completion(self):
+        chat = pytest.importorskip("openai.types.chat")
+        given = {**COMPLETION, "object": "chat.completion", "created": 1}
+        given["choices"] = [{**COMPLETION["choices"][0], "index": 0}]
+        response = to_response(chat.ChatCompletion.model_validate(given))
+        assert (response.content, response.usage) == ("Hi", Usage(3, 4, 7))
+        assert response.tool_calls[0].name == "add"
+        assert response.extra == {}
+
+    def test_a_content_of_parts_is_their_text_and_stays_as_it_was(self):
+        parts = [{"type": "text", "text": "Hi "}, {"type": "thinking"}, {"type": "text", "text": "you"}]
+        response = to_response(message(content=parts))
+        assert response.content == "Hi you"
+        assert response.extra == {"content": parts}
+        assert response.extra["content"][0] is not parts[0]
+
+    def test_a_refusal(self):
+        response = to_response(message(content=None, refusal="No."))
+        assert (response.content, response.refusal, response.text) == (None, "No.", "No.")
+
+    def test_keys_that_are_not_ours_are_kept_as_copies(self):
+        given = message(reasoning={"steps": [1]}, tool_calls=[{**CALL, "signature": "s", "index": 0}])
+        response = to_response(given)
+        assert response.extra == {"reasoning": {"steps": [1]}}
+        assert response.extra["reasoning"] is not given["reasoning"]
+        assert response.tool_calls[0].extra == {"signature": "s"}
+
+    @pytest.mark.parametrize(
+        ("call", "made"),
+        [
+            ({"function": {"name": "f", "arguments": {"a": 1}}}, ToolCall("", "f", '{"a": 1}')),
+            ({"function": {"name": "f"}}, ToolCall("", "f", "{}")),
+            ({"function": {"name": "f", "arguments": None}}, ToolCall("", "f", "{}")),
+            ({"function": {"name": "f", "arguments": ""}}, ToolCall("", "f", "")),
+            ({"id": None, "function": {"name": "f"}}, ToolCall("", "f", "{}")),
+            ({"id": 7, "function": {"name": ""}}, ToolCall("", "", "{}")),
+        ],
+    )
+    def test_calls_as_other_servers_give_them(self, call, made):
+        assert to_response(message(tool_calls=[call])).tool_calls == (made,)
+
+
+WRONG = [
+    (None, "got nothing"),
+    (5, "got int 5"),
+    (b"Hi", "got bytes b'Hi'"),
+    (["Hi"], "got list ['Hi']"),
+    (object, "got type <class 'object'>"),
+    ({}, "got a dict with no keys"),
+    ({"error": "x", "code": 1}, "got a dict with error, code"),
+    ({"choices": []}, "the chat completion has no choices[0].message: list []"),
+    ({"choices": None}, "the chat completion has no choices[0].message: nothing"),
+    ({"choices": [{}]}, "the chat completion has no choices[0].message: list [{}]"),
+    ({"choices": [{"message": None}]}, "the chat completion has no choices[0].message"),
+    ({"role": "user", "content": "x"}, "expected a message of the role assistant, got 'user'"),
+    (message(content=5), "message.content: expected text or a list of parts, got int 5"),
+    (message(tool_calls="add"), "message.tool_calls: expected a list, got str 'add'"),
+    (message(tool_calls=["add"]), "a call needs a function with a name, got str 'add'"),
+    (message(tool_calls=[{"function": {}}]), "a call needs a function with a name, got dict"),
+    (message(tool_calls=[{"function": None}]), "a call needs a function with a name, got dict"),
+]
+
+
+@pytest.mark.parametrize(("raw", "text"), WRONG)
+def test_anything_else_is_an_error_that_names_what_it_got(raw, text):
+    with pytest.raises(NotAResponseError) as caught:
+        to_response(raw)
+    assert str(caught.value).startswith("llm_send_fn: ")
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("raw", [raw for raw, _ in WRONG[:8]])
+def test_in_a_run_it_is_an_err_at_once_without_another_try(raw):
+    asked = []
+    result = Loop.run_sync(USER, lambda m: asked.append(1) or raw)
+    assert isinstance(result, Err)
+    assert isinstance(result.reason, LLMError)
+    assert result.reason.error_type == "NotAResponseError"
+    assert len(asked) == result.reason.attempts == 1
+
+
+class TestUsage:
+    """What was not reported is unknown, and not zero."""
+
+    @pytest.mark.parametrize(
+        ("raw", "usage"),
+        [
+            (None, None),
+            ({}, None),
+            ({"cost": 0.1}, None),
+            ({"prompt_tokens": None, "completion_tokens": None}, None),
+            ({"prompt_tokens": 0, "completion_tokens": 0}, Usage()),
+            ({"prompt_tokens": 3}, Usage(3)),
+            ({"input_tokens": 3, "output_tokens": 4}, Usage(3, 4)),
+            (
+                {
+                    "prompt_tokens": 3,
+                    "completion_tokens": 4,
+                    "prompt_tokens_details": {"cached_tokens": 2},
+                    "completion_tokens_details": {"reasoning_tokens": 1},
+                },
+                Usage(3, 4, 7, 2, 1),
+            ),
+            (
+                {"input_tokens": 3, "input_tokens_details": {"cached_tokens": 2}},
+                Usage(3, 0, 3, 2),
+            ),
+            ({"prompt_tokens": 3, "prompt_tokens_details": None}, Usage(3)),
+            (Usage(1, 2), Usage(1, 2)),
+            ("x", None),
+        ],
+    )
+    def test_it_is_read_as_both_apis_name_it(self, raw, usage):
+        assert to_usage(raw) == usage
+
+
+class TestChunks:
+    """Pieces of a streamed answer."""
+
+    @pytest.mark.parametrize(
+        ("raw", "chunk"),
+        [
+            ("Hi", Chunk("Hi")),
+            (Chunk("Hi"), Chunk("Hi")),
+            ({"choices": []}, Chunk(ends_with_reason=True)),
+            ({"choices": None}, Chunk(ends_with_reason=True)),
+            (
+                {"choices": [{"delta": {"role": "assistant", "content": "Hi"}}]},
+                Chunk("Hi", ends_with_reason=True),
+            ),
+            (
+                {"choices": [{"delta": {"content": [{"type": "text", "text": "Hi"}]}}]},
+                Chunk("Hi", ends_with_reason=True),
+            ),
+            (
+                {"choices": [{"delta": {}, "finish_reason": "stop"}], "id": "x", "model": "m"},
+                Chunk(finish_reason="stop", id="x", model="m", ends_with_reason=True),
+            ),
+            (
+                {"choices": [{"delta": {"reasoning": "hm"}}], "usage": {"prompt_tokens": 1}},
+                Chunk(extra={"reasoning": "hm"}, usage=Usage(1), ends_with_reason=True),
+            ),
+        ],
+    )
+    def test_every_form(self, raw, chunk):
+        assert to_chunk(raw) == chunk
+
+    @pytest.mark.parametrize(
+        ("call", "made"),
+        [
+            ({"index": 1, "id": "c", "function": {"name": "f"}}, CallChunk(1, "c", "f")),
+            ({"index": 1, "function": {"arguments": '{"a'}}, CallChunk(1, "", "", '{"a')),
+            ({"function": {"arguments": {"a": 1}}}, CallChunk(0, "", "", json.dumps({"a": 1}))),
+            ({"index": None, "id": None, "function": None}, CallChunk()),
+            ({"index": 0, "extra_content": {"s": 1}}, CallChunk(extra={"extra_content": {"s": 1}})),
+        ],
+    )
+    def test_pieces_of_calls(self, call, made):
+        assert to_chunk({"choices": [{"delta": {"tool_calls": [call]}}]}).tool_calls == (made,)
+
+    @pytest.mark.parametrize("raw", [None, 5, b"x", {"delta": {}}, {"error": {"message": "x"}}])
+    def test_anything_else_is_an_error_that_names_what_it_got(self, raw):
+        text = "^llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got "
+        with pytest.raises(NotAResponseError, match=text):
+            to_chunk(raw)

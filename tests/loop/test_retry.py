@@ -1,0 +1,117 @@
+"""Which failures of a model are worth another try, and how long to wait before it."""
+
+import builtins
+
+import pytest
+
+from treadle.loop.convert import NotAResponseError
+from treadle.loop.retry import MAX_DELAY, delay_before_retry, is_retryable, status_of
+from treadle.pipeline import drive_sync
+
+
+def failure(cls=Exception, **facts):
+    error = cls("x")
+    for name, value in facts.items():
+        setattr(error, name, value)
+    return error
+
+
+class Holder:
+    def __init__(self, **facts):
+        self.__dict__.update(facts)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529, 599])
+@pytest.mark.parametrize("name", ["status_code", "status", "code", "http_status"])
+def test_a_status_that_may_pass_is_worth_another_try(status, name):
+    assert is_retryable(failure(**{name: status}))
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 301])
+@pytest.mark.parametrize("name", ["status_code", "status", "code", "http_status"])
+def test_a_status_that_will_not_pass_is_not(status, name):
+    assert not is_retryable(failure(**{name: status}))
+
+
+def test_a_status_decides_whatever_the_class():
+    assert is_retryable(failure(TypeError, status_code=503))
+    assert not is_retryable(failure(ConnectionError, status_code=400))
+
+
+@pytest.mark.parametrize("code", ["context_length_exceeded", 7, None, True, 99, 600, 12.5])
+def test_a_code_that_is_no_http_status_decides_nothing(code):
+    assert status_of(failure(code=code)) is None
+
+
+def test_the_status_may_be_that_of_the_response_an_error_carries():
+    """As in httpx and requests, whose errors have no status of their own."""
+    assert status_of(failure(response=Holder(status_code=401))) == 401
+    assert not is_retryable(failure(response=Holder(status_code=401)))
+    assert status_of(failure(status_code=500, response=Holder(status_code=401))) == 500
+
+
+def test_a_real_error_of_httpx():
+    httpx = pytest.importorskip("httpx")
+    request = httpx.Request("GET", "http://x")
+    for status, again in ((400, False), (401, False), (429, True), (503, True)):
+        response = httpx.Response(status, request=request, headers={"retry-after": "7"})
+        with pytest.raises(httpx.HTTPStatusError) as caught:
+            response.raise_for_status()
+        assert is_retryable(caught.value) is again
+        assert drive_sync(delay_before_retry(caught.value, 1, 0.5)) == 7
+    assert is_retryable(httpx.ConnectError("x"))
+
+
+@pytest.mark.parametrize(
+    "name", ["ConnectionError", "TimeoutError", "OSError", "RuntimeError", "ValueError", "Exception"]
+)
+def test_what_the_world_did_is_worth_another_try(name):
+    assert is_retryable(failure(getattr(builtins, name)))
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        TypeError,
+        AttributeError,
+        NameError,
+        ImportError,
+        KeyError,
+        IndexError,
+        AssertionError,
+        NotImplementedError,
+        NotAResponseError,
+    ],
+)
+def test_a_mistake_in_the_code_that_asks_is_not(cls):
+    """The next try would make it again."""
+    assert not is_retryable(failure(cls))
+
+
+def wait(error=None, attempt=1, base=0.5):
+    return drive_sync(delay_before_retry(error or failure(), attempt, base))
+
+
+def test_each_wait_is_twice_as_long_less_a_jitter_of_a_quarter():
+    for attempt, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, MAX_DELAY), (50, MAX_DELAY)):
+        waits = [wait(attempt=attempt) for _ in range(20)]
+        assert all(0.75 * longest <= seconds <= longest for seconds in waits)
+    assert len({wait() for _ in range(20)}) > 1
+
+
+def test_no_delay_is_none():
+    assert wait(base=0) == 0
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("7", 7), ("0", 0), ("1.5", 1.5), ("9999", MAX_DELAY)])
+@pytest.mark.parametrize("place", ["response", "error"])
+def test_what_the_server_asks_for_is_waited_exactly_within_reason(header, seconds, place):
+    headers = {"retry-after": header}
+    error = failure(headers=headers) if place == "error" else failure(response=Holder(headers=headers))
+    assert wait(error) == seconds
+
+
+@pytest.mark.parametrize("header", ["-1", "nan", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "", None])
+def test_what_no_number_of_seconds_can_be_made_of_is_not_followed(header):
+    error = failure(response=Holder(headers={"retry-after": header}))
+    assert 0.375 <= wait(error) <= 0.5
