@@ -91,6 +91,7 @@ def _from_message(
         id=text_or_none(completion.get("id")),
         extra=_extra_of(message),
         refusal=text_or_none(refusal),
+        provider=text_or_none(completion.get("provider")),
     )
 
 

@@ -29,11 +29,9 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
         return ctx.done()
     finish_reasons = (*ctx.memo.get(_BLANKS, ()), ctx.response.finish_reason)
     if len(finish_reasons) > max_blank_stops:
-        provider = ctx.response.extra.get("provider")
+        provider, model = ctx.response.provider, ctx.response.model
         return ctx.stop(
-            EmptyResponse(
-                ctx.iteration, len(finish_reasons), finish_reasons, provider, ctx.response.model
-            )
+            EmptyResponse(ctx.iteration, len(finish_reasons), finish_reasons, provider, model)
         )
     return ctx.remember(_BLANKS, finish_reasons).replace(guidance=BLANK_NUDGE)
 
