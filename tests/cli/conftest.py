@@ -1,7 +1,18 @@
-"""A folder for the tools to work in, and one beside it that they must never show."""
+"""Folders for the tools; a scripted endpoint, and ways to run the command on it."""
+
+import contextlib
+import http.server
+import itertools
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
 
 import pytest
 
+from treadle.cli import main
 from treadle.cli.toolset import Workspace
 
 FORBIDDEN = "behind the fence"  # what no tool may ever show
@@ -29,3 +40,201 @@ def root(tmp_path, outside):
 @pytest.fixture
 def files(root):
     return Workspace(root)
+
+
+class Endpoint:
+    """A server of chat completions on this machine that answers by a script, and records."""
+
+    def __init__(self):
+        self.requests = []
+        self.script = []
+        self.asked = threading.Event()
+        self.over = threading.Event()
+        endpoint = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                endpoint.requests.append(json.loads(body))
+                endpoint.asked.set()
+                status, answer = endpoint.next_answer()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *args):
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            def handle_error(self, *args):
+                """A client that has gone is none of the server's business."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def next_answer(self):
+        step = self.script[len(self.requests) - 1]
+        if step is HANG:
+            self.over.wait(60)
+            step = "too late"
+        if isinstance(step, int):
+            return step, {"error": {"message": f"this is status {step}"}}
+        message = {"role": "assistant", "content": None}
+        message |= {"content": step} if isinstance(step, str) else {"tool_calls": step}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        return 200, {
+            "id": "c",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [choice],
+            "usage": usage,
+        }
+
+    def close(self):
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+HANG = object()
+"""A step of a script: the answer does not come."""
+
+
+@pytest.fixture
+def endpoint(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    made = Endpoint()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hang():
+    return HANG
+
+
+@pytest.fixture
+def call_ids():
+    return itertools.count(1)
+
+
+@pytest.fixture
+def calls(call_ids):
+    """Makes the calls of an assistant message, of names and arguments (as text or as a dict)."""
+
+    def make(*made):
+        return [
+            {
+                "id": f"call_{next(call_ids)}",
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "arguments": given if isinstance(given, str) else json.dumps(given),
+                },
+            }
+            for name, given in made
+        ]
+
+    return make
+
+
+@pytest.fixture
+def command(endpoint, root):
+    """The command line of `treadle run` on the endpoint, for a process of its own."""
+
+    def make(*args, model="openai:m"):
+        address = ["--base-url", endpoint.base_url] if model.startswith("openai") else []
+        return [sys.executable, "-m", "treadle", "run", *args, "--model", model, *address]
+
+    return make
+
+
+@pytest.fixture
+def spawned(command, root):
+    """Runs `treadle run` in a process of its own, its output in pipes."""
+
+    def run(*args, stdin="", env=None, **how):
+        return subprocess.run(
+            command(*args, **how),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=root,
+            env={**os.environ, **(env or {})},
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def on_terminal(command, root):
+    """Runs `treadle run` with its output on a terminal; gives the exit code and what was shown."""
+
+    def run(*args, streams=("stdout", "stderr"), env=None):
+        shown, terminal = pty.openpty()
+        process = subprocess.Popen(
+            command(*args),
+            cwd=root,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            **{
+                name: terminal if name in streams else subprocess.DEVNULL
+                for name in ("stdout", "stderr")
+            },
+        )
+        os.close(terminal)
+        pieces = []
+        # Linux says EIO where the other end of a terminal is closed
+        with contextlib.suppress(OSError):
+            while piece := os.read(shown, 65536):
+                pieces.append(piece)
+        os.close(shown)
+        return process.wait(30), b"".join(pieces).decode().replace("\r\n", "\n")
+
+    return run
+
+
+@pytest.fixture
+def called(endpoint, root, monkeypatch, capsys):
+    """Runs the command in this process; gives its exit code, stdout and stderr."""
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def run(*args):
+        try:
+            code = main(["run", *args])
+        except SystemExit as ended:
+            code = ended.code
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def asked(called, endpoint):
+    """As `called`, with the endpoint as the model."""
+    return lambda *args: called(*args, "--model", "openai:m", "--base-url", endpoint.base_url)
+
+
+@pytest.fixture
+def without(tmp_path):
+    """An environment in which a package cannot be imported, as if it were not installed."""
+
+    def make(name):
+        folder = tmp_path / "missing"
+        folder.mkdir(exist_ok=True)
+        # None is how Python itself notes that a module is not to be had
+        (folder / "sitecustomize.py").write_text(f"import sys; sys.modules['{name}'] = None")
+        path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+        return {"PYTHONPATH": path.rstrip(os.pathsep)}
+
+    return make

@@ -79,7 +79,9 @@ def test_keys_that_are_not_ours_grow_too():
         delta("stop", reasoning="cause", details=[2], score=2, late="x"),
     )
     assert response.extra == {"reasoning": "because", "details": [1, 2], "score": 2, "late": "x"}
-    response = assembled(piece(0, "a", "f", signature="s1"), piece(0, signature="s2", more={"k": 1}))
+    response = assembled(
+        piece(0, "a", "f", signature="s1"), piece(0, signature="s2", more={"k": 1})
+    )
     assert response.tool_calls[0].extra == {"signature": "s1s2", "more": {"k": 1}}
 
 

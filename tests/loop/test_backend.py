@@ -95,9 +95,8 @@ class TestForms:
     def test_a_builtin_that_does_not_tell_its_signature(self):
         with pytest.raises(ValueError, match="no signature"):
             inspect.signature(max)
-        assert Backend(max, {}).exchange([{"content": "a"}, {"content": "b"}], []) is not None
-        result = Loop.run_sync(USER, max)
-        assert result.reason.error_type == "NotAResponseError" or isinstance(result.response, object)
+        result = Loop.run_sync(USER, max)  # the greatest of one message is this message
+        assert "got 'user'" in result.reason.message
 
     def test_methods_objects_and_partials(self, seen):
         class Model:
@@ -143,11 +142,18 @@ class TestForms:
         assert seen == {"tools": ["mine"]}
 
     def test_options_are_a_new_dict_for_each_request(self):
-        backend = Backend(lambda m, opts: opts.update(broken=1) or "x", {"temperature": 0})
         seen = []
-        backend.exchange(USER, TOOLS).open()
-        Backend(lambda m, opts: seen.append(dict(opts)) or "x", {"temperature": 0})
-        assert "broken" not in backend._opts
+
+        def fn(messages, opts):
+            seen.append(dict(opts))
+            opts.clear()
+            opts["broken"] = 1
+            return "x"
+
+        backend = Backend(fn, {"temperature": 0})
+        for _ in range(2):
+            backend.exchange(USER, TOOLS).open()
+        assert seen == [{"temperature": 0, "tools": TOOLS}] * 2
 
 
 async def later(messages): ...
@@ -172,13 +178,13 @@ def test_sync_or_async_is_decided_once(fn, mode):
 
 @pytest.mark.parametrize("fn", [5, None, "gpt", object(), {"model": "x"}])
 def test_what_is_not_callable_is_an_error_before_anything_runs(fn):
-    with pytest.raises(OptionError, match="^llm_send_fn: expected a callable, got "):
+    with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable, got "):
         Loop.run_sync(USER, fn)
 
 
 @pytest.mark.parametrize("fn", [lambda: "x", lambda *, model: "x"])
 def test_what_takes_no_messages_is_an_error_before_anything_runs(fn):
-    with pytest.raises(OptionError, match="^llm_send_fn: .* takes no messages$"):
+    with pytest.raises(OptionError, match=r"^llm_send_fn: .* takes no messages$"):
         Loop.run_sync(USER, fn)
 
 

@@ -74,7 +74,11 @@ class TestForms:
         assert response.extra == {}
 
     def test_a_content_of_parts_is_their_text_and_stays_as_it_was(self):
-        parts = [{"type": "text", "text": "Hi "}, {"type": "thinking"}, {"type": "text", "text": "you"}]
+        parts = [
+            {"type": "text", "text": "Hi "},
+            {"type": "thinking"},
+            {"type": "text", "text": "you"},
+        ]
         response = to_response(message(content=parts))
         assert response.content == "Hi you"
         assert response.extra == {"content": parts}
@@ -85,7 +89,9 @@ class TestForms:
         assert (response.content, response.refusal, response.text) == (None, "No.", "No.")
 
     def test_keys_that_are_not_ours_are_kept_as_copies(self):
-        given = message(reasoning={"steps": [1]}, tool_calls=[{**CALL, "signature": "s", "index": 0}])
+        given = message(
+            reasoning={"steps": [1]}, tool_calls=[{**CALL, "signature": "s", "index": 0}]
+        )
         response = to_response(given)
         assert response.extra == {"reasoning": {"steps": [1]}}
         assert response.extra["reasoning"] is not given["reasoning"]

@@ -63,7 +63,8 @@ def test_a_real_error_of_httpx():
 
 
 @pytest.mark.parametrize(
-    "name", ["ConnectionError", "TimeoutError", "OSError", "RuntimeError", "ValueError", "Exception"]
+    "name",
+    ["ConnectionError", "TimeoutError", "OSError", "RuntimeError", "ValueError", "Exception"],
 )
 def test_what_the_world_did_is_worth_another_try(name):
     assert is_retryable(failure(getattr(builtins, name)))
@@ -93,7 +94,14 @@ def wait(error=None, attempt=1, base=0.5):
 
 
 def test_each_wait_is_twice_as_long_less_a_jitter_of_a_quarter():
-    for attempt, longest in ((1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, MAX_DELAY), (50, MAX_DELAY)):
+    for attempt, longest in (
+        (1, 0.5),
+        (2, 1.0),
+        (3, 2.0),
+        (6, 16.0),
+        (7, MAX_DELAY),
+        (50, MAX_DELAY),
+    ):
         waits = [wait(attempt=attempt) for _ in range(20)]
         assert all(0.75 * longest <= seconds <= longest for seconds in waits)
     assert len({wait() for _ in range(20)}) > 1
@@ -103,11 +111,15 @@ def test_no_delay_is_none():
     assert wait(base=0) == 0
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7), ("0", 0), ("1.5", 1.5), ("9999", MAX_DELAY)])
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7), ("0", 0), ("1.5", 1.5), ("9999", MAX_DELAY)]
+)
 @pytest.mark.parametrize("place", ["response", "error"])
 def test_what_the_server_asks_for_is_waited_exactly_within_reason(header, seconds, place):
     headers = {"retry-after": header}
-    error = failure(headers=headers) if place == "error" else failure(response=Holder(headers=headers))
+    error = (
+        failure(headers=headers) if place == "error" else failure(response=Holder(headers=headers))
+    )
     assert wait(error) == seconds
 
 

@@ -14,7 +14,9 @@ from treadle.types import Context, History, Limits, Response, RunState, ToolCall
 def context():
     """Make a context that enters the stages with some calls: ``("name", {arguments})`` or `ToolCall`."""
 
-    def make(*calls, tools=(), resolve_tool=None, response=None, messages=None, limits=None, **more):
+    def make(
+        *calls, tools=(), resolve_tool=None, response=None, messages=None, limits=None, **more
+    ):
         made = []
         for place, call in enumerate(calls, 1):
             if not isinstance(call, ToolCall):

@@ -43,7 +43,7 @@ OTHER = [("f", "other")]
         ([F, F, [("g", None)], F], 4),
         ([F, F, [], F], 4),
         ([F, G, F, G, F], 5),
-        ([F + [("g", None)]] * 3, 3),
+        ([[*F, ("g", None)]] * 3, 3),
         ([F + OK, F + OK, F + OK], None),
         ([F, F, [("f", "E", "skipped")], F], 4),
         ([F, F, [("f", "Not run", "over_budget")], F], 4),

@@ -73,7 +73,9 @@ def test_the_default_list_given_as_a_list_does_what_the_default_does():
     assert run(default_stages(), *script).unwrap().content == "done"
 
 
-@pytest.mark.parametrize("name", ["plan_calls", "validate_calls", "dispatch_tools", "inject_results"])
+@pytest.mark.parametrize(
+    "name", ["plan_calls", "validate_calls", "dispatch_tools", "inject_results"]
+)
 def test_a_stage_before_what_it_requires_is_an_error_that_names_both(name):
     with pytest.raises(PipelineError, match=f"{name}.*requires"):
         Loop(stages=named(name, "parse_tool_calls"))
@@ -81,7 +83,9 @@ def test_a_stage_before_what_it_requires_is_an_error_that_names_both(name):
 
 def test_a_list_without_what_a_stage_requires_is_an_error():
     names = [name for name in NAMES if name != "plan_calls"]
-    with pytest.raises(PipelineError, match="'dispatch_tools' requires plan, which no stage before"):
+    with pytest.raises(
+        PipelineError, match="'dispatch_tools' requires plan, which no stage before"
+    ):
         Loop(stages=named(*names))
 
 

@@ -40,8 +40,13 @@ def next_of(steps):
 
 def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(context, through):
     ctx = through(
-        context(("double", {"n": 1}), ("broken", {"n": 2}), ("nope", {}), ("double", {"n": 4}),
-                tools=[double, broken]),
+        context(
+            ("double", {"n": 1}),
+            ("broken", {"n": 2}),
+            ("nope", {}),
+            ("double", {"n": 4}),
+            tools=[double, broken],
+        ),
         *STAGES,
     )
     told = contents(ctx)

@@ -48,8 +48,14 @@ def test_a_blank_adds_nothing(context, through):
 
 def test_every_call_has_exactly_one_answer_in_order_whatever_happened(context, through):
     ctx = through(
-        context(("nope", {}), ("double", {"n": 1}), ("broken", {"n": 1}), ("double", {"n": 2}),
-                tools=[double, broken], limits={"max_tool_calls": 2}),
+        context(
+            ("nope", {}),
+            ("double", {"n": 1}),
+            ("broken", {"n": 1}),
+            ("double", {"n": 2}),
+            tools=[double, broken],
+            limits={"max_tool_calls": 2},
+        ),
         *STAGES,
     )
     assistant, *answers = added(ctx)

@@ -89,4 +89,7 @@ def test_every_valid_call_is_planned_once_whatever_the_order(plan):
         ctx = plan(names, limits={"max_parallel_calls": 2})
         planned = [call.id for call in ctx.plan.calls]
         assert planned == [c.id for c in ctx.tool_calls if c.name != "?"]
-        assert all(len(batch) <= Limits(max_parallel_calls=2).max_parallel_calls for batch in ctx.plan.batches)
+        assert all(
+            len(batch) <= Limits(max_parallel_calls=2).max_parallel_calls
+            for batch in ctx.plan.batches
+        )

@@ -5,7 +5,14 @@ import threading
 
 import pytest
 
-from treadle.stages import Recipe, Step, dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages import (
+    Recipe,
+    Step,
+    dispatch_tools,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
 from treadle.stages.recipes import compose
 from treadle.types import RunNodeStatus, ToolResult, ToolStarted, tool
 
@@ -84,8 +91,10 @@ def test_serial_steps_run_in_order_and_see_the_results_so_far(cook):
         return {"n": int(results["first"].content)}
 
     ctx, _ = cook(
-        Recipe([Step("double", {"n": 1}, "first"), Step("double", next_of, "second")],
-               [Step("double", next_of, "third")])
+        Recipe(
+            [Step("double", {"n": 1}, "first"), Step("double", next_of, "second")],
+            [Step("double", next_of, "third")],
+        )
     )
     assert seen == [{"first": "2"}, {"first": "2", "second": "4"}]
     assert "### second\n4" in told(ctx)

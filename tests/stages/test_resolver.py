@@ -40,7 +40,7 @@ def test_how_it_is_called_is_decided_once(given, mode):
 
 @pytest.mark.parametrize("given", [5, "x", object(), {"resolve": 1}])
 def test_what_cannot_resolve_is_an_error_that_says_what_is_wanted(given):
-    with pytest.raises(OptionError, match="^resolve_tool: expected a callable that takes a call"):
+    with pytest.raises(OptionError, match=r"^resolve_tool: expected a callable that takes a call"):
         Resolver(given)
 
 

@@ -190,9 +190,7 @@ class TestAttempts:
         finally:
             release.set()
         assert len(tries) == 2
-        assert result == ToolResult(
-            "c1", "Error: 't' took longer than 0.02 s.", True, "timeout"
-        )
+        assert result == ToolResult("c1", "Error: 't' took longer than 0.02 s.", True, "timeout")
 
     def test_the_tool_knows_which_try_of_which_call_it_is(self, context):
         seen = []

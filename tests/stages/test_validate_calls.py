@@ -43,11 +43,11 @@ def test_a_valid_call_gets_its_input_and_fingerprint_and_no_result(check):
 
 def test_every_violation_of_a_call_is_told_with_its_path(check):
     ctx, told = check(("add", {"a": "x", "c": 1}))
-    assert told == [
-        "Error: the call of 'add' was not run:\n"
-        '- a: expected integer, got string "x"\n'
-        "- arguments: missing required field 'b'\n"
-        "- arguments: unknown field 'c'; the fields are a, b"
+    assert told[0].splitlines() == [
+        "Error: the call of 'add' was not run:",
+        '- a: expected integer, got string "x"',
+        "- arguments: missing required field 'b'",
+        "- arguments: unknown field 'c'; the fields are a, b",
     ]
     result = ctx.tool_results["c1"]
     assert (result.is_error, result.status) == (True, "invalid")
@@ -73,7 +73,9 @@ def test_malformed_json_never_becomes_an_empty_object(check):
 
 def test_json_of_no_object_is_told_as_such(check):
     _, (told,) = check(("add", "[1, 2]"))
-    assert told.endswith("- the arguments are not valid JSON: expected a JSON object, got array [1, 2]")
+    assert told.endswith(
+        "- the arguments are not valid JSON: expected a JSON object, got array [1, 2]"
+    )
 
 
 def test_arguments_that_the_length_limit_cut_off_are_told_so(check):

@@ -32,7 +32,7 @@ def test_replace_changes_a_copy_and_nothing_else(context):
 
 
 def test_a_field_that_does_not_exist_is_an_error_that_names_it(context):
-    with pytest.raises(TypeError, match="^Context has no field itteration, outputs$"):
+    with pytest.raises(TypeError, match=r"^Context has no field itteration, outputs$"):
         context.replace(outputs=1, itteration=2, output=3)
 
 

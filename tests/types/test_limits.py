@@ -32,7 +32,9 @@ def test_a_count_is_a_whole_number(name, value):
 
 @pytest.mark.parametrize("value", [-0.1, "5", True, float("nan"), None.__class__])
 def test_seconds_are_a_number(value):
-    with pytest.raises(OptionError, match="^max_seconds: expected seconds of at least 0, got "):
+    with pytest.raises(
+        OptionError, match=r"^max_seconds: expected a number of seconds of at least 0, got "
+    ):
         Limits(max_seconds=value)
 
 

@@ -184,6 +184,5 @@ def test_a_class_of_message_objects_is_no_message():
         role: str = "user"
 
     assert as_message(Message) is Message
-    assert list(problems_of([as_message(Message)]))[0].startswith(
-        "messages[0]: expected a message dict"
-    )
+    (told,) = problems_of([as_message(Message)])
+    assert told.startswith("messages[0]: expected a message dict")

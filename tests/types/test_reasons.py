@@ -47,8 +47,10 @@ REASONS = {
     ),
     "empty_response": (
         lambda: EmptyResponse(4, 2, ("stop", None), "acme", "m1"),
-        "2 blank answers in a row, the last in iteration 4; finish reasons: stop, None; "
-        "provider: acme; model: m1",
+        (
+            "2 blank answers in a row, the last in iteration 4; finish reasons: stop, None; "
+            "provider: acme; model: m1"
+        ),
     ),
     "pipeline_failed": (
         lambda: PipelineFailed("plan_calls", "oh", "ValueError"),
@@ -96,7 +98,7 @@ def test_it_survives_pickle_and_copies(stop_reason):
 
 
 def test_it_can_be_raised_and_caught_as_what_it_is(stop_reason):
-    make, text = REASONS[stop_reason]
+    make, _ = REASONS[stop_reason]
     with pytest.raises(Reason) as caught:
         raise make()
     assert caught.value == make()

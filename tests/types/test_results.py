@@ -40,7 +40,7 @@ def test_unwrap_gives_the_answer_or_raises_the_very_reason():
 
 
 def test_unwrapping_the_err_of_a_tool_raises_its_text():
-    with pytest.raises(RuntimeError, match="^not there$"):
+    with pytest.raises(RuntimeError, match=r"^not there$"):
         Err("not there").unwrap()
 
 

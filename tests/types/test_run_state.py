@@ -75,7 +75,7 @@ def test_an_illegal_move_names_the_status_the_event_and_what_would_be_legal():
     assert str(caught.value) == (
         "the run is running: it cannot start; legal are succeed, fail, timeout"
     )
-    with pytest.raises(IllegalMoveError, match="legal are nothing$"):
+    with pytest.raises(IllegalMoveError, match=r"legal are nothing$"):
         node_in(SUCCESS).fail("x")
     assert issubclass(IllegalMoveError, TreadleError)
 

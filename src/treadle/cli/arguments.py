@@ -10,7 +10,7 @@ from treadle import __version__
 from treadle.cli.exits import Exit
 from treadle.providers import KNOWN_MODELS
 
-DEFAULT_SYSTEM = "You are a helpful assistant. Answer in one or two short sentences."
+DEFAULT_SYSTEM = "You are a helpful assistant. Answer from the results of the tools."
 """Short: the model by default is a small one, which long prompts only confuse."""
 
 

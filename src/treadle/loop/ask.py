@@ -90,7 +90,9 @@ class Asker:
     def _read(self, exchange: Exchange, iteration: int, key: str) -> Steps[Response]:
         assembler = Assembler()
         while True:
-            chunk = yield Call(exchange.next_chunk, mode=exchange.chunk_mode, label="chunk", key=key)
+            chunk = yield Call(
+                exchange.next_chunk, mode=exchange.chunk_mode, label="chunk", key=key
+            )
             if chunk is None:
                 return assembler.response()
             assembler.add(chunk)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from treadle.loop.convert import text_or_none
-from treadle.types import CallChunk, Chunk, JSONDict, Response, ToolCall, Usage
+from treadle.types import CallChunk, Chunk, JSONDict, Response, ToolCall, Usage, is_list
 
 
 class Assembler:
@@ -89,6 +89,6 @@ def _grown(before: Any, piece: Any) -> Any:
     """What a key that treadle does not know has come to: texts and lists grow, all else is replaced."""
     if isinstance(before, str) and isinstance(piece, str):
         return before + piece
-    if isinstance(before, list) and isinstance(piece, list):
-        return [*before, *piece]  # pyright: ignore[reportUnknownVariableType]
+    if is_list(before) and is_list(piece):
+        return [*before, *piece]
     return before if piece is None else piece

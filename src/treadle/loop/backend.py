@@ -72,9 +72,10 @@ class Exchange:
         return Then(raw, self._taken) if is_awaitable(raw) else self._taken(raw)
 
     def _taken(self, raw: Any) -> Response | None:
-        if isinstance(raw, AsyncIterator) or hasattr(type(raw), "__aiter__"):
+        is_iterator = isinstance(raw, AsyncIterator)
+        if is_iterator or hasattr(type(raw), "__aiter__"):  # pyright: ignore[reportUnknownArgumentType]
             # An iterator goes as it is: OpenAI's gives another in __aiter__, which closes nothing.
-            self._iterator = raw if isinstance(raw, AsyncIterator) else aiter(raw)
+            self._iterator = raw if is_iterator else aiter(raw)
             self.chunk_mode = Mode.ASYNC
             return None
         if isinstance(raw, Iterator):
@@ -116,7 +117,10 @@ class Exchange:
 _END = object()
 
 
-def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> Callable[..., Any]:
+Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
+
+
+def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> Send:
     """Make ``call(messages, opts)`` of a callable, by its signature."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
@@ -130,7 +134,7 @@ def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> Callable[..., Any]:
             return lambda messages, opts: fn(messages, **(opts if takes_any else {}))
         raise OptionError(f"llm_send_fn: {fn!r} takes no messages")
     if len(positional) > 1 and _is_opts(positional[1], llm_opts):
-        return lambda messages, opts: fn(messages, opts)
+        return fn
     first = positional[0].name if positional else "messages"
     known = by_name - {first}
     if not takes_any:

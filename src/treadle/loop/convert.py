@@ -9,11 +9,12 @@ from typing import Any
 from treadle.types import (
     CallChunk,
     Chunk,
-    JSONDict,
     Response,
     ToolCall,
     Usage,
     copy_json,
+    is_list,
+    is_mapping,
     kind_of,
 )
 
@@ -49,18 +50,18 @@ def to_response(raw: Any) -> Response:
 
 
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
-    if isinstance(raw, dict) or isinstance(raw, Mapping):  # noqa: SIM101 - the first is much faster
-        return raw  # pyright: ignore[reportUnknownVariableType]
+    if is_mapping(raw):
+        return raw
     dump = getattr(raw, "model_dump", None)
     if callable(dump):
         dumped: Any = dump(exclude_none=True)
-        return dumped if isinstance(dumped, Mapping) else None  # pyright: ignore
+        return dumped if is_mapping(dumped) else None
     return None
 
 
 def _from_completion(value: Mapping[str, Any]) -> Response:
     choices = value.get("choices")
-    first = _as_mapping(choices[0]) if isinstance(choices, list) and choices else None  # pyright: ignore
+    first = _as_mapping(choices[0]) if is_list(choices) and choices else None
     message = _as_mapping(first.get("message")) if first is not None else None
     if first is None or message is None:
         raise NotAResponseError(
@@ -76,15 +77,17 @@ def _from_message(
         raise NotAResponseError(
             f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
         )
-    calls = message.get("tool_calls") or ()
-    if not isinstance(calls, (list, tuple)):
+    calls: Any = message.get("tool_calls") or []
+    if isinstance(calls, tuple):
+        calls = list(calls)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if not is_list(calls):
         raise NotAResponseError(
             f"llm_send_fn: message.tool_calls: expected a list, got {kind_of(calls)}"
         )
     refusal = message.get("refusal")
     return Response(
         content=_text_of(message.get("content")),
-        tool_calls=tuple(map(_to_call, calls)),  # pyright: ignore[reportUnknownArgumentType]
+        tool_calls=tuple(map(_to_call, calls)),
         finish_reason=None if finish_reason is None else str(finish_reason),
         usage=to_usage(usage),
         model=text_or_none(completion.get("model")),
@@ -108,6 +111,7 @@ def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def text_or_none(value: Any) -> str | None:
+    """The value where it is text; None where it is anything else."""
     return value if isinstance(value, str) else None
 
 
@@ -115,13 +119,9 @@ def _text_of(content: Any) -> str | None:
     """The text of a content: itself, or what its text parts say."""
     if content is None or isinstance(content, str):
         return content
-    if isinstance(content, list):
-        texts = [
-            part.get("text", "")  # pyright: ignore
-            for part in content  # pyright: ignore
-            if isinstance(part, Mapping) and isinstance(part.get("text", ""), str)  # pyright: ignore
-        ]
-        return "".join(texts)
+    if is_list(content):
+        texts = (part.get("text") for part in content if is_mapping(part))
+        return "".join(text for text in texts if isinstance(text, str))
     raise NotAResponseError(
         f"llm_send_fn: message.content: expected text or a list of parts, got {kind_of(content)}"
     )
@@ -142,9 +142,7 @@ def _to_call(raw: Any) -> ToolCall:
         arguments = json.dumps(arguments, default=str)
     call_id = value.get("id")
     extra = {key: copy_json(value[key]) for key in value if key not in _KNOWN_OF_CALL}
-    return ToolCall(
-        call_id if isinstance(call_id, str) else "", name, arguments, extra=extra
-    )
+    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, extra=extra)
 
 
 def to_usage(raw: Any) -> Usage | None:
@@ -167,7 +165,8 @@ def to_usage(raw: Any) -> Usage | None:
     )
     if all(number is None for number in counts):
         return None
-    return Usage(*(number or 0 for number in counts))
+    given, made, total, cached, reasoning = (number or 0 for number in counts)
+    return Usage(given, made, total, cached, reasoning)
 
 
 def to_chunk(raw: Any) -> Chunk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -29,6 +29,7 @@ from treadle.types import (
     Tool,
     ToolDefinitionError,
     as_tool,
+    is_mapping,
     terminal_copy,
     toolset,
 )
@@ -45,13 +46,7 @@ class _OnClassToo(Generic[P, R]):
         functools.update_wrapper(self, method)  # type: ignore[arg-type]  # for its docstring
 
     def __get__(self, instance: Loop | None, owner: type[Loop]) -> Callable[P, R]:
-        return functools.partial(self._method, instance if instance is not None else _plain(owner))
-
-
-@functools.cache
-def _plain(loop: type[Loop]) -> Loop:
-    """The loop with every option at its default, which is the same for all."""
-    return loop()
+        return functools.partial(self._method, _plain() if instance is None else instance)
 
 
 class Loop:
@@ -147,10 +142,16 @@ class Loop:
         return _Prepared(self.with_options(**options), messages, llm_send_fn).steps
 
 
+@functools.cache
+def _plain() -> Loop:
+    """The loop with every option at its default, which is the same for all."""
+    return Loop()
+
+
 @asynccontextmanager
 async def _streamed(
     loop: Loop, messages: Messages, llm_send_fn: LLMSendFn
-) -> AsyncIterator[EventStream]:
+) -> AsyncGenerator[EventStream]:
     sender, events = anyio.create_memory_object_stream[Event](_EVENTS_AHEAD)
     handle = EventStream(events)
 
@@ -162,10 +163,11 @@ async def _streamed(
         with sender:
             await drive(prepared.steps, prepared.emit)
 
-    prepared = _Prepared(loop, messages, llm_send_fn, handle, tell)
-    async with companion(run):
-        with events:
-            yield handle
+    with sender, events:
+        prepared = _Prepared(loop, messages, llm_send_fn, handle, tell)
+        async with companion(run):
+            with events:
+                yield handle
 
 
 _EVENTS_AHEAD = 64
@@ -259,7 +261,7 @@ def _tools_of(settings: Settings) -> dict[str, Tool]:
         if output not in tools:
             raise OptionError(f"output: there is no tool {output!r}{did_you_mean(output, tools)}")
         return {**tools, output: terminal_copy(tools[output])}
-    if isinstance(output, Mapping) and output.get("type") == "object":
+    if is_mapping(output) and output.get("type") == "object":
         output = Tool("final_answer", "Give the final answer.", output)
     made = terminal_copy(as_tool(output, "output"))
     return {**tools, made.name: made}

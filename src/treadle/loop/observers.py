@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
+from treadle.pipeline import is_awaitable
 from treadle.types import Context, Event, IterationFinished
 
 log = logging.getLogger("treadle.loop")
@@ -38,17 +40,17 @@ class Observers:
         for place, observer in enumerate(self._observers):
             try:
                 told = observer(event)
-            except Exception:
+            except Exception:  # noqa: BLE001 - whatever it is, it is the observer's
                 _report(event)
                 continue
-            if hasattr(type(told), "__await__"):
+            if is_awaitable(told):
                 return self._go_on(event, told, place + 1)
         return None
 
     async def _go_on(self, event: Event, told: Awaitable[Any], place: int) -> None:
         try:
             await told
-        except Exception:
+        except Exception:  # noqa: BLE001 - as above
             _report(event)
         rest = Observers(self._observers[place:])(event)
         if rest is not None:
@@ -56,4 +58,4 @@ class Observers:
 
 
 def _report(event: Event) -> None:
-    log.exception("an observer raised at %s", type(event).__name__)
+    log.error("an observer raised at %s", type(event).__name__, exc_info=sys.exc_info())

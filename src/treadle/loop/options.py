@@ -119,8 +119,9 @@ class Settings:
         # What could be read only once, or changed by its owner, is not shared by all runs of a loop.
         for name in ("tools", "stages", "layers"):
             value = getattr(self, name)
-            if isinstance(value, (list, Iterator)):
-                object.__setattr__(self, name, tuple(value))  # pyright: ignore
+            is_unsafe = isinstance(value, (list, Iterator))
+            if is_unsafe:
+                object.__setattr__(self, name, tuple(value))
         object.__setattr__(self, "llm_opts", dict(self.llm_opts))
         if self.stages is not None:
             for name in _OF_DEFAULT_STAGES:
@@ -177,6 +178,4 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "handle": (lambda value: isinstance(value, RunHandle), "a RunHandle"),
 }
 _NAMES = frozenset(spec.name for spec in dataclasses.fields(Settings))
-_DEFAULTS: Mapping[str, Any] = {
-    spec.name: spec.default for spec in dataclasses.fields(Settings)
-}
+_DEFAULTS: Mapping[str, Any] = {spec.name: spec.default for spec in dataclasses.fields(Settings)}

@@ -164,10 +164,12 @@ class Run:
 
     def _take_in(self) -> tuple[str, ...]:
         """Check and repair what the caller gave; return the problems."""
-        if isinstance(self._given, (str, bytes, dict)) or not isinstance(self._given, Sequence):
-            return (f"messages: expected a list of message dicts, got {kind_of(self._given)}",)
+        given: Any = self._given
+        is_list = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+        if not is_list:
+            return (f"messages: expected a list of message dicts, got {kind_of(given)}",)
         try:
-            messages = [as_message(message) for message in self._given]
+            messages = [as_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
         except RecursionError:
             return ("messages: expected JSON, got a message that is nested without end",)
         problems = tuple(problems_of(messages))
@@ -270,9 +272,7 @@ class Run:
     def _tell_response(self, iteration: int, response: Response, started: float) -> Steps[None]:
         now = yield NOW
         yield Emit(
-            ModelResponded(
-                iteration=iteration, response=response, at=now, duration=now - started
-            )
+            ModelResponded(iteration=iteration, response=response, at=now, duration=now - started)
         )
 
     def _injected(self, context: Context, unanswered: str = "Not run.") -> Context:

@@ -94,7 +94,7 @@ class AsyncDriver:
                 else:
                     effect = send(outcome)
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+            return stop.value
 
     async def _wind_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform what they still do, shielded from it."""
@@ -172,11 +172,16 @@ class AsyncDriver:
                 index, steps = waiting.popleft()
                 try:
                     results[index] = await self.drive(steps)
-                except BaseException:
+                except BaseException as raised:
                     waiting.clear()  # before anybody else takes one
-                    raise
+                    if not isinstance(raised, (KeyboardInterrupt, SystemExit)):
+                        raise
+                    # Out of a task of its own it would end the loop before anybody can clear up.
+                    interrupts.append(raised)
+                    group.cancel_scope.cancel()
 
         cancellations = _cancellations()
+        interrupts: list[BaseException] = []
         failure: BaseException | None = None
         try:
             async with anyio.create_task_group() as group:
@@ -184,8 +189,9 @@ class AsyncDriver:
                     group.start_soon(work)
         except BaseExceptionGroup as errors:
             failure = _one_of(errors, cancellations)
-        if failure is not None:  # outside the handler, where the group would become its context
-            raise failure
+        for raised in (*interrupts, failure):
+            if raised is not None:  # outside the handler, where the group would become its context
+                raise raised
         return results
 
     async def _within(self, effect: Within) -> Any:
@@ -255,7 +261,7 @@ def _one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> Ba
     """
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
-        first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
+        first = first.exceptions[0]
     if isinstance(first, Exception) and _cancellations() > cancellations:
         cancelled = asyncio.CancelledError()
         cancelled.__cause__ = first

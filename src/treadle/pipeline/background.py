@@ -38,7 +38,8 @@ def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
 
     # A coroutine goes as it is: one that is cancelled before it starts then still counts as
     # awaited.
-    coroutine = awaitable if isinstance(awaitable, Coroutine) else outcome()
+    goes_as_it_is = isinstance(awaitable, Coroutine)
+    coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
     depth = _depth.get()
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)

@@ -48,10 +48,8 @@ def _named(
     components: Components, names: Names, prefix: str, depth: int
 ) -> Iterator[tuple[str, Component, int]]:
     for component in components:
-        if isinstance(component, GotoPoint):  # points have their own name space
-            name = prefix + component.name
-        else:
-            name = names.take(component, prefix)
+        is_point = isinstance(component, GotoPoint)  # points have a name space of their own
+        name = prefix + component.name if is_point else names.take(component, prefix)
         yield name, component, depth
         match component:
             case Switch(branches=branches):

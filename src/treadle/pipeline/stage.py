@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 from treadle.pipeline.errors import PipelineError, did_you_mean
 from treadle.pipeline.naming import name_of
@@ -53,6 +53,26 @@ class Stage(Component):
         return functools.partial(self.fn, **self.options) if self.options else self.fn
 
 
+@overload
+def stage(
+    fn: Fn,
+    name: str | None = None,
+    *,
+    count: int | None = None,
+    requires: Sequence[str] = (),
+    provides: Sequence[str] = (),
+    **options: Any,
+) -> Stage: ...
+@overload
+def stage(
+    fn: None = None,
+    name: str | None = None,
+    *,
+    count: int | None = None,
+    requires: Sequence[str] = (),
+    provides: Sequence[str] = (),
+    **options: Any,
+) -> Callable[[Fn], Stage]: ...
 def stage(
     fn: Fn | None = None,
     name: str | None = None,
@@ -61,7 +81,7 @@ def stage(
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     **options: Any,
-) -> Any:
+) -> Stage | Callable[[Fn], Stage]:
     """Make a stage of a function; also a decorator, with or without arguments.
 
     Args:

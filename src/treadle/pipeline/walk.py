@@ -11,6 +11,7 @@ from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.effects import Call, Mode, Steps, is_awaitable
 from treadle.pipeline.errors import StageError
 
+
 def _no_names() -> list[str]:
     return []
 

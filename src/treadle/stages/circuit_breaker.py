@@ -21,6 +21,7 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
     Other tools' success does not reset the count; the tool succeeding, or failing differently, does.
 
     Args:
+        ctx: the context.
         threshold: iterations. Three is LlmCore's number.
     """
     if not ctx.tool_calls:

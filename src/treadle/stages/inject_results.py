@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+
 from treadle.pipeline import Emit, Steps, stage
 from treadle.types import (
     Context,
@@ -13,7 +14,9 @@ from treadle.types import (
     ToolResult,
     copy_json,
     joined,
+    sendable,
     valid_arguments,
+    valid_name,
 )
 
 NUDGE_FROM = 3
@@ -77,16 +80,20 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
     messages = [message]
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
-        content = unanswered if result is None else result.content
+        content = unanswered if result is None else sendable(result.content)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     return ctx.replace(messages=history.append(*messages), result_messages=tuple(messages))
 
 
 def assistant_message(ctx: Context) -> JSONDict:
     """The message as the provider gave it, its calls under their unique ids, with arguments that parse."""
-    message: JSONDict = {"role": "assistant", "content": ctx.response.content}
-    if ctx.response.extra:
-        message.update(copy_json(dict(ctx.response.extra)))
+    response = ctx.response
+    content = response.content
+    message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
+    if response.refusal is not None:
+        message["refusal"] = response.refusal
+    if response.extra:
+        message.update(copy_json(dict(response.extra)))
     if ctx.tool_calls:
         message["tool_calls"] = [_call_message(call) for call in ctx.tool_calls]
     return message
@@ -95,7 +102,7 @@ def assistant_message(ctx: Context) -> JSONDict:
 def _call_message(call: ToolCall) -> JSONDict:
     valid = call.input is not None and call.arguments and not call.arguments.isspace()
     arguments = call.arguments if valid else valid_arguments(call.arguments)
-    function = {"name": call.name, "arguments": arguments}
+    function = {"name": valid_name(call.name), "arguments": sendable(arguments)}
     message: JSONDict = {"id": call.id, "type": "function", "function": function}
     if call.extra:
         message.update(copy_json(dict(call.extra)))

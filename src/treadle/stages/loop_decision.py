@@ -19,6 +19,7 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     is asked again, with a nudge that stays out of the history.
 
     Args:
+        ctx: the context.
         max_blank_stops: blank stops in a row that are forgiven. Three is LlmCore's budget.
     """
     if ctx.tool_calls:
@@ -29,9 +30,12 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
         return ctx.done()
     finish_reasons = (*ctx.memo.get(_BLANKS, ()), ctx.response.finish_reason)
     if len(finish_reasons) > max_blank_stops:
-        provider, model = ctx.response.provider, ctx.response.model
+        response = ctx.response
+        provider = response.provider or response.extra.get("provider")
         return ctx.stop(
-            EmptyResponse(ctx.iteration, len(finish_reasons), finish_reasons, provider, model)
+            EmptyResponse(
+                ctx.iteration, len(finish_reasons), finish_reasons, provider, response.model
+            )
         )
     return ctx.remember(_BLANKS, finish_reasons).replace(guidance=BLANK_NUDGE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from treadle.pipeline import stage
-from treadle.types import Context, ToolCall
+from treadle.types import Context, ToolCall, sendable
 
 
 @stage(requires=("response",), provides=("tool_calls",))
@@ -21,7 +21,7 @@ def parse_tool_calls(ctx: Context) -> Context:
     taken: set[str] = set()
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
-        call_id = call.id or f"call_{ctx.iteration}_{index + 1}"
+        call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
         unique, number = call_id, 1
         while unique in taken or ctx.messages.has_call(unique):
             number += 1

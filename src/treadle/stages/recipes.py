@@ -43,13 +43,14 @@ def _cook(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[
     parallel = _labelled(recipe.parallel, serial)
     for label, step in serial.items():
         results[label] = yield from _take_step(ctx, f"{call.id}/{label}", node, step, results)
-    together = [_take_step(ctx, f"{call.id}/{label}", node, step, results) for label, step in parallel.items()]
+    together = [
+        _take_step(ctx, f"{call.id}/{label}", node, step, results)
+        for label, step in parallel.items()
+    ]
     outcomes = yield Parallel(together, ctx.limits.max_parallel_calls)
     results.update(zip(parallel, outcomes, strict=True))
-    if recipe.compose is None:
-        composed = compose(results, tuple(serial))
-    else:
-        composed = render(recipe.compose(results))
+    made = recipe.compose
+    composed = compose(results, tuple(serial)) if made is None else render(made(results))
     return ToolResult(call.id, cut(composed))
 
 

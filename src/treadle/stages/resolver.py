@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from treadle.pipeline import Mode, call_mode
-from treadle.types import OptionError, ToolResult
+from treadle.types import OptionError, ToolResult, is_mapping
 
 Arguments: TypeAlias = Mapping[str, Any]
 
@@ -65,11 +65,12 @@ class Resolver:
             )
         self.mode: Mode = call_mode(self.fn)
         available = getattr(given, "available_tools", None)
-        self.names: tuple[str, ...] | None = (
-            tuple(map(_name_of, available())) if callable(available) else None
-        )
+        self.names: tuple[str, ...] | None = None
+        if callable(available):
+            listed: Any = available()
+            self.names = tuple(map(_name_of, listed))
         recipe = getattr(given, "dispatch_recipe", None)
-        self._recipe = recipe if callable(recipe) else None
+        self._recipe: Callable[[str], Any] | None = recipe if callable(recipe) else None
 
     def knows(self, name: str, has_tools: bool) -> bool:
         """Whether calls of this name go to the resolver though no tool of the run has it.
@@ -83,15 +84,17 @@ class Resolver:
 
     def recipe(self, name: str) -> Callable[[Arguments], Any] | None:
         """What makes the recipe for calls of this name; None where they are resolved directly."""
-        made: Any = self._recipe(name) if self._recipe is not None else None
-        return made
+        maker: Callable[[Arguments], Any] | None = None
+        if self._recipe is not None:
+            maker = self._recipe(name)
+        return maker
 
 
 def _name_of(available: Any) -> str:
     if isinstance(available, str):
         return available
-    if isinstance(available, Mapping):
-        facts: Any = available.get("function", available)  # pyright: ignore
+    if is_mapping(available):
+        facts: Any = available.get("function", available)
         return str(facts["name"])
     return str(available.name)
 
@@ -100,7 +103,7 @@ def as_recipe(made: Any) -> Recipe:
     """The recipe, of a `Recipe`, a mapping with its fields, or a triple of them."""
     if isinstance(made, Recipe):
         recipe = made
-    elif isinstance(made, Mapping):
+    elif is_mapping(made):
         recipe = Recipe(**made)
     else:
         recipe = Recipe(*made)
@@ -108,7 +111,10 @@ def as_recipe(made: Any) -> Recipe:
 
 
 def _steps(given: Iterable[Any]) -> tuple[Step, ...]:
-    return tuple(
-        step if isinstance(step, Step) else Step(**step) if isinstance(step, Mapping) else Step(*step)
-        for step in given
-    )
+    return tuple(map(_as_step, given))
+
+
+def _as_step(given: Any) -> Step:
+    if isinstance(given, Step):
+        return given
+    return Step(**given) if is_mapping(given) else Step(*given)

@@ -22,8 +22,10 @@ def render(value: Any) -> str:
         text = value
     elif value is None:
         return "(no output)"
-    elif isinstance(value, (bytes, bytearray, memoryview)):
+    elif isinstance(value, (bytes, bytearray)):
         return f"(binary output, {len(value)} bytes)"
+    elif isinstance(value, memoryview):
+        return f"(binary output, {value.nbytes} bytes)"
     elif type(value) is int:
         return str(value)
     else:

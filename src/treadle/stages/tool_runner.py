@@ -126,7 +126,9 @@ class ToolRunner:
             result = ToolResult(call_id, told(call, problems), True, "invalid")
             self.mark_done(call_id, result)
             return at_once(result)
-        return self.run(ctx, call, node or RunNode(kind="tool", created_at=0.0), attempts(ctx, call))
+        return self.run(
+            ctx, call, node or RunNode(kind="tool", created_at=0.0), attempts(ctx, call)
+        )
 
     def run(
         self, ctx: Context, call: ToolCall, node: RunNode, steps: Steps[ToolResult]
@@ -192,8 +194,8 @@ class ToolRunner:
 
 def at_once(result: ToolResult) -> Steps[ToolResult]:
     """Steps that return a result and ask for nothing."""
+    yield from ()
     return result
-    yield  # what makes it a generator
 
 
 def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from treadle.pipeline import stage
 from treadle.stages.fingerprint import fingerprint
@@ -29,6 +30,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     arguments never become ``{}``, and it never fails its siblings. Nothing is coerced.
 
     Args:
+        ctx: the context.
         repair_call: is asked once for each bad call; what it returns is checked in turn.
     """
     if not ctx.tool_calls:
@@ -67,7 +69,7 @@ def check_call(ctx: Context, call: ToolCall) -> tuple[ToolCall, tuple[str, ...]]
         names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
         return _marked(call), (_unknown(call.name, names),)
     try:
-        arguments = parse_object(call.arguments)
+        arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
         cut = ctx.response.finish_reason == "length"
         hint = "; the answer hit its length limit and was cut off" if cut else ""

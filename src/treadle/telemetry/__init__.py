@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans, metrics, the completion event. The only importer of ``opentelemetry``, and only in a run."""
+"""OpenTelemetry: spans, metrics, the completion event. Nothing else imports it, and this only in a run."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from opentelemetry import metrics, trace
 from opentelemetry._logs import LogRecord, get_logger, get_logger_provider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from treadle.pipeline import Call, Effect, Emit, Steps, layered
+from treadle.pipeline import Call, Effect, Emit, Steps, is_awaitable, layered
 from treadle.telemetry import names
 from treadle.types import (
+    IterationStarted,
     ModelFailed,
     ModelResponded,
     ModelRetried,
-    IterationStarted,
     RunFinished,
     RunStarted,
     ToolFinished,
@@ -35,7 +35,9 @@ Attributes = Mapping[str, Any]
 def has_sdk(provider: object) -> bool:
     """Whether a provider does anything: the API's own are placeholders."""
     module = type(provider).__module__
-    return not module.startswith(("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._"))
+    return not module.startswith(
+        ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,10 @@ class _Reporter:
 
     def see(self, effect: Effect) -> Effect:
         if isinstance(effect, Emit):
-            tell = _TELLERS.get(type(effect.event))
+            event: Any = effect.event
+            tell = _TELLERS.get(event.__class__)
             if tell is not None:
-                tell(self, effect.event)
+                tell(self, event)
             return effect
         if isinstance(effect, Call):
             span = self._span_of(effect)
@@ -133,7 +136,10 @@ class _Reporter:
         self.chat = self._child(names.CHAT, SpanKind.CLIENT, attributes, event.at)
 
     def model_retried(self, event: ModelRetried) -> None:
-        attributes = {names.ERROR_TYPE: event.error_type, "attempt": event.attempt}
+        attributes: dict[str, Any] = {
+            names.ERROR_TYPE: event.error_type,
+            "attempt": event.attempt,
+        }
         self.chat.add_event(names.RETRY, attributes)
 
     def model_responded(self, event: ModelResponded) -> None:
@@ -182,7 +188,7 @@ class _Reporter:
         for span in (self.chat, *self.tools.values()):  # what a cancellation left open
             _fail(span, event.stop_reason, "ended with its run")
             span.end(at)
-        facts = {
+        facts: dict[str, Any] = {
             names.TOTAL_ITERATIONS: event.total_iterations,
             names.TOOL_CALLS_COUNT: event.tool_calls_count,
             names.STOP_REASON: event.stop_reason,
@@ -233,7 +239,7 @@ def _within(span: Span, fn: Callable[..., Any]) -> Callable[..., Any]:
             value = fn(*args)
         finally:
             otel_context.detach(token)
-        return later(value) if hasattr(type(value), "__await__") else value
+        return later(value) if is_awaitable(value) else value
 
     async def later(value: Any) -> Any:
         token = otel_context.attach(trace.set_span_in_context(span))

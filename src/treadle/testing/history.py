@@ -33,7 +33,8 @@ def check_history(messages: Sequence[Mapping[str, Any]]) -> None:
 
 def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield one line for each violation; see `check_history`."""
-    malformed = list(problems_of([as_message(message) for message in messages]))
+    messages = [as_message(message) for message in messages]
+    malformed = list(problems_of(messages))
     yield from malformed
     if malformed:
         return

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from treadle.types import JSONDict, copy_json
 
@@ -97,7 +97,8 @@ class ScriptedLLM:
         answer = _answer(step, messages)
         if inspect.isawaitable(answer):
             answer = await answer
-        return _streamed(answer) if isinstance(answer, Iterator) else answer
+        is_stream = isinstance(answer, Iterator)
+        return _streamed(answer) if is_stream else answer  # pyright: ignore[reportUnknownArgumentType]
 
     def check(self) -> None:
         """Assert that the whole script was used, and no more than it.
@@ -117,7 +118,7 @@ class ScriptedLLM:
                 f"next would have been {self._script[len(self.sent)]!r:.200}"
             )
 
-    def __enter__(self) -> ScriptedLLM:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -128,8 +129,9 @@ class ScriptedLLM:
 def _answer(step: Any, messages: list[JSONDict]) -> Any:
     if isinstance(step, BaseException):
         raise step
-    if isinstance(step, (list, tuple)):
-        return iter(step)  # pyright: ignore[reportUnknownArgumentType]
+    is_stream = isinstance(step, (list, tuple))
+    if is_stream:
+        return iter(step)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if callable(step):
         maker: Callable[[list[JSONDict]], Any] = step
         return maker(messages)

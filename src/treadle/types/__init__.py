@@ -31,6 +31,9 @@ from treadle.types.messages import (
     UserMessage,
     as_message,
     copy_json,
+    is_dict,
+    is_list,
+    is_mapping,
     kind_of,
     problems_of,
 )
@@ -47,7 +50,7 @@ from treadle.types.reasons import (
     Reason,
     RunCancelled,
 )
-from treadle.types.repair import joined, repaired, valid_arguments
+from treadle.types.repair import joined, repaired, sendable, valid_arguments, valid_name
 from treadle.types.response import CallChunk, Chunk, Response, Usage
 from treadle.types.results import Err, Ok, Result
 from treadle.types.run_state import IllegalMoveError, RunNode, RunNodeStatus, RunState
@@ -59,7 +62,8 @@ from treadle.types.schema import (
     shown,
     shown_name,
 )
-from treadle.types.tools import Tool, ToolContext, as_tool, terminal_copy, tool, toolset
+from treadle.types.tools import Tool, ToolContext, tool
+from treadle.types.toolset import as_tool, terminal_copy, toolset
 
 __all__ = [
     "LIMIT_NAMES",
@@ -125,15 +129,20 @@ __all__ = [
     "as_tool",
     "canonical_json",
     "copy_json",
+    "is_dict",
+    "is_list",
+    "is_mapping",
     "joined",
     "kind_of",
     "parse_object",
     "problems_of",
     "repaired",
+    "sendable",
     "shown",
     "shown_name",
     "terminal_copy",
     "tool",
     "toolset",
     "valid_arguments",
+    "valid_name",
 ]

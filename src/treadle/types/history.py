@@ -94,4 +94,3 @@ class History(Sequence[JSONDict]):
 
     def __repr__(self) -> str:
         return f"History({self._length} messages)"
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,13 +40,11 @@ class Limits:
             value: Any = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            types = (int, float) if field.name == "max_seconds" else (int,)
             least = 0 if field.name in {"max_tool_calls", "max_seconds"} else 1
-            is_number = isinstance(value, types) and not isinstance(value, bool)
-            if not is_number or math.isnan(value) or value < least:
+            what = "a number of seconds" if field.name == "max_seconds" else "a whole number"
+            if not _is_at_least(value, least, whole=field.name != "max_seconds"):
                 raise OptionError(
-                    f"{field.name}: expected {'seconds' if least == 0 and len(types) > 1 else 'a whole number'}"
-                    f" of at least {least}, got {value!r}"
+                    f"{field.name}: expected {what} of at least {least}, got {value!r}"
                 )
 
     @property
@@ -58,6 +55,11 @@ class Limits:
             and self.max_output_tokens is None
             and self.max_total_tokens is None
         )
+
+
+def _is_at_least(value: Any, least: int, *, whole: bool) -> bool:
+    kinds = (int,) if whole else (int, float)
+    return isinstance(value, kinds) and not isinstance(value, bool) and value >= least
 
 
 LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))

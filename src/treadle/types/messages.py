@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, TypeGuard
 
 Content: TypeAlias = str | Sequence[Mapping[str, Any]]
 
@@ -69,25 +69,39 @@ def copy_json(value: Any) -> Any:
     """Copy what JSON is made of, all the way down; anything else is taken as it is."""
     # It runs for every message of every iteration: what cannot hold anything is not worth a call.
     if isinstance(value, dict):
+        fields: JSONDict = value  # pyright: ignore[reportUnknownVariableType]
         return {
-            key: part if type(part) in _ATOMS else copy_json(part)
-            for key, part in value.items()  # pyright: ignore[reportUnknownVariableType]
+            k: part if part.__class__ in _ATOMS else copy_json(part) for k, part in fields.items()
         }
     if isinstance(value, (list, tuple)):
-        return [
-            part if type(part) in _ATOMS else copy_json(part)  # pyright: ignore[reportUnknownArgumentType]
-            for part in value  # pyright: ignore[reportUnknownVariableType]
-        ]
+        parts: Sequence[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return [part if part.__class__ in _ATOMS else copy_json(part) for part in parts]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return value
 
 
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
+def is_dict(value: object) -> TypeGuard[JSONDict]:
+    """Whether a value is a dict; of JSON, so that its keys are text."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a value is a list."""
+    return isinstance(value, list)
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is a mapping; of JSON, so that its keys are text."""
+    # The first is much faster to find out, and nearly always so.
+    return isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101 - as said above
+
+
 def as_message(given: Any) -> Any:
     """The message as a dict of our own: a copy of a mapping, or the dump of an SDK's message object."""
-    if isinstance(given, Mapping):
-        return copy_json(dict(given))  # pyright: ignore
+    if is_mapping(given):
+        return copy_json(dict(given))
     dump = getattr(given, "model_dump", None)
     if callable(dump) and not isinstance(given, type):
         return dump(mode="json", exclude_none=True)
@@ -107,10 +121,10 @@ def problems_of(messages: Sequence[Any]) -> Iterator[str]:
         yield "messages: expected at least one message, got none"
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
-        if not isinstance(message, dict):
+        if not is_dict(message):
             yield f"{where}: expected a message dict, got {kind_of(message)}"
             continue
-        yield from _problems_of_one(message, where)  # pyright: ignore
+        yield from _problems_of_one(message, where)
 
 
 def _problems_of_one(message: JSONDict, where: str) -> Iterator[str]:
@@ -132,31 +146,31 @@ def _problems_of_one(message: JSONDict, where: str) -> Iterator[str]:
 def _problems_of_content(content: Any, where: str) -> Iterator[str]:
     if isinstance(content, str):
         return
-    if not isinstance(content, list):
+    if not is_list(content):
         yield f"{where}: expected text or a list of parts, got {kind_of(content)}"
         return
-    for index, part in enumerate(content):  # pyright: ignore
-        if not isinstance(part, dict) or not isinstance(part.get("type"), str):  # pyright: ignore
+    for index, part in enumerate(content):
+        if not is_dict(part) or not isinstance(part.get("type"), str):
             yield f"{where}[{index}]: expected a part with a type, got {kind_of(part)}"
 
 
 def _problems_of_calls(calls: Any, where: str) -> Iterator[str]:
-    if not isinstance(calls, list):
+    if not is_list(calls):
         yield f"{where}: expected a list of calls, got {kind_of(calls)}"
         return
-    for index, call in enumerate(calls):  # pyright: ignore
+    for index, call in enumerate(calls):
         at = f"{where}[{index}]"
-        if not isinstance(call, dict):
+        if not is_dict(call):
             yield f"{at}: expected a call, got {kind_of(call)}"
             continue
-        if not _is_text(call.get("id")):  # pyright: ignore
-            yield f"{at}.id: expected text, got {kind_of(call.get('id'))}"  # pyright: ignore
-        function: Any = call.get("function")  # pyright: ignore
-        if call.get("type", "function") != "function":  # pyright: ignore
+        if not _is_text(call.get("id")):
+            yield f"{at}.id: expected text, got {kind_of(call.get('id'))}"
+        function: Any = call.get("function")
+        if call.get("type", "function") != "function":
             continue  # a provider's own kind of call: not ours to judge
-        if not isinstance(function, dict) or not _is_text(function.get("name")):  # pyright: ignore
+        if not is_dict(function) or not _is_text(function.get("name")):
             yield f"{at}.function.name: expected text, got {kind_of(function)}"
-        elif not isinstance(function.get("arguments", ""), str):  # pyright: ignore
+        elif not isinstance(function.get("arguments", ""), str):
             found = kind_of(function["arguments"])
             yield f"{at}.function.arguments: expected JSON text, got {found}"
 

@@ -6,6 +6,7 @@ The invariants are those that `treadle.testing.check_history` states.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,6 +40,25 @@ def valid_arguments(text: str) -> str:
     except MalformedJSONError:
         return json.dumps({"invalid_arguments": text})
     return text if text.strip() else "{}"
+
+
+def valid_name(name: str) -> str:
+    """A tool's name as every provider takes it back, whatever a model made up for one.
+
+    Each refuses a request in whose history it finds other characters, or no name; see `Tool`.
+    """
+    if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
+        return name
+    return _NOT_OF_A_NAME.sub("_", name)[:MAX_NAME] or "unnamed"
+
+
+MAX_NAME = 128
+_NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]+")
+
+
+def sendable(text: str) -> str:
+    """Text without lone surrogates, which are half of a character and cannot be sent anywhere."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class _Repair:
@@ -89,7 +109,11 @@ class _Repair:
             call["id"] = self._unique(old_id, index)
             if found is None:
                 self._tell(index, f"call {old_id!r} had no answer; it was answered as interrupted")
-                answer: JSONDict = {"role": "tool", "tool_call_id": call["id"], "content": NO_RESULT}
+                answer: JSONDict = {
+                    "role": "tool",
+                    "tool_call_id": call["id"],
+                    "content": NO_RESULT,
+                }
             else:
                 waiting.remove(found)
                 places.append(found[0])

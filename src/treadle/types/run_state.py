@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

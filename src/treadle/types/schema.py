@@ -43,7 +43,10 @@ def parse_object(text: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         near = shown(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits; endless nesting
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # an integer of thousands of digits; endless nesting
         raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_SHOWN]) from None
     if not isinstance(value, dict):
         raise MalformedJSONError(f"expected a JSON object, got {json_type(value)} {shown(value)}")
@@ -86,7 +89,9 @@ def json_type(value: Any) -> str:
     """The type of a value in JSON's words."""
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value) and value.is_integer()):
+    if isinstance(value, int) or (
+        isinstance(value, float) and math.isfinite(value) and value.is_integer()
+    ):
         return "integer"
     for kind, name in ((float, "number"), (str, "string"), (dict, "object"), (list, "array")):
         if isinstance(value, kind):

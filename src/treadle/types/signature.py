@@ -42,9 +42,8 @@ class Signature:
 
     def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
         inner, filled = _unwrapped(fn)
-        self.name = getattr(fn, "__name__", None) or getattr(
-            inner, "__name__", type(inner).__name__
-        )
+        own: str = getattr(inner, "__name__", type(inner).__name__)
+        self.name: str = getattr(fn, "__name__", own)
         self.description, described = read_docstring(inspect.getdoc(inner))
         self.context_parameter: str | None = None
         self.context_position: int | None = None
@@ -173,7 +172,9 @@ def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspec
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:
-        raise ToolDefinitionError(f"tool {name!r}: its signature cannot be read: {error}") from error
+        raise ToolDefinitionError(
+            f"tool {name!r}: its signature cannot be read: {error}"
+        ) from error
     first = parameters[0] if parameters and inspect.isfunction(inner) else None
     if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
         where = inner.__qualname__.rpartition("<locals>.")[2]
@@ -200,8 +201,10 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
 def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
     default = ... if parameter.default is parameter.empty else parameter.default
     # A description of the hint's own stays, where the docstring has none.
-    facts = {"description": described[parameter.name]} if parameter.name in described else {}
-    return Annotated[hint, Field(alias=parameter.name, **facts)], default
+    facts: dict[str, Any] = {"alias": parameter.name}
+    if parameter.name in described:
+        facts["description"] = described[parameter.name]
+    return Annotated[hint, Field(**facts)], default
 
 
 def _mentions(hint: Any, wanted: type) -> bool:
@@ -215,7 +218,7 @@ def _is_plain(hint: Any) -> bool:
     """Whether JSON Schema says all there is to say of a type."""
     origin = typing.get_origin(hint)
     if origin is None:
-        return isinstance(hint, type) and hint in _PLAIN or hint is Any
+        return (isinstance(hint, type) and hint in _PLAIN) or hint is Any
     if origin is Literal:
         return True
     return origin in {list, dict, Union, types.UnionType} and all(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
-from treadle.types.docstrings import read_docstring
 from treadle.types.errors import ToolDefinitionError
 from treadle.types.messages import copy_json
 from treadle.types.schema import shown_name
@@ -90,7 +88,7 @@ class Tool:
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
@@ -98,12 +96,12 @@ class Tool:
             raise ToolDefinitionError(
                 f"tool {self.name!r}: timeout must be above 0, not {self.timeout!r}"
             )
-        if not isinstance(self.retries, int) or self.retries < 0:  # pyright: ignore
+        if not isinstance(self.retries, int) or self.retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: retries must be a whole number of at least 0, "
                 f"not {self.retries!r}"
             )
-        if not isinstance(self.input_schema, Mapping):  # pyright: ignore
+        if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: input_schema: expected a JSON Schema, "
                 f"got {type(self.input_schema).__name__}"
@@ -177,6 +175,7 @@ class Tool:
         return {"type": "function", "function": function}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, as if it had not been made a tool."""
         if self.fn is None:
             raise TypeError(f"tool {self.name!r} has no function; a resolver runs it")
         return self.fn(*args, **kwargs)
@@ -215,7 +214,11 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     from treadle.types.signature import Signature  # noqa: PLC0415 - see there
 
     signature = Signature(fn, ToolContext)
-    facts = {"name": signature.name, "description": signature.description, **_given(options)}
+    facts: dict[str, Any] = {
+        "name": signature.name,
+        "description": signature.description,
+        **_given(options),
+    }
     made = Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
         object.__setattr__(made, name, getattr(fn, name, None))
@@ -249,70 +252,3 @@ def _is_async(fn: Any) -> bool:
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def as_tool(given: Any, where: str = "tool") -> Tool:
-    """Make a tool of whatever stands for one.
-
-    Args:
-        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;
-            or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's ``parameters``).
-        where: what to call it in errors.
-
-    Raises:
-        ToolDefinitionError: it is none of these, or a broken one.
-    """
-    if isinstance(given, Tool):
-        return given
-    if isinstance(given, Mapping):
-        return _from_dict(given, where)  # pyright: ignore[reportUnknownArgumentType]
-    if inspect.isclass(given) and hasattr(given, "model_json_schema"):
-        from treadle.types.signature import schema_of  # noqa: PLC0415 - see there
-
-        description, _ = read_docstring(given.__doc__)
-        return Tool(given.__name__, description, schema_of(given), model=given)
-    if callable(given):
-        return tool(given)
-    raise ToolDefinitionError(
-        f"{where}: expected a Tool, a function, a pydantic model or a tool dict, "
-        f"got {type(given).__name__}"
-    )
-
-
-def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
-    facts = given.get("function", given) if given.get("type") == "function" else given
-    if not isinstance(facts, Mapping) or not isinstance(facts.get("name"), str):  # pyright: ignore
-        raise ToolDefinitionError(f"{where}.name: expected text, got {facts!r:.80}")
-    schemas = (facts.get(key) for key in ("input_schema", "inputSchema", "parameters"))  # pyright: ignore
-    schema: Any = next((schema for schema in schemas if schema is not None), None)  # pyright: ignore
-    if schema is None:
-        schema = {"type": "object", "properties": {}}
-    if not isinstance(schema, Mapping):
-        raise ToolDefinitionError(
-            f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
-        )
-    return Tool(facts["name"], str(facts.get("description") or ""), schema)  # pyright: ignore
-
-
-def toolset(given: Iterable[Any] | Mapping[str, Any] | None) -> dict[str, Tool]:
-    """Make the tools of a run, by name, in their order.
-
-    Raises:
-        ToolDefinitionError: two of one name, or what `as_tool` raises, with the place in the list.
-    """
-    made: dict[str, Tool] = {}
-    if given is None:
-        return made
-    if isinstance(given, (Mapping, str, Tool)) or not isinstance(given, Iterable):
-        raise ToolDefinitionError(f"tools: expected a list of tools, got {type(given).__name__}")
-    for index, one in enumerate(given):
-        candidate = as_tool(one, f"tools[{index}]")
-        if candidate.name in made:
-            raise ToolDefinitionError(f"tools[{index}]: there are two tools named {candidate.name!r}")
-        made[candidate.name] = candidate
-    return made
-
-
-def terminal_copy(given: Tool) -> Tool:
-    """The tool, ending the run when it is called."""
-    return dataclasses.replace(given, terminal=True)

@@ -14,8 +14,10 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
 
 from treadle.types.errors import ToolDefinitionError
+from treadle.types.messages import is_list, is_mapping
 from treadle.types.schema import MAX_SHOWN, json_type, path_of, shown, shown_name
 
 
@@ -42,11 +44,13 @@ def compile_schema(schema: Mapping[str, Any], where: str) -> Validator:
     except SchemaError as error:
         path = "".join(f"[{part!r}]" for part in error.absolute_path)
         raise ToolDefinitionError(f"{where}{path}: {error.message}") from None
-    registry: Any = Registry()  # empty, where jsonschema's own would fetch over the network
+    registry: Any = Registry[Any]()  # empty, where jsonschema's own would fetch over the network
     validator: Validator = made(schema, registry=registry)
+    draft: Any = specification_with(str(schema.get("$schema")), default=DRAFT202012)
+    resolver = registry.resolver_with_root(draft.create_resource(schema))
     for reference in _references(schema):
         try:
-            validator._resolver.lookup(reference)  # type: ignore[attr-defined]  # noqa: SLF001
+            resolver.lookup(reference)
         except Unresolvable:
             raise ToolDefinitionError(
                 f"{where}: the reference {reference!r} leads nowhere within the schema"
@@ -55,13 +59,13 @@ def compile_schema(schema: Mapping[str, Any], where: str) -> Validator:
 
 
 def _references(value: Any) -> Iterable[str]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():  # pyright: ignore
+    if is_mapping(value):
+        for key, part in value.items():
             if key == "$ref" and isinstance(part, str):
                 yield part
             yield from _references(part)
-    elif isinstance(value, list):
-        for part in value:  # pyright: ignore
+    elif is_list(value):
+        for part in value:
             yield from _references(part)
 
 
@@ -102,14 +106,17 @@ def _tell_type(error: ValidationError) -> str:
 
 
 def _tell_required(error: ValidationError) -> str:
-    missing = [name for name in error.validator_value if name not in error.instance]  # type: ignore[union-attr, operator]
+    wanted: Any = error.validator_value
+    given: Any = error.instance
+    missing = [name for name in wanted if name not in given]
     # jsonschema makes one error for each missing field, in order, with the name in its message.
     name = next((name for name in missing if error.message.startswith(repr(name))), missing[0])
     return f"missing required field {name!r}"
 
 
 def _tell_enum(error: ValidationError) -> str:
-    allowed = ", ".join(shown(value) for value in error.validator_value)  # type: ignore[union-attr]
+    values: Any = error.validator_value
+    allowed = ", ".join(map(shown, values))
     return f"expected one of {allowed}, got {shown(error.instance)}"
 
 
@@ -119,8 +126,9 @@ def _tell_const(error: ValidationError) -> str:
 
 def _tell_additional(error: ValidationError) -> str:
     schema: Any = error.schema
+    given: Any = error.instance
     known = list(schema.get("properties", {}))
-    extra = [shown_name(name) for name in error.instance if name not in known]  # type: ignore[union-attr]
+    extra = [shown_name(name) for name in given if name not in known]
     fields = ", ".join(known) or "none"
     return f"unknown field {', '.join(map(repr, extra[:5]))}; the fields are {fields}"
 

@@ -1,0 +1,67 @@
+"""Any callable is a model: the same run with five of them, and nothing to subclass.
+
+How a callable is called is decided once, by its signature; whatever it returns becomes a response.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from treadle import Chunk, Loop, Response, tool
+
+Messages = list[dict[str, Any]]
+
+
+@tool
+def upper(text: str) -> str:
+    """Put a text in capitals."""
+    return text.upper()
+
+
+def script(messages: Messages) -> Any:
+    """What all of them say: a call first, then its result."""
+    if messages[-1]["role"] == "tool":
+        return messages[-1]["content"]
+    function = {"name": "upper", "arguments": json.dumps({"text": "hello"})}
+    return {"role": "assistant", "tool_calls": [{"function": function}]}  # an id is made up
+
+
+def plain(messages: Messages) -> Any:
+    """A sync function."""
+    return script(messages)
+
+
+async def asynchronous(messages: Messages) -> Any:
+    """An async function."""
+    return script(messages)
+
+
+def with_opts(messages: Messages, opts: dict[str, Any]) -> Any:
+    """A function that takes the options of the request as a dict; ``**opts`` works as well."""
+    offered = [offer["function"]["name"] for offer in opts["tools"]]
+    print(f"  (asked with temperature={opts['temperature']} and tools={offered})")
+    return script(messages)
+
+
+def completing(messages: Messages) -> Any:
+    """A function that returns a chat completion, as OpenAI's API does."""
+    said = script(messages)
+    message = {"role": "assistant", "content": said} if isinstance(said, str) else said
+    return {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+
+def in_pieces(messages: Messages) -> Response | Iterator[Chunk]:
+    """A function that streams its text; a call may come whole."""
+    said = script(messages)
+    if isinstance(said, str):
+        return iter([Chunk(said[:2]), Chunk(said[2:])])
+    return completing(messages)
+
+
+# OpenAI's client, sync or async, is one as it is, with a model's name in place:
+# give it as functools.partial(OpenAI().chat.completions.create, model="gpt-5-mini").
+
+for model in (plain, asynchronous, with_opts, completing, in_pieces):
+    options = {"llm_opts": {"temperature": 0}} if model is with_opts else {}
+    result = Loop.run_sync([{"role": "user", "content": "hi"}], model, tools=[upper], **options)
+    print(f"{model.__name__}: {result.unwrap().content}, {result.iterations} iterations")

@@ -1,0 +1,54 @@
+"""Watching a run: its text as it is written, and its tools as they start and finish.
+
+`Loop.stream` is the same run as `Loop.run`, observed. Leaving the ``async with`` early cancels it.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+from treadle import Loop, tool
+from treadle.testing import call, calls
+from treadle.types import IterationStarted, RunFinished, TextDelta, ToolFinished, ToolStarted
+
+
+@tool
+async def weather(city: str) -> str:
+    """Tell the weather."""
+    return f"{city}: 21 degrees, sunny"
+
+
+async def pieces(text: str) -> AsyncIterator[str]:
+    """Stream a text word by word, as a model would."""
+    for word in re.findall(r"\S+\s*", text):
+        yield word
+
+
+def model(messages: list[dict[str, Any]]) -> Any:
+    """Call the tool for two cities at once, then stream the answer."""
+    if messages[-1]["role"] == "tool":
+        return pieces("It is sunny in both.")
+    return calls(call("weather", city="Lisbon"), call("weather", city="Porto"))
+
+
+async def main() -> None:
+    """Print what happens, as it happens."""
+    messages = [{"role": "user", "content": "Weather in Lisbon and Porto?"}]
+    async with Loop.stream(messages, model, tools=[weather]) as events:
+        async for event in events:
+            match event:
+                case IterationStarted(iteration=number):
+                    print(f"iteration {number}")
+                case TextDelta(text=text):
+                    print(f"  text: {text!r}")
+                case ToolStarted(call=made):
+                    print(f"  started:  {made.name} {made.arguments}")
+                case ToolFinished(result=brought):
+                    print(f"  finished: {brought.content}")
+                case RunFinished(stop_reason=why):
+                    print(f"finished: {why}")
+    print("result:", events.result.unwrap().content)
+
+
+asyncio.run(main())

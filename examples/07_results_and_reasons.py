@@ -1,0 +1,69 @@
+"""Every way to end: `Ok` with the answer, or `Err` with a reason, and how to go on from an `Err`."""
+
+import asyncio
+from typing import Any
+
+from treadle import Err, Loop, Ok, RunHandle, tool
+from treadle.testing import call, calls
+
+QUESTION = [{"role": "user", "content": "Is it done?"}]
+handle = RunHandle()
+
+
+@tool
+def look(place: str) -> str:
+    """Look somewhere; at ``x`` it fails, always in the same way."""
+    if place == "x":
+        raise ValueError("no such place")
+    return f"nothing in {place}"
+
+
+@tool
+async def wait() -> None:
+    """Wait for longer than the run may take."""
+    await asyncio.sleep(60)
+
+
+@tool
+def stop() -> None:
+    """End the run from within, through its handle."""
+    handle.cancel()
+
+
+def says(answer: Any) -> Any:
+    """Make a model that always does the same: give an answer, or raise an error."""
+
+    def model(messages: list[dict[str, Any]]) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(messages) if callable(answer) else answer
+
+    return model
+
+
+new_place = says(lambda messages: calls(call("look", place=f"room {len(messages)}")))
+RUNS: list[tuple[Any, dict[str, Any]]] = [
+    (says("Yes."), {}),
+    (new_place, {"max_iterations": 2}),
+    (new_place, {"max_tool_calls": 1}),
+    (says(calls(call("wait"))), {"max_seconds": 0.05}),
+    (says(calls(call("look", place="x"))), {}),
+    (says(calls(call("look", place="the hall"))), {}),
+    (says(ConnectionError("connection refused")), {"max_retries": 0}),
+    (says(""), {"max_blank_stops": 1}),
+    (says("Yes."), {"stages": [lambda _context: 1 / 0]}),
+    (says(42), {}),
+    (says(calls(call("stop"))), {"handle": handle}),
+]
+for model, options in RUNS:
+    match Loop.run_sync(QUESTION, model, tools=[look, wait, stop], **options):
+        case Ok(response):
+            print(f"Ok: {response.content}")
+        case Err(reason, messages):
+            print(f"{type(reason).__name__}: {reason} [{len(messages)} messages]")
+print(repr(Loop.run_sync([{"role": "user"}], says("Yes.")).reason))
+
+# An Err loses nothing: its messages are valid, and another run goes on from them.
+stopped = Loop.run_sync(QUESTION, new_place, tools=[look], max_iterations=2)
+finished = Loop.run_sync(stopped.messages, says("It is done."))
+print(f"{stopped.stop_reason}, then {finished.stop_reason}: {finished.unwrap().content}")

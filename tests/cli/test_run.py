@@ -1,0 +1,524 @@
+"""`treadle run`: what it prints, where, and the code it ends with."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from treadle import __version__
+from treadle.cli.arguments import LIMIT_FLAGS
+from treadle.cli.run import _interrupts_end
+from treadle.loop import RunHandle
+from treadle.testing import check_history
+from treadle.types import LIMIT_NAMES
+
+TOOLS = '''
+import asyncio, time
+from treadle import Err, tool
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+@tool
+def chatty() -> str:
+    """Print."""
+    print("from within")
+    return "done"
+
+@tool
+def sleepy() -> str:
+    """Hang in a thread."""
+    print("asleep", flush=True)
+    time.sleep(60)
+
+@tool
+async def dozy() -> str:
+    """Hang on an event loop."""
+    print("asleep", flush=True)
+    await asyncio.sleep(60)
+
+@tool(terminal=True)
+def finish(total: int) -> None:
+    """Give the total."""
+
+def plain(text: str) -> str:
+    """Be a function, and no tool yet."""
+    return text
+
+both = [add, plain]
+number = 5
+'''
+
+
+@pytest.fixture
+def tools(root):
+    """A module of tools in the folder in which the command runs."""
+    (root / "my_tools.py").write_text(TOOLS)
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Each test imports its own modules."""
+    yield
+    for name in ("my_tools", "broken_tools", "needy_tools", "leaving_tools"):
+        sys.modules.pop(name, None)
+
+
+def test_the_answer_goes_to_stdout_and_the_progress_to_stderr(endpoint, spawned, calls):
+    """One tool of the default toolset reads the current folder; nothing else is on stdout."""
+    endpoint.script = [calls(("list_files", {"folder": "docs"})), "There is guide.md."]
+
+    done = spawned("Which files are in docs?")
+
+    assert (done.returncode, done.stdout) == (0, "There is guide.md.\n")
+    assert "list_files" in done.stderr
+    assert "\x1b" not in done.stderr
+    first, second = endpoint.requests
+    assert first["messages"][-1] == {"role": "user", "content": "Which files are in docs?"}
+    assert second["messages"][-1]["content"] == "guide.md"
+    assert {made["function"]["name"] for made in first["tools"]} == {
+        "list_files",
+        "read_file",
+        "search_text",
+        "current_time",
+        "calculate",
+    }
+
+
+def test_json_is_the_whole_result(endpoint, spawned, calls, tools):
+    """One object on stdout, with all that the result has."""
+    endpoint.script = [calls(("add", {"a": 1, "b": 2}), ("add", {"a": "x"})), "Three."]
+
+    done = spawned("1 + 2?", "--tools", "my_tools:add", "--json", "--quiet")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = json.loads(done.stdout)
+    (made,) = shown.pop("calls")
+    assert made.pop("duration") >= 0
+    assert made == {
+        "iteration": 1,
+        "id": "call_1",
+        "name": "add",
+        "arguments": {"a": 1, "b": 2},
+        "status": "success",
+        "error": None,
+    }
+    messages = shown.pop("messages")
+    check_history(messages)
+    assert [message["role"] for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    assert shown.pop("usage")["total_tokens"] == 30
+    assert shown == {
+        "ok": True,
+        "reason": None,
+        "stop_reason": "answered",
+        "content": "Three.",
+        "output": None,
+        "iterations": 2,
+        "tool_calls_count": 1,
+    }
+
+
+def test_a_run_without_an_answer_ends_with_one_and_its_reason(endpoint, spawned):
+    """stdout stays empty: a script that reads it must not take a reason for an answer."""
+    endpoint.script = [400]
+
+    done = spawned("Hello", "--quiet")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "treadle: the model failed: BadRequestError" in done.stderr
+    assert "this is status 400" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_json_tells_the_reason_too(endpoint, asked):
+    """Where there is no answer there is still the one object."""
+    endpoint.script = [400]
+
+    code, out, _ = asked("Hello", "--json")
+
+    shown = json.loads(out)
+    assert (code, shown["ok"], shown["stop_reason"]) == (1, False, "llm_error")
+    assert "this is status 400" in shown["reason"]
+    assert shown["content"] is None
+
+
+def test_a_tool_that_ends_the_run_gives_the_output(endpoint, asked, calls, tools):
+    """What a terminal tool was called with is what is printed."""
+    endpoint.script = [calls(("finish", {"total": 3}))] * 2
+
+    assert asked("1 + 2?", "--tools", "my_tools:finish")[:2] == (0, '{"total": 3}\n')
+
+    endpoint.requests.clear()
+    shown = json.loads(asked("1 + 2?", "--tools", "my_tools:finish", "--json")[1])
+    assert (shown["output"], shown["stop_reason"]) == ({"total": 3}, "output")
+
+
+def test_every_limit_has_a_flag():
+    """A limit that the library gains is one that the command lacks."""
+    assert set(LIMIT_FLAGS) == LIMIT_NAMES
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "stop_reason"),
+    [
+        ("--max-iterations", "2", "max_iterations_reached"),
+        ("--max-tool-calls", "2", "budget_exhausted"),
+        ("--max-input-tokens", "15", "budget_exhausted"),
+        ("--max-output-tokens", "7", "budget_exhausted"),
+        ("--max-total-tokens", "20", "budget_exhausted"),
+    ],
+)
+def test_a_limit_ends_the_run(endpoint, asked, calls, tools, flag, value, stop_reason):
+    """Each is handed on to the loop; the history is whole."""
+    endpoint.script = [calls(("add", {"a": turn, "b": 2})) for turn in range(6)]
+
+    code, out, err = asked("Add on", "--tools", "my_tools:add", "--json", flag, value)
+
+    shown = json.loads(out)
+    assert (code, shown["stop_reason"]) == (1, stop_reason)
+    assert shown["reason"] in err
+    check_history(shown["messages"])
+
+
+def test_a_time_limit_ends_the_run(endpoint, asked, calls, tools):
+    """A tool that hangs does not hold it up."""
+    endpoint.script = [calls(("sleepy", {}))]
+
+    code, out, _ = asked("Sleep", "--tools", "my_tools:sleepy", "--json", "--max-seconds", "0.5")
+
+    shown = json.loads(out)
+    assert (code, shown["stop_reason"]) == (1, "deadline_exceeded")
+    check_history(shown["messages"])
+
+
+def test_parallel_calls_are_limited(endpoint, asked, calls, tools):
+    """With one at a time they take turns, and all are run."""
+    endpoint.script = [calls(("add", {"a": 1, "b": 1}), ("add", {"a": 2, "b": 2})), "Done."]
+
+    _, out, _ = asked("Add", "--tools", "my_tools:add", "--json", "--max-parallel-calls", "1")
+
+    assert json.loads(out)["tool_calls_count"] == 2
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_the_model_is_tried_again(endpoint, asked, retries):
+    """As often as was said."""
+    endpoint.script = [500] * 5
+
+    code, _, err = asked("Hello", "--max-retries", str(retries))
+
+    assert (code, len(endpoint.requests)) == (1, retries + 1)
+    assert ("again in" in err) == bool(retries)
+
+
+def test_tools_come_from_a_module_in_the_current_folder(endpoint, spawned, calls, tools):
+    """Tools, functions and lists of both; flags add up."""
+    endpoint.script = [calls(("plain", {"text": "hello"})), "Done."]
+
+    done = spawned("Go", "--tools", "my_tools:both", "--tools", "my_tools:chatty, sleepy")
+
+    assert done.returncode == 0
+    names = [made["function"]["name"] for made in endpoint.requests[0]["tools"]]
+    assert names == ["add", "plain", "chatty", "sleepy"]
+    assert endpoint.requests[1]["messages"][-1]["content"] == "hello"
+
+
+def test_what_a_tool_prints_is_not_the_answer(endpoint, spawned, calls, tools):
+    """It goes to stderr: stdout is one answer, or one JSON object."""
+    endpoint.script = [calls(("chatty", {})), "Done."]
+
+    done = spawned("Go", "--tools", "my_tools:chatty")
+
+    assert done.stdout == "Done.\n"
+    assert "from within" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("my_tools", "expected MODULE:NAME[,NAME...], got 'my_tools'"),
+        ("my_tools:", "expected MODULE:NAME"),
+        (":add", "expected MODULE:NAME"),
+        ("my_tools:add,,plain", "expected MODULE:NAME"),
+        ("no_such:add", "no module 'no_such' in"),
+        ("my_tools.inner:add", "my_tools.inner"),
+        ("my_tools:ad", "module 'my_tools' has no 'ad'; did you mean 'add'?"),
+        ("my_tools:number", "my_tools:number: expected a Tool, a function"),
+        ("my_tools:add,add", "two tools named 'add'"),
+        ("broken_tools:x", "importing 'broken_tools' failed: ZeroDivisionError"),
+        ("needy_tools:x", "'needy_tools' needs the module 'no_such_module'"),
+        ("leaving_tools:x", "importing 'leaving_tools' failed: SystemExit"),
+    ],
+)
+def test_bad_tools_are_told_in_one_line(called, root, tools, spec, told):
+    """No traceback, no usage to scroll past, and no model opened before."""
+    (root / "broken_tools.py").write_text("1 / 0")
+    (root / "needy_tools.py").write_text("import no_such_module")
+    (root / "leaving_tools.py").write_text("raise SystemExit(0)")
+
+    code, out, err = called("Go", "--tools", spec)
+
+    assert (code, out) == (2, "")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["Go", "--model", "gpt"], "known are local, local:PATH.gguf, openai:NAME"),
+        (["Go", "--model", "openai:m"], "OPENAI_API_KEY"),
+        (["Go", "--model", "local", "--base-url", "http://x"], "base_url"),
+        (["Go", "--max-iterations", "0"], "max_iterations: expected a whole number of at least 1"),
+        (["Go", "--max-seconds", "nan"], "max_seconds"),
+        (["Go", "--max-tool-calls", "many"], "invalid int value: 'many'"),
+        (["Go", "--max-retries", "-1"], "max_retries"),
+        (["Go", "--max-iteratoins", "1"], "unrecognized arguments"),
+        ([], "PROMPT"),
+        ([" "], "expected a question"),
+    ],
+)
+def test_bad_usage_is_told_in_one_line(called, args, told):
+    """It ends with two, as argparse does."""
+    if args and "--model" not in args:
+        args = [*args, "--model", "openai:m", "--base-url", "http://127.0.0.1:1/v1"]
+
+    code, out, err = called(*args)
+
+    assert (code, out) == (2, "")
+    assert told in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "model", "installs"),
+    [
+        ("openai", "openai:m", "pip install 'treadle[openai]'"),
+        ("xllamacpp", "local", "pip install 'treadle[local]'"),
+    ],
+)
+def test_a_missing_extra_is_told_with_the_command_that_installs_it(
+    spawned, without, package, model, installs
+):
+    """What is asked for and not installed is bad usage, not a crash."""
+    done = spawned("Go", model=model, env=without(package))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert installs in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_weights_that_are_not_there_are_told(called, root):
+    """The path of a local model is checked before anything runs."""
+    pytest.importorskip("xllamacpp")
+
+    code, _, err = called("Go", "--model", f"local:{root}/none.gguf")
+
+    assert code == 2
+    assert "none.gguf" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"), [(["--system", "Be kind."], "Be kind."), (["--system", ""], None)]
+)
+def test_the_system_prompt_is_sent(endpoint, asked, given, sent):
+    """An empty one is none."""
+    endpoint.script = ["Hello."]
+
+    asked("Hello", *given)
+
+    first = endpoint.requests[0]["messages"][0]
+    assert (first["content"] if first["role"] == "system" else None) == sent
+
+
+def test_a_prompt_comes_from_stdin(endpoint, spawned):
+    """A dash reads it, as elsewhere."""
+    endpoint.script = ["Hello."]
+
+    assert spawned("-", stdin="A long question").returncode == 0
+    assert endpoint.requests[0]["messages"][-1]["content"] == "A long question"
+
+
+def test_quiet_shows_nothing_but_the_answer(endpoint, asked):
+    """Nothing on stderr where all went well."""
+    endpoint.script = ["Hello."]
+
+    assert asked("Hello", "--quiet") == (0, "Hello.\n", "")
+
+
+def interrupted(command, root, ready, *args):
+    """Run the command, and send it a Ctrl-C as soon as it is ready; give what came of it."""
+    process = subprocess.Popen(
+        command(*args), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        ready(process)
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        assert time.monotonic() - started < 5
+    finally:
+        process.kill()
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def tool_sleeps(process):
+    for line in process.stderr:
+        if "asleep" in line:
+            return
+    pytest.fail("the tool was not run")
+
+
+@pytest.mark.parametrize("name", ["sleepy", "dozy"])
+def test_ctrl_c_ends_a_hanging_tool_with_what_was_done(endpoint, command, root, calls, tools, name):
+    """The history so far is shown, and the process does not wait for the tool."""
+    endpoint.script = [calls(("add", {"a": 1, "b": 2})), calls((name, {}))]
+
+    code, out, err = interrupted(
+        command, root, tool_sleeps, "Sleep", "--tools", f"my_tools:add,{name}"
+    )
+
+    assert (code, out) == (130, "")
+    assert "user: Sleep\n" in err
+    assert 'assistant: calls add {"a": 1, "b": 2}\ntool: 3\n' in err
+    assert f"assistant: calls {name} {{}}\ntool: Cancelled" in err
+    assert err.splitlines()[-1].startswith("treadle: the run was cancelled (2 iterations")
+
+
+def test_ctrl_c_with_json_gives_the_json_of_what_was_done(endpoint, command, root, calls, tools):
+    """One object as ever, with a history that can be gone on from."""
+    endpoint.script = [calls(("sleepy", {}))]
+
+    code, out, _ = interrupted(
+        command, root, tool_sleeps, "Sleep", "--tools", "my_tools:sleepy", "--json"
+    )
+
+    shown = json.loads(out)
+    assert (code, shown["ok"], shown["stop_reason"]) == (130, False, "cancelled")
+    check_history(shown["messages"])
+    assert shown["calls"][0]["status"] == "failed"
+
+
+def test_ctrl_c_ends_a_request_under_way(endpoint, command, root, hang):
+    """The model is not waited for either."""
+    endpoint.script = [hang]
+
+    code, out, err = interrupted(command, root, lambda _: endpoint.asked.wait(20), "Hello")
+
+    assert (code, out) == (130, "")
+    assert "user: Hello\n" in err
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    """The first ends the run in order; who is in a hurry presses again."""
+    handle = RunHandle()
+    before = signal.getsignal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), _interrupts_end(handle):
+        signal.raise_signal(signal.SIGINT)
+        assert handle.ended.is_set
+        signal.raise_signal(signal.SIGINT)
+
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_who_ignores_interrupts_goes_on_ignoring_them():
+    """As what a script started in its background does."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        handle = RunHandle()
+        with _interrupts_end(handle):
+            signal.raise_signal(signal.SIGINT)
+        assert not handle.ended.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_before_the_run_is_no_traceback(asked, monkeypatch):
+    """Such as while the model is loaded."""
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("treadle.cli.run._prepared", interrupt)
+
+    assert asked("Hello") == (130, "", "treadle: interrupted\n")
+
+
+def test_a_terminal_is_shown_control_characters_instead_of_obeying_them(endpoint, on_terminal):
+    """A model may have read them anywhere; they could retitle, overwrite or hide."""
+    endpoint.script = ["\x1b]0;owned\x07one\ttwo\nthree\x9b2J \u202efour"]
+
+    code, shown = on_terminal("Go", streams=("stdout",))
+
+    assert code == 0
+    assert shown == "\\x1b]0;owned\\x07one\ttwo\nthree\\x9b2J \\u202efour\n"
+
+
+def test_a_pipe_gets_the_answer_as_it_is(endpoint, spawned):
+    """Whoever reads it may want every byte."""
+    endpoint.script = ["\x1b[1mbold\x1b[0m"]
+
+    assert spawned("Go").stdout == "\x1b[1mbold\x1b[0m\n"
+
+
+def test_an_answer_that_cannot_be_encoded_is_shown_in_part(endpoint, spawned):
+    """Half a surrogate pair is no text, and no reason to lose the rest."""
+    endpoint.script = ["one \ud800 two"]
+
+    done = spawned("Go")
+
+    assert (done.returncode, done.stdout) == (0, "one \\ud800 two\n")
+
+
+def test_a_reader_that_goes_is_no_traceback(endpoint, command, root):
+    """As in `treadle run ... | head -c 0`."""
+    endpoint.script = ["Hello."]
+    process = subprocess.Popen(
+        command("Go", "--quiet"), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+
+    assert process.wait(30) == 1
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_the_version_is_told():
+    """`python -m treadle` is the command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "treadle", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout == f"treadle {__version__}\n"
+
+
+@pytest.mark.local
+def test_the_local_model_lists_a_folder(spawned):
+    """All of it for real, without a network: a model, a tool, an answer."""
+    done = spawned("Which files are in the folder docs?", "--json", model="local")
+
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["ok"], shown["stop_reason"]) == (True, "answered")
+    assert shown["calls"][0]["name"] == "list_files"
+    assert shown["calls"][0]["arguments"] == {"folder": "docs"}
+    assert shown["content"].strip()
+    assert {"role": "tool", "content": "guide.md"}.items() <= shown["messages"][3].items()
+    check_history(shown["messages"])

@@ -1,0 +1,67 @@
+"""Every example runs as it is, without a network or a warning, and prints what `examples/expected` has.
+
+After a change that is meant: ``python examples/NN_name.py > examples/expected/NN_name.txt``, and read it.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
+SECONDS = 60
+
+# What would make sockets fail in the example, so that a network is not needed without being noticed.
+OFFLINE = """
+import socket
+def refused(*args, **kwargs):
+    raise OSError("an example has no network")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
+"""
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_example_prints_what_is_expected_of_it(script, tmp_path):
+    """In a process of its own, elsewhere, with warnings as errors and nobody to connect to."""
+    (tmp_path / "sitecustomize.py").write_text(OFFLINE)
+    paths = [str(tmp_path), *sys.path]
+    environment = {name: os.environ[name] for name in os.environ if not name.startswith("OTEL_")}
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUTF8": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / script)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=tmp_path,
+        env=environment,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = EXAMPLES / "expected" / f"{Path(script).stem}.txt"
+    assert done.stdout == expected.read_text(encoding="utf-8")
+
+
+def test_nothing_is_expected_of_examples_that_are_not_there():
+    """Each file of expected output belongs to an example, and there are examples at all."""
+    expected = {path.stem for path in (EXAMPLES / "expected").iterdir()}
+    assert expected == {Path(script).stem for script in SCRIPTS} != set()
+
+
+def test_no_two_examples_have_the_same_number():
+    """Their numbers are an order to read them in."""
+    numbers = [int(script[:2]) for script in SCRIPTS]
+    assert numbers == sorted(set(numbers))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_an_example_is_short_and_says_what_it_shows(script):
+    """At most 70 lines, of which the first are a docstring."""
+    source = (EXAMPLES / script).read_text(encoding="utf-8")
+    assert source.startswith('"""')
+    assert len(source.splitlines()) <= 70

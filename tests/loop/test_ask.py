@@ -1,0 +1,182 @@
+"""One logical call of the model, with its retries, streamed or not."""
+
+import anyio
+import pytest
+
+from treadle import Chunk, Err, Loop, Ok, Usage
+from treadle.testing import ScriptedLLM
+from treadle.types import ModelFailed, ModelRetried, TextDelta
+
+USER = [{"role": "user", "content": "Hi"}]
+DONE = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+
+
+def run(*script, **options):
+    """Run without waiting; return the result and the events."""
+    events = []
+    options = {"retry_delay": 0, **options}
+    result = Loop.run_sync(USER, ScriptedLLM(*script), on_event=events.append, **options)
+    return result, events
+
+
+def of(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+class OverloadedError(Exception):
+    status_code = 503
+
+
+class BadRequestError(Exception):
+    status_code = 400
+
+
+def test_a_failure_that_may_pass_is_asked_again_and_told():
+    result, events = run(OverloadedError("busy"), ConnectionError("gone"), "Hello")
+    assert result.unwrap().content == "Hello"
+    assert result.iterations == 1
+    assert [(e.attempt, e.error, e.error_type) for e in of(events, ModelRetried)] == [
+        (1, "busy", "OverloadedError"),
+        (2, "gone", "ConnectionError"),
+    ]
+
+
+def test_it_is_asked_three_times_more_and_then_it_is_an_err():
+    result, events = run(*[OverloadedError(str(n)) for n in range(4)])
+    assert isinstance(result, Err)
+    assert (result.reason.message, result.reason.attempts) == ("3", 4)
+    assert len(of(events, ModelRetried)) == 3
+    assert len(of(events, ModelFailed)) == 1
+    assert result.stop_reason == "llm_error"
+
+
+@pytest.mark.parametrize("max_retries", [0, 1, 5])
+def test_how_often_is_an_option(max_retries):
+    result, _ = run(*[OverloadedError()] * 6, max_retries=max_retries)
+    assert result.reason.attempts == max_retries + 1
+
+
+def test_a_failure_that_will_not_pass_is_an_err_at_once():
+    result, events = run(BadRequestError("no"))
+    assert (result.reason.error_type, result.reason.attempts) == ("BadRequestError", 1)
+    assert of(events, ModelRetried) == []
+
+
+def test_a_failed_call_makes_the_usage_a_lower_bound():
+    result, _ = run(BadRequestError("no"))
+    assert result.usage == result.run.total_usage == Usage(is_lower_bound=True)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_streamed_answer_is_told_as_it_comes(is_async):
+    chunks = ["Hel", "", Chunk("lo", usage=Usage(1, 2)), Chunk(finish_reason="stop")]
+    events = []
+    model = ScriptedLLM(chunks, is_async=is_async)
+    result = Loop.run_sync(USER, model, on_event=events.append)
+    assert result.unwrap().content == "Hello"
+    assert result.usage == Usage(1, 2)
+    assert [event.text for event in of(events, TextDelta)] == ["Hel", "lo"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_async_generator_function_is_a_backend(backend):
+    async def stream(messages):
+        for piece in ("a", "b"):
+            await anyio.sleep(0)
+            yield piece
+
+    assert anyio.run(lambda: Loop.run(USER, stream), backend=backend).unwrap().content == "ab"
+    assert Loop.run_sync(USER, stream).unwrap().content == "ab"
+
+
+def test_a_generator_function_is_a_backend():
+    def stream(messages):
+        yield from ("a", "b")
+
+    assert Loop.run_sync(USER, stream).unwrap().content == "ab"
+
+
+class Stream:
+    """An iterator that notes whether it was closed, and breaks where it is told to."""
+
+    def __init__(self, *pieces):
+        self.pieces = list(pieces)
+        self.closed = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.pieces:
+            raise StopIteration
+        piece = self.pieces.pop(0)
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def close(self):
+        self.closed += 1
+
+
+def test_a_stream_that_breaks_is_closed_and_asked_for_again():
+    broken, whole = Stream("Hel", OSError("reset")), Stream("Hello")
+    result, events = run(lambda m: broken, lambda m: whole)
+    assert result.unwrap().content == "Hello"
+    assert broken.closed == 1
+    assert [e.error for e in of(events, ModelRetried)] == ["reset"]
+
+
+def test_a_wrong_piece_ends_it_at_once_and_closes_the_stream():
+    stream = Stream("Hel", 5)
+    result, _ = run(lambda m: stream)
+    assert result.reason.error_type == "NotAResponseError"
+    assert "got int 5" in result.reason.message
+    assert stream.closed == 1
+
+
+def test_a_stream_that_cannot_be_closed_changes_nothing():
+    class Stubborn(Stream):
+        def close(self):
+            raise RuntimeError("will not")
+
+    result, _ = run(lambda m: Stubborn("Hel", OSError("reset")), "Hello")
+    assert result.unwrap().content == "Hello"
+
+
+def test_an_async_stream_that_breaks_is_closed_too():
+    closed = []
+
+    async def broken(messages):
+        try:
+            yield "Hel"
+            yield 5
+        finally:
+            closed.append(1)
+
+    result = Loop.run_sync(USER, broken)
+    assert result.reason.error_type == "NotAResponseError"
+    assert closed == [1]
+
+
+class TestGuidance:
+    """What the model is told in one request only."""
+
+    def test_it_is_joined_to_the_users_last_words_and_stays_out_of_the_history(self):
+        with ScriptedLLM("", "Hello") as model:
+            result = Loop.run_sync(USER, model)
+        (asked,) = model.sent[1].messages
+        assert asked["content"].startswith("Hi\n\nYour last reply was empty.")
+        assert result.messages == [*USER, {"role": "assistant", "content": "Hello"}]
+        assert model.sent[0].messages == USER
+
+    def test_it_is_a_message_of_its_own_after_parts(self):
+        parts = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+        with ScriptedLLM("", "Hello") as model:
+            assert isinstance(Loop.run_sync(parts, model), Ok)
+        assert [m["role"] for m in model.sent[1].messages] == ["user", "user"]
+
+    def test_it_is_not_said_again_in_the_request_after(self):
+        with ScriptedLLM("", OverloadedError(), "Hello") as model:
+            Loop.run_sync(USER, model, retry_delay=0)
+        assert model.sent[2].messages == model.sent[1].messages
+        assert model.sent[1].messages[0]["content"].count("Your last reply") == 1

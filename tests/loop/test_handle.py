@@ -1,0 +1,116 @@
+"""The handle: watching and ending a run from outside it."""
+
+import anyio
+import pytest
+
+from treadle import Err, Loop, OptionError, RunCancelled, RunHandle, tool
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import ToolFinished, ToolStarted
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def test_before_a_run_it_shows_nothing():
+    handle = RunHandle()
+    assert (handle.state, handle.result, handle.messages, handle.in_flight) == (None, None, [], ())
+    assert handle.cancel_all() == ()
+
+
+def test_after_a_run_it_shows_what_came_of_it():
+    handle = RunHandle()
+    result = Loop.run_sync(USER, lambda m: "Hello", handle=handle)
+    assert handle.result is result
+    assert handle.state is result.run
+    assert handle.messages == result.messages
+    handle.messages[0]["content"] = "broken"
+    assert handle.messages == result.messages
+
+
+def test_it_belongs_to_one_run():
+    loop = Loop(handle=RunHandle())
+    loop.run_sync(USER, lambda m: "x")
+    with pytest.raises(RuntimeError, match="a RunHandle belongs to one run"):
+        loop.run_sync(USER, lambda m: "x")
+
+
+def test_a_stream_is_its_own_handle():
+    async def main():
+        async with Loop.stream(USER, lambda m: "x", handle=RunHandle()):
+            pass
+
+    with pytest.raises(OptionError, match="a stream is the handle of its run"):
+        anyio.run(main)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_while_a_tool_runs_it_is_in_flight(is_async):
+    handle, seen = RunHandle(), []
+
+    @tool
+    def look():
+        seen.append((handle.in_flight, handle.state.is_running, handle.messages))
+
+    script = ScriptedLLM(calls(call("look", "a")), "done")
+    if is_async:
+        anyio.run(lambda: Loop.run(USER, script, tools=[look], handle=handle))
+    else:
+        Loop.run_sync(USER, script, tools=[look], handle=handle)
+    ((in_flight, running, messages),) = seen
+    assert [one.id for one in in_flight] == ["a"]
+    assert running
+    assert messages == USER
+    assert handle.in_flight == ()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_cancel_ends_the_run_with_an_err_and_a_valid_history(is_async):
+    handle = RunHandle()
+
+    @tool
+    async def hang():
+        handle.cancel()
+        await anyio.sleep(10)
+
+    script = ScriptedLLM(calls(call("hang"), call("hang")))
+    if is_async:
+        result = anyio.run(lambda: Loop.run(USER, script, tools=[hang], handle=handle))
+    else:
+        result = Loop.run_sync(USER, script, tools=[hang], handle=handle)
+    assert isinstance(result, Err)
+    assert result.reason == RunCancelled()
+    check_history(result.messages)
+    assert result.messages[-1]["content"].startswith("Cancelled: ")
+    assert handle.result is result
+
+
+def test_cancelled_before_it_starts_it_asks_nobody():
+    handle = RunHandle()
+    handle.cancel()
+    with ScriptedLLM() as model:
+        result = Loop.run_sync(USER, model, handle=handle)
+    assert result.reason == RunCancelled()
+    assert result.messages == USER
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_cancel_all_stops_the_tools_and_lets_the_model_go_on(is_async):
+    handle, events, stopped = RunHandle(), [], []
+
+    @tool
+    async def hang():
+        stopped.extend(handle.cancel_all())
+        await anyio.sleep(10)
+
+    options = {"tools": [hang], "handle": handle, "on_event": events.append}
+    with ScriptedLLM(calls(call("hang", "a")), "then not") as script:
+        if is_async:
+            result = anyio.run(lambda: Loop.run(USER, script, **options))
+        else:
+            result = Loop.run_sync(USER, script, **options)
+    assert result.unwrap().content == "then not"
+    assert [one.id for one in stopped] == ["a"]
+    assert script.sent[1].messages[-1]["content"].startswith("Cancelled: ")
+    check_history(result.messages)
+    assert len([e for e in events if isinstance(e, ToolStarted)]) == 1
+    (finished,) = [e for e in events if isinstance(e, ToolFinished)]
+    assert finished.result.status == "cancelled"

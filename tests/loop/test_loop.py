@@ -1,0 +1,257 @@
+"""`Loop`: one configuration for any number of runs, on the class and on instances."""
+
+import inspect
+import threading
+
+import anyio
+import pytest
+from pydantic import BaseModel
+
+from treadle import Err, Loop, Ok, OptionError, RunState, Tool, ToolDefinitionError, tool
+from treadle.loop.observers import Observers
+from treadle.pipeline import drive_sync
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import RunFinished, RunStarted
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+class Answer(BaseModel):
+    """Answer."""
+
+    text: str
+
+
+class TestWaysToRun:
+    """The class, an instance, with options at either: the same run."""
+
+    @pytest.mark.parametrize("loop", [Loop, Loop(), Loop(max_iterations=3)])
+    def test_sync_async_streamed_and_by_hand(self, loop):
+        assert loop.run_sync(USER, lambda m: "sync").unwrap().content == "sync"
+
+        async def main():
+            result = await loop.run(USER, lambda m: "async")
+            assert result.unwrap().content == "async"
+            async with loop.stream(USER, lambda m: "streamed") as events:
+                kinds = [type(event) async for event in events]
+            assert (kinds[0], kinds[-1]) == (RunStarted, RunFinished)
+            assert events.result.unwrap().content == "streamed"
+
+        anyio.run(main)
+        assert drive_sync(loop.steps(USER, lambda m: "steps")).unwrap().content == "steps"
+
+    def test_options_of_a_run_are_for_this_run(self):
+        loop = Loop(tools=[double], max_iterations=3)
+        script = [calls(call("double", n=n)) for n in range(5)]
+        assert loop.run_sync(USER, ScriptedLLM(*script), max_iterations=1).iterations == 1
+        assert loop.run_sync(USER, ScriptedLLM(*script)).iterations == 3
+
+    def test_mistakes_are_told_when_it_is_called_and_not_when_it_is_awaited(self):
+        with pytest.raises(OptionError):
+            Loop.run(USER, lambda m: "x", max_iteration=1)
+        with pytest.raises(ToolDefinitionError):
+            Loop.run(USER, lambda m: "x", tools=[5])
+        with pytest.raises(OptionError):
+            Loop.run(USER, 5)
+
+    def test_it_runs_within_a_running_event_loop_too(self):
+        async def main():
+            return Loop.run_sync(USER, ScriptedLLM("Hello", is_async=True))
+
+        assert anyio.run(main).unwrap().content == "Hello"
+
+    def test_its_methods_have_docstrings_and_signatures(self):
+        for name in ("run", "run_sync", "stream", "steps"):
+            parameters = list(inspect.signature(getattr(Loop, name)).parameters)
+            assert parameters == ["messages", "llm_send_fn", "options"]
+
+
+class TestTools:
+    """A tool that nothing could run is an error when the loop is built."""
+
+    @pytest.mark.parametrize("given", [{"name": "t"}, Tool("t"), Answer])
+    def test_without_function_and_resolver_it_is_an_error(self, given):
+        with pytest.raises(
+            ToolDefinitionError, match="has no function and there is no resolve_tool"
+        ):
+            Loop(tools=[given])
+        assert Loop(tools=[given], resolve_tool=lambda call: 1).tools
+
+    def test_a_terminal_one_needs_neither(self):
+        assert Loop(tools=[Tool("t", terminal=True)]).tools
+
+    def test_the_model_is_told_of_them_in_order(self):
+        with ScriptedLLM("x") as model:
+            Loop.run_sync(USER, model, tools=[double, {"name": "t"}], resolve_tool=lambda c: 1)
+        assert [t["function"]["name"] for t in model.sent[0].opts["tools"]] == ["double", "t"]
+
+    def test_options_for_the_model_go_with_every_request(self):
+        with ScriptedLLM(calls(call("double", n=1)), "x") as model:
+            Loop.run_sync(USER, model, tools=[double], llm_opts={"temperature": 0})
+        assert [sent.opts["temperature"] for sent in model.sent] == [0, 0]
+
+
+class TestOutput:
+    """A tool that ends the run with its arguments as the output."""
+
+    @pytest.mark.parametrize(
+        ("output", "name", "expected"),
+        [
+            (Answer, "Answer", Answer(text="42")),
+            (Answer.model_json_schema(), "final_answer", {"text": "42"}),
+            (Tool("end", input_schema=Answer.model_json_schema()), "end", {"text": "42"}),
+            ({"name": "end", "parameters": Answer.model_json_schema()}, "end", {"text": "42"}),
+            ("say", "say", {"text": "42"}),
+        ],
+        ids=["a model", "a schema", "a tool", "a tool dict", "the name of a tool"],
+    )
+    def test_it_may_be_given_in_each_form(self, output, name, expected):
+        ran = []
+
+        @tool
+        def say(text: str):
+            ran.append(text)
+
+        with ScriptedLLM(calls(call(name, text="42"))) as model:
+            result = Loop.run_sync(USER, model, tools=[say], output=output)
+        assert isinstance(result, Ok)
+        assert (result.output, result.stop_reason) == (expected, "output")
+        assert ran == []
+        assert name in [t["function"]["name"] for t in model.sent[0].opts["tools"]]
+        check_history(result.messages)
+
+    def test_what_is_not_valid_is_told_and_asked_again(self):
+        with ScriptedLLM(calls(call("Answer", text=5)), calls(call("Answer", text="5"))) as model:
+            result = Loop.run_sync(USER, model, output=Answer)
+        assert result.output == Answer(text="5")
+        assert "expected string, got integer 5" in model.sent[1].messages[-1]["content"]
+
+    def test_a_plain_answer_ends_the_run_without_output(self):
+        result = Loop.run_sync(USER, lambda m: "Hello", output=Answer)
+        assert (result.output, result.stop_reason) == (None, "answered")
+
+    def test_a_name_that_is_no_tool_is_an_error_with_the_closest(self):
+        with pytest.raises(
+            OptionError, match=r"^output: there is no tool 'dubble'; did you mean 'double"
+        ):
+            Loop(tools=[double], output="dubble")
+
+    def test_anything_else_is_an_error(self):
+        with pytest.raises(ToolDefinitionError, match=r"^output: expected a Tool"):
+            Loop(output=5)
+
+    def test_the_tool_that_is_named_stays_as_it_was_for_others(self):
+        Loop(tools=[double], output="double")
+        assert double.terminal is False
+
+
+def test_one_loop_serves_many_threads_at_once():
+    """Nothing of one run is seen in another."""
+    loop = Loop(tools=[double], max_iterations=20)
+    outcomes = {}
+
+    def work(number):
+        script = [calls(call("double", n=number * 100 + n)) for n in range(10)]
+        result = loop.run_sync(
+            [{"role": "user", "content": str(number)}], ScriptedLLM(*script, f"done {number}")
+        )
+        outcomes[number] = result
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, result in outcomes.items():
+        check_history(result.messages)
+        assert result.unwrap().content == f"done {number}"
+        assert result.iterations == 11
+        answers = [m["content"] for m in result.messages if m["role"] == "tool"]
+        assert answers == [str((number * 100 + n) * 2) for n in range(10)]
+    assert len({result.run.run_id for result in outcomes.values()}) == 8
+
+
+def test_the_callers_messages_are_never_changed():
+    given = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, {"role": "assistant",
+              "tool_calls": [call("double", "a", n=1)]}]  # fmt: skip
+    before = repr(given)
+    result = Loop.run_sync(given, lambda m: "x", tools=[double])
+    result.messages[0]["content"].clear()
+    assert repr(given) == before
+
+
+def test_a_model_that_changes_what_it_is_handed_changes_no_record():
+    def vandal(messages, **opts):
+        for message in messages:
+            message["content"] = "broken"
+        messages.clear()
+        return "done"
+
+    result = Loop.run_sync(USER, vandal)
+    assert result.messages == [*USER, {"role": "assistant", "content": "done"}]
+
+
+@pytest.mark.parametrize(
+    "given", [None, 5, "Hi", b"Hi", {"role": "user"}, [], [5], [{}], iter([]), {1}]
+)
+def test_messages_that_are_none_are_an_err_and_the_model_is_not_asked(given):
+    with ScriptedLLM() as model:
+        result = Loop.run_sync(given, model)
+    assert isinstance(result, Err)
+    assert result.stop_reason == "invalid_input"
+    assert str(result.reason).startswith("messages")
+    assert result.messages == []
+
+
+def test_a_message_that_holds_itself_is_an_err():
+    message = {"role": "user", "content": "Hi"}
+    message["self"] = message
+    result = Loop.run_sync([message], lambda m: "x")
+    assert result.stop_reason == "invalid_input"
+
+
+def test_a_run_goes_on_in_the_state_it_is_given():
+    state = RunState("bot", "r1")
+    first = Loop.run_sync(USER, lambda m: "one", state=state)
+    again = Loop.run_sync([*first.messages, *USER], lambda m: "two", state=state)
+    assert again.run is state
+    assert (state.iterations, again.iterations, state.run_id) == (2, 1, "r1")
+    assert state.messages == again.messages
+
+
+def test_layers_wrap_the_run_the_first_outermost():
+    order = []
+
+    def layer(name):
+        def wrap(steps):
+            order.append(f"{name} in")
+            result = yield from steps
+            order.append(f"{name} out")
+            return result
+
+        return wrap
+
+    Loop.run_sync(USER, lambda m: "x", layers=[layer("a"), layer("b")])
+    assert order == ["a in", "b in", "b out", "a out"]
+
+
+@pytest.mark.parametrize("kind", ["mermaid", "text"])
+def test_it_draws_its_stages(kind):
+    drawn = Loop().diagram(kind)
+    assert all(name in drawn for name in Loop().pipeline.names)
+    assert drawn.startswith("flowchart") is (kind == "mermaid")
+    assert Loop().diagram() == Loop().diagram("mermaid")
+
+
+def test_a_diagram_of_another_kind_is_an_error():
+    with pytest.raises(ValueError, match="'mermaid' or 'text'"):
+        Loop().diagram("png")
+
+
+def test_observers_of_nothing_are_nothing():
+    assert Observers([])(RunStarted(agent_name="", run_id="", at=0)) is None

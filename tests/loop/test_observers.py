@@ -1,0 +1,115 @@
+"""Who is told of events: sync or async, in order; one that raises is reported and changes nothing."""
+
+import logging
+
+import anyio
+import pytest
+
+from treadle import Loop, tool
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import IterationFinished, RunFinished, RunStarted
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def script():
+    return ScriptedLLM(calls(call("double", n=1)), "done")
+
+
+@pytest.fixture
+def ran():
+    return []
+
+
+@pytest.fixture
+def run(ran):
+    @tool
+    def double(n: int):
+        ran.append(n)
+        return n * 2
+
+    def run(is_async=False, **options):
+        if is_async:
+            return anyio.run(lambda: Loop.run(USER, script(), tools=[double], **options))
+        return Loop.run_sync(USER, script(), tools=[double], **options)
+
+    return run
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_observer_may_be_async_under_every_driver(run, is_async):
+    told = []
+
+    async def observe(event):
+        await anyio.sleep(0)
+        told.append(type(event))
+
+    assert run(is_async, on_event=observe).unwrap().content == "done"
+    assert (told[0], told[-1]) == (RunStarted, RunFinished)
+
+
+def test_on_iteration_is_told_the_context_after_each_iteration(run):
+    seen = []
+    run(on_iteration=lambda ctx: seen.append((ctx.iteration, ctx.status, len(ctx.messages))))
+    assert seen == [(1, "continue", 3), (2, "ok", 4)]
+
+
+def test_on_iteration_may_be_async(run):
+    seen = []
+
+    async def observe(ctx):
+        seen.append(ctx.iteration)
+
+    run(on_iteration=observe)
+    assert seen == [1, 2]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("option", ["on_event", "on_iteration"])
+def test_an_observer_that_raises_is_reported_and_breaks_nothing(run, ran, caplog, is_async, option):
+    def observe(thing):
+        raise ValueError("observer")
+
+    async def observe_later(thing):
+        raise ValueError("observer")
+
+    quiet = run()
+    with caplog.at_level(logging.ERROR, "treadle.loop"):
+        result = run(**{option: observe_later if is_async else observe})
+    assert [m["content"] for m in result.messages] == [m["content"] for m in quiet.messages]
+    assert ran == [1, 1]
+    assert "an observer raised at " in caplog.text
+    assert "ValueError: observer" in caplog.text
+
+
+def test_one_that_raises_leaves_the_others_in_the_dark_of_nothing(run):
+    """Both are told everything, whichever of them raises."""
+    events, contexts = [], []
+
+    async def broken(event):
+        events.append(event)
+        raise ValueError
+
+    run(on_event=broken, on_iteration=contexts.append)
+    assert len(contexts) == 2
+    assert len([event for event in events if isinstance(event, IterationFinished)]) == 2
+
+
+def test_events_come_in_order_and_end_with_the_result(run):
+    events = []
+    result = run(on_event=events.append)
+    assert [type(event).__name__ for event in events] == [
+        "RunStarted",
+        "IterationStarted",
+        "ModelResponded",
+        "ToolStarted",
+        "ToolFinished",
+        "IterationFinished",
+        "IterationStarted",
+        "ModelResponded",
+        "IterationFinished",
+        "RunFinished",
+    ]
+    assert events[-1].result is result
+    times = [event.at for event in events]
+    assert times == sorted(times)

@@ -1,0 +1,156 @@
+"""The options of a loop: an unknown one names the closest, a wrong value says what was wanted."""
+
+import dataclasses
+import typing
+
+import pytest
+
+from treadle import Limits, Loop, LoopOptions, OptionError, RunHandle, RunState, tool
+from treadle.loop.options import Settings
+from treadle.stages import default_stages
+from treadle.types import LIMIT_NAMES
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@tool
+def add(a: int): ...
+
+
+def test_the_types_the_settings_and_the_limits_name_the_same_options():
+    """What a type checker allows is what there is."""
+    names = {spec.name for spec in dataclasses.fields(Settings)} | LIMIT_NAMES
+    assert set(typing.get_type_hints(LoopOptions)) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [
+        ("max_iteration", "max_iterations"),
+        ("max_retry", "max_retries"),
+        ("tool", "tools"),
+        ("on_events", "on_event"),
+        ("max_tools_calls", "max_tool_calls"),
+    ],
+)
+def test_an_option_that_does_not_exist_names_the_closest(name, closest):
+    text = f"^there is no option '{name}'; did you mean '{closest}'\\?$"
+    for use in (
+        Loop,
+        Loop().with_options,
+        lambda **o: Loop.run_sync(USER, lambda m: "x", **o),
+        lambda **o: Loop().run(USER, lambda m: "x", **o),
+        lambda **o: Loop.steps(USER, lambda m: "x", **o),
+    ):
+        with pytest.raises(OptionError, match=text):
+            use(**{name: 1})
+
+
+def test_an_option_like_no_other_names_them_all():
+    with pytest.raises(
+        OptionError, match="there is no option 'zzz'; known are breaker_threshold, "
+    ):
+        Loop(zzz=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("name", 5, "name: expected text, got int"),
+        ("name", None, "name: expected text, got NoneType"),
+        ("limits", 5, "limits: expected Limits, got int"),
+        ("limits", None, "limits: expected Limits, got NoneType"),
+        ("llm_opts", 5, "llm_opts: expected a mapping, got int"),
+        ("llm_opts", None, "llm_opts: expected a mapping, got NoneType"),
+        ("stages", 5, "stages: expected a list of stages, or a Pipeline, got int"),
+        ("stages", "x", "stages: expected a list of stages, or a Pipeline, got str"),
+        ("layers", None, "layers: expected a list of layers, got NoneType"),
+        ("on_event", 5, "on_event: expected a callable that takes an event, got int"),
+        ("on_iteration", 5, "on_iteration: expected a callable that takes a Context, got int"),
+        ("repair_call", 5, "repair_call: expected a callable that takes a call and its problems"),
+        ("state", {}, "state: expected a RunState, got dict"),
+        ("handle", 5, "handle: expected a RunHandle, got int"),
+        ("max_retries", -1, "max_retries: expected a number of at least 0, got -1"),
+        ("max_retries", "3", "max_retries: expected a number of at least 0, got '3'"),
+        ("max_retries", True, "max_retries: expected a number of at least 0, got True"),
+        ("retry_delay", float("nan"), "retry_delay: expected a number of at least 0, got nan"),
+        ("loop_threshold", 0, "loop_threshold: expected a number of at least 1, got 0"),
+        ("breaker_threshold", None, "breaker_threshold: expected a number of at least 1, got None"),
+        ("max_blank_stops", -1, "max_blank_stops: expected a number of at least 0, got -1"),
+        ("max_iterations", 0, "max_iterations: expected a whole number of at least 1, got 0"),
+        ("max_seconds", "1", "max_seconds: expected a number of seconds of at least 0, got '1'"),
+        ("resolve_tool", 5, "resolve_tool: expected a callable that takes a call"),
+    ],
+)
+def test_a_value_that_an_option_cannot_take_says_what_was_wanted(name, value, text):
+    with pytest.raises(OptionError) as caught:
+        Loop(**{name: value})
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["stages", "tools", "resolve_tool", "output", "on_event", "on_iteration", "state", "handle"],
+)
+def test_none_leaves_an_option_out_that_has_no_default(name):
+    assert getattr(Loop(**{name: None}).settings, name) is None
+
+
+def test_members_of_limits_are_options_and_win_over_limits():
+    made = Loop(limits=Limits(max_iterations=3, max_tool_calls=5), max_iterations=7)
+    assert made.settings.limits == Limits(max_iterations=7, max_tool_calls=5)
+    assert Loop(limits=5 if False else Limits(max_tool_calls=1)).settings.limits.max_tool_calls == 1
+
+
+def test_wrong_limits_beside_a_member_of_limits_are_told_as_such():
+    with pytest.raises(OptionError, match=r"^limits: expected Limits, got int"):
+        Loop(limits=5, max_iterations=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("breaker_threshold", 5), ("max_blank_stops", 1), ("repair_call", print)]
+)
+def test_options_of_the_default_stages_do_not_go_with_stages_of_ones_own(name, value):
+    """They would be ignored without a word."""
+    with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
+        Loop(stages=default_stages(), **{name: value})
+    with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
+        Loop(stages=default_stages()).with_options(**{name: value})
+
+
+def test_other_options_make_another_loop_and_leave_the_first():
+    first = Loop(max_iterations=3, name="a", tools=[add])
+    second = first.with_options(max_tool_calls=4, name="b")
+    assert (first.settings.name, first.settings.limits) == ("a", Limits(max_iterations=3))
+    assert second.settings.limits == Limits(max_iterations=3, max_tool_calls=4)
+    assert list(second.tools) == ["add"]
+    assert first.with_options() is first
+
+
+@pytest.mark.parametrize("name", ["tools", "stages"])
+def test_what_can_be_read_only_once_is_read_once(name):
+    value = {"tools": [add], "stages": default_stages()}[name]
+    made = Loop(**{name: iter(value)}).with_options(max_iterations=3)
+    assert list(made.tools) == ["add"] if name == "tools" else len(made.pipeline.names) == 8
+
+
+def test_a_loop_does_not_change_with_what_it_was_made_of():
+    tools, opts = [add], {"temperature": 0}
+    made = Loop(tools=tools, llm_opts=opts)
+    tools.clear()
+    opts["temperature"] = 1
+    changed = made.with_options(max_iterations=3)
+    assert list(changed.tools) == ["add"]
+    assert changed.settings.llm_opts == {"temperature": 0}
+
+
+def test_settings_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Loop().settings.name = "x"
+
+
+def test_a_state_and_a_handle_are_taken_as_they_are():
+    state, handle = RunState(), RunHandle()
+    settings = Loop(state=state, handle=handle).settings
+    assert settings.state is state
+    assert settings.handle is handle

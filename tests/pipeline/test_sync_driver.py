@@ -1,0 +1,514 @@
+"""What is peculiar to running without an event loop: threads, the background loop, interrupts."""
+
+import asyncio
+import contextvars
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from treadle.pipeline import (
+    NOW,
+    Call,
+    Emit,
+    Mode,
+    Parallel,
+    Pipeline,
+    Signal,
+    Sleep,
+    StageError,
+    TimeLimitReached,
+    Wait,
+    Within,
+    companion,
+    drive_sync,
+)
+from treadle.pipeline.background import run_on_background_loop
+
+LONG = 30
+
+
+def steps_of(effect):
+    return (yield effect)
+
+
+async def thread_of_an_async_call():
+    return threading.current_thread()
+
+
+class TestThreads:
+    def test_nothing_starts_one_that_does_not_need_one(self):
+        def steps(item):
+            yield NOW
+            yield Sleep(0)
+            yield Emit("event")
+            yield Call(int, mode=Mode.THREAD)
+            yield Parallel([steps_of(Call(int, mode=Mode.THREAD))])
+            yield Parallel([steps_of(Call(int)), steps_of(Sleep(0))])
+            yield Within(steps_of(Call(int)), seconds=LONG, until=Signal())
+            return item
+
+        before = threading.enumerate()
+        assert Pipeline(steps, abs).run_sync(-1) == 1
+        assert list(Pipeline(abs).stream_sync(range(3), concurrency=2)) == [0, 1, 2]
+        assert threading.enumerate() == before
+
+    def test_a_call_that_nobody_waits_beside_runs_in_the_thread_of_the_caller(self):
+        call = Call(threading.current_thread, mode=Mode.THREAD)
+        assert drive_sync(steps_of(call)) is threading.current_thread()
+
+    def test_steps_are_only_ever_advanced_in_the_thread_of_the_caller(self):
+        seen = []
+
+        def branch():
+            for _ in range(3):
+                seen.append(threading.current_thread())
+                yield Call(int, mode=Mode.THREAD)
+
+        drive_sync(steps_of(Parallel([branch() for _ in range(4)])))
+        assert set(seen) == {threading.current_thread()}
+
+    def test_a_worker_that_never_ends_does_not_keep_the_interpreter(self):
+        run_python(
+            """
+            import threading
+            from treadle.pipeline import *
+            def steps():
+                try:
+                    yield Within(hangs(), seconds=0.01)
+                except TimeLimitReached:
+                    print("went on")
+            def hangs():
+                yield Call(threading.Event().wait, mode=Mode.THREAD)
+            drive_sync(steps())
+            """,
+            "went on\n",
+        )
+
+    def test_a_system_without_threads_to_give_is_an_error_in_the_steps(self, monkeypatch):
+        def no_more(thread):
+            raise RuntimeError("can't start new thread")
+
+        def steps():
+            try:
+                yield Call(int, mode=Mode.THREAD)
+            except RuntimeError as error:
+                return str(error)
+
+        monkeypatch.setattr(threading.Thread, "start", no_more)
+        whole = Parallel([steps(), steps_of(NOW)])
+        assert drive_sync(steps_of(whole))[0] == "can't start new thread"
+
+
+class TestBackgroundLoop:
+    def test_is_one_for_all_runs(self):
+        call = Call(thread_of_an_async_call, mode=Mode.ASYNC)
+        first = drive_sync(steps_of(call))
+        both = drive_sync(steps_of(Parallel([steps_of(call), steps_of(call)])))
+        assert {first, *both} == {first}
+        assert first.daemon
+        assert sum(thread.name == "treadle-async" for thread in threading.enumerate()) == 1
+
+    def test_serves_many_threads_at_once(self):
+        async def work(item):
+            await asyncio.sleep(0.005)
+            return item
+
+        results = {}
+
+        def run(number):
+            results[number] = Pipeline(work).run_sync(number)
+
+        threads = [threading.Thread(target=run, args=(n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == {n: n for n in range(8)}
+
+    def test_lets_async_code_call_a_run_that_calls_async_code(self):
+        async def innermost(item):
+            await asyncio.sleep(0)
+            return item + 1
+
+        async def inner(item):
+            return Pipeline(innermost).run_sync(item)
+
+        async def outer(item):
+            return Pipeline(inner).run_sync(item)
+
+        assert Pipeline(outer).run_sync(1) == 2
+
+    def test_lets_parallel_async_code_call_runs_within_its_worker_threads(self):
+        async def innermost(item):
+            await asyncio.sleep(0)
+            return item
+
+        def inner(item):
+            branches = [Pipeline(innermost).steps(item) for _ in range(2)]
+            return drive_sync(steps_of(Parallel(branches)))
+
+        async def outer(item):
+            return inner(item)
+
+        assert Pipeline(outer).run_sync(1) == [1, 1]
+
+    def test_outlives_a_call_that_asks_to_exit_or_stops_it(self):
+        async def exits():
+            sys.exit(3)
+
+        async def stops():
+            asyncio.get_running_loop().stop()
+            return "stopped"
+
+        with pytest.raises(SystemExit):
+            drive_sync(steps_of(Call(exits, mode=Mode.ASYNC)))
+        assert drive_sync(steps_of(Call(stops, mode=Mode.ASYNC))) == "stopped"
+        assert drive_sync(steps_of(Call(thread_of_an_async_call, mode=Mode.ASYNC)))
+
+    def test_runs_what_an_async_call_has_to_close_when_it_is_given_up(self):
+        closed = threading.Event()
+
+        async def hangs():
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                closed.set()
+
+        with pytest.raises(TimeLimitReached):
+            drive_sync(steps_of(Within(steps_of(Call(hangs, mode=Mode.ASYNC)), seconds=0.02)))
+        assert closed.wait(5)
+
+    def test_a_call_given_up_before_it_began_is_never_left_unawaited(self):
+        async def coroutine():
+            await asyncio.sleep(0)
+
+        for _ in range(20):
+            run_on_background_loop(coroutine()).cancel()
+        run_on_background_loop(coroutine()).result(5)
+        gc.collect()  # where Python would warn, and warnings are errors here
+
+    def test_gives_up_a_call_that_was_just_being_made(self):
+        """The time limit comes while the function is still making its coroutine."""
+        made = threading.Event()
+        cancelled = threading.Event()
+
+        async def coroutine():
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        async def quick():
+            await asyncio.sleep(0)
+
+        def slow():
+            made.wait(5)
+            return coroutine()
+
+        def steps():
+            try:
+                yield Within(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01)
+            except TimeLimitReached:
+                made.set()
+            yield Call(quick, mode=Mode.ASYNC)
+
+        drive_sync(steps_of(Parallel([steps(), steps_of(NOW)])))
+        deadline = time.monotonic() + 1
+        while threading.active_count() > 2 and time.monotonic() < deadline:
+            time.sleep(0.002)  # until the worker has handed it over, or dropped it unstarted
+        gc.collect()
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_is_started_anew_in_a_forked_child(self):
+        run_python(
+            """
+            import os, warnings
+            warnings.simplefilter("ignore", DeprecationWarning)
+            from treadle.pipeline import Pipeline
+            async def add(item):
+                return item + 1
+            print(Pipeline(add).run_sync(1), flush=True)
+            if os.fork() == 0:
+                print(Pipeline(add).run_sync(2), flush=True)
+                os._exit(0)
+            os.wait()
+            """,
+            "2\n3\n",
+        )
+
+    def test_leaves_the_interpreter_in_silence(self):
+        run_python(
+            """
+            import asyncio
+            from treadle.pipeline import Pipeline
+            async def add(item):
+                await asyncio.sleep(0)
+                return item + 1
+            print(Pipeline(add).run_sync(1))
+            """,
+            "2\n",
+            "-X",
+            "dev",
+        )
+
+
+def run_python(code, expected, *options):
+    """Run code in a Python of its own, in which warnings are errors."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
+
+
+def test_it_works_within_a_running_event_loop():
+    """As in a notebook, where a loop is running in the thread that calls."""
+
+    async def add(item):
+        await asyncio.sleep(0)
+        return item + 1
+
+    async def cell():
+        pipeline = Pipeline(add, abs)
+        assert pipeline.run_sync(1) == 2
+        assert list(pipeline.stream_sync([1, 2], concurrency=2)) == [2, 3]
+        assert drive_sync(steps_of(Parallel([pipeline.steps(1), pipeline.steps(2)]))) == [2, 3]
+        return await pipeline.run(3)
+
+    assert asyncio.run(cell()) == 4
+
+
+class TestInterrupts:
+    """Ctrl-C, which strikes the main thread wherever it is."""
+
+    @pytest.fixture(autouse=True)
+    def _ctrl_c(self):
+        main = threading.main_thread().ident
+        timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
+        timer.start()
+        yield
+        timer.join()
+
+    @pytest.mark.parametrize(
+        "waiting_for",
+        [
+            lambda: Sleep(LONG),
+            lambda: Call(time.sleep, LONG),
+            lambda: Call(asyncio.sleep, LONG, mode=Mode.ASYNC),
+            lambda: Wait(Signal()),
+            lambda: Within(steps_of(Call(threading.Event().wait, mode=Mode.THREAD)), seconds=LONG),
+            lambda: Parallel([steps_of(Sleep(LONG)), steps_of(Wait(Signal()))]),
+            lambda: Parallel([steps_of(Call(asyncio.sleep, LONG, mode=Mode.ASYNC))] * 1),
+        ],
+    )
+    def test_end_the_run_and_let_the_steps_leave_things_in_order(self, waiting_for):
+        seen = []
+
+        def steps():
+            try:
+                yield waiting_for()
+            except Exception:
+                seen.append("swallowed")
+            except BaseException as interrupt:
+                seen.append(type(interrupt))
+                yield Call(seen.append, "closed")
+                raise
+
+        with pytest.raises(KeyboardInterrupt):
+            drive_sync(steps())
+        assert seen == [KeyboardInterrupt, "closed"]
+
+    def test_within_steps_close_their_siblings_once(self):
+        seen = []
+
+        def busy():
+            yield Sleep(0)
+            while True:
+                time.sleep(0.001)  # the step itself is what is interrupted
+
+        def sibling():
+            try:
+                yield Sleep(LONG)
+            finally:
+                seen.append("closed")
+
+        with pytest.raises(KeyboardInterrupt):
+            drive_sync(steps_of(Within(steps_of(Parallel([sibling(), busy()])), seconds=LONG)))
+        assert seen == ["closed"]
+
+
+def test_a_signal_may_be_set_by_the_handler_of_a_process_signal(runner):
+    stop = Signal()
+
+    def steps():
+        try:
+            yield Within(steps_of(Sleep(LONG)), until=stop, seconds=LONG)
+        except Exception as error:
+            return type(error).__name__
+
+    old = signal.signal(signal.SIGUSR1, lambda *_: stop.set())
+    timer = threading.Timer(
+        0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGUSR1)
+    )
+    timer.start()
+    started = time.monotonic()
+    try:
+        assert runner.drive(steps()) == "Stopped"
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+    assert time.monotonic() - started < 5
+
+
+class TestAsyncDriver:
+    """What is peculiar to running on asyncio: cancellations of its own making."""
+
+    def test_a_cancelled_task_stays_cancelled_though_a_branch_fails_in_leaving(self, caplog):
+        def failing():
+            try:
+                yield Sleep(LONG)
+            finally:
+                raise ValueError("in leaving")
+
+        def steps(item):
+            yield Parallel([failing(), steps_of(Sleep(LONG))])
+
+        async def main():
+            async with asyncio.timeout(0.02):
+                await Pipeline(steps).run(1)
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(main())
+
+    def test_a_cancellation_wins_over_an_error_at_the_same_time(self):
+        async def main():
+            def fails():
+                yield Sleep(0.01)
+                task.cancel()
+                raise ValueError
+
+            def steps(item):
+                yield Parallel([fails(), steps_of(Sleep(LONG))])
+
+            task = asyncio.create_task(Pipeline(steps).run(1))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+
+    def test_a_cancellation_is_never_a_stage_error(self, runner):
+        def steps(item):
+            yield Sleep(LONG)
+
+        with pytest.raises(TimeLimitReached):
+            runner.drive(steps_of(Within(Pipeline(steps).steps(1), seconds=0.02)))
+
+    def test_a_run_that_is_abandoned_closes_its_steps(self):
+        closed = []
+
+        def steps(item):
+            try:
+                yield Sleep(LONG)
+            finally:
+                closed.append(item)
+                yield Emit("nobody performs this")
+
+        async def main():
+            run = Pipeline(steps).run("item")
+            run.send(None)  # as a task does, that is then forgotten
+            run.close()
+
+        asyncio.run(main())
+        assert closed == ["item"]
+
+    def test_a_loop_that_ended_is_not_told_of_a_signal(self):
+        stop = Signal()
+
+        def steps(item):
+            yield Wait(stop)
+
+        async def main():
+            task = asyncio.create_task(Pipeline(steps).run(1))
+            await asyncio.sleep(0)
+            subscribers.extend(stop._subscribers.values())
+            task.cancel()
+
+        subscribers = []
+        asyncio.run(main())
+        assert not stop._subscribers
+        for tell in subscribers:
+            tell()
+
+
+class TestCompanion:
+    def test_runs_beside_the_body_and_ends_with_it(self, runner):
+        import anyio
+
+        seen = []
+
+        async def beside():
+            try:
+                seen.append("began")
+                await anyio.sleep(LONG)
+            finally:
+                seen.append("ended")
+
+        async def main():
+            async with companion(beside):
+                await anyio.sleep(0.01)
+                seen.append("body")
+
+        anyio.run(main, backend="asyncio" if runner.is_sync else runner.name)
+        assert seen == ["began", "body", "ended"]
+
+    @pytest.mark.parametrize("whose", ["body", "task"])
+    def test_raises_an_error_of_either_by_itself(self, runner, whose):
+        import anyio
+
+        error = ValueError(whose)
+
+        async def beside():
+            if whose == "task":
+                raise error
+            await anyio.sleep(LONG)
+
+        async def main():
+            async with companion(beside):
+                if whose == "body":
+                    raise error
+                await anyio.sleep(LONG)
+
+        with pytest.raises(ValueError, match=whose) as caught:
+            anyio.run(main, backend="asyncio" if runner.is_sync else runner.name)
+        assert caught.value is error
+
+
+def test_stage_errors_name_the_async_stage(runner):
+    async def fails(item):
+        raise ValueError(item)
+
+    with pytest.raises(StageError, match="stage 'fails' raised ValueError: 1"):
+        runner.run(Pipeline(fails), 1)
+
+
+def test_a_variable_that_is_set_stays_set_in_the_caller():
+    variable = contextvars.ContextVar("variable")
+
+    def steps():
+        variable.set("inner")
+        yield Sleep(0)
+
+    context = contextvars.copy_context()
+    context.run(drive_sync, steps_of(Within(steps(), seconds=LONG)))
+    assert context[variable] == "inner"

@@ -1,0 +1,125 @@
+"""The invariants of a history: each violation is found and told with its place."""
+
+import pytest
+from pydantic import BaseModel
+
+from treadle.testing import InvalidHistoryError, call, calls, check_history, history_problems
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def answer(call_id):
+    return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+def says(content, **more):
+    return {"role": "assistant", "content": content, **more}
+
+
+def asks(*ids, **more):
+    return {**calls(*(call("f", i) for i in ids)), **more}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER],
+        [{"role": "system", "content": "x"}, USER, says("Hi")],
+        [USER, asks("a", "b"), answer("a"), answer("b"), says("Hi")],
+        [USER, asks("a"), answer("a"), asks("b"), answer("b"), says("Hi"), USER],
+        [USER, asks("a"), answer("a"), USER],
+        [USER, says(None, refusal="No.")],
+        [USER, USER],
+    ],
+)
+def test_a_valid_history_passes(messages):
+    check_history(messages)
+    assert list(history_problems(messages)) == []
+
+
+BAD = {
+    "no answer at the end": (
+        [USER, asks("a", "b"), answer("a")],
+        "messages: calls b have no answer at the end",
+    ),
+    "no answer before the next message": (
+        [USER, asks("a"), USER],
+        "messages[2]: calls a have no answer before it",
+    ),
+    "an answer to nothing": (
+        [USER, answer("a")],
+        "messages[1]: it answers 'a', which no call before it waits for",
+    ),
+    "two answers to one call": (
+        [USER, asks("a"), answer("a"), answer("a")],
+        "messages[3]: it answers 'a', which no call before it waits for",
+    ),
+    "an answer that comes too late": (
+        [USER, asks("a"), answer("a"), USER, answer("a")],
+        "messages[4]: it answers 'a', which no call before it waits for",
+    ),
+    "answers out of order": (
+        [USER, asks("a", "b"), answer("b"), answer("a")],
+        "messages[2]: it answers 'b', but 'a' is first",
+    ),
+    "an id used twice": (
+        [USER, asks("a"), answer("a"), asks("a"), answer("a")],
+        "messages[3]: the id 'a' is used twice",
+    ),
+    "an id used twice in one message": (
+        [USER, asks("a", "a"), answer("a"), answer("a")],
+        "messages[1]: the id 'a' is used twice",
+    ),
+    "an empty assistant message": (
+        [USER, says(" ")],
+        "messages[1]: an assistant message that says and calls nothing",
+    ),
+    "an assistant message of no parts": (
+        [USER, says([])],
+        "messages[1]: an assistant message that says and calls nothing",
+    ),
+    "two assistant messages": (
+        [USER, says("a"), says("b")],
+        "messages[2]: an assistant message directly after another",
+    ),
+    "arguments that are no object": (
+        [USER, {**asks("a"), "tool_calls": [{**call("f", "a"), "function":
+            {"name": "f", "arguments": "[1]"}}]}, answer("a")],
+        "messages[1]: the arguments of 'a' are no JSON object",
+    ),
+    "arguments that are blank": (
+        [USER, {**asks("a"), "tool_calls": [{**call("f", "a"), "function":
+            {"name": "f", "arguments": " "}}]}, answer("a")],
+        "messages[1]: the arguments of 'a' are no JSON object",
+    ),
+    "what is no message": ([5], "messages[0]: expected a message dict, got int 5"),
+    "nothing": ([], "messages: expected at least one message, got none"),
+    "a message without what it needs": (
+        [{"role": "tool", "content": "x"}],
+        "messages[0].tool_call_id: expected the id of a call, got nothing",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "problem"), BAD.values(), ids=BAD)
+def test_a_violation_is_told_with_its_place(messages, problem):
+    assert list(history_problems(messages)) == [problem]
+    with pytest.raises(InvalidHistoryError) as caught:
+        check_history(messages)
+    assert str(caught.value) == problem
+    assert isinstance(caught.value, AssertionError)
+
+
+def test_every_violation_is_told():
+    messages = [USER, says(""), says("x"), asks("a"), USER]
+    assert len(list(history_problems(messages))) == 4
+
+
+def test_message_objects_of_an_sdk_are_checked_too():
+    class Message(BaseModel):
+        role: str = "assistant"
+        content: str = ""
+
+    assert list(history_problems([USER, Message()])) == [
+        "messages[1]: an assistant message that says and calls nothing"
+    ]
