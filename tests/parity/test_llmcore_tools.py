@@ -141,7 +141,9 @@ def test_a_call_of_the_terminal_tool_ends_the_run_with_its_arguments(run):
     assert isinstance(result, Ok)
     assert (result.output, result.stop_reason) == ({"item": "rope", "count": 2}, "output")
     assert (resolved, result.tool_calls_count) == ([], 0)
-    assert len(answers(result)) == 3
+    before, accepted, after = answers(result)
+    assert "final" in accepted
+    assert before == after == "Not run: the call of 'order' ended the run."
 
 
 def test_invalid_arguments_of_the_terminal_tool_do_not_end_the_run(run):

@@ -637,7 +637,7 @@ def a_recipe_that_composes():
         def summary(arguments: Any) -> Any:
             return {
                 "parallel": [("page", {"n": n}, f"p{n}") for n in (1, 2)],
-                "compose": lambda results: sorted(results),
+                "compose": sorted,
             }
 
     return ScriptedLLM(calls(call("summary", "c1")), "Done."), {"resolve_tool": Composing()}

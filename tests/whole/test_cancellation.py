@@ -22,7 +22,7 @@ from treadle.stages import tool_runner
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import RunFinished, RunStarted, ToolFinished, ToolStarted
 
-from .conftest import ASYNCIO, SYNC, TRIO, Told, Way
+from .conftest import SYNC, Told, Way
 from .scripts import HELLO, Busy, add, completion_chunks, doze, nap
 
 # At every await there is.

@@ -547,7 +547,8 @@ json_values = st.recursive(
     max_leaves=8,
 )
 OWN = {"role", "content", "tool_calls", "tool_call_id", "refusal", "id", "type", "function", "index"}
-unknown = st.dictionaries(st.text(min_size=1, max_size=8).filter(lambda key: key not in OWN), json_values, max_size=3)
+names = st.text(min_size=1, max_size=8).filter(lambda key: key not in OWN)
+unknown = st.dictionaries(names, json_values, max_size=3)
 
 
 @given(unknown, unknown, unknown)

@@ -137,7 +137,7 @@ def test_a_recorded_run_happens_again_without_the_world(script: Script, driven: 
     for path, outcome, _ in log:
         assert is_data(outcome), (path, outcome)
 
-    kept = pickle.loads(pickle.dumps(log))
+    kept = pickle.loads(pickle.dumps(log))  # noqa: S301 - what was written here
 
     again = replayed(script.messages, script.build()[1], kept)
     same(told, again)
@@ -214,7 +214,7 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
     assert [text.startswith("Cancelled") for text in contents] == [False, True, True, False, True]
 
-    kept = pickle.loads(pickle.dumps(recorder.log))
+    kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
     same(told, replayed(HELLO, {"tools": tools, "handle": RunHandle()}, kept))
 
 
@@ -258,7 +258,7 @@ def test_a_run_whose_task_was_cancelled(awaited: Way):
     assert told.result is None
 
     again = Told()
-    kept = pickle.loads(pickle.dumps(recorder.log))
+    kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
     with no_world(), pytest.raises(Cancelled):
         steps = Loop.steps(
             HELLO,

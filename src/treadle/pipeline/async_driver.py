@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -261,12 +261,12 @@ def _one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> Ba
     """
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
+        first = first.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if isinstance(first, Exception) and _cancellations() > cancellations:
         cancelled = asyncio.CancelledError()
         cancelled.__cause__ = first
         return cancelled
-    return first
+    return first  # pyright: ignore[reportUnknownVariableType]
 
 
 @asynccontextmanager

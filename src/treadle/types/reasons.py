@@ -18,15 +18,16 @@ class Reason(Exception):  # noqa: N818 - a reason to end, which is an error only
     """The reason's name in telemetry and in results."""
 
     def __reduce__(self) -> Any:
-        facts = {
-            spec.name: getattr(self, spec.name)
-            for spec in dataclasses.fields(self)  # type: ignore[arg-type]  # every reason is a dataclass
-        }
+        if not dataclasses.is_dataclass(self):  # a user's own, which may be made as exceptions are
+            return super().__reduce__()
+        facts = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         return functools.partial(type(self), **facts), ()
 
     def __hash__(self) -> int:
         """Equal where equal: of the facts that count for equality."""
-        specs = dataclasses.fields(self)  # type: ignore[arg-type]  # every reason is a dataclass
+        if not dataclasses.is_dataclass(self):
+            return super().__hash__()
+        specs = dataclasses.fields(self)
         return hash((type(self), *(getattr(self, spec.name) for spec in specs if spec.compare)))
 
 

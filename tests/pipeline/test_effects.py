@@ -1,0 +1,160 @@
+"""Effects as plain data, the signal, and how a callable has to be called."""
+
+import functools
+import threading
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from treadle.pipeline import Call, Mode, Parallel, Signal, call_mode, is_awaitable
+
+
+def plain():
+    pass
+
+
+async def coroutine():
+    pass
+
+
+def generator():
+    yield
+
+
+async def async_generator():
+    yield
+
+
+class Plain:
+    def __call__(self):
+        pass
+
+    async def method(self):
+        pass
+
+
+class Async:
+    async def __call__(self):
+        pass
+
+
+class Static:
+    @staticmethod
+    async def __call__():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("fn", "mode"),
+    [
+        (plain, Mode.THREAD),
+        (len, Mode.THREAD),
+        (lambda: None, Mode.THREAD),
+        (Mock(), Mode.THREAD),
+        (Plain(), Mode.THREAD),
+        (Plain, Mode.THREAD),
+        (Async, Mode.THREAD),
+        (functools.partial(plain), Mode.THREAD),
+        (coroutine, Mode.ASYNC),
+        (AsyncMock(), Mode.ASYNC),
+        (Async(), Mode.ASYNC),
+        (Static(), Mode.ASYNC),
+        (Plain().method, Mode.ASYNC),
+        (functools.partial(functools.partial(coroutine)), Mode.ASYNC),
+        (functools.partial(Async()), Mode.ASYNC),
+        (generator, Mode.INLINE),
+        (async_generator, Mode.INLINE),
+    ],
+)
+def test_call_mode_tells_how_a_callable_holds_nobody_up(fn, mode):
+    assert call_mode(fn) is mode
+
+
+def test_is_awaitable_tells_what_is_yet_to_be_awaited():
+    made = coroutine()
+    assert is_awaitable(made)
+    made.close()
+    assert not is_awaitable(coroutine)
+    assert not is_awaitable(Mock())
+
+
+def test_a_call_shows_its_label_or_its_function():
+    assert repr(Call(plain, label="tool", key="a")) == "Call('tool', key='a')"
+    assert repr(Call(plain)) == "Call('plain', key='')"
+
+
+def test_parallel_keeps_its_steps_in_a_list():
+    assert Parallel(iter([1, 2])).steps == [1, 2]
+
+
+class TestSignal:
+    def test_calls_each_subscriber_once_in_the_order_they_came(self):
+        signal, seen = Signal(), []
+        for number in range(3):
+            signal.subscribe(functools.partial(seen.append, number))
+        assert not signal.is_set
+        signal.set()
+        signal.set()
+        assert signal.is_set
+        assert seen == [0, 1, 2]
+
+    def test_calls_a_late_subscriber_at_once(self):
+        signal, seen = Signal(), []
+        signal.set()
+        signal.subscribe(lambda: seen.append(1))
+        assert seen == [1]
+
+    def test_lets_a_subscription_be_taken_back(self):
+        signal, seen = Signal(), []
+        unsubscribe = signal.subscribe(lambda: seen.append(1))
+        signal.subscribe(lambda: seen.append(2))
+        unsubscribe()
+        unsubscribe()
+        signal.set()
+        assert seen == [2]
+
+    def test_tells_the_same_function_as_often_as_it_subscribed(self):
+        signal, seen = Signal(), []
+
+        def tell():
+            seen.append(1)
+
+        unsubscribe = signal.subscribe(tell)
+        signal.subscribe(tell)
+        unsubscribe()
+        signal.set()
+        assert seen == [1]
+
+    def test_may_be_set_and_subscribed_to_by_a_subscriber(self):
+        signal, seen = Signal(), []
+
+        def again():
+            signal.set()
+            signal.subscribe(lambda: seen.append("late"))
+
+        signal.subscribe(again)
+        signal.subscribe(lambda: seen.append("second"))
+        signal.set()
+        assert sorted(seen) == ["late", "second"]
+
+    def test_loses_nobody_and_tells_nobody_twice_when_threads_race(self):
+        for _ in range(50):
+            signal, told = Signal(), []
+            start = threading.Barrier(5)
+
+            def subscribe():
+                start.wait()
+                for number in range(20):
+                    signal.subscribe(functools.partial(told.append, number))
+
+            def raise_it():
+                start.wait()
+                signal.set()
+
+            threads = [threading.Thread(target=subscribe) for _ in range(3)]
+            threads += [threading.Thread(target=raise_it) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(told) == 60

@@ -1,0 +1,288 @@
+"""The small parts under the drivers: timers, closing, gates, layers, awaiting."""
+
+import asyncio
+import gc
+import time
+
+import pytest
+
+from treadle.pipeline import (
+    Call,
+    Emit,
+    Mode,
+    NOW,
+    Parallel,
+    Signal,
+    Sleep,
+    Stopped,
+    Then,
+    TimeLimitReached,
+    Wait,
+    Within,
+    layered,
+)
+from treadle.pipeline.closing import shut
+from treadle.pipeline.gates import Gate, Turnstile
+from treadle.pipeline.timers import SWEEP_AT, Timers
+
+
+def steps_of(effect):
+    return (yield effect)
+
+
+class TestTimers:
+    def test_do_what_is_due_in_the_order_it_is_due(self):
+        timers, seen = Timers(), []
+        for seconds in (0.002, 0.001, -1, 30):
+            timers.add(seconds, lambda seconds=seconds: seen.append(seconds), lambda: True)
+        time.sleep(0.003)
+        timers.fire()
+        assert seen == [-1, 0.001, 0.002]
+        assert 29 < timers.wait() <= 30
+
+    def test_do_nothing_that_nobody_wants_any_more(self):
+        timers, seen = Timers(), []
+        timers.add(0, lambda: seen.append(1), lambda: False)
+        timers.fire()
+        timers.add(30, lambda: seen.append(1), lambda: False)
+        assert timers.wait() is None
+        assert seen == []
+
+    def test_keep_few_of_those_that_nobody_wants(self):
+        """A long stream with a time limit for each item leaves one behind for each."""
+        timers = Timers()
+        timers.add(30, list, lambda: True)
+        for _ in range(10_000):
+            timers.add(3600, list, lambda: False)
+        assert len(timers._heap) <= SWEEP_AT + 1
+        assert timers.wait() < 31
+
+
+class TestShut:
+    def test_closes_steps_and_passes_over_what_they_still_yield(self):
+        seen = []
+
+        def steps():
+            try:
+                yield NOW
+            finally:
+                yield Emit("lost")
+                yield Emit("lost too")
+                seen.append("closed")
+
+        started = steps()
+        started.send(None)
+        shut(started)
+        assert seen == []
+        assert started.gi_frame is None
+
+    def test_gives_up_on_steps_that_never_end(self):
+        def steps():
+            while True:
+                try:
+                    yield NOW
+                except GeneratorExit:
+                    if is_over:
+                        raise
+
+        is_over = False
+        started = steps()
+        started.send(None)
+        shut(started)
+        is_over = True
+        started.close()
+
+
+class TestGate:
+    def test_lets_in_so_many_and_then_the_next_in_line(self):
+        gate = Gate(1)
+        first, second, third = gate.enter(), gate.enter(), gate.enter()
+        assert list(first) == []
+        turns = [second.send(None).signal, third.send(None).signal]
+        assert [turn.is_set for turn in turns] == [False, False]
+        gate.leave()
+        assert [turn.is_set for turn in turns] == [True, False]
+        assert list(second) == []
+
+    def test_gives_the_place_of_one_that_is_cancelled_to_the_next(self):
+        gate = Gate(1)
+        list(gate.enter())
+        second, third = gate.enter(), gate.enter()
+        second.send(None)
+        turn = third.send(None).signal
+        gate.leave()
+        second.close()  # it had the place, and never came to use it
+        assert turn.is_set
+
+    def test_forgets_one_that_is_cancelled_in_line(self):
+        gate = Gate(1)
+        list(gate.enter())
+        second, third = gate.enter(), gate.enter()
+        second.send(None)
+        turn = third.send(None).signal
+        second.close()
+        gate.leave()
+        assert turn.is_set
+
+
+class TestTurnstile:
+    def test_lets_pass_in_order(self):
+        turnstile = Turnstile(once=True)
+        later = turnstile.take(1)
+        turn = later.send(None).signal
+        assert list(turnstile.take(0)) == []
+        assert turn.is_set
+        assert list(later) == []
+
+    def test_goes_on_past_one_that_will_never_come(self):
+        turnstile = Turnstile(once=True)
+        later = turnstile.take(2)
+        turn = later.send(None).signal
+        turnstile.passed(1)
+        assert not turn.is_set or list(later)
+        turnstile.passed(0)
+        assert turn.is_set
+
+    def test_keeps_no_memory_of_those_long_past(self):
+        turnstile = Turnstile(once=True)
+        for number in range(100):
+            list(turnstile.take(number))
+            turnstile.passed(number)
+        assert not turnstile._passed
+
+
+class TestLayered:
+    @staticmethod
+    def twice(effect):
+        if isinstance(effect, Call):
+            return Call(lambda: 2 * effect.fn(*effect.args))
+        return effect
+
+    def test_sees_and_replaces_effects_however_deep(self, runner):
+        def steps():
+            one = yield Call(abs, 1)
+            within = yield Within(steps_of(Call(abs, 2)), seconds=5)
+            many = yield Parallel([steps_of(Call(abs, n)) for n in (3, 4)], limit=1)
+            return one, within, many
+
+        assert runner.drive(layered(steps(), self.twice)) == (2, 4, [6, 8])
+
+    def test_lets_failures_and_bounds_through(self, runner):
+        def steps():
+            seen = []
+            stop = Signal()
+            stop.set()
+            for effect in (
+                Call(divmod, 1, 0),
+                Within(steps_of(Sleep(30)), seconds=0.01),
+                Within(steps_of(NOW), until=stop),
+            ):
+                try:
+                    yield effect
+                except Exception as error:
+                    seen.append(type(error))
+            return seen
+
+        expected = [ZeroDivisionError, TimeLimitReached, Stopped]
+        assert runner.drive(layered(steps(), lambda effect: effect)) == expected
+
+    def test_lets_cancelled_steps_leave_things_in_order(self, runner):
+        seen = []
+
+        def steps():
+            try:
+                yield Wait(Signal())
+            finally:
+                yield Call(seen.append, "closed")
+
+        def bounded():
+            try:
+                yield Within(layered(steps(), lambda effect: effect), seconds=0.01)
+            except TimeLimitReached:
+                return "ended"
+
+        assert runner.drive(bounded()) == "ended"
+        assert seen == ["closed"]
+
+    def test_hands_a_failing_change_to_the_steps(self, runner):
+        def change(effect):
+            raise KeyError("change")
+
+        def steps():
+            try:
+                yield NOW
+            except KeyError:
+                return "caught"
+
+        assert runner.drive(layered(steps(), change)) == "caught"
+
+    def test_closes_the_inner_steps_when_it_is_closed(self):
+        seen = []
+
+        def steps():
+            try:
+                yield NOW
+            finally:
+                seen.append("closed")
+
+        outer = layered(steps(), lambda effect: effect)
+        outer.send(None)
+        outer.close()
+        assert seen == ["closed"]
+
+
+class TestThen:
+    @staticmethod
+    async def fetch(value):
+        await asyncio.sleep(0)
+        return value
+
+    @pytest.mark.parametrize("run", ["asyncio", "drive"])
+    def test_changes_what_an_awaitable_comes_to(self, run, runner):
+        then = Then(self.fetch(2), lambda value: value + 1)
+        if run == "asyncio":
+            assert asyncio.run(self.awaited(then)) == 3
+        elif runner.name != "trio":
+            assert runner.drive(steps_of(Call(lambda: then, mode=Mode.ASYNC))) == 3
+        else:
+            then.close()
+
+    @staticmethod
+    async def awaited(awaitable):
+        return await awaitable
+
+    def test_raises_what_either_raises(self):
+        async def fails():
+            raise ValueError
+
+        with pytest.raises(ValueError):
+            asyncio.run(self.awaited(Then(fails(), str)))
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(self.awaited(Then(self.fetch(0), lambda value: 1 / value)))
+
+    def test_awaits_what_is_no_coroutine(self):
+        async def main():
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(1)
+            return await Then(future, lambda value: value + 1)
+
+        assert asyncio.run(main()) == 2
+
+    def test_lets_the_inner_one_answer_a_cancellation(self):
+        async def stubborn():
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                return "cancelled"
+
+        async def main():
+            task = asyncio.ensure_future(Then(stubborn(), str.upper))
+            await asyncio.sleep(0)
+            task.cancel()
+            return await task
+
+        assert asyncio.run(main()) == "CANCELLED"
+
+    def test_that_is_closed_before_it_began_leaves_nothing_unawaited(self):
+        Then(self.fetch(1), str).close()
+        gc.collect()

@@ -1,0 +1,400 @@
+"""Many items: lazily, in order, several at once, never more than the reader takes."""
+
+import asyncio
+import gc
+import threading
+import time
+
+import anyio
+import pytest
+
+from treadle.pipeline import (
+    Call,
+    Mode,
+    Pipeline,
+    Sleep,
+    StageError,
+    composer,
+    dead_end,
+    goto,
+    goto_point,
+    stage,
+    switch,
+)
+
+
+def double(item):
+    return item * 2
+
+
+def slow_when_small(item):
+    """The first items take longest, so that they end in reverse."""
+    yield Sleep(0.004 * (5 - item))
+    return item
+
+
+def fail_at_three(item):
+    if item == 3:
+        raise ValueError(item)
+    return item
+
+
+class Source:
+    """Counts what is drawn of it."""
+
+    def __init__(self, count):
+        self.drawn = 0
+        self.is_closed = False
+        self._count = count
+
+    def __iter__(self):
+        try:
+            while self.drawn < self._count:
+                self.drawn += 1
+                yield self.drawn - 1
+        finally:
+            self.is_closed = True
+
+    async def async_items(self):
+        try:
+            while self.drawn < self._count:
+                self.drawn += 1
+                await anyio.sleep(0)
+                yield self.drawn - 1
+        finally:
+            self.is_closed = True
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 7])
+def test_gives_what_comes_out_of_each_item_in_their_order(runner, concurrency):
+    pipeline = Pipeline(slow_when_small, double)
+    assert runner.stream(pipeline, range(5), concurrency=concurrency) == [0, 2, 4, 6, 8]
+
+
+def test_gives_results_as_they_come_where_order_does_not_matter(runner):
+    out = runner.stream(Pipeline(slow_when_small), range(5), concurrency=5, ordered=False)
+    assert sorted(out) == [0, 1, 2, 3, 4]
+    assert out[0] == 4
+
+
+def test_gives_nothing_for_nothing(runner):
+    assert runner.stream(Pipeline(double), []) == []
+
+
+def test_gives_every_part_and_leaves_out_what_was_dropped(runner):
+    pipeline = Pipeline(
+        switch(lambda item: item % 2 == 0, {True: [], False: dead_end()}),
+        composer(lambda item, memo: ([item] * item, memo)),
+    )
+    out = runner.stream(pipeline, range(5), concurrency=3)
+    assert out == [2, 2, 4, 4, 4, 4]
+
+
+@pytest.mark.parametrize("concurrency", [0, -1])
+def test_a_concurrency_below_one_is_an_error_at_once(concurrency):
+    for stream in (Pipeline().stream, Pipeline().stream_sync):
+        with pytest.raises(ValueError, match="concurrency must be at least 1"):
+            stream([], concurrency=concurrency)
+
+
+class TestLaziness:
+    def test_nothing_is_drawn_before_it_is_asked_for(self):
+        source = Source(10)
+        stream = Pipeline(double).stream_sync(source, concurrency=3)
+        assert source.drawn == 0
+        stream.close()
+
+    @pytest.mark.parametrize("concurrency", [1, 3])
+    @pytest.mark.parametrize("take", [1, 4])
+    def test_no_more_is_drawn_than_is_read_and_under_way(self, runner, concurrency, take):
+        source = Source(1000)
+        out = runner.stream(Pipeline(double), source, take=take, concurrency=concurrency)
+        assert out == [0, 2, 4, 6][:take]
+        assert source.drawn <= take - 1 + concurrency
+
+    def test_a_slow_reader_holds_everything_up(self):
+        source = Source(1000)
+
+        async def main():
+            async with Pipeline(double).stream(source, concurrency=2) as out:
+                async for _ in out:
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                    break
+                return source.drawn
+
+        assert asyncio.run(main()) == 2
+
+    def test_an_endless_source_is_fine(self, runner):
+        import itertools
+
+        assert runner.stream(Pipeline(double), itertools.count(), take=3, concurrency=2) == [0, 2, 4]
+
+
+class TestConcurrency:
+    def test_so_many_items_are_under_way_at_once(self, runner):
+        running, most = set(), []
+
+        def watch(item):
+            running.add(item)
+            most.append(len(running))
+            yield Sleep(0.003)
+            running.remove(item)
+            return item
+
+        assert runner.stream(Pipeline(watch), range(12), concurrency=4) == list(range(12))
+        assert max(most) == 4
+
+    def test_a_stage_with_a_count_takes_no_more_items_at_once(self, runner):
+        running, most, lock = set(), [], threading.Lock()
+
+        def enter(item):
+            with lock:
+                running.add(item)
+                most.append(len(running))
+
+        @stage(count=2)
+        def narrow(item):
+            enter(item)
+            yield Sleep(0.003)
+            running.remove(item)
+            return item
+
+        pipeline = Pipeline(slow_when_small, narrow)
+        assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
+        assert max(most) == 2
+
+    @pytest.mark.parametrize("observed", [False, True])
+    def test_a_plain_stage_with_a_count_runs_in_so_many_threads(self, runner, observed):
+        meeting = threading.Barrier(3, timeout=5)
+
+        @stage(count=3)
+        def meet(item):
+            meeting.wait()  # would never end if they did not run at the same time
+            return item
+
+        events = []
+        pipeline = Pipeline(meet, on_stage=[events.append] if observed else [])
+        assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
+        assert len(events) == (12 if observed else 0)
+
+    def test_an_async_stage_with_a_count_is_one_too(self, runner):
+        most, running = [], []
+
+        @stage(count=2)
+        async def narrow(item):
+            running.append(item)
+            most.append(len(running))
+            await anyio.sleep(0.003)
+            running.remove(item)
+            return item
+
+        assert runner.stream(Pipeline(narrow), range(5), concurrency=5) == list(range(5))
+        assert max(most) == 2
+
+    def test_a_count_changes_nothing_for_a_single_run(self, runner):
+        thread = stage(lambda item: threading.current_thread(), count=3)
+        assert runner.run(Pipeline(thread), 1) is threading.current_thread()
+
+    def test_items_with_calls_in_threads_run_side_by_side_without_a_loop(self):
+        def blocking(item):
+            return (yield Call(lambda: time.sleep(0.02) or item, mode=Mode.THREAD))
+
+        started = time.monotonic()
+        out = list(Pipeline(blocking).stream_sync(range(10), concurrency=10))
+        assert out == list(range(10))
+        assert time.monotonic() - started < 0.15
+
+
+class TestErrors:
+    @pytest.mark.parametrize("concurrency", [1, 3, 9])
+    def test_a_failing_item_raises_where_its_result_would_stand(self, runner, concurrency):
+        out = runner.stream(Pipeline(fail_at_three, double), range(9), concurrency=concurrency)
+        *results, error = out
+        assert results == [0, 2, 4]
+        assert isinstance(error, StageError)
+        assert (error.stage, error.item) == ("fail_at_three", 3)
+
+    @pytest.mark.parametrize("concurrency", [1, 3, 9])
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_a_failing_source_raises_after_what_came_before(self, runner, concurrency, ordered):
+        def source():
+            yield from (2, 1)
+            raise KeyError("source")
+
+        out = runner.stream(Pipeline(double), source(), concurrency=concurrency, ordered=ordered)
+        error = out[-1]
+        assert isinstance(error, KeyError)
+        if ordered:
+            assert out[:-1] == [4, 2]
+
+    def test_what_is_no_iterable_is_a_type_error(self, runner):
+        assert isinstance(runner.stream(Pipeline(double), 3)[-1], TypeError)
+
+    def test_an_error_of_the_reader_ends_the_stream_and_is_raised_by_itself(self):
+        async def main():
+            async with Pipeline(slow_when_small).stream(range(9), concurrency=3) as out:
+                async for _ in out:
+                    raise LookupError
+
+        with pytest.raises(LookupError):
+            asyncio.run(main())
+
+
+class TestLeavingEarly:
+    @pytest.mark.parametrize("take", [0, 1])
+    def test_ends_what_is_under_way_and_lets_it_leave_things_in_order(self, runner, take):
+        seen = []
+
+        def steps(item):
+            try:
+                yield Sleep(0 if item == 0 else 30)
+                return item
+            finally:
+                if item:
+                    yield Call(seen.append, item)
+
+        out = runner.stream(Pipeline(steps), range(9), take=take, concurrency=3)
+        assert out == [0][:take]
+        assert set(seen) <= {1, 2, 3}
+        if take:
+            assert {1, 2} <= set(seen)
+
+    def test_before_anything_began_leaves_nothing_behind(self):
+        async def main():
+            async with Pipeline(double).stream(range(3)):
+                pass
+
+        for backend in ("asyncio", "trio"):
+            anyio.run(main, backend=backend)
+        gc.collect()
+
+    def test_closes_an_async_source(self, runner):
+        if runner.is_sync:
+            pytest.skip("an async source needs an event loop")
+        source = Source(9)
+        assert runner.stream(Pipeline(double), source.async_items(), take=1) == [0]
+        assert source.is_closed
+
+    def test_a_stream_that_is_left_gives_nothing_more(self):
+        async def main():
+            async with Pipeline(double).stream(range(3)) as out:
+                assert await anext(out) == 0
+            with pytest.raises(StopAsyncIteration):
+                await anext(out)
+
+        asyncio.run(main())
+
+    def test_a_sync_stream_may_be_dropped_half_read(self):
+        source = Source(9)
+        stream = Pipeline(double).stream_sync(source, concurrency=2)
+        assert next(stream) == 0
+        del stream
+        gc.collect()
+        assert source.is_closed
+
+
+class TestSources:
+    @pytest.mark.parametrize("concurrency", [1, 4])
+    def test_may_be_async(self, runner, concurrency):
+        source = Source(5)
+        if runner.is_sync:
+            error = runner.stream(Pipeline(double), source.async_items())[-1]
+            assert isinstance(error, TypeError)
+            return
+        out = runner.stream(Pipeline(double), source.async_items(), concurrency=concurrency)
+        assert out == [0, 2, 4, 6, 8]
+        assert source.is_closed
+
+    def test_may_be_async_iterables_that_are_no_generators(self, runner):
+        class Three:
+            def __init__(self):
+                self._left = 3
+
+            def __aiter__(self):
+                return self
+
+            async def __anext__(self):
+                if not self._left:
+                    raise StopAsyncIteration
+                self._left -= 1
+                return self._left
+
+        if not runner.is_sync:
+            assert runner.stream(Pipeline(double), Three()) == [4, 2, 0]
+
+    def test_may_fail_though_they_are_async(self, runner):
+        async def source():
+            yield 1
+            raise KeyError("source")
+
+        if not runner.is_sync:
+            first, error = runner.stream(Pipeline(double), source(), concurrency=3)
+            assert first == 2
+            assert isinstance(error, KeyError)
+
+
+class TestComposersInStreams:
+    """A memo sees the items in their order, whatever takes how long before."""
+
+    @staticmethod
+    def collect(item, memo):
+        return [(*memo, item)], (*memo, item)
+
+    @pytest.mark.parametrize("concurrency", [1, 2, 5])
+    def test_a_memo_sees_the_items_in_order(self, runner, concurrency):
+        pipeline = Pipeline(slow_when_small, composer(self.collect, memo=()))
+        out = runner.stream(pipeline, range(4), concurrency=concurrency)
+        assert out == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
+
+    @pytest.mark.parametrize("concurrency", [1, 2, 5])
+    def test_items_that_never_come_to_a_composer_hold_nobody_up(self, runner, concurrency):
+        pipeline = Pipeline(
+            slow_when_small,
+            switch(lambda item: item % 2, {1: dead_end(), 0: []}, name="odd"),
+            composer(self.collect, memo=()),
+        )
+        assert runner.stream(pipeline, range(5), concurrency=concurrency) == [
+            (0,),
+            (0, 2),
+            (0, 2, 4),
+        ]
+
+    @pytest.mark.parametrize("concurrency", [1, 2, 5])
+    def test_the_parts_of_one_item_are_not_mixed_with_those_of_the_next(self, runner, concurrency):
+        def wait(part):
+            yield Sleep(0.002 if part[0] == 0 else 0)
+            return part
+
+        pipeline = Pipeline(
+            composer(lambda item, memo: ([(item, "a"), (item, "b")], memo), name="split"),
+            wait,
+            composer(lambda part, memo: ([part], [*memo, part]), memo=[], name="look"),
+            composer(self.collect, memo=()),
+        )
+        out = runner.stream(pipeline, range(2), concurrency=concurrency)
+        assert out[-1] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
+
+    @pytest.mark.parametrize("concurrency", [1, 3])
+    def test_an_item_that_loops_has_a_composer_to_itself(self, runner, concurrency):
+        pipeline = Pipeline(
+            goto_point("again"),
+            composer(lambda item, memo: ([(item[0], item[1] + 1)], [*memo, item]), name="look"),
+            slow_loop,
+            goto("again", lambda item: item[1] < 3),
+            composer(self.collect, memo=()),
+        )
+        items = [(name, 0) for name in "ab"]
+        out = runner.stream(pipeline, items, concurrency=concurrency)
+        assert out[-1] == (("a", 3), ("b", 3))
+
+    @pytest.mark.parametrize("concurrency", [2, 5])
+    def test_an_item_that_fails_before_a_composer_holds_nobody_up(self, runner, concurrency):
+        pipeline = Pipeline(fail_at_three, composer(self.collect, memo=()))
+        out = runner.stream(pipeline, [3, 1, 2], concurrency=concurrency, ordered=False)
+        assert any(isinstance(result, StageError) for result in out)
+
+
+def slow_loop(item):
+    yield Sleep(0.001)
+    return item
