@@ -136,7 +136,7 @@ def commands_of(block):
         words.whitespace_split = True
         command = []
         for word in (*words, ";"):
-            if not word.strip("|&;<>()"):
+            if word and not word.strip("|&;<>()"):
                 yield without_assignments(command)
                 command = []
             else:

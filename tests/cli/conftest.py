@@ -159,7 +159,7 @@ def command(endpoint, root):
 def spawned(command, root):
     """Runs `treadle run` in a process of its own, its output in pipes."""
 
-    def run(*args, stdin="", env=None, **how):
+    def run(*args, stdin="", env=None, timeout=60, **how):
         return subprocess.run(
             command(*args, **how),
             input=stdin,
@@ -167,7 +167,7 @@ def spawned(command, root):
             text=True,
             cwd=root,
             env={**os.environ, **(env or {})},
-            timeout=60,
+            timeout=timeout,
             check=False,
         )
 

@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
-from treadle import __version__
+from treadle import Ok, Response, __version__
 from treadle.cli.arguments import LIMIT_FLAGS
+from treadle.cli.report import as_json
 from treadle.cli.run import _interrupts_end
 from treadle.loop import RunHandle
 from treadle.testing import check_history
@@ -152,6 +155,18 @@ def test_json_tells_the_reason_too(endpoint, asked):
     assert (code, shown["ok"], shown["stop_reason"]) == (1, False, "llm_error")
     assert "this is status 400" in shown["reason"]
     assert shown["content"] is None
+
+
+def test_json_takes_what_json_does_not_know():
+    """An output may be a pydantic model, or hold anything."""
+
+    class Total(BaseModel):
+        total: int
+
+    shown = json.loads(as_json(Ok(Response("x"), output={"a": Total(total=3), "b": Path("/b")})))
+
+    assert shown["output"] == {"a": {"total": 3}, "b": "/b"}
+    assert shown["calls"] == []
 
 
 def test_a_tool_that_ends_the_run_gives_the_output(endpoint, asked, calls, tools):
@@ -512,7 +527,7 @@ def test_the_version_is_told():
 @pytest.mark.local
 def test_the_local_model_lists_a_folder(spawned):
     """All of it for real, without a network: a model, a tool, an answer."""
-    done = spawned("Which files are in the folder docs?", "--json", model="local")
+    done = spawned("Which files are in the folder docs?", "--json", model="local", timeout=300)
 
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)

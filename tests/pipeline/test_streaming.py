@@ -146,22 +146,18 @@ class TestConcurrency:
         assert max(most) == 4
 
     def test_a_stage_with_a_count_takes_no_more_items_at_once(self, runner):
-        running, most, lock = set(), [], threading.Lock()
-
-        def enter(item):
-            with lock:
-                running.add(item)
-                most.append(len(running))
+        running, most = set(), []
 
         @stage(count=2)
         def narrow(item):
-            enter(item)
+            running.add(item)
+            most.append(len(running))
             yield Sleep(0.003)
             running.remove(item)
             return item
 
-        pipeline = Pipeline(slow_when_small, narrow)
-        assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
+        pipeline = Pipeline(double, narrow)
+        assert runner.stream(pipeline, range(6), concurrency=6) == list(range(0, 12, 2))
         assert max(most) == 2
 
     @pytest.mark.parametrize("observed", [False, True])
@@ -377,16 +373,23 @@ class TestComposersInStreams:
 
     @pytest.mark.parametrize("concurrency", [1, 3])
     def test_an_item_that_loops_has_a_composer_to_itself(self, runner, concurrency):
+        seen = []
+
+        def look(item, memo):
+            name, rounds = item
+            seen.append(f"{name}{rounds}{memo}")
+            return [(name, rounds + 1)], memo + 1
+
         pipeline = Pipeline(
             goto_point("again"),
-            composer(lambda item, memo: ([(item[0], item[1] + 1)], [*memo, item]), name="look"),
+            composer(look, memo=0),
             slow_loop,
             goto("again", lambda item: item[1] < 3),
-            composer(self.collect, memo=()),
         )
-        items = [(name, 0) for name in "ab"]
+        items = [("a", 0), ("b", 0)]
         out = runner.stream(pipeline, items, concurrency=concurrency)
-        assert out[-1] == (("a", 3), ("b", 3))
+        assert out == [("a", 3), ("b", 3)]
+        assert seen == ["a00", "a11", "a22", "b03", "b14", "b25"]
 
     @pytest.mark.parametrize("concurrency", [2, 5])
     def test_an_item_that_fails_before_a_composer_holds_nobody_up(self, runner, concurrency):

@@ -45,6 +45,7 @@ OTHER = [("f", "other")]
         ([F, G, F, G, F], 5),
         ([[*F, ("g", None)]] * 3, 3),
         ([F + OK, F + OK, F + OK], None),
+        ([F + OK, F, F], None),
         ([F, F, [("f", "E", "skipped")], F], 4),
         ([F, F, [("f", "Not run", "over_budget")], F], 4),
         ([F, F, [("f", "Cancelled", "cancelled")], F], 4),

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from treadle import Err, Loop, MaxIterationsReached, Ok, PipelineError, stages, tool
-from treadle.pipeline import stage
+from treadle import Err, Loop, MaxIterationsReached, Ok, PipelineError, PipelineFailed, stages, tool
+from treadle.pipeline import composer, dead_end, stage
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import Context, Response
@@ -170,6 +170,22 @@ def test_bare_functions_of_every_kind_are_stages():
 def test_one_function_can_be_the_whole_pipeline():
     result = run([lambda ctx: ctx.done("out")], "Hi")
     assert (result.output, result.messages[-1]["content"]) == ("out", "Hi")
+
+
+@pytest.mark.parametrize("dropping", [dead_end(), composer(lambda ctx: [ctx, ctx])])
+def test_a_list_that_drops_or_multiplies_contexts_is_an_err_and_loses_no_work(dropping):
+    result = run([*default_stages()[:5], dropping], calls(call("double", n=1)))
+    assert isinstance(result.reason, PipelineFailed)
+    assert [m["content"] for m in result.messages[2:]] == ["2"]
+
+
+def test_a_stage_that_raises_is_an_err_that_names_it_and_loses_no_work():
+    def broken(ctx):
+        raise KeyError("oh")
+
+    result = run([*default_stages()[:5], broken], calls(call("double", n=1)))
+    assert (result.reason.stage, result.reason.error_type) == ("broken", "KeyError")
+    assert [m["content"] for m in result.messages[2:]] == ["2"]
 
 
 def test_a_stage_may_change_the_response_before_the_others_see_it():

@@ -113,6 +113,7 @@ def test_facts_that_differ_make_it_differ():
 def test_what_caused_it_is_kept_and_does_not_count_for_equality():
     cause = ValueError("x")
     assert LLMError("a", cause=cause) == LLMError("a")
+    assert hash(LLMError("a", cause=cause)) == hash(LLMError("a"))
     assert LLMError("a", cause=cause).cause is cause
     assert repr(LLMError("a", cause=cause)) == repr(LLMError("a"))
     assert pickle.loads(pickle.dumps(LLMError("a", cause=cause))).cause.args == ("x",)  # noqa: S301

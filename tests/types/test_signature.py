@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import enum
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
@@ -189,6 +190,27 @@ def test_positional_only_parameters_are_given_by_place_defaults_too():
     assert called(take, a=1, c=5) == (1, 2, 5)
 
 
+def test_a_whole_number_with_a_point_is_an_integer_to_json_and_arrives_as_one():
+    """As JSON Schema has it; and it is the same call as the one without the point."""
+
+    @tool
+    def take(n: int, **more):
+        return n, more
+
+    told, arguments = take.checked({"n": 5.0, "x": 1})
+    assert told == []
+    assert arguments == {"n": 5, "x": 1}
+    assert type(arguments["n"]) is int
+
+
+def test_keywords_of_any_name_go_with_types_of_any_kind():
+    @tool
+    def take(at: dt.date, /, **more):
+        return at, more
+
+    assert called(take, at="2026-01-02", x=1) == (dt.date(2026, 1, 2), {"x": 1})
+
+
 def test_keywords_of_any_name_are_taken_where_the_function_takes_them():
     @tool
     def take(a: int, **more):
@@ -214,44 +236,6 @@ def test_a_parameter_may_have_a_name_that_pydantic_keeps_for_itself(name):
     assert called(tool(space["take"]), **{name: 5}) == 5
 
 
-class TestTheContext:
-    """A parameter of the type ToolContext is the loop's to fill."""
-
-    def test_it_is_never_in_the_schema_and_is_filled_by_its_type(self):
-        @tool
-        def take(a: int, run: ToolContext):
-            return a, run
-
-        assert list(take.input_schema["properties"]) == ["a"]
-        assert called(take, a=1) == (1, CONTEXT)
-
-    @pytest.mark.parametrize("hint", [ToolContext | None, Annotated[ToolContext, "x"]])
-    def test_it_is_found_within_other_hints(self, hint):
-        def take(a: int, run=None):
-            return run
-
-        take.__annotations__["run"] = hint
-        made = tool(take)
-        assert list(made.input_schema["properties"]) == ["a"]
-        assert called(made, a=1) is CONTEXT
-
-    @pytest.mark.parametrize(
-        "place", ["run: C, a: int, /", "a: int, run: C, /", "a: int, /, run: C"]
-    )
-    def test_it_may_be_positional_only(self, place):
-        space = {"C": ToolContext}
-        exec(f"def take({place}): return a, run", space)  # noqa: S102
-        assert called(tool(space["take"]), a=1) == (1, CONTEXT)
-
-    def test_a_model_cannot_give_it(self):
-        @tool
-        def take(run: ToolContext): ...
-
-        assert take.problems_of({"run": {"call_id": "x"}}) == [
-            "arguments: unknown field 'run'; the fields are none"
-        ]
-
-
 def test_the_description_of_a_hint_stays_where_the_docstring_has_none():
     def find(
         a: Annotated[int, Field(description="hint")], b: Annotated[int, Field(description="hint")]
@@ -275,12 +259,15 @@ def test_hints_that_cannot_be_read_are_an_error_when_the_tool_is_made(hint):
         tool(take)
 
 
-def test_a_type_without_a_schema_is_an_error_when_the_tool_is_made():
-    class Socket: ...
+class Socket: ...
 
-    def take(a: Socket): ...
 
-    with pytest.raises(ToolDefinitionError, match=r"tool 'take': .*Socket"):
+@pytest.mark.parametrize(("hint", "text"), [(Socket, "Socket"), (Callable[[], int], "JsonSchema")])
+def test_a_type_without_a_schema_is_an_error_when_the_tool_is_made(hint, text):
+    def take(a): ...
+
+    take.__annotations__["a"] = hint
+    with pytest.raises(ToolDefinitionError, match=f"tool 'take': .*{text}"):
         tool(take)
 
 

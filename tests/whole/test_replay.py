@@ -25,7 +25,7 @@ from treadle.types import as_tool
 
 from .conftest import ASYNCIO, SYNC, Told, Way
 from .recorder import Recorder, replay
-from .scripts import HELLO, SCRIPTS, Busy, Script, add, doze, nap
+from .scripts import HELLO, SCRIPTS, Busy, Script, add, alone, doze, nap
 
 
 def forbidden(*args: Any, **options: Any) -> Any:
@@ -204,15 +204,17 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
         await anyio.sleep(9)
         return "too late"
 
-    tools = [*MIXED, stopper]
+    tools = [*MIXED, stopper, alone]
     batch = mixed_batch()
-    batch["tool_calls"].append(call("stopper", "c5"))
+    batch["tool_calls"] += [call("stopper", "c5"), call("alone", "c6", n=1)]
     llm = ScriptedLLM(batch, "Fine.")
     told = driven.run(HELLO, llm, tools=tools, handle=handle, layers=[recorder])
     assert told.result.stop_reason == ("cancelled" if act == "cancel" else "answered")
     check_history(told.result.messages)
     contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
-    assert [text.startswith("Cancelled") for text in contents] == [False, True, True, False, True]
+    assert [text.startswith("Cancelled") for text in contents] == [
+        name not in {"c1", "c4"} for name in ("c1", "c2", "c3", "c4", "c5", "c6")
+    ]
 
     kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
     same(told, replayed(HELLO, {"tools": tools, "handle": RunHandle()}, kept))

@@ -74,6 +74,16 @@ def test_a_script_runs_alike_in_every_way(script: Script):
         assert one.state.total_usage == expected.state.total_usage == one.result.usage, way
 
 
+def test_the_record_has_all_calls_in_the_order_of_the_request(way):
+    """Whichever of those that run together a driver starts first; sub-calls of recipes too."""
+    script = next(script for script in SCRIPTS if script.name == "a_resolver_with_recipes")
+    llm, options = script.build()
+    [first, _] = way.run(script.messages, llm, **options).state.nodes
+    assert [node.group_id for node in first.tool_calls] == ["c1", "c2", "c3"]
+    names = ["contents", "page", "page 2", "page 3", "page 4", "pge"]
+    assert [node.group_id for node in first.tool_calls[0].tool_calls] == [f"c1/{n}" for n in names]
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_watching_changes_nothing(script: Script):
     """Without an observer no event is made; the result is the same."""

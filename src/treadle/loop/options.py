@@ -108,9 +108,11 @@ class Settings:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            kinds = (int, float) if name == "retry_delay" else (int,)
+            is_number = isinstance(value, kinds) and not isinstance(value, bool)
             if not is_number or not value >= least:
-                raise OptionError(f"{name}: expected a number of at least {least}, got {value!r}")
+                what = "a number of seconds" if name == "retry_delay" else "a whole number"
+                raise OptionError(f"{name}: expected {what} of at least {least}, got {value!r}")
         for name, wanted in _KINDS.items():
             value = getattr(self, name)
             is_left_out = value is None and _DEFAULTS[name] is None

@@ -13,6 +13,10 @@ MAX_DELAY = 30.0
 """Seconds; the delays of OpenAI's own client start alike, and are jittered alike."""
 
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
+_HOPELESS_CODES = frozenset(
+    {"context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"}
+)
+"""OpenAI's codes for what cannot succeed, whatever the status: a quota that is used up comes as 429."""
 _OWN_MISTAKES = (
     NotAResponseError,
     TypeError,
@@ -33,6 +37,8 @@ def is_retryable(error: BaseException) -> bool:
         error: what the backend raised. Its ``status_code``, if it has one, decides: 408, 409, 425, 429
             and 5xx may pass; other 4xx (context too long, bad request, authentication) cannot.
     """
+    if getattr(error, "code", None) in _HOPELESS_CODES:
+        return False
     status = status_of(error)
     if status is not None:
         return status in _RETRYABLE_STATUS or status >= 500  # noqa: PLR2004 - HTTP's server errors

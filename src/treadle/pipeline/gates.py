@@ -53,14 +53,13 @@ class Turnstile:
         self._once = once
         self._passed: set[int] = set()
         self._next = 0
-        self._line: list[Signal] = []
+        self._line: dict[int, Signal] = {}
 
     def take(self, number: int) -> Steps[None]:
         """Wait until every earlier item has passed, and pass."""
-        while self._next < number:
-            turn = Signal()
-            self._line.append(turn)
-            yield Wait(turn)
+        if self._next < number:
+            self._line[number] = Signal()
+            yield Wait(self._line[number])
         if self._once:
             self.passed(number)
 
@@ -72,6 +71,6 @@ class Turnstile:
         while self._next in self._passed:
             self._passed.remove(self._next)
             self._next += 1
-        line, self._line = self._line, []
-        for turn in line:
+        turn = self._line.pop(self._next, None)
+        if turn is not None:
             turn.set()

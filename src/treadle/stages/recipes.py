@@ -84,7 +84,7 @@ def _take_step(
     )
     try:
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
-        steps = runner.prepare_call(ctx, step.tool, call_id, arguments, node)
+        steps = runner.prepare_call(ctx, step.tool, call_id, arguments, node, is_ours=True)
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
         return at_once(ToolResult(call_id, error_text(error), True))
     parent.tool_calls.append(node)

@@ -109,6 +109,8 @@ class ToolRunner:
         call_id: str,
         arguments: Mapping[str, Any] | str,
         node: RunNode | None = None,
+        *,
+        is_ours: bool = False,
     ) -> Steps[ToolResult]:
         """Make the steps that check a call and run it; whatever goes wrong, they return a result.
 
@@ -118,9 +120,10 @@ class ToolRunner:
             call_id: the call's id.
             arguments: JSON text, or what JSON text would be made of.
             node: its node in the record of the run; None makes one that nobody keeps.
+            is_ours: it is a step of a recipe, see `check_call`.
         """
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-        call, problems = check_call(ctx, ToolCall(call_id, name, text))
+        call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=is_ours)
         self.start((call,))
         if problems:
             result = ToolResult(call_id, told(call, problems), True, "invalid")

@@ -57,15 +57,26 @@ def _under_id(call: ToolCall, call_id: str) -> ToolCall:
     return ToolCall(call_id, call.name, call.arguments)
 
 
-def check_call(ctx: Context, call: ToolCall) -> tuple[ToolCall, tuple[str, ...]]:
+def check_call(
+    ctx: Context, call: ToolCall, *, is_ours: bool = False
+) -> tuple[ToolCall, tuple[str, ...]]:
     """Check one call.
+
+    Args:
+        ctx: has the tools and the resolver.
+        call: the call.
+        is_ours: it was written by the author of a recipe, not by a model: the resolver is asked for
+            names that nobody lists, too.
 
     Returns:
         The call, with its input if it is valid, and the problems: none if it is.
     """
     tool = ctx.tools.get(call.name)
     resolver = ctx.resolve_tool
-    if tool is None and (resolver is None or not resolver.knows(call.name, bool(ctx.tools))):
+    is_resolved = resolver is not None and (
+        is_ours or resolver.knows(call.name, bool(ctx.tools))
+    )
+    if tool is None and not is_resolved:
         names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
         return _marked(call), (_unknown(call.name, names),)
     try:

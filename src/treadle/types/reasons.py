@@ -18,17 +18,23 @@ class Reason(Exception):  # noqa: N818 - a reason to end, which is an error only
     """The reason's name in telemetry and in results."""
 
     def __reduce__(self) -> Any:
-        if not dataclasses.is_dataclass(self):  # a user's own, which may be made as exceptions are
+        specs = _specs_of(self)
+        if specs is None:
             return super().__reduce__()
-        facts = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        facts = {spec.name: getattr(self, spec.name) for spec in specs}
         return functools.partial(type(self), **facts), ()
 
     def __hash__(self) -> int:
         """Equal where equal: of the facts that count for equality."""
-        if not dataclasses.is_dataclass(self):
+        specs = _specs_of(self)
+        if specs is None:
             return super().__hash__()
-        specs = dataclasses.fields(self)
         return hash((type(self), *(getattr(self, spec.name) for spec in specs if spec.compare)))
+
+
+def _specs_of(reason: Any) -> tuple[dataclasses.Field[Any], ...] | None:
+    """The fields of a reason; None of a user's own, which may be made as plain exceptions are."""
+    return dataclasses.fields(reason) if dataclasses.is_dataclass(reason) else None
 
 
 @dataclass(eq=True)

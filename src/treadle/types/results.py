@@ -21,7 +21,8 @@ class Ok:
 
     Args:
         response: the answer; from a tool, its value.
-        messages: the whole conversation, the answer in it.
+        messages: the whole conversation, the answer in it. They are the record itself, which
+            ``run.messages`` copies.
         output: the validated arguments of the terminal tool that ended the run; a pydantic model where the
             tool was made of one. None where plain text ended it.
         usage: the tokens of all model calls.

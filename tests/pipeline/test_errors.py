@@ -1,0 +1,181 @@
+"""What a failing stage tells."""
+
+import asyncio
+import copy
+import pickle
+
+import pytest
+
+from treadle.pipeline import (
+    Call,
+    Mode,
+    NotOneItemError,
+    Pipeline,
+    StageError,
+    Trace,
+    composer,
+    did_you_mean,
+    drive_sync,
+    goto,
+    goto_point,
+    plug_with,
+    switch,
+    tbd,
+)
+
+
+def double(item):
+    return item * 2
+
+
+def fails(item):
+    raise ValueError(f"bad {item}")
+
+
+def fails_in_steps(item):
+    yield Call(fails, item)
+
+
+async def fails_async(item):
+    raise ValueError(f"bad {item}")
+
+
+@pytest.mark.parametrize("stage", [fails, fails_in_steps, fails_async])
+def test_a_stage_error_has_the_stage_the_item_the_cause_and_the_trace(runner, stage):
+    ran = []
+    pipeline = Pipeline(double, stage, ran.append)
+    with pytest.raises(StageError) as caught:
+        runner.run(pipeline, 2)
+    error = caught.value
+    name = stage.__name__
+    assert str(error) == f"stage {name!r} raised ValueError: bad 4"
+    assert (error.stage, error.item, error.trace) == (name, 4, ("double", name))
+    assert isinstance(error.cause, ValueError)
+    assert error.__cause__ is error.cause
+    assert ran == []
+
+
+def test_the_item_is_as_it_was_before_the_stage(runner):
+    def breaks_later(item):
+        item = [*item, "changed"]
+        raise ValueError
+
+    with pytest.raises(StageError) as caught:
+        runner.run(Pipeline(breaks_later), ["it"])
+    assert caught.value.item == ["it"]
+
+
+@pytest.mark.parametrize(
+    ("component", "name"),
+    [
+        (switch(fails, {1: []}), "fails"),
+        (goto("p", fails), "goto p"),
+        (plug_with((fails, lambda inner, item: item), []), "fails"),
+        (plug_with((double, fails), [], name="plug"), "plug"),
+        (composer(lambda item, memo: fails(item), name="parts"), "parts"),
+    ],
+)
+def test_a_component_that_is_no_stage_fails_by_its_name_too(runner, component, name):
+    pipeline = Pipeline(double, goto_point("p"), component, tbd("never"))
+    with pytest.raises(StageError) as caught:
+        runner.run(pipeline, 1)
+    assert caught.value.stage == name
+    assert caught.value.trace == ("double", name)
+
+
+def test_a_stage_may_catch_the_failure_of_its_effect(runner):
+    def recovers(item):
+        try:
+            yield Call(fails, item)
+        except ValueError:
+            return "recovered"
+
+    assert runner.run(Pipeline(recovers), 1) == "recovered"
+
+
+def test_a_stage_that_raises_stop_iteration_fails_like_any_other(runner):
+    def stops(item):
+        return next(iter(()))
+
+    with pytest.raises(StageError) as caught:
+        runner.run(Pipeline(stops), 1)
+    assert caught.value.stage == "stops"
+
+
+def test_a_stage_that_yields_no_effect_is_told_so(runner):
+    def wrong(item):
+        yield item
+
+    with pytest.raises(StageError, match="a stage yielded 5, which is no effect"):
+        runner.run(Pipeline(wrong), 5)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+def test_what_is_no_exception_is_no_stage_error(raised):
+    def stage(item):
+        raise raised
+
+    with pytest.raises(raised):
+        Pipeline(stage).run_sync(1)
+
+
+def test_a_stage_error_survives_pickle_and_copy():
+    error = StageError("stage", [1], ValueError("bad"), ("first", "stage"))
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert str(other) == str(error)
+        assert (other.stage, other.item, other.trace) == ("stage", [1], ("first", "stage"))
+
+
+def test_a_trace_tells_how_far_an_item_has_come(runner):
+    trace = Trace()
+    seen = []
+
+    def look(item):
+        seen.append((trace.item, list(trace.stages)))
+        return item
+
+    runner.drive(Pipeline(double, look).steps(3, trace))
+    assert seen == [(6, ["double", "look"])]
+    assert (trace.item, trace.stages) == (6, ["double", "look"])
+
+
+def test_a_trace_keeps_every_round_of_a_loop():
+    with pytest.raises(StageError) as caught:
+        Pipeline(
+            goto_point("again"),
+            double,
+            goto("again", lambda item: item < 8),
+            fails,
+        ).run_sync(1)
+    assert caught.value.trace == ("double", "double", "double", "fails")
+
+
+def test_run_wants_one_item_and_points_to_run_all(runner):
+    pipeline = Pipeline(composer(lambda item, memo: (range(item), memo)))
+    with pytest.raises(NotOneItemError, match="2 items came out.*run_all"):
+        runner.run(pipeline, 2)
+    assert runner.run_all(pipeline, 2) == [0, 1]
+
+
+def test_a_failure_in_a_thread_is_the_same_failure():
+    steps = Pipeline(lambda item: item).steps(1)
+    assert drive_sync(steps) == 1
+
+    def in_thread(item):
+        yield Call(fails, item, mode=Mode.THREAD)
+
+    with pytest.raises(StageError, match="bad 1"):
+        Pipeline(in_thread).run_sync(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "hint"),
+    [
+        ("treshold", ["threshold", "other"], "; did you mean 'threshold'?"),
+        ("zzz", ["a", "b"], "; known are a, b"),
+        (3, [40], "; known are 40"),
+        ("x", [], "; there are none"),
+    ],
+)
+def test_did_you_mean_names_the_closest_or_all(name, known, hint):
+    assert did_you_mean(name, known) == hint

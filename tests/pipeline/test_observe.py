@@ -1,0 +1,163 @@
+"""Watching stages."""
+
+import pytest
+
+from treadle.pipeline import (
+    Call,
+    Pipeline,
+    Sleep,
+    StageError,
+    TimeLimitReached,
+    Within,
+    composer,
+    goto,
+    goto_point,
+    stage,
+)
+
+
+def double(item):
+    return item * 2
+
+
+def steps(item):
+    yield Sleep(0.005)
+    return item + 1
+
+
+async def async_stage(item):
+    return item + 1
+
+
+def fails(item):
+    raise ValueError(item)
+
+
+def told(events):
+    return [(event.kind, event.stage, event.item) for event in events]
+
+
+def test_every_stage_tells_its_start_and_its_stop_with_the_item(runner):
+    events = []
+    pipeline = Pipeline(double, steps, async_stage, on_stage=[events.append])
+    assert runner.run(pipeline, 1) == 4
+    assert told(events) == [
+        ("start", "double", 1),
+        ("stop", "double", 2),
+        ("start", "steps", 2),
+        ("stop", "steps", 3),
+        ("start", "async_stage", 3),
+        ("stop", "async_stage", 4),
+    ]
+    started, stopped = events[2:4]
+    assert started.duration is None
+    assert 0.005 <= stopped.duration < 1
+    assert stopped.at == pytest.approx(started.at + stopped.duration)
+    assert stopped.error is None
+
+
+def test_a_failing_stage_tells_its_exception(runner):
+    events = []
+    with pytest.raises(StageError) as caught:
+        runner.run(Pipeline(fails, double, on_stage=[events.append]), 1)
+    assert told(events) == [("start", "fails", 1), ("exception", "fails", 1)]
+    assert events[1].error is caught.value.cause
+    assert events[1].duration >= 0
+
+
+def test_a_cancelled_stage_tells_an_exception_too(runner):
+    events = []
+
+    def slow(item):
+        yield Sleep(30)
+
+    def bounded():
+        try:
+            yield Within(Pipeline(slow, on_stage=[events.append]).steps(1), seconds=0.01)
+        except TimeLimitReached:
+            return "ended"
+
+    assert runner.drive(bounded()) == "ended"
+    assert told(events) == [("start", "slow", 1), ("exception", "slow", 1)]
+    assert not isinstance(events[1].error, Exception)
+
+
+def test_an_abandoned_stage_tells_nothing_more():
+    events = []
+
+    def slow(item):
+        yield Sleep(30)
+
+    steps_of_one = Pipeline(slow, on_stage=[events.append]).steps(1)
+    for outcome in (None, 0.0):
+        steps_of_one.send(outcome)
+    steps_of_one.close()
+    assert told(events) == [("start", "slow", 1)]
+
+
+def test_an_observer_that_raises_is_logged_and_changes_nothing(runner, caplog):
+    events = []
+
+    def raises(event):
+        raise RuntimeError(event.kind)
+
+    pipeline = Pipeline(double, on_stage=[raises, events.append])
+    assert runner.run(pipeline, 1) == 2
+    assert len(events) == 2
+    assert [record.name for record in caplog.records] == ["treadle.pipeline"] * 2
+
+
+def test_only_stages_are_observed_each_time_an_item_enters(runner):
+    events = []
+    pipeline = Pipeline(
+        goto_point("again"),
+        composer(lambda item, memo: ([item], memo)),
+        double,
+        goto("again", lambda item: item < 4),
+        on_stage=[events.append],
+    )
+    assert runner.run(pipeline, 1) == 4
+    assert told(events) == [
+        ("start", "double", 1),
+        ("stop", "double", 2),
+        ("start", "double", 2),
+        ("stop", "double", 4),
+    ]
+
+
+def test_observers_change_no_results_and_no_errors(runner):
+    plain = Pipeline(double, steps, stage(lambda item: async_stage(item), "disguised"), item=int)
+    watched = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
+    assert runner.run(plain, 1) == runner.run(watched, 1) == 4
+    for pipeline in (
+        Pipeline(double, fails),
+        Pipeline(double, fails, on_stage=[lambda event: None]),
+    ):
+        with pytest.raises(StageError) as caught:
+            runner.run(pipeline, 1)
+        assert (caught.value.item, caught.value.trace) == (2, ("double", "fails"))
+
+
+def test_a_stream_is_observed_item_by_item(runner):
+    events = []
+    pipeline = Pipeline(double, on_stage=[events.append])
+    assert runner.stream(pipeline, range(3)) == [0, 2, 4]
+    assert told(events)[:2] == [("start", "double", 0), ("stop", "double", 0)]
+    assert len(events) == 6
+
+
+def test_without_observers_no_effect_is_yielded_for_them():
+    with pytest.raises(StopIteration):
+        Pipeline(double).steps(1).send(None)
+
+
+def test_an_effect_fails_within_the_stage_that_is_watched(runner):
+    def recovers(item):
+        try:
+            yield Call(fails, item)
+        except ValueError:
+            return "recovered"
+
+    events = []
+    assert runner.run(Pipeline(recovers, on_stage=[events.append]), 1) == "recovered"
+    assert [event.kind for event in events] == ["start", "stop"]

@@ -1,0 +1,232 @@
+"""What holds of every pipeline, whatever it is made of."""
+
+import itertools
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.pipeline import (
+    NOW,
+    Call,
+    Mode,
+    NotOneItemError,
+    Parallel,
+    Pipeline,
+    Sleep,
+    StageError,
+    TimeLimitReached,
+    Within,
+    composer,
+    dead_end,
+    done,
+    embed,
+    goto,
+    goto_point,
+    plug_with,
+    stage,
+    switch,
+    tbd,
+)
+
+# Stages: from number to number, in every way that a stage can be written.
+
+
+def plain(item, by):
+    return item + by
+
+
+def in_steps(item, by):
+    now = yield NOW
+    return item + (yield Call(plain, now * 0, by, mode=Mode.INLINE))
+
+
+def in_parallel(item, by):
+    def branch(part):
+        yield Sleep(0)
+        return (yield Call(plain, part, by, mode=Mode.THREAD))
+
+    return sum((yield Parallel([branch(item), branch(0), branch(1)], limit=2)))
+
+
+def within_bounds(item, by):
+    def slow():
+        yield Sleep(30)
+
+    try:
+        yield Within(slow(), seconds=0)
+    except TimeLimitReached:
+        return item + by
+
+
+async def in_async(item, by):
+    return item - by
+
+
+def picky(item, by):
+    if item % 7 == by:
+        raise ValueError(item)
+    return item
+
+
+LEAVES = st.tuples(
+    st.sampled_from([plain, in_steps, in_parallel, within_bounds, in_async, picky]),
+    st.integers(-3, 3),
+)
+KINDS = ("switch", "done", "drop", "composer", "memo", "plug", "embed", "loop", "skip", "tbd")
+
+
+def plans(kinds):
+    """What to build: a stage, a component with parts, or a list of these."""
+    return st.recursive(
+        LEAVES,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.tuples(st.sampled_from(kinds), st.integers(0, 3), inner, inner),
+        ),
+        max_leaves=8,
+    )
+
+
+def built(plan, names=None):
+    """The components of a plan, each with a name of its own."""
+    names = itertools.count() if names is None else names
+    if isinstance(plan, list):
+        return [built(part, names) for part in plan]
+    name = f"c{next(names)}"
+    if len(plan) == 2:
+        return stage(plan[0], name, by=plan[1])
+    kind, number, *parts = plan
+    inner, other = (built(part, names) for part in parts)
+    return BUILD[kind](name, number, inner, other)
+
+
+def looped(name, number, inner, other):
+    """Each round adds, so that there is an end."""
+    again = goto(name, lambda item: item < 40, name=f"{name} again")
+    return [goto_point(name), stage(plain, f"{name} add", by=20), inner, again]
+
+
+BUILD = {
+    "switch": lambda name, number, inner, other: switch(
+        lambda item: item % 2, {0: inner, 1: other}, name
+    ),
+    "done": lambda name, number, *_: done(lambda item: item % 5 == number, name),
+    "drop": lambda name, number, inner, other: switch(
+        lambda item: item % 9 == 0, {True: dead_end(f"{name} drop"), False: inner}, name
+    ),
+    "composer": lambda name, number, *_: composer(
+        lambda item, memo: ([item + n for n in range(number)], memo), name=name
+    ),
+    "memo": lambda name, *_: composer(
+        lambda item, memo: ([item + memo], memo + 1), memo=0, name=name
+    ),
+    "plug": lambda name, number, inner, other: plug_with(
+        (lambda item: item * 2, lambda inside, item: inside - item), inner, name
+    ),
+    "embed": lambda name, number, inner, other: embed(
+        Pipeline(inner, until=lambda item: item % 11 == 0), name
+    ),
+    "loop": looped,
+    "skip": lambda name, number, inner, other: [
+        goto(name, lambda item: item % 3 == 0, name=f"{name} skip"),
+        inner,
+        goto_point(name),
+    ],
+    "tbd": lambda name, *_: tbd(name),
+}
+
+
+def outcome(run, item):
+    try:
+        return run(item)
+    except StageError as error:
+        return "failed", error.stage, error.item, error.trace, type(error.cause)
+    except NotOneItemError:
+        return "not one"
+
+
+@settings(max_examples=80, deadline=None)
+@given(plan=plans(KINDS), item=st.integers(-20, 20), watched=st.booleans())
+def test_every_driver_gives_the_same_answer(runners, plan, item, watched):
+    pipeline = Pipeline(
+        built(plan),
+        on_stage=[lambda event: None] if watched else [],
+        until=lambda item: item == 13,
+    )
+    first, *others = [
+        outcome(lambda item, runner=runner: runner.run_all(pipeline, item), item)
+        for runner in runners
+    ]
+    assert others == [first, first]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    plan=plans([kind for kind in KINDS if kind != "memo"]),
+    items=st.lists(st.integers(-20, 20), max_size=6),
+    concurrency=st.integers(1, 7),
+)
+def test_a_stream_is_as_many_runs(runners, plan, items, concurrency):
+    pipeline = Pipeline(built(plan))
+    expected = []
+    for item in items:
+        try:
+            expected += pipeline.run_all_sync(item)
+        except StageError as error:
+            expected.append(str(error))
+            break
+    for runner in runners:
+        out = runner.stream(pipeline, items, concurrency=concurrency)
+        assert [str(r) if isinstance(r, StageError) else r for r in out] == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    plan=plans(["memo", "memo", "composer", "switch", "skip", "plug", "loop"]),
+    items=st.lists(st.integers(-20, 20), max_size=5),
+    concurrency=st.integers(2, 6),
+)
+def test_memos_see_the_same_whatever_the_concurrency(runners, plan, items, concurrency):
+    pipeline = Pipeline(built(plan))
+    expected = list(map(str, runners[0].stream(pipeline, items)))
+    for runner in runners:
+        out = runner.stream(pipeline, items, concurrency=concurrency)
+        assert list(map(str, out)) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=st.lists(plans(KINDS), min_size=1, max_size=4), data=st.data())
+def test_what_is_inserted_and_taken_out_again_leaves_no_trace(plan, data):
+    pipeline = Pipeline(stage(plain, "first", by=0), built(plan))
+    name = data.draw(st.sampled_from(pipeline.names))
+    item = data.draw(st.integers(-20, 20))
+    edit = data.draw(st.sampled_from(["insert_before", "insert_after"]))
+    there = getattr(pipeline, edit)(name, stage(plain, "entirely new", by=1))
+    back = there.without("entirely new")
+    assert back.components == pipeline.components
+    assert outcome(back.run_all_sync, item) == outcome(pipeline.run_all_sync, item)
+    assert "entirely new" in there.diagram("text")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    delays=st.lists(st.integers(0, 3), max_size=6),
+    limit=st.none() | st.integers(1, 7),
+    fails_at=st.none() | st.integers(0, 5),
+)
+def test_parallel_gives_all_in_order_or_the_first_failure(runners, delays, limit, fails_at):
+    def branch(number, delay):
+        yield Sleep(delay * 0.0005)
+        if number == fails_at:
+            raise KeyError(number)
+        return number
+
+    def steps():
+        try:
+            return (yield Parallel([branch(n, delay) for n, delay in enumerate(delays)], limit))
+        except KeyError as error:
+            return error.args[0]
+
+    failing = fails_at is not None and fails_at < len(delays)
+    for runner in runners:
+        assert runner.drive(steps()) == (fails_at if failing else list(range(len(delays))))
