@@ -16,8 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from treadle import Err, Loop, Ok
 from treadle.providers.local import LocalModel
 
+Call = tuple[str, dict[str, Any]]
 QUESTIONS = Path(__file__).with_name("questions.json")
 MAX_ITERATIONS = 4
 
@@ -62,38 +64,38 @@ TOOLS = [
 ]
 
 
-def is_right(question: dict[str, Any], call: dict[str, Any]) -> bool:
+def is_right(question: dict[str, Any], name: str, arguments: dict[str, Any]) -> bool:
     """Whether a call is the one that the question asks for."""
     expected = question["call"]
-    try:
-        arguments = json.loads(call["function"]["arguments"])
-    except ValueError:
-        return False
     return (
         expected is not None
-        and call["function"]["name"] == expected["name"]
+        and name == expected["name"]
         and arguments.keys() == expected["arguments"].keys()
         and all(
-            re.search(pattern, str(arguments[name]), re.IGNORECASE)
-            for name, pattern in expected["arguments"].items()
+            re.search(pattern, str(arguments[key]), re.IGNORECASE)
+            for key, pattern in expected["arguments"].items()
         )
     )
 
 
-def run_loop(model: LocalModel, question: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+def run_loop(model: LocalModel, question: dict[str, Any]) -> tuple[list[Call], str]:
     """Ask, run the canned tools, ask again. Returns the calls that were made and the answer."""
-    messages: list[dict[str, Any]] = [{"role": "user", "content": question["question"]}]
-    calls: list[dict[str, Any]] = []
-    for _ in range(MAX_ITERATIONS):
-        message = model(messages, tools=TOOLS)["choices"][0]["message"]
-        messages.append(message)
-        if not message.get("tool_calls"):
-            return calls, message["content"] or ""
-        for call in message["tool_calls"]:
-            calls.append(call)
-            outcome = question["outcome"] if is_right(question, call) else "Error: nothing found."
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": outcome})
-    return calls, ""
+    result = Loop.run_sync(
+        [{"role": "user", "content": question["question"]}],
+        model,
+        tools=TOOLS,
+        resolve_tool=lambda call: (
+            question["outcome"]
+            if is_right(question, call.name, dict(call.input or {}))
+            else Err("nothing found")
+        ),
+        max_iterations=MAX_ITERATIONS,
+    )
+    functions = [
+        call["function"] for message in result.messages for call in message.get("tool_calls") or ()
+    ]
+    made = [(function["name"], json.loads(function["arguments"])) for function in functions]
+    return made, result.response.text if isinstance(result, Ok) else ""
 
 
 def evaluate(model: LocalModel, half: str, *, verbose: bool) -> str:
@@ -105,13 +107,13 @@ def evaluate(model: LocalModel, half: str, *, verbose: bool) -> str:
         start = time.perf_counter()
         calls, answer = run_loop(model, question)
         seconds.append(time.perf_counter() - start)
-        call_ok = is_right(question, calls[0]) if calls else question["call"] is None
+        call_ok = is_right(question, *calls[0]) if calls else question["call"] is None
         answer_ok = all(re.search(each, answer, re.IGNORECASE) for each in question["answer"])
         right_calls += call_ok
         right_answers += answer_ok
         right += call_ok and answer_ok
         if verbose:
-            made = "; ".join(f"{c['function']['name']} {c['function']['arguments']}" for c in calls)
+            made = "; ".join(f"{name} {arguments}" for name, arguments in calls)
             marks = f"{'call' if call_ok else '----'} {'answer' if answer_ok else '------'}"
             print(f"{marks} | {question['question']} | {made} | {answer!r}")
     total = len(questions)

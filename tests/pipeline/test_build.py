@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypedDict
 import pytest
 
 from treadle.pipeline import (
+    Component,
     Pipeline,
     PipelineError,
     StageError,
@@ -75,11 +76,12 @@ FILLER = stage(a, provides=["calls"])
         (lambda: Pipeline(embed(Pipeline(a), "x"), NEEDY), "'b' requires calls"),
         (
             lambda: Pipeline(stage(a, requires=["message"]), item=Item),
-            "names the field 'message'.*did you mean 'messages'",
+            r"names the field 'message'.*did you mean 'messages'",
         ),
         (lambda: Pipeline(stage(a, provides=["nothing"]), item=Item), "names the field 'nothing'"),
         (lambda: Pipeline(a, 3), "components and callables, not int: 3"),
         (lambda: Pipeline("a"), "components and callables, not str"),
+        (lambda: Pipeline(Component("odd")), "is no component that a pipeline knows"),
         (lambda: Pipeline(Pipeline(a)), "components and callables, not Pipeline"),
         (lambda: Pipeline(switch(a, {"x": 3})), "components and callables, not int"),
         (lambda: Pipeline(async_steps_fn), "'async_steps_fn' is an async generator"),
@@ -188,13 +190,13 @@ def test_a_missing_return_is_hinted_at(runner):
     def forgets(item):
         item + 1
 
-    with pytest.raises(StageError, match="returned NoneType, .*; is a return missing?"):
+    with pytest.raises(StageError, match=r"returned NoneType, .*; is a return missing\?"):
         runner.run(Pipeline(forgets, item=int), 1)
 
 
 def test_the_type_is_checked_of_every_stage_and_of_every_part(runner):
-    first = Pipeline(a, b, lambda item: str(item), item=int)
-    with pytest.raises(StageError, match="stage 'lambda' raised TypeError"):
+    first = Pipeline(a, b, str, item=int)
+    with pytest.raises(StageError, match="stage 'str' raised TypeError"):
         runner.run(first, 1)
     parts = Pipeline(composer(lambda item, memo: ([1, "x"], memo), name="parts"), item=int)
     with pytest.raises(StageError, match="stage 'parts' raised TypeError: it returned str"):

@@ -75,7 +75,7 @@ class StepsIncrementer(Incrementer):
         functools.partial(steps_increment, by=1),
         functools.partial(async_increment, by=1),
         lambda item: item + 1,
-        lambda item: async_increment(item),
+        lambda item: async_increment(item, 1),
         (1).__add__,
     ],
 )
@@ -285,7 +285,9 @@ class TestUntil:
 
     def test_does_not_apply_to_what_is_plugged_but_to_what_comes_out_of_it(self, runner):
         pipeline = Pipeline(
-            plug_with((lambda item: 7, lambda inner, item: item + 1), [increment, lambda item: item + 1]),
+            plug_with(
+                (lambda item: 7, lambda inner, item: item + 1), [increment, lambda item: item + 1]
+            ),
             double,
             until=lambda item: item in {8, 9, 20},
         )

@@ -127,7 +127,7 @@ class TestMermaid:
         pipeline = Pipeline(
             a, embed(inner, "part"), plug_with((str, same), stage(b, "y"), name="plug"), c
         )
-        nodes, edges, boxes = read(pipeline.diagram())
+        _, edges, boxes = read(pipeline.diagram())
         assert boxes == {"part": ["p", "x", "done", "back"], "plug (plugged)": ["y"]}
         assert ("a", "", "p") in edges
         assert ("done", "yes", "y") in edges

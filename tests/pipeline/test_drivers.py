@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextvars
+import gc
 import threading
 import time
 
@@ -312,6 +313,27 @@ class TestWithin:
         whole = steps_of(Parallel([steps(), steps_of(Sleep(SOON))]))
         assert runner.drive(whole)[0] == "in time"
 
+    def test_a_late_coroutine_is_never_left_unawaited(self, runner):
+        """A function in a thread makes one, after it was given up."""
+        release, is_made = threading.Event(), threading.Event()
+
+        async def coroutine():
+            pass
+
+        def slow():
+            release.wait(5)
+            is_made.set()
+            return coroutine()
+
+        def steps():
+            yield from caught(Within(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01))
+            release.set()
+            yield Call(is_made.wait, 5)
+            yield Sleep(SOON)
+
+        runner.drive(steps())
+        gc.collect()  # where Python would warn, and warnings are errors here
+
     def test_raises_stopped_when_another_thread_sets_the_signal(self, runner):
         signal = Signal()
         timer = threading.Timer(SOON, signal.set)
@@ -436,11 +458,14 @@ class TestCancellation:
         assert sorted(seen[:2]) == ["a", "b"]
         assert seen[2] == "middle"
 
-    def test_cannot_be_refused(self, runner):
+    @pytest.mark.parametrize("late", [False, True])
+    def test_cannot_be_refused(self, runner, late):
         def steps():
             try:
                 yield Sleep(LONG)
             except BaseException:
+                if late:
+                    yield NOW
                 return "I stay"
 
         assert isinstance(runner.drive(caught(Within(steps(), seconds=SOON))), TimeLimitReached)
@@ -652,7 +677,9 @@ def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
     if nested:
         steps = steps_of(Parallel([steps, steps_of(NOW)]))
     outcome = runner.drive(steps)
-    assert str(outcome[0] if nested else outcome) == "a stage yielded 'nonsense', which is no effect"
+    assert (
+        str(outcome[0] if nested else outcome) == "a stage yielded 'nonsense', which is no effect"
+    )
 
 
 @pytest.mark.parametrize("nested", [False, True])

@@ -139,22 +139,26 @@ class TestSignal:
 
     def test_loses_nobody_and_tells_nobody_twice_when_threads_race(self):
         for _ in range(50):
-            signal, told = Signal(), []
-            start = threading.Barrier(5)
+            assert self.told_in_a_race(subscribers=3, setters=2) == 60
 
-            def subscribe():
-                start.wait()
-                for number in range(20):
-                    signal.subscribe(functools.partial(told.append, number))
+    @staticmethod
+    def told_in_a_race(subscribers, setters):
+        signal, told = Signal(), []
+        start = threading.Barrier(subscribers + setters)
 
-            def raise_it():
-                start.wait()
-                signal.set()
+        def subscribe():
+            start.wait()
+            for number in range(20):
+                signal.subscribe(functools.partial(told.append, number))
 
-            threads = [threading.Thread(target=subscribe) for _ in range(3)]
-            threads += [threading.Thread(target=raise_it) for _ in range(2)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert len(told) == 60
+        def raise_it():
+            start.wait()
+            signal.set()
+
+        threads = [threading.Thread(target=subscribe) for _ in range(subscribers)]
+        threads += [threading.Thread(target=raise_it) for _ in range(setters)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return len(told)

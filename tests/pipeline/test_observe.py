@@ -126,7 +126,9 @@ def test_only_stages_are_observed_each_time_an_item_enters(runner):
 
 
 def test_observers_change_no_results_and_no_errors(runner):
-    plain = Pipeline(double, steps, stage(lambda item: async_stage(item), "disguised"), item=int)
+    plain = Pipeline(
+        double, steps, stage(lambda item: async_stage(item + 0), "disguised"), item=int
+    )
     watched = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
     assert runner.run(plain, 1) == runner.run(watched, 1) == 4
     for pipeline in (

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import threading
-import time
 
 import anyio
 import pytest
@@ -12,8 +11,10 @@ from treadle.pipeline import (
     Call,
     Mode,
     Pipeline,
+    Signal,
     Sleep,
     StageError,
+    Wait,
     composer,
     dead_end,
     goto,
@@ -72,9 +73,18 @@ def test_gives_what_comes_out_of_each_item_in_their_order(runner, concurrency):
 
 
 def test_gives_results_as_they_come_where_order_does_not_matter(runner):
-    out = runner.stream(Pipeline(slow_when_small), range(5), concurrency=5, ordered=False)
+    last_is_in = Signal()
+
+    def first_waits_for_last(item):
+        if item == 0:
+            yield Wait(last_is_in)
+        if item == 4:
+            last_is_in.set()
+        return item
+
+    out = runner.stream(Pipeline(first_waits_for_last), range(5), concurrency=5, ordered=False)
     assert sorted(out) == [0, 1, 2, 3, 4]
-    assert out[0] == 4
+    assert out[-1] == 0
 
 
 def test_gives_nothing_for_nothing(runner):
@@ -128,7 +138,11 @@ class TestLaziness:
     def test_an_endless_source_is_fine(self, runner):
         import itertools
 
-        assert runner.stream(Pipeline(double), itertools.count(), take=3, concurrency=2) == [0, 2, 4]
+        assert runner.stream(Pipeline(double), itertools.count(), take=3, concurrency=2) == [
+            0,
+            2,
+            4,
+        ]
 
 
 class TestConcurrency:
@@ -193,13 +207,14 @@ class TestConcurrency:
         assert runner.run(Pipeline(thread), 1) is threading.current_thread()
 
     def test_items_with_calls_in_threads_run_side_by_side_without_a_loop(self):
-        def blocking(item):
-            return (yield Call(lambda: time.sleep(0.02) or item, mode=Mode.THREAD))
+        meeting = threading.Barrier(10, timeout=5)
 
-        started = time.monotonic()
+        def blocking(item):
+            yield Call(meeting.wait, mode=Mode.THREAD)
+            return item
+
         out = list(Pipeline(blocking).stream_sync(range(10), concurrency=10))
         assert out == list(range(10))
-        assert time.monotonic() - started < 0.15
 
 
 class TestErrors:

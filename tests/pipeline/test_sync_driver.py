@@ -294,12 +294,11 @@ def test_it_works_within_a_running_event_loop():
 class TestInterrupts:
     """Ctrl-C, which strikes the main thread wherever it is."""
 
-    @pytest.fixture(autouse=True)
-    def _ctrl_c(self):
+    @pytest.fixture
+    def ctrl_c(self):
         main = threading.main_thread().ident
-        timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGINT))
-        timer.start()
-        yield
+        timer = threading.Timer(0.03, signal.pthread_kill, (main, signal.SIGINT))
+        yield timer
         timer.join()
 
     @pytest.mark.parametrize(
@@ -314,11 +313,12 @@ class TestInterrupts:
             lambda: Parallel([steps_of(Call(asyncio.sleep, LONG, mode=Mode.ASYNC))] * 1),
         ],
     )
-    def test_end_the_run_and_let_the_steps_leave_things_in_order(self, waiting_for):
+    def test_end_the_run_and_let_the_steps_leave_things_in_order(self, ctrl_c, waiting_for):
         seen = []
 
         def steps():
             try:
+                ctrl_c.start()
                 yield waiting_for()
             except Exception:
                 seen.append("swallowed")
@@ -331,11 +331,12 @@ class TestInterrupts:
             drive_sync(steps())
         assert seen == [KeyboardInterrupt, "closed"]
 
-    def test_within_steps_close_their_siblings_once(self):
+    def test_within_steps_close_their_siblings_once(self, ctrl_c):
         seen = []
 
         def busy():
             yield Sleep(0)
+            ctrl_c.start()
             while True:
                 time.sleep(0.001)  # the step itself is what is interrupted
 

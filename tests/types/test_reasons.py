@@ -23,7 +23,7 @@ from treadle.types import (
 REASONS = {
     "max_iterations_reached": (
         lambda: MaxIterationsReached(10),
-        "no answer after 10 iterations (max_iterations=10)",
+        "no answer within max_iterations=10",
     ),
     "budget_exhausted": (
         lambda: BudgetExhausted("max_tool_calls", 3, 4),

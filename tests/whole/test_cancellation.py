@@ -44,6 +44,7 @@ class Cancelling:
     steps: int = 0
     cancel: Callable[[], object] | None = None
     told_then: int = 0
+    heard: Any = None
     left: int = 0
     result: Any = None
     was_cancelled: bool = False
@@ -61,6 +62,7 @@ class Cancelling:
     async def observe(self, event: Any) -> None:
         self.events.append(event)
         await anyio.lowlevel.checkpoint()
+        self.heard = event
 
     async def run(self, llm: Any, **options: Any) -> None:
         self.result = await Loop.run(
@@ -103,6 +105,7 @@ class Cancelling:
             assert self.was_cancelled
             assert self.result is None
             assert ends[0].stop_reason == "cancelled"
+            assert self.heard is ends[0]  # the observer was not cut off, though it had to wait
             assert ends[0].result is None
             assert self.handle.result.reason == RunCancelled()
             nodes = self.state.nodes
@@ -750,6 +753,26 @@ def test_a_stream_that_is_never_read_ends_when_it_is_left(backend: str):
     events = anyio.run(main, backend=backend)
     assert events.state.is_terminal
     assert events.result.reason == RunCancelled()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("seconds", [0.01, 9])
+def test_a_reader_that_does_not_read_keeps_no_event_from_others(backend: str, seconds: float):
+    """Wherever the run waits for the reader when it leaves, or is cancelled: at its very end too."""
+
+    async def main(pieces: int) -> list[Any]:
+        told: list[Any] = []
+        llm = ScriptedLLM(["x"] * pieces)
+        with anyio.move_on_after(0.03):
+            async with Loop.stream(HELLO, llm, on_event=told.append):
+                await anyio.sleep(seconds)
+        return told
+
+    for pieces in range(54, 68):
+        told = anyio.run(main, pieces, backend=backend)
+        ends = [event for event in told if isinstance(event, RunFinished)]
+        assert len(ends) == 1, pieces
+        assert ends == told[-1:]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -71,6 +71,10 @@ def test_a_script_runs_alike_in_every_way(script: Script):
         assert timeless(one.state.nodes) == timeless(expected.state.nodes), way
         assert one.state.status == expected.state.status, way
         assert one.state.error == expected.state.error, way
+        assert one.state.is_terminal
+        [end] = [event for event in one.events if isinstance(event, RunFinished)]
+        assert end == one.events[-1]
+        assert (end.result, end.stop_reason) == (one.result, script.ends)
         assert one.state.total_usage == expected.state.total_usage == one.result.usage, way
 
 
@@ -93,14 +97,3 @@ def test_watching_changes_nothing(script: Script):
     watched = SYNC.run(script.messages, llm, **options)
     llm, options = script.build()
     assert Loop.run_sync(script.messages, llm, **options) == watched.result
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=repr)
-def test_the_end_is_told_once_and_last(script: Script, way):
-    llm, options = script.build()
-    told = way.run(script.messages, llm, **options)
-    ends = [event for event in told.events if isinstance(event, RunFinished)]
-    assert ends == told.events[-1:]
-    assert ends[0].result == told.result
-    assert ends[0].stop_reason == script.ends
-    assert told.state.is_terminal

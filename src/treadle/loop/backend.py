@@ -15,6 +15,20 @@ LLMSendFn: TypeAlias = Callable[..., Any]
 """Takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``; see `Backend`."""
 
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
+_OPTION_NAMES = frozenset(
+    {
+        "tools",
+        "tool_choice",
+        "model",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "stream",
+        "stop",
+        "seed",
+    }
+)
+"""OpenAI's names of options that a backend may take one by one."""
 
 
 class Backend:
@@ -154,7 +168,7 @@ def _is_opts(second: inspect.Parameter, llm_opts: Mapping[str, Any]) -> bool:
     """Whether the second parameter takes all options as one dict, not one of them."""
     if second.name in _OPTS_NAMES:
         return True
-    is_one = second.name in {"tools", "tool_choice"} or second.name in llm_opts
+    is_one = second.name in _OPTION_NAMES or second.name in llm_opts
     return not is_one and second.default is second.empty
 
 

@@ -104,10 +104,16 @@ _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
 
 def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Copies of the keys that treadle does not know, and of a content that is more than text."""
-    extra = {key: copy_json(message[key]) for key in message if key not in _KNOWN}
+    extra = _unknown(message, _KNOWN)
     if isinstance(message.get("content"), list):
         extra["content"] = copy_json(message["content"])
     return extra
+
+
+def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    if known.issuperset(value):  # nearly always, and much faster to see than key by key
+        return {}
+    return {key: copy_json(value[key]) for key in value if key not in known}
 
 
 def text_or_none(value: Any) -> str | None:
@@ -141,7 +147,7 @@ def _to_call(raw: Any) -> ToolCall:
     elif not isinstance(arguments, str):  # some servers give the object itself
         arguments = json.dumps(arguments, default=str)
     call_id = value.get("id")
-    extra = {key: copy_json(value[key]) for key in value if key not in _KNOWN_OF_CALL}
+    extra = _unknown(value, _KNOWN_OF_CALL)
     return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, extra=extra)
 
 
@@ -212,5 +218,5 @@ def _to_call_chunk(raw: Any) -> CallChunk:
         value.get("id") or "",
         function.get("name") or "",
         arguments if isinstance(arguments, str) else json.dumps(arguments, default=str),
-        {key: copy_json(value[key]) for key in value if key not in _KNOWN_OF_CALL},
+        _unknown(value, _KNOWN_OF_CALL),
     )

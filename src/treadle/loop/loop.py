@@ -186,9 +186,11 @@ class _Prepared:
         tell: Observer | None = None,
     ) -> None:
         settings = loop.settings
-        observers = [observer for observer in (tell, settings.on_event) if observer is not None]
+        observers = [settings.on_event] if settings.on_event is not None else []
         if settings.on_iteration is not None:
             observers.append(of_iterations(settings.on_iteration))
+        if tell is not None:  # last: it may wait for a reader, and be cancelled there
+            observers.append(tell)
         telemetry = active_telemetry(settings.tracer_provider, settings.meter_provider)
         watched = bool(observers) or telemetry is not None
         handles = [handle for handle in (stream, settings.handle) if handle is not None]

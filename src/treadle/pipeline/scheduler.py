@@ -10,7 +10,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import contextvars
-import inspect
 import queue
 import threading
 from collections import deque
@@ -296,7 +295,4 @@ class Scheduler:
         task.over = True
         if task.give_up is not None:
             task.give_up()
-        if (
-            inspect.getgeneratorstate(task.steps) != inspect.GEN_RUNNING
-        ):  # else the interrupt is just passing through them
-            task.within_context(self._driver.wind_up, task.steps, end)
+        task.within_context(self._driver.wind_up, task.steps, end)

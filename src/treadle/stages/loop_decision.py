@@ -10,7 +10,7 @@ BLANK_NUDGE = (
 )
 
 
-@stage(requires=("tool_calls",), provides=("decision", "output", "guidance"))
+@stage(requires=("tool_calls",), provides=("decision", "output", "guidance", "tool_results"))
 def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     """Decide whether the run is over.
 

@@ -6,7 +6,7 @@ from treadle.pipeline import stage
 from treadle.types import Context, Plan, ToolCall, ToolResult
 
 
-@stage(requires=("tool_calls",), provides=("plan",))
+@stage(requires=("tool_calls",), provides=("plan", "tool_results"))
 def plan_calls(ctx: Context) -> Context:
     """Put the valid calls into batches, in the order of the request, within the budget of calls.
 

@@ -22,7 +22,7 @@ RepairCall = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
 """Takes a call and its problems; returns one to try instead, or None."""
 
 
-@stage(requires=("tool_calls",), provides=("validation_errors",))
+@stage(requires=("tool_calls",), provides=("validation_errors", "tool_results"))
 def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Context:
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
@@ -73,9 +73,7 @@ def check_call(
     """
     tool = ctx.tools.get(call.name)
     resolver = ctx.resolve_tool
-    is_resolved = resolver is not None and (
-        is_ours or resolver.knows(call.name, bool(ctx.tools))
-    )
+    is_resolved = resolver is not None and (is_ours or resolver.knows(call.name, bool(ctx.tools)))
     if tool is None and not is_resolved:
         names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
         return _marked(call), (_unknown(call.name, names),)

@@ -32,6 +32,7 @@ TOOL_CALLS_COUNT = "treadle.tool_calls_count"
 
 COMPLETE = "treadle.loop.complete"
 RETRY = "treadle.model.retry"
+RETRY_ATTEMPT = "treadle.model.retry.attempt"
 
 ITERATIONS_METRIC = "treadle.invoke_agent.iterations"
 ITERATIONS_UNIT = "{iteration}"

@@ -138,7 +138,7 @@ class _Reporter:
     def model_retried(self, event: ModelRetried) -> None:
         attributes: dict[str, Any] = {
             names.ERROR_TYPE: event.error_type,
-            "attempt": event.attempt,
+            names.RETRY_ATTEMPT: event.attempt,
         }
         self.chat.add_event(names.RETRY, attributes)
 
@@ -157,7 +157,7 @@ class _Reporter:
         self._end_chat(event.at)
 
     def model_failed(self, event: ModelFailed) -> None:
-        _fail(self.chat, event.error_type, event.error)
+        _fail(self.chat, event.error_type)
         self._end_chat(event.at)
 
     def _end_chat(self, at: float) -> None:
@@ -180,13 +180,13 @@ class _Reporter:
         if event.result.is_error:
             status = event.result.status
             kind = status if status in {"timeout", "cancelled"} else "tool_error"
-            _fail(span, kind, event.result.content[:200])
+            _fail(span, kind)
         span.end(_nanoseconds(event.at))
 
     def run_finished(self, event: RunFinished) -> None:
         at = _nanoseconds(event.at)
         for span in (self.chat, *self.tools.values()):  # what a cancellation left open
-            _fail(span, event.stop_reason, "ended with its run")
+            _fail(span, event.stop_reason)
             span.end(at)
         facts: dict[str, Any] = {
             names.TOTAL_ITERATIONS: event.total_iterations,
@@ -196,7 +196,7 @@ class _Reporter:
         self.agent.set_attributes(facts)
         self.agent.add_event(names.COMPLETE, facts, timestamp=at)
         if event.stop_reason not in _GOOD:
-            _fail(self.agent, event.stop_reason, event.stop_reason)
+            _fail(self.agent, event.stop_reason)
         context = trace.set_span_in_context(self.agent)
         if self.telemetry.emit_logs:
             record = LogRecord(
@@ -221,9 +221,10 @@ _TELLERS: Mapping[type, Callable[[_Reporter, Any], None]] = {
 }
 
 
-def _fail(span: Span, error_type: str, description: str) -> None:
+def _fail(span: Span, error_type: str) -> None:
+    """Mark a span as failed; by the kind of failure alone, since its text may hold what a user said."""
     span.set_attribute(names.ERROR_TYPE, error_type)
-    span.set_status(Status(StatusCode.ERROR, description))
+    span.set_status(Status(StatusCode.ERROR, error_type))
 
 
 def _nanoseconds(seconds: float) -> int:

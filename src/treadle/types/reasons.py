@@ -46,7 +46,7 @@ class MaxIterationsReached(Reason):
     __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
-        return f"no answer after {self.limit} iterations (max_iterations={self.limit})"
+        return f"no answer within max_iterations={self.limit}"
 
 
 @dataclass(eq=True)
@@ -135,9 +135,11 @@ class EmptyResponse(Reason):
 
     def __str__(self) -> str:
         reasons = ", ".join(str(reason) for reason in self.finish_reasons)
+        told = f"; finish reasons: {reasons}"
+        told += f"; provider: {self.provider}" if self.provider else ""
+        told += f"; model: {self.model}" if self.model else ""
         return (
-            f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}; "
-            f"finish reasons: {reasons}; provider: {self.provider}; model: {self.model}"
+            f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}{told}"
         )
 
 

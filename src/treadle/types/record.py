@@ -1,19 +1,45 @@
-"""Records: small values that are made several times in every iteration."""
+"""Records: frozen values that are made several times in every iteration."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import TypeVar, dataclass_transform
+from dataclasses import MISSING, dataclass
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def record(cls: type[T]) -> type[T]:
-    """Make a dataclass that type checkers hold immutable, and that costs nothing extra to make.
+    """Make a frozen dataclass with slots that is quick to make.
 
-    A frozen dataclass sets each field by a detour that takes four times as long; with some five of these
-    in every iteration that is a twentieth of its cost. Nothing in treadle changes a record.
+    The ``__init__`` of a frozen dataclass sets each field through ``object.__setattr__``, which looks the
+    slot up each time. This one, written out once for the class as dataclasses write theirs, goes to the
+    slots themselves, in half the time.
+
+    Args:
+        cls: a class with annotated fields and no ``__post_init__``.
     """
-    return dataclass(slots=True)(cls)
+    made = dataclass(frozen=True, slots=True)(cls)
+    names: dict[str, Any] = {"MISSING": MISSING}
+    parameters: list[str] = []
+    lines: list[str] = []
+    for spec in dataclasses.fields(made):  # type: ignore[arg-type]  # made a dataclass above
+        name = spec.name
+        names[f"set_{name}"] = vars(made)[name].__set__
+        if spec.default_factory is not MISSING:
+            names[f"make_{name}"] = spec.default_factory
+            parameters.append(f"{name}=MISSING")
+            lines.append(f"set_{name}(self, make_{name}() if {name} is MISSING else {name})")
+        else:
+            names[f"default_{name}"] = spec.default
+            has_default = spec.default is not MISSING
+            parameters.append(f"{name}=default_{name}" if has_default else name)
+            lines.append(f"set_{name}(self, {name})")
+    body = "\n    ".join(lines)
+    exec(f"def __init__(self, {', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
+    init = names["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__annotations__ = made.__init__.__annotations__
+    made.__init__ = init  # type: ignore[method-assign]  # it is the same but for its speed
+    return made

@@ -1,0 +1,75 @@
+"""A pipeline without any model: clean a log, line by line, and say how it went.
+
+Nothing here knows of LLMs. Run it with ``python examples/06_pipeline_alone.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from treadle.pipeline import Pipeline, composer, dead_end, goto, goto_point, stage, switch
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the log, and what is known of it so far."""
+
+    text: str
+    level: str = ""
+    repeated: int = 1
+
+
+def parse(line: Line) -> Line:
+    """Split the level off."""
+    level, _, text = line.text.partition(" ")
+    return replace(line, level=level.lower(), text=text)
+
+
+def unwrap(line: Line) -> Line:
+    """Take off one pair of brackets."""
+    return replace(line, text=line.text[1:-1])
+
+
+@stage(provides=["text"])
+def shorten(line: Line, width: int = 20) -> Line:
+    """Keep the beginning of a long text."""
+    return replace(line, text=line.text[:width])
+
+
+def merge_repeats(line: Line, last: Line | None) -> tuple[list[Line], Line]:
+    """Hold a line back until another one comes, and count how often it was there."""
+    if last is None:
+        return [], line
+    if (last.text, last.level) == (line.text, line.level):
+        return [], replace(last, repeated=last.repeated + 1)
+    return [last], line
+
+
+CLEAN = Pipeline(
+    parse,
+    switch(
+        lambda line: line.level,
+        {"error": [], "info": shorten(width=12), "debug": dead_end(), "end": []},
+        name="by_level",
+    ),
+    goto_point("brackets"),
+    switch(lambda line: line.text.startswith("["), {True: unwrap, False: []}, name="is_wrapped"),
+    goto("brackets", lambda line: line.text.startswith("[")),
+    composer(merge_repeats),
+    item=Line,
+)
+
+LOG = [
+    "INFO server started on port 8080",
+    "DEBUG cache warm",
+    "ERROR [[disk full]]",
+    "ERROR disk full",
+    "ERROR disk full",
+    "INFO bye",
+    "END",
+]
+
+if __name__ == "__main__":
+    print(CLEAN.diagram("text"))
+    for line in CLEAN.stream_sync((Line(text) for text in LOG), concurrency=4):
+        print(f"{line.level:5} {line.text} (x{line.repeated})")
