@@ -94,7 +94,8 @@ class AsyncDriver:
                 else:
                     effect = send(outcome)
         except StopIteration as stop:
-            return stop.value
+            result: R = stop.value
+            return result
 
     async def _wind_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform what they still do, shielded from it."""

@@ -75,7 +75,8 @@ class SyncDriver:
                 else:
                     effect = send(outcome)
         except StopIteration as stop:
-            return stop.value
+            result: R = stop.value
+            return result
 
     def wind_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform what they do to leave things in order."""

@@ -117,7 +117,7 @@ def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the
                 return
             item, at, run.kept, length = run.parts.pop()
             del trace.stages[length:]
-            trace.item, known = item, None
+            trace.item = item
     except Exception as cause:
         name = op.name if op is not None else ""
         stages = tuple(trace.stages)
