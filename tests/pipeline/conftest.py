@@ -77,6 +77,11 @@ def runner(request):
     return request.param
 
 
+@pytest.fixture(params=RUNNERS[1:], ids=repr)
+def async_runner(request):
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def runners():
     return RUNNERS

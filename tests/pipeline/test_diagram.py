@@ -145,7 +145,7 @@ class TestMermaid:
         jumps = [tuple(EDGE.fullmatch(line.strip()).group(1, 3)) for line in lines if "yes" in line]
         assert sorted(jumps) == sorted([(backs[0], points[1]), (backs[1], points[0])])
 
-    @given(st.text(min_size=1))
+    @given(st.text(min_size=1).filter(lambda name: name not in {"s", "b", "c"}))
     def test_a_name_can_be_any_text(self, name):
         pipeline = Pipeline(
             stage(a, name), switch(bool, {name: [], 1: b}, "s"), embed(Pipeline(c), f"{name}2")

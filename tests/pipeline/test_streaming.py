@@ -280,11 +280,9 @@ class TestLeavingEarly:
             anyio.run(main, backend=backend)
         gc.collect()
 
-    def test_closes_an_async_source(self, runner):
-        if runner.is_sync:
-            pytest.skip("an async source needs an event loop")
+    def test_closes_an_async_source(self, async_runner):
         source = Source(9)
-        assert runner.stream(Pipeline(double), source.async_items(), take=1) == [0]
+        assert async_runner.stream(Pipeline(double), source.async_items(), take=1) == [0]
         assert source.is_closed
 
     def test_a_stream_that_is_left_gives_nothing_more(self):
@@ -307,17 +305,18 @@ class TestLeavingEarly:
 
 class TestSources:
     @pytest.mark.parametrize("concurrency", [1, 4])
-    def test_may_be_async(self, runner, concurrency):
+    def test_may_be_async(self, async_runner, concurrency):
         source = Source(5)
-        if runner.is_sync:
-            error = runner.stream(Pipeline(double), source.async_items())[-1]
-            assert isinstance(error, TypeError)
-            return
-        out = runner.stream(Pipeline(double), source.async_items(), concurrency=concurrency)
+        items = source.async_items()
+        out = async_runner.stream(Pipeline(double), items, concurrency=concurrency)
         assert out == [0, 2, 4, 6, 8]
         assert source.is_closed
 
-    def test_may_be_async_iterables_that_are_no_generators(self, runner):
+    def test_that_are_async_are_a_type_error_where_there_is_no_loop(self):
+        with pytest.raises(TypeError):
+            next(Pipeline(double).stream_sync(Source(5).async_items()))
+
+    def test_may_be_async_iterables_that_are_no_generators(self, async_runner):
         class Three:
             def __init__(self):
                 self._left = 3
@@ -331,18 +330,16 @@ class TestSources:
                 self._left -= 1
                 return self._left
 
-        if not runner.is_sync:
-            assert runner.stream(Pipeline(double), Three()) == [4, 2, 0]
+        assert async_runner.stream(Pipeline(double), Three()) == [4, 2, 0]
 
-    def test_may_fail_though_they_are_async(self, runner):
+    def test_may_fail_though_they_are_async(self, async_runner):
         async def source():
             yield 1
             raise KeyError("source")
 
-        if not runner.is_sync:
-            first, error = runner.stream(Pipeline(double), source(), concurrency=3)
-            assert first == 2
-            assert isinstance(error, KeyError)
+        first, error = async_runner.stream(Pipeline(double), source(), concurrency=3)
+        assert first == 2
+        assert isinstance(error, KeyError)
 
 
 class TestComposersInStreams:

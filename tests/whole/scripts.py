@@ -258,7 +258,9 @@ def tools_that_return_ok_and_err():
         """Fail."""
         return Err("no such thing")
 
-    return ScriptedLLM(calls(call("good", "c1"), call("bad", "c2")), "Done."), {"tools": [good, bad]}
+    return ScriptedLLM(calls(call("good", "c1"), call("bad", "c2")), "Done."), {
+        "tools": [good, bad]
+    }
 
 
 @script()
@@ -326,7 +328,9 @@ def a_terminal_tool():
 
 @script()
 def retries_of_the_model():
-    model = ScriptedLLM(Busy("busy"), ConnectionError("gone"), calls(call("add", "c1", a=1, b=1)), "2.")
+    model = ScriptedLLM(
+        Busy("busy"), ConnectionError("gone"), calls(call("add", "c1", a=1, b=1)), "2."
+    )
     return model, {"tools": [add], "retry_delay": 0}
 
 
@@ -426,7 +430,9 @@ def completion_chunks(text: str, finish_reason: str | None = "stop") -> list[dic
     ]
     if finish_reason is not None:
         made.append({"id": "x", "choices": [{"delta": {}, "finish_reason": finish_reason}]})
-        made.append({"id": "x", "choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 1}})
+        made.append(
+            {"id": "x", "choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 1}}
+        )
     return made
 
 

@@ -139,11 +139,15 @@ class Watched(Coroutine[Any, Any, Any]):
         return getattr(self.inner, name)
 
 
-def on_asyncio(run: Cancelling, start: Callable[[], Coroutine[Any, Any, None]], *, soon: bool) -> None:
+def on_asyncio(
+    run: Cancelling, start: Callable[[], Coroutine[Any, Any, None]], *, soon: bool
+) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_task_factory(
-            lambda loop, coro, **options: asyncio.Task(Watched(coro, run.tick), loop=loop, **options)
+            lambda loop, coro, **options: asyncio.Task(
+                Watched(coro, run.tick), loop=loop, **options
+            )
         )
         task = loop.create_task(start())
         run.cancel = (lambda: loop.call_soon(task.cancel)) if soon else task.cancel
@@ -187,7 +191,9 @@ DRIVES: dict[str, Callable[[Cancelling, Any], None]] = {
 }
 
 
-def cancelled_everywhere(drive: Callable[[Cancelling, Any], None], scenario: Any) -> list[Cancelling]:
+def cancelled_everywhere(
+    drive: Callable[[Cancelling, Any], None], scenario: Any
+) -> list[Cancelling]:
     """Run a scenario once for each of its steps, and cancel it there."""
     undisturbed = Cancelling(0)
     drive(undisturbed, lambda: scenario(undisturbed))
@@ -344,7 +350,10 @@ def waiting_batch(started: threading.Event) -> tuple[Any, list[Any]]:
         return "too late"
 
     batch = calls(
-        call("add", "c1", a=1, b=1), call("stall", "c2"), call("hang", "c3"), call("add", "c4", a=2, b=2)
+        call("add", "c1", a=1, b=1),
+        call("stall", "c2"),
+        call("hang", "c3"),
+        call("add", "c4", a=2, b=2),
     )
     return batch, [add, hang, stall]
 
@@ -558,7 +567,6 @@ def test_an_interrupt_at_any_event_ends_the_run_in_order():
                 raise KeyboardInterrupt
 
         batch = calls(call("nap", "c1", seconds=0.001), call("add", "c2", a=1, b=1))
-        model = ScriptedLLM(["Let ", "me."], batch, calls(call("nap", "c3", seconds=0)), ["Do", "ne."])
         model = ScriptedLLM(batch, calls(call("nap", "c3", seconds=0)), ["Do", "ne."])
         with contextlib.suppress(KeyboardInterrupt):
             Loop.run_sync(

@@ -73,7 +73,21 @@ ARGUMENTS = [
     5,
     {"n": object},
 ]
-NAMES = ["value", "later", "raw", "slow", "final", "valeu", "VALUE", "v", " ", "", "a b", "x" * 5_000, "\ud800"]
+NAMES = [
+    "value",
+    "later",
+    "raw",
+    "slow",
+    "final",
+    "valeu",
+    "VALUE",
+    "v",
+    " ",
+    "",
+    "a b",
+    "x" * 5_000,
+    "\ud800",
+]
 IDS = ["c1", "c1", "c2", "c1_2", "call_1_1", "", " ", None, 5, "x" * 500, "\ud800"]
 TEXTS = [None, "", " \n", "Well.", "\ud800", "\0", "x" * 1_000]
 
@@ -89,7 +103,9 @@ raw_calls = st.builds(
     st.sampled_from(ARGUMENTS),
     st.sampled_from([{}, {"index": 0}, {"signature": {"a": [1]}}]),
 )
-extras = st.sampled_from([{}, {"reasoning": [{"text": "hm"}]}, {"refusal": "no"}, {"annotations": []}])
+extras = st.sampled_from(
+    [{}, {"reasoning": [{"text": "hm"}]}, {"refusal": "no"}, {"annotations": []}]
+)
 
 
 def message_of(text: Any, asked: list[Any], extra: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +140,16 @@ chunks = st.builds(
     st.sampled_from([None, Usage(1, 1)]),
     ends_with_reason=st.booleans(),
 )
-JUNK_CHUNKS = ["Well", "", None, 5, {}, {"choices": []}, {"choices": [{}]}, {"choices": [{"delta": None}]}]
+JUNK_CHUNKS = [
+    "Well",
+    "",
+    None,
+    5,
+    {},
+    {"choices": []},
+    {"choices": [{}]},
+    {"choices": [{"delta": None}]},
+]
 pieces = st.lists(chunks | st.sampled_from(JUNK_CHUNKS), max_size=5)
 streams = st.one_of(
     pieces,
@@ -355,7 +380,9 @@ def tools_of(behaviours: list[str]) -> list[Tool]:
     return TOOLS
 
 
-def check(way: Way, script: list[Any], behaviours: list[str], model: type[Model], **options: Any) -> Any:
+def check(
+    way: Way, script: list[Any], behaviours: list[str], model: type[Model], **options: Any
+) -> Any:
     messages = copy.deepcopy(list(HELLO))
     given_messages = copy.deepcopy(messages)
     told = way.run(
@@ -426,7 +453,9 @@ def test_whatever_a_call_looks_like_its_siblings_run(name: str, arguments: Any):
 
 # Histories that arrive broken.
 
-texts = st.sampled_from(["Hello.", "", " ", [{"type": "text", "text": "Hi"}], [], [{"type": "image"}]])
+texts = st.sampled_from(
+    ["Hello.", "", " ", [{"type": "text", "text": "Hi"}], [], [{"type": "image"}]]
+)
 proper_calls = st.builds(
     lambda call_id, arguments, kind: (
         {"id": call_id, "type": "function", "function": {"name": "value", "arguments": arguments}}
@@ -510,13 +539,21 @@ def test_a_run_may_start_from_any_history(way, history, script):
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["role", "user"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "id", "function", "name", "type"])
-        | st.text(max_size=2),
-        inner | st.sampled_from(["user", "assistant", "tool", "x"]),
-        max_size=4,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=3)
+    | st.sampled_from(["role", "user"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["role", "content", "tool_calls", "tool_call_id", "id", "function", "name", "type"]
+            )
+            | st.text(max_size=2),
+            inner | st.sampled_from(["user", "assistant", "tool", "x"]),
+            max_size=4,
+        )
     ),
     max_leaves=12,
 )
@@ -543,10 +580,22 @@ def test_whatever_is_handed_in_is_taken_or_told(messages):
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-OWN = {"role", "content", "tool_calls", "tool_call_id", "refusal", "id", "type", "function", "index"}
+OWN = {
+    "role",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "refusal",
+    "id",
+    "type",
+    "function",
+    "index",
+}
 names = st.text(min_size=1, max_size=8).filter(lambda key: key not in OWN)
 unknown = st.dictionaries(names, json_values, max_size=3)
 
@@ -558,7 +607,9 @@ def test_unknown_keys_go_in_and_come_out(of_user, of_answer, of_call):
     asked = {**call("later", "c1", n=1), **copy.deepcopy(of_call)}
     answer = {"role": "assistant", "content": "Let me see.", "tool_calls": [asked], **of_answer}
     messages = [{"role": "user", "content": "Go.", **copy.deepcopy(of_user)}]
-    result = SYNC.run(messages, Model([copy.deepcopy(answer)], spoils=True), tools=tools_of([])).result
+    result = SYNC.run(
+        messages, Model([copy.deepcopy(answer)], spoils=True), tools=tools_of([])
+    ).result
     assert result.messages[0] == {"role": "user", "content": "Go.", **of_user}
     assert result.messages[1] == answer
     messages = [*result.messages, {"role": "user", "content": "And?"}]
@@ -607,7 +658,9 @@ def test_a_run_can_go_on_from_every_result(driven: Way):
             continue
         llm, options = script.build()
         first = driven.run(script.messages, llm, **options).result
-        second = driven.run([*first.messages, {"role": "user", "content": "And?"}], ScriptedLLM("So."))
+        second = driven.run(
+            [*first.messages, {"role": "user", "content": "And?"}], ScriptedLLM("So.")
+        )
         assert second.result.run.repairs == (), script
         assert second.result.messages[: len(first.messages)] == first.messages
 

@@ -34,7 +34,14 @@ def seen(event: Any) -> Any:
     if not isinstance(event, IterationFinished):
         return event
     ctx = event.context
-    return (ctx.iteration, ctx.trace, ctx.tool_calls, dict(ctx.tool_results), ctx.decision, ctx.usage)
+    return (
+        ctx.iteration,
+        ctx.trace,
+        ctx.tool_calls,
+        dict(ctx.tool_results),
+        ctx.decision,
+        ctx.usage,
+    )
 
 
 def timeless(nodes: list[RunNode]) -> list[Any]:
@@ -65,9 +72,9 @@ def test_a_script_runs_alike_in_every_way(script: Script):
     for way, one in told.items():
         assert one.result == expected.result, way
         assert one.result.messages == expected.result.messages, way
-        assert list(map(seen, settled(one.events))) == list(
-            map(seen, settled(expected.events))
-        ), way
+        assert list(map(seen, settled(one.events))) == list(map(seen, settled(expected.events))), (
+            way
+        )
         assert timeless(one.state.nodes) == timeless(expected.state.nodes), way
         assert one.state.status == expected.state.status, way
         assert one.state.error == expected.state.error, way

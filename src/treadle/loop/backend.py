@@ -59,7 +59,7 @@ class Backend:
         """
         opts = dict(self._opts)
         if tools:
-            opts.setdefault("tools", tools)
+            opts.setdefault("tools", list(tools))
         return Exchange(functools.partial(self._call, messages, opts))
 
 

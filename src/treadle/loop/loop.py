@@ -15,7 +15,8 @@ from treadle.loop.backend import Backend, LLMSendFn
 from treadle.loop.handle import EventStream
 from treadle.loop.observers import Observer, Observers, of_iterations
 from treadle.loop.options import LoopOptions, Settings
-from treadle.loop.run import Plant, Run
+from treadle.loop.plant import Plant
+from treadle.loop.run import Run
 from treadle.pipeline import Pipeline, Steps, companion, did_you_mean, drive, drive_sync
 from treadle.stages import GIVEN, RepairCall, Resolver, default_stages
 from treadle.telemetry import active_telemetry

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from treadle.loop.ask import Asker
+from treadle.loop.intake import take_in
 from treadle.loop.loop_detection import LoopDetector
+from treadle.loop.outcome import end_record, make_result
+from treadle.loop.plant import Plant
 from treadle.pipeline import (
     NOW,
     Emit,
     NotOneItemError,
-    Pipeline,
     StageError,
     Steps,
     Stopped,
@@ -20,28 +19,24 @@ from treadle.pipeline import (
     Trace,
     Within,
 )
-from treadle.stages import Resolver, ToolRunner, inject, parse_tool_calls
+from treadle.stages import ToolRunner, inject, parse_tool_calls
 from treadle.types import (
     BudgetExhausted,
     CircuitBroken,
     Context,
     DeadlineExceeded,
     Decision,
-    Err,
     Event,
     History,
     HistoryRepaired,
-    InvalidInput,
     IterationFinished,
     IterationStarted,
     LimitReached,
-    Limits,
     LLMError,
     LoopDetected,
     MaxIterationsReached,
     ModelFailed,
     ModelResponded,
-    Ok,
     PipelineFailed,
     Plan,
     Reason,
@@ -52,39 +47,9 @@ from treadle.types import (
     RunNode,
     RunStarted,
     RunState,
-    Tool,
-    as_message,
-    kind_of,
-    problems_of,
-    repaired,
 )
 
 _GUARDS = (MaxIterationsReached, BudgetExhausted, DeadlineExceeded, CircuitBroken, LoopDetected)
-
-
-@dataclass(frozen=True, slots=True)
-class Plant:
-    """What a run works with, made ready before it starts.
-
-    Args:
-        pipeline: the stages.
-        asker: asks the model.
-        tools: what the model may call, by name.
-        resolver: runs the calls of tools without a function.
-        limits: how much the run may take.
-        loop_threshold: iterations alike that end the run.
-        watched: whether anybody listens.
-        can_cancel: whether anybody holds a handle.
-    """
-
-    pipeline: Pipeline[Context]
-    asker: Asker
-    tools: dict[str, Tool]
-    resolver: Resolver | None
-    limits: Limits
-    loop_threshold: int
-    watched: bool
-    can_cancel: bool
 
 
 class Run:
@@ -125,12 +90,15 @@ class Run:
         self._clock = started = yield NOW
         self.context = self.context.replace(started_at=started)
         self.state.start()
-        problems = self._take_in()
+        taken = take_in(self._given)
+        if taken.messages:
+            self.state.repairs = taken.repairs
+            self._keep(self.context.replace(messages=History(taken.messages)))
         try:
             yield from self._tell(
                 RunStarted(agent_name=self.state.agent_name, run_id=self.state.run_id, at=started)
             )
-            reason = InvalidInput(problems) if problems else (yield from self._bounded())
+            reason = taken.refusal or (yield from self._bounded())
             if isinstance(reason, _GUARDS):
                 yield from self._tell(LimitReached(iteration=self.iteration, reason=reason))
         except GeneratorExit:
@@ -162,25 +130,6 @@ class Run:
             self._settle("Cancelled: the run was cancelled before this call was done.")
             return RunCancelled()
 
-    def _take_in(self) -> tuple[str, ...]:
-        """Check and repair what the caller gave; return the problems."""
-        given: Any = self._given
-        is_list = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
-        if not is_list:
-            return (f"messages: expected a list of message dicts, got {kind_of(given)}",)
-        try:
-            messages = [as_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
-        except RecursionError:
-            return ("messages: expected JSON, got a message that is nested without end",)
-        problems = tuple(problems_of(messages))
-        if problems:
-            return problems
-        mended, self.state.repairs = repaired(messages)
-        if not mended:
-            return ("messages: expected at least one message that is not empty",)
-        self._keep(self.context.replace(messages=History(mended)))
-        return ()
-
     def _keep(self, context: Context) -> None:
         """Make a context the latest one: from here on the run is as it says."""
         self.context = context
@@ -197,7 +146,8 @@ class Run:
     def _iteration(self) -> Steps[Reason | None]:
         context = self.context
         self.iteration = iteration = self.iteration + 1
-        started = self._clock  # the end of the last one, or the start of the run
+        # It starts when the last one ended; but what watchers took since then is not the model's time.
+        started = (yield NOW) if context.watched else self._clock
         node = self.state.new_node(at=started)
         node.start(started)
         if context.watched:
@@ -239,9 +189,13 @@ class Run:
         if reason is None and context.decision is Decision.STOP:
             reason = context.error
         if reason is None and context.decision is None:
+            if _has_nothing_to_ask(context):
+                self.context = context = context.done()
+                repeated = None
             reason = repeated
             # What budget_guard says in its words, for stage lists that do without it.
-            if reason is None and context.iteration >= context.limits.max_iterations:
+            is_open = reason is None and context.decision is None
+            if is_open and context.iteration >= context.limits.max_iterations:
                 reason = MaxIterationsReached(context.limits.max_iterations)
         if reason is not None and context.decision is None:
             self.context = context = context.stop(reason)
@@ -300,8 +254,8 @@ class Run:
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the record, tell."""
         ended = yield NOW
-        self._end_record(reason, ended)
-        self.result = result = self._make_result(reason)
+        end_record(self.state, reason, ended)
+        self.result = result = make_result(self.context, self.iteration, reason)
         yield from self._tell(
             RunFinished(
                 stop_reason=result.stop_reason,
@@ -312,36 +266,6 @@ class Run:
             )
         )
         return result
-
-    def _end_record(self, reason: Reason | None, ended: float) -> None:
-        node = self.state.current_node
-        is_late = isinstance(reason, DeadlineExceeded)
-        if node is not None and node.status.value == "running":
-            if is_late:
-                node.timeout(ended)
-            else:
-                node.fail(reason, ended)
-        if reason is None:
-            self.state.succeed()
-        elif is_late:
-            self.state.timeout()
-        else:
-            self.state.fail(reason)
-
-    def _make_result(self, reason: Reason | None) -> Result:
-        context = self.context
-        facts: dict[str, Any] = {
-            "messages": list(context.messages),
-            "usage": context.usage,
-            "iterations": self.iteration,
-            "tool_calls_count": context.tool_calls_count,
-            "run": self.state,
-        }
-        if reason is not None:
-            return Err(reason, stop_reason=reason.stop_reason, **facts)
-        ended_by_tool = bool(context.tool_calls)
-        stop_reason = "output" if ended_by_tool else "answered"
-        return Ok(context.response, output=context.output, stop_reason=stop_reason, **facts)
 
 
 def _begun(context: Context, response: Response, iteration: int, trace: Trace) -> Context:
@@ -358,6 +282,12 @@ def _begun(context: Context, response: Response, iteration: int, trace: Trace) -
         result_messages=(),
         guidance=None,
     )
+
+
+def _has_nothing_to_ask(context: Context) -> bool:
+    """Whether a text is the last word, and no stage has anything to add: then it is the answer."""
+    is_text = not context.tool_calls and not context.response.is_blank
+    return is_text and context.guidance is None and context.messages[-1]["role"] == "assistant"
 
 
 _NO_PLAN = Plan()

@@ -1,6 +1,6 @@
 """A staged pipeline, useful by itself: components, effects, drivers. It knows nothing of LLMs."""
 
-from treadle.pipeline.async_driver import companion, drive
+from treadle.pipeline.async_driver import drive
 from treadle.pipeline.awaiting import Then
 from treadle.pipeline.components import (
     Component,
@@ -37,6 +37,7 @@ from treadle.pipeline.effects import (
     is_awaitable,
 )
 from treadle.pipeline.errors import NotOneItemError, PipelineError, StageError, did_you_mean
+from treadle.pipeline.groups import companion
 from treadle.pipeline.layers import layered
 from treadle.pipeline.observe import StageEvent, StageObserver
 from treadle.pipeline.pipeline import Pipeline

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
-import sys
-import threading
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
 
 from treadle.pipeline.closing import WIND_UP_SECONDS, report, shut
 from treadle.pipeline.effects import (
@@ -25,7 +20,6 @@ from treadle.pipeline.effects import (
     Mode,
     Now,
     Parallel,
-    Signal,
     Sleep,
     Steps,
     Stopped,
@@ -34,6 +28,9 @@ from treadle.pipeline.effects import (
     Within,
     is_awaitable,
 )
+from treadle.pipeline.groups import cancellations_of_task, one_of
+from treadle.pipeline.in_thread import call_in_thread
+from treadle.pipeline.listening import tell, wait_for
 
 R = TypeVar("R")
 
@@ -134,7 +131,7 @@ class AsyncDriver:
             case Sleep(seconds=seconds):
                 return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):
-                return await _wait(signal)
+                return await wait_for(signal)
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is no effect")
 
@@ -151,13 +148,13 @@ class AsyncDriver:
             if effect.mode is _ASYNC:
                 return await effect.fn(*effect.args)
             if effect.mode is _THREAD:
-                value = await _in_thread(effect)
+                value = await call_in_thread(effect)
             else:
                 value = effect.fn(*effect.args)
             if is_awaitable(value):
                 return await value
         except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _cancellations() > 0:
+            if isinstance(error, asyncio.CancelledError) and cancellations_of_task() > 0:
                 raise
             raise CallCancelled("it was cancelled from within") from error
         return value
@@ -181,7 +178,7 @@ class AsyncDriver:
                     interrupts.append(raised)
                     group.cancel_scope.cancel()
 
-        cancellations = _cancellations()
+        cancellations = cancellations_of_task()
         interrupts: list[BaseException] = []
         failure: BaseException | None = None
         try:
@@ -189,7 +186,7 @@ class AsyncDriver:
                 for _ in range(min(effect.limit or len(results), len(results))):
                     group.start_soon(work)
         except BaseExceptionGroup as errors:
-            failure = _one_of(errors, cancellations)
+            failure = one_of(errors, cancellations)
         for raised in (*interrupts, failure):
             if raised is not None:  # outside the handler, where the group would become its context
                 raise raised
@@ -202,7 +199,7 @@ class AsyncDriver:
         with anyio.CancelScope() as scope:
             if effect.seconds is not None:
                 scope.deadline = anyio.current_time() + effect.seconds
-            unsubscribe = _tell(effect.until, scope.cancel) if effect.until is not None else None
+            unsubscribe = tell(effect.until, scope.cancel) if effect.until is not None else None
             try:
                 return await self.drive(effect.steps)
             finally:
@@ -211,123 +208,3 @@ class AsyncDriver:
         if effect.until is not None and effect.until.is_set:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {effect.seconds:g} s")
-
-
-async def _in_thread(effect: Call) -> Any:
-    """Make a call in a worker thread, which is left to itself when the call is cancelled.
-
-    The outcome is handed over in a list: trio takes no function that returns a coroutine, and one
-    that comes too late has to be closed.
-    """
-    outcome: list[Any] = []
-    is_abandoned = False
-
-    def work() -> None:
-        outcome.append(effect.fn(*effect.args))
-        if is_abandoned:
-            _let_go(outcome)
-
-    try:
-        await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-    except BaseException:
-        is_abandoned = True
-        _let_go(outcome)
-        raise
-    return outcome.pop()
-
-
-def _let_go(outcome: list[Any]) -> None:
-    with contextlib.suppress(IndexError):  # the other thread has it
-        value = outcome.pop()
-        if isinstance(value, Coroutine):
-            value.close()
-
-
-def _cancellations() -> int:
-    """How often this task was asked to cancel; trio has cancellations of a class of its own."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return 0
-    return task.cancelling() if task is not None else 0
-
-
-def _one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
-    """What to raise in place of a group: its first error, with the cause and context that has.
-
-    Args:
-        errors: the group.
-        cancellations: how often this task had been asked to cancel when the group began. If it was
-            asked since, the group has lost that to the error, and it comes first.
-    """
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if isinstance(first, Exception) and _cancellations() > cancellations:
-        cancelled = asyncio.CancelledError()
-        cancelled.__cause__ = first
-        return cancelled
-    return first  # pyright: ignore[reportUnknownVariableType]
-
-
-@asynccontextmanager
-async def companion(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
-    """Run a task beside the body of an ``async with``, and cancel it when the body ends.
-
-    What either of the two raises ends the other, and is raised by itself.
-    """
-    cancellations = _cancellations()
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(task)
-            yield
-            group.cancel_scope.cancel()
-    except BaseExceptionGroup as errors:
-        failure = _one_of(errors, cancellations)
-    if failure is not None:
-        raise failure
-
-
-async def _wait(signal: Signal) -> None:
-    if not signal.is_set:
-        event = anyio.Event()
-        unsubscribe = _tell(signal, event.set)
-        try:
-            await event.wait()
-        finally:
-            unsubscribe()
-
-
-def _tell(signal: Signal, callback: Callable[[], object]) -> Callable[[], None]:
-    """Subscribe a function that must run on this event loop, whichever thread sets the signal.
-
-    That thread never waits for the loop: the loop may be waiting for it.
-    """
-    home = threading.get_ident()
-    in_task, soon = _in_trio() or _in_asyncio()
-
-    def on_loop() -> None:
-        if threading.get_ident() == home and in_task():
-            callback()
-        else:  # another thread, or the handler of a process signal, which finds the loop asleep
-            with contextlib.suppress(RuntimeError):  # the loop ended first: nobody waits
-                soon(callback)
-
-    return signal.subscribe(on_loop)
-
-
-_Loop: TypeAlias = tuple[Callable[[], bool], Callable[[Callable[[], object]], object]]
-"""Of an event loop: whether a task of it runs in this thread, and how to have it call something."""
-
-
-def _in_trio() -> _Loop | None:
-    trio = sys.modules.get("trio")
-    if trio is None or not trio.lowlevel.in_trio_task():
-        return None
-    return trio.lowlevel.in_trio_task, trio.lowlevel.current_trio_token().run_sync_soon
-
-
-def _in_asyncio() -> _Loop:
-    loop = asyncio.get_running_loop()
-    return lambda: asyncio.current_task(loop) is not None, loop.call_soon_threadsafe

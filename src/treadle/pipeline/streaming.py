@@ -19,10 +19,11 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
-from treadle.pipeline.async_driver import companion, drive
+from treadle.pipeline.async_driver import drive
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.effects import Cancelled, Mode, Steps
 from treadle.pipeline.gates import Gate, Turnstile
+from treadle.pipeline.groups import companion
 from treadle.pipeline.observe import StageObserver, observed
 from treadle.pipeline.scheduler import Scheduler, Task
 from treadle.pipeline.sync_driver import SyncDriver

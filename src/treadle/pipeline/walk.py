@@ -10,6 +10,7 @@ from typing import Any
 from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.effects import Call, Mode, Steps, is_awaitable
 from treadle.pipeline.errors import StageError
+from treadle.pipeline.stage import Fn
 
 
 def _no_names() -> list[str]:
@@ -94,13 +95,10 @@ def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the
                         steps: Steps[Any] = op.fn(item)
                         item = yield from steps
                     else:
-                        item = yield Call(op.fn, item, mode=Mode.ASYNC, label="stage", key=op.name)
+                        item = yield _call_of(op, op.fn, item)
                     if type_of(item) is not known:
-                        # Mostly it is what it was, and then there is nothing to look at.
-                        if is_awaitable(item):
-                            item = yield Call(
-                                same, item, mode=Mode.ASYNC, label="stage", key=op.name
-                            )
+                        if is_awaitable(item):  # a plain function made a coroutine
+                            item = yield _call_of(op, same, item)
                         _check_type(run, item)
                         known = type_of(item)
                     if op.until is not None and op.until(item):
@@ -119,11 +117,19 @@ def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the
             del trace.stages[length:]
             trace.item = item
     except Exception as cause:
-        name = op.name if op is not None else ""
-        stages = tuple(trace.stages)
-        if stages[-1:] != (name,):  # a component that is no stage
-            stages = (*stages, name)
-        raise StageError(name, trace.item, cause, stages) from cause
+        raise _stage_error(op, trace, cause) from cause
+
+
+def _stage_error(op: Op | None, trace: Trace, cause: Exception) -> StageError:
+    name = op.name if op is not None else ""
+    stages = tuple(trace.stages)
+    if stages[-1:] != (name,):  # a component that is no stage
+        stages = (*stages, name)
+    return StageError(name, trace.item, cause, stages)
+
+
+def _call_of(op: Op, fn: Fn, item: Any, mode: Mode = Mode.ASYNC) -> Call:
+    return Call(fn, item, mode=mode, label="stage", key=op.name)
 
 
 def stepped(op: Op, item: Any, mode: Mode = Mode.INLINE) -> Steps[Any]:
@@ -141,9 +147,8 @@ def stepped(op: Op, item: Any, mode: Mode = Mode.INLINE) -> Steps[Any]:
         result = op.fn(item)
         if not is_awaitable(result):
             return result
-        return (yield Call(same, result, mode=Mode.ASYNC, label="stage", key=op.name))
-    how = Mode.ASYNC if op.kind is Kind.ASYNC else mode
-    return (yield Call(op.fn, item, mode=how, label="stage", key=op.name))
+        return (yield _call_of(op, same, result))
+    return (yield _call_of(op, op.fn, item, Mode.ASYNC if op.kind is Kind.ASYNC else mode))
 
 
 def _way_on(op: Op, at: int, item: Any) -> int:

@@ -106,6 +106,11 @@ class RunNode:
             return None
         return self.ended_at - self.started_at
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+        return self.status is RunNodeStatus.RUNNING
+
     def start(self, at: float | None = None) -> None:
         """Begin. ``at`` is in seconds since the epoch; None is now."""
         self._move("start")
