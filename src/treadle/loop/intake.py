@@ -19,7 +19,7 @@ class Intake:
         refusal: why they were refused; None where they were not.
     """
 
-    messages: list[JSONDict] = field(default_factory=list)
+    messages: Sequence[JSONDict] = ()
     repairs: tuple[str, ...] = ()
     refusal: InvalidInput | None = None
 
