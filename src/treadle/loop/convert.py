@@ -85,11 +85,12 @@ def _from_message(
             f"llm_send_fn: message.tool_calls: expected a list, got {kind_of(calls)}"
         )
     refusal = message.get("refusal")
+    content = message.get("content")
     return Response(
-        content=_text_of(message.get("content")),
-        tool_calls=tuple(map(_to_call, calls)),
+        content=content if content is None else _text_of(content),
+        tool_calls=tuple([_to_call(call) for call in calls]),
         finish_reason=None if finish_reason is None else str(finish_reason),
-        usage=to_usage(usage),
+        usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
         extra=_extra_of(message),

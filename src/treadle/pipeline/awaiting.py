@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from types import CoroutineType
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -23,7 +23,7 @@ class Then(Coroutine[Any, Any, R]):
     __slots__ = ("_change", "_inner")
 
     def __init__(self, awaitable: Awaitable[Any], change: Callable[[Any], R]) -> None:
-        is_one = inspect.iscoroutine(awaitable) or isinstance(awaitable, Coroutine)
+        is_one = type(awaitable) is CoroutineType or isinstance(awaitable, Coroutine)
         self._inner: Coroutine[Any, Any, Any] = awaitable if is_one else _awaited(awaitable)  # type: ignore[assignment]
         self._change = change
 
@@ -47,14 +47,9 @@ class Then(Coroutine[Any, Any, R]):
         """End it; see `collections.abc.Coroutine`."""
         self._inner.close()
 
-    def __await__(self) -> Any:
-        return self
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
+    def __await__(self) -> Generator[Any, Any, R]:
+        outcome = yield from self._inner.__await__()
+        return self._change(outcome)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
