@@ -37,7 +37,7 @@ def model_of(iterations: int, calls: int) -> Model:
     """A model that calls ``add`` in every iteration but the last, with new arguments each time."""
     place = 0
 
-    async def send(messages: list[dict[str, Any]], **opts: Any) -> dict[str, Any]:  # noqa: ARG001, RUF029
+    async def send(messages: list[dict[str, Any]], **opts: Any) -> dict[str, Any]:  # noqa: ARG001
         nonlocal place
         place += 1
         if place == iterations:
@@ -64,9 +64,11 @@ async def by_hand(model: Model) -> str:
         calls = message.get("tool_calls")
         if not calls:
             return str(message["content"])
-        outcomes = await asyncio.gather(*map(run_by_hand, calls)) if len(calls) > 1 else [
-            await run_by_hand(calls[0])
-        ]
+        outcomes = (
+            await asyncio.gather(*map(run_by_hand, calls))
+            if len(calls) > 1
+            else [await run_by_hand(calls[0])]
+        )
         for call, content in zip(calls, outcomes, strict=True):
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
@@ -140,8 +142,12 @@ async def main(rounds: int) -> None:
             print(f"| {case} | {hand:.1f} | {treadle:.1f} | {treadle / hand:.2f} |")
     pairs = [await concurrent(1000) for _ in range(3)]
     hand, treadle = (statistics.median(side) for side in zip(*pairs, strict=True))
-    print(f"| 1,000 runs at once, 10 iterations each | {hand:.1f} | {treadle:.1f} | {treadle / hand:.2f} |")
-    print(f"\nOne call, 800 iterations against 50: {ours[800] / ours[50]:.2f} times the cost of one iteration.")
+    print(
+        f"| 1,000 runs at once, 10 iterations each | {hand:.1f} | {treadle:.1f} | {treadle / hand:.2f} |"
+    )
+    print(
+        f"\nOne call, 800 iterations against 50: {ours[800] / ours[50]:.2f} times the cost of one iteration."
+    )
 
 
 if __name__ == "__main__":

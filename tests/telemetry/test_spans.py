@@ -99,7 +99,10 @@ def test_tries_are_events_of_one_span(run, telemetry):
     run(OverloadedError("busy"), OverloadedError("busy"), "Hi")
     chat = telemetry.one("chat")
     assert [event.name for event in chat.events] == [names.RETRY] * 2
-    assert chat.events[0].attributes == {"error.type": "OverloadedError", "treadle.model.retry.attempt": 1}
+    assert chat.events[0].attributes == {
+        "error.type": "OverloadedError",
+        "treadle.model.retry.attempt": 1,
+    }
     assert chat.status.status_code is StatusCode.UNSET
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict
 
@@ -106,32 +108,36 @@ class Settings:
     meter_provider: Any = None
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
+        self._check(_NAMES)
+
+    def _check(self, names: AbstractSet[str]) -> None:
+        """Check some of the options, and make those safe to share that are given as they came."""
+        for name in names & _LEAST.keys():
+            value, least = getattr(self, name), _LEAST[name]
             kinds = (int, float) if name == "retry_delay" else (int,)
             is_number = isinstance(value, kinds) and not isinstance(value, bool)
             if not is_number or not value >= least:
                 what = "a number of seconds" if name == "retry_delay" else "a whole number"
                 raise OptionError(f"{name}: expected {what} of at least {least}, got {value!r}")
-        for name, wanted in _KINDS.items():
-            value = getattr(self, name)
+        for name in names & _KINDS.keys():
+            value, wanted = getattr(self, name), _KINDS[name]
             is_left_out = value is None and _DEFAULTS[name] is None
             if not is_left_out and not wanted[0](value):
                 raise OptionError(f"{name}: expected {wanted[1]}, got {type(value).__name__}")
         # What could be read only once, or changed by its owner, is not shared by all runs of a loop.
-        for name in ("tools", "stages", "layers"):
+        for name in names & _MANY:
             value = getattr(self, name)
             is_unsafe = isinstance(value, (list, Iterator))
             if is_unsafe:
                 object.__setattr__(self, name, tuple(value))
-        object.__setattr__(self, "llm_opts", dict(self.llm_opts))
-        if self.stages is not None:
-            for name in _OF_DEFAULT_STAGES:
-                if getattr(self, name) != _DEFAULTS[name]:
-                    raise OptionError(
-                        f"{name} configures the default stages; where you give stages, "
-                        f"give it to the stage itself"
-                    )
+        if "llm_opts" in names:
+            object.__setattr__(self, "llm_opts", dict(self.llm_opts))
+        for name in _OF_DEFAULT_STAGES if self.stages is not None else ():
+            if getattr(self, name) != _DEFAULTS[name]:
+                raise OptionError(
+                    f"{name} configures the default stages; where you give stages, "
+                    f"give it to the stage itself"
+                )
 
     def with_options(self, options: LoopOptions) -> Settings:
         """A copy with some options changed.
@@ -152,7 +158,12 @@ class Settings:
             base = given.get("limits", self.limits)
             if isinstance(base, Limits):  # what else it is, is told below
                 given["limits"] = dataclasses.replace(base, **limits)
-        return dataclasses.replace(self, **given)
+        # A copy that checks only what is new: every run with options of its own makes one.
+        changed = copy.copy(self)
+        for name, value in given.items():
+            object.__setattr__(changed, name, value)
+        changed._check(given.keys())  # noqa: SLF001 - it is one of us
+        return changed
 
 
 def _is_many(value: Any) -> bool:
@@ -166,6 +177,7 @@ _LEAST: Mapping[str, float] = {
     "breaker_threshold": 1,
     "max_blank_stops": 0,
 }
+_MANY = frozenset({"tools", "stages", "layers"})
 _OF_DEFAULT_STAGES = ("breaker_threshold", "max_blank_stops", "repair_call")
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),

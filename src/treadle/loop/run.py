@@ -287,7 +287,7 @@ def _begun(context: Context, response: Response, iteration: int, trace: Trace) -
 def _has_nothing_to_ask(context: Context) -> bool:
     """Whether a text is the last word, and no stage has anything to add: then it is the answer."""
     is_text = not context.tool_calls and not context.response.is_blank
-    return is_text and context.guidance is None and context.messages[-1]["role"] == "assistant"
+    return is_text and context.guidance is None and context.messages.ends_with_assistant
 
 
 _NO_PLAN = Plan()

@@ -74,9 +74,8 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
     if ctx.response.is_blank:
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
-    last = history[-1] if history else {}
-    if last.get("role") == "assistant":  # given so, or left so by stages that let a text go on
-        history, message = History(history[:-1]), joined(last, message)
+    if history.ends_with_assistant:  # given so, or left so by stages that let a text go on
+        history, message = History(history[:-1]), joined(history[-1], message)
     messages = [message]
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)

@@ -98,12 +98,12 @@ class Context:
         Raises:
             TypeError: a field that does not exist.
         """
-        if not _FIELDS.issuperset(changes):
-            unknown = ", ".join(sorted(changes.keys() - _FIELDS))
-            raise TypeError(f"Context has no field {unknown}")
         # dataclasses.replace would look at every field each time; this is one dict copied.
         values = self.__dict__.copy()
         values.update(changes)
+        if len(values) > len(_FIELDS):
+            unknown = ", ".join(sorted(changes.keys() - _FIELDS))
+            raise TypeError(f"Context has no field {unknown}")
         copy = object.__new__(Context)
         object.__setattr__(copy, "__dict__", values)
         return copy

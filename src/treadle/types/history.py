@@ -56,6 +56,11 @@ class History(Sequence[JSONDict]):
         longer._length = self._length + len(messages)
         return longer
 
+    @property
+    def ends_with_assistant(self) -> bool:
+        """Whether the last message is one of the model's."""
+        return self._length > 0 and self._log.record[self._length - 1]["role"] == "assistant"
+
     def for_model(self) -> list[JSONDict]:
         """A new list of copies, to hand to a backend. Do not keep it: they are the same at every call."""
         copies = self._log.handed_out

@@ -25,7 +25,7 @@ def _refuse_constant(name: str) -> Any:
     raise MalformedJSONError(f"{name} is not JSON")
 
 
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -34,19 +34,19 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
-    if not text or text.isspace():
-        return {}
     try:
-        value = _decode(text)
+        if text.startswith("{"):  # as nearly always, with nothing around it
+            value, end = _decoder.raw_decode(text)
+            if end == len(text):
+                return value  # what begins with a brace is an object
+        value = _decoder.decode(text) if text and not text.isspace() else {}
     except MalformedJSONError:
         raise
     except json.JSONDecodeError as error:
         near = shown(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # an integer of thousands of digits; endless nesting
+    except (ValueError, RecursionError) as error:
+        # An integer of thousands of digits; endless nesting.
         raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_SHOWN]) from None
     if not isinstance(value, dict):
         raise MalformedJSONError(f"expected a JSON object, got {json_type(value)} {shown(value)}")
