@@ -34,6 +34,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
+    value: Any
     try:
         if text.startswith("{"):  # as nearly always, with nothing around it
             value, end = _decoder.raw_decode(text)
