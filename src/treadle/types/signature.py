@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 
@@ -75,7 +75,6 @@ class Signature:
                 fields[field] = _field(parameter, hint, described)
         self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
         self._model = self._make_model(fields, extra)
-        self._validate = TypeAdapter(self._model).validator.validate_python
         self.input_schema = self._make_schema()
 
     def _make_model(self, fields: dict[str, Any], extra: Literal["allow", "forbid"]) -> Any:
@@ -93,18 +92,6 @@ class Signature:
                 return schema_of(self._model)
             except PydanticUserError as error:
                 raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
-
-    def accepts(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether arguments fit the types as they are, nothing coerced.
-
-        Where `is_plain`, what fits is valid by the schema too, and this takes a tenth of the time. What
-        does not fit may still be valid (``1.0`` is an integer to JSON Schema): there the schema decides.
-        """
-        try:
-            self._validate(arguments, strict=True)
-        except (ValidationError, RecursionError):
-            return False
-        return True
 
     def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Valid arguments of a plain signature as its types have them: ``1.0`` for an int is ``1``."""

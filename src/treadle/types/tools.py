@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from treadle.types.errors import ToolDefinitionError
 from treadle.types.messages import copy_json
+from treadle.types.quick_check import Check, quick_check
 from treadle.types.schema import shown_name
 
 if TYPE_CHECKING:
@@ -83,9 +84,7 @@ class Tool:
     _further: Callable[[Mapping[str, Any]], list[str]] | None = field(
         init=False, repr=False, compare=False
     )
-    _accepts: Callable[[Mapping[str, Any]], bool] | None = field(
-        init=False, repr=False, compare=False
-    )
+    _accepts: Check | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -113,9 +112,9 @@ class Tool:
         where = f"tool {self.name!r}: input_schema"
         object.__setattr__(self, "_validator", SchemaValidator(schema, where))
         object.__setattr__(self, "_further", _further_checks(self.signature, self.model))
-        signature = self.signature
-        is_plain = signature is not None and schema == signature.input_schema and signature.is_plain
-        object.__setattr__(self, "_accepts", signature.accepts if signature and is_plain else None)
+        is_own = self.signature is None or schema == self.signature.input_schema
+        says_all = self._further is None and is_own
+        object.__setattr__(self, "_accepts", quick_check(schema) if says_all else None)
         object.__setattr__(self, "is_async", _is_async(self.fn))
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -138,7 +137,7 @@ class Tool:
             problems = self._validator.problems_of(arguments)
             if not problems and self._further is not None:
                 problems = self._further(arguments)
-            if not problems and self._accepts is not None and self.signature is not None:
+            elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
         except Exception as error:  # noqa: BLE001 - numbers or nesting beyond what a check can take
             told = shown_name(f"{type(error).__name__}: {error}")
