@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle.types import canonical_json
+from treadle.stages.text import json_encoder
+from treadle.types import ATOMS, canonical_json
 
 
 def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
@@ -20,9 +21,28 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
     Returns:
         SHA-256 in hexadecimal.
     """
-    told = f"?{arguments}" if isinstance(arguments, str) else canonical_json(arguments)
-    text = f"{name}\n{told}"
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if isinstance(arguments, str):
+        told = f"?{arguments}".encode("utf-8", "surrogatepass")
+    else:
+        told = _canonical(arguments)
+    return hashlib.sha256(b"%b\n%b" % (name.encode("utf-8", "surrogatepass"), told)).hexdigest()
+
+
+def _canonical(arguments: Mapping[str, Any]) -> bytes:
+    """JSON with sorted keys, by pydantic's encoder, which takes half the time of json's."""
+    try:
+        return json_encoder()(_sorted(arguments))
+    except (ValueError, RecursionError):  # lone surrogates; endless nesting
+        return canonical_json(arguments).encode()
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        return {k: v if v.__class__ in ATOMS else _sorted(v) for k, v in sorted(fields.items())}
+    if isinstance(value, list):
+        return [_sorted(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 def signature(fingerprints: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ def render(value: Any) -> str:
         return str(value)
     else:
         try:
-            text = _encoder()(value, fallback=str, inf_nan_mode="strings").decode()
+            text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
             text = _text_of(value)
     if "\0" in text:
@@ -39,8 +39,8 @@ def render(value: Any) -> str:
 
 
 @functools.cache
-def _encoder() -> Callable[..., bytes]:
-    """The encoder of pydantic, which knows dataclasses, dates and the like; a text tool never needs it."""
+def json_encoder() -> Callable[..., bytes]:
+    """The encoder of pydantic, which knows dataclasses, dates and the like; imported when first needed."""
     from pydantic_core import to_json  # noqa: PLC0415 - as said above
 
     return to_json

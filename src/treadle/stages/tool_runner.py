@@ -58,7 +58,7 @@ class ToolRunner:
         """Register calls as running, and count them."""
         for call in calls:
             self.running[call.id] = call
-            self.counts[call.fingerprint] += 1
+            self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
 
     def mark_done(self, call_id: str, result: ToolResult) -> bool:
         """Note a result.

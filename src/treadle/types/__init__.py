@@ -22,6 +22,7 @@ from treadle.types.events import (
 from treadle.types.history import History
 from treadle.types.limits import LIMIT_NAMES, Limits
 from treadle.types.messages import (
+    ATOMS,
     AssistantMessage,
     JSONDict,
     Message,
@@ -66,6 +67,7 @@ from treadle.types.tools import Tool, ToolContext, tool
 from treadle.types.toolset import as_tool, terminal_copy, toolset
 
 __all__ = [
+    "ATOMS",
     "LIMIT_NAMES",
     "MAX_VIOLATIONS",
     "AssistantMessage",

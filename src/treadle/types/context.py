@@ -104,8 +104,8 @@ class Context:
         if len(values) > len(_FIELDS):
             unknown = ", ".join(sorted(changes.keys() - _FIELDS))
             raise TypeError(f"Context has no field {unknown}")
-        copy = object.__new__(Context)
-        object.__setattr__(copy, "__dict__", values)
+        copy = _new(Context)
+        _set(copy, "__dict__", values)
         return copy
 
     def done(self, output: Any = None) -> Context:
@@ -121,4 +121,5 @@ class Context:
         return self.replace(memo={**self.memo, name: value})
 
 
+_new, _set = object.__new__, object.__setattr__  # six times in an iteration: looked up once
 _FIELDS = frozenset(spec.name for spec in fields(Context))

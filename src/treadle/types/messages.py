@@ -71,15 +71,16 @@ def copy_json(value: Any) -> Any:
     if isinstance(value, dict):
         fields: JSONDict = value  # pyright: ignore[reportUnknownVariableType]
         return {
-            k: part if part.__class__ in _ATOMS else copy_json(part) for k, part in fields.items()
+            k: part if part.__class__ in ATOMS else copy_json(part) for k, part in fields.items()
         }
     if isinstance(value, (list, tuple)):
         parts: Sequence[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return [part if part.__class__ in _ATOMS else copy_json(part) for part in parts]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return [part if part.__class__ in ATOMS else copy_json(part) for part in parts]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return value
 
 
-_ATOMS = frozenset({str, int, float, bool, type(None)})
+ATOMS = frozenset({str, int, float, bool, type(None)})
+"""What JSON has that holds nothing else."""
 
 
 def is_dict(value: object) -> TypeGuard[JSONDict]:

@@ -74,6 +74,8 @@ class Signature:
                 self._names[field] = parameter.name
                 fields[field] = _field(parameter, hint, described)
         self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
+        is_simple = self.context_parameter is None and not self._positional
+        self.takes_as_given = self.is_plain and is_simple
         self._model = self._make_model(fields, extra)
         self.input_schema = self._make_schema()
 
@@ -108,10 +110,8 @@ class Signature:
         """Make what the function takes: the arguments as the types of its parameters.
 
         Args:
-            arguments: valid ones; where `is_plain`, as `normal` leaves them.
+            arguments: valid ones.
         """
-        if self.is_plain and not self._positional:
-            return [], dict(arguments)
         model = self._model.model_validate(arguments)
         given = model.model_fields_set
         values = {

@@ -155,7 +155,7 @@ class Tool:
         """
         if self.fn is None:
             raise ToolDefinitionError(f"tool {self.name!r} has no function")
-        if self.signature is None:
+        if self.signature is None or self.signature.takes_as_given:
             return functools.partial(self.fn, **arguments)
         positional, named = self.signature.bind(arguments)
         if self.signature.context_position is not None:
