@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 import anyio
-from typing_extensions import Unpack
 
 from treadle.loop.ask import Asker
 from treadle.loop.backend import Backend, LLMSendFn
