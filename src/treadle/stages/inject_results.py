@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from treadle.pipeline import Emit, Steps, stage
 from treadle.types import (
@@ -31,10 +32,13 @@ def inject_results(ctx: Context) -> Steps[Context]:
     note that says so. It is added here, after long results were cut, so that it cannot be cut off.
     """
     nudged: dict[str, ToolResult] = {}
+    counts: Mapping[str, int] = ctx.runner.counts if ctx.runner is not None else {}
     for call in ctx.tool_calls:
-        count = _times_made(ctx, call)
+        count = counts.get(call.fingerprint, 0)
+        if count < NUDGE_FROM:
+            continue
         result = ctx.tool_results.get(call.id)
-        if count < NUDGE_FROM or result is None or not _may_be_nudged(ctx, call, result):
+        if result is None or not _may_be_nudged(ctx, call, result):
             continue
         content = f"{result.content}\n\n{nudge(call, count)}"
         nudged[call.id] = dataclasses.replace(result, content=content)
@@ -45,10 +49,6 @@ def inject_results(ctx: Context) -> Steps[Context]:
     injected = inject(ctx.replace(tool_results={**ctx.tool_results, **nudged}))
     # The notes stay out of the results, which tell whether there was anything new.
     return injected.replace(tool_results=ctx.tool_results)
-
-
-def _times_made(ctx: Context, call: ToolCall) -> int:
-    return ctx.runner.counts[call.fingerprint] if ctx.runner is not None else 0
 
 
 def _may_be_nudged(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
