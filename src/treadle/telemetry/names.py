@@ -12,8 +12,6 @@ EXECUTE_TOOL = "execute_tool"
 
 OPERATION_NAME = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
-CONVERSATION_ID = "gen_ai.conversation.id"
-REQUEST_MODEL = "gen_ai.request.model"
 RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_ID = "gen_ai.response.id"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
