@@ -1,5 +1,9 @@
 """The three ways to run the same steps: no event loop, asyncio, trio."""
 
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import AsyncIterable, Iterable
 
 import anyio
@@ -85,3 +89,25 @@ def async_runner(request):
 @pytest.fixture(scope="session")
 def runners():
     return RUNNERS
+
+
+@pytest.fixture
+def run_python():
+    """Run code in a Python of its own, in which warnings are errors, and see what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # To measure there, coverage imports asyncio, and forgets it: the CancelledError that the code
+    # then imports is not the one that is raised.
+    environment.pop("COVERAGE_PROCESS_CONFIG", None)
+
+    def run(code, expected, *options):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=environment,
+        )
+        assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
+
+    return run

@@ -25,6 +25,7 @@ from treadle.pipeline import (
 )
 
 MODES = list(Mode)
+AWAITED = {Mode.ASYNC, Mode.DETACHED}
 SOON = 0.02
 LONG = 30
 
@@ -54,7 +55,7 @@ def callables(value=None, error=None):
     async def coroutine():
         return plain()
 
-    return {Mode.INLINE: plain, Mode.THREAD: plain, Mode.ASYNC: coroutine}
+    return {mode: coroutine if mode in AWAITED else plain for mode in MODES}
 
 
 class TestCall:
@@ -110,7 +111,7 @@ class TestCall:
         def plain():
             raise asyncio.CancelledError
 
-        call = Call(coroutine if mode is Mode.ASYNC else plain, mode=mode)
+        call = Call(coroutine if mode in AWAITED else plain, mode=mode)
         steps = caught(call)
         if nested:
             steps = steps_of(Parallel([steps, steps_of(NOW)]))
@@ -143,7 +144,7 @@ class TestCall:
             raise StopIteration(3)
 
         def steps():
-            call = Call(async_stop if mode is Mode.ASYNC else stop, mode=mode)
+            call = Call(async_stop if mode in AWAITED else stop, mode=mode)
             error = yield from caught(call)
             return type(error)
 
@@ -280,7 +281,7 @@ class TestWithin:
         assert isinstance(error, TimeoutError)
         assert time.monotonic() - started < 5
 
-    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
+    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC, Mode.DETACHED])
     def test_does_not_wait_for_a_call_that_it_gave_up(self, runner, mode):
         release = threading.Event()
 
@@ -291,7 +292,7 @@ class TestWithin:
                 await trio.sleep_forever()
             await asyncio.sleep(LONG)
 
-        call = Call(coroutine if mode is Mode.ASYNC else release.wait, mode=mode)
+        call = Call(coroutine if mode in AWAITED else release.wait, mode=mode)
         error = runner.drive(caught(Within(steps_of(call), seconds=SOON)))
         assert isinstance(error, TimeLimitReached)
         release.set()
@@ -524,7 +525,7 @@ class TestParallel:
         with pytest.raises(ValueError, match="limit must be at least 1"):
             Parallel([], limit)
 
-    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
+    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC, Mode.DETACHED])
     def test_runs_at_the_same_time(self, runner, mode):
         barrier = threading.Barrier(3, timeout=5)
 
@@ -534,7 +535,7 @@ class TestParallel:
         async def async_meet():
             await (asyncio if runner.name != "trio" else __import__("trio")).sleep(SOON)
 
-        fn = async_meet if mode is Mode.ASYNC else meet
+        fn = async_meet if mode in AWAITED else meet
         started = time.monotonic()
         runner.drive(steps_of(Parallel([steps_of(Call(fn, mode=mode)) for _ in range(3)])))
         assert time.monotonic() - started < 5
@@ -639,7 +640,7 @@ class TestContextVariables:
 
         def steps():
             token = VARIABLE.set("mine")
-            call = Call(coroutine if mode is Mode.ASYNC else VARIABLE.get, mode=mode)
+            call = Call(coroutine if mode in AWAITED else VARIABLE.get, mode=mode)
             one = yield call
             both = yield Parallel([steps_of(call), steps_of(call)])
             VARIABLE.reset(token)
@@ -683,7 +684,7 @@ def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD])
+@pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD, Mode.DETACHED])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_ends_the_run_after_what_leaves_things_in_order(
     runner, nested, mode, interrupt

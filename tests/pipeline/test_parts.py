@@ -167,6 +167,71 @@ class TestLayered:
 
         assert runner.drive(layered(steps(), self.twice)) == (2, 4, [6, 8])
 
+    @pytest.mark.parametrize("where", ["alone", "parallel", "within", "both"])
+    def test_may_put_any_kind_of_effect_in_the_place_of_another(self, runner, where):
+        """The steps are handed its outcome, and what it is made of is not changed once more."""
+        events, keys = [], []
+
+        def change(effect):
+            if isinstance(effect, Emit):
+                return {
+                    "wrapped": lambda: Emit(("wrapped", effect.event)),
+                    "called": lambda: Call(len, effect.event),
+                    "parallel": lambda: Parallel([one(Call(len, "ab")), one(Emit("inner"))]),
+                    "within": lambda: Within(one(Emit("bound")), seconds=30),
+                    "dropped": lambda: Call(lambda: None),
+                }[effect.event]()
+            if isinstance(effect, Call):
+                keys.append("inner/" + effect.key)
+                call = Call(effect.fn, *effect.args, mode=effect.mode, key="inner/" + effect.key)
+                return Within(one(call), seconds=30)
+            return effect
+
+        def one(effect):
+            return (yield effect)
+
+        def steps():
+            first = yield Emit("wrapped")
+            second = yield Emit("called")
+            third = yield Emit("parallel")
+            fourth = yield Emit("within")
+            fifth = yield Emit("dropped")
+            return [first, second, third, fourth, fifth, (yield Call(abs, -1, key="k"))]
+
+        def whole():
+            if where == "alone":
+                return (yield from steps())
+            if where == "within":
+                return (yield Within(steps(), seconds=30))
+            inner = steps() if where == "parallel" else one(Within(steps(), seconds=30))
+            return (yield Parallel([inner, one(NOW)]))[0]
+
+        assert runner.drive(layered(whole(), change), events.append) == [
+            None, 6, [2, None], None, None, 1
+        ]  # fmt: skip
+        assert events == [("wrapped", "wrapped"), "inner", "bound"]
+        assert keys == ["inner/k"]
+
+    def test_may_be_one_around_the_other(self, runner):
+        """What the inner one puts in is seen by the outer one."""
+        events = []
+
+        def wrapping(name):
+            def change(effect):
+                return Emit((name, effect.event)) if isinstance(effect, Emit) else effect
+
+            return change
+
+        def one():
+            yield Emit("event")
+
+        def steps():
+            yield Parallel([one(), one()])
+
+        whole = layered(layered(steps(), wrapping("inner")), wrapping("outer"))
+        runner.drive(whole, events.append)
+        assert events == [("outer", ("inner", "event"))] * 2
+
     def test_lets_failures_and_bounds_through(self, runner):
         def steps():
             seen = []

@@ -5,9 +5,7 @@ import contextvars
 import gc
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -74,7 +72,7 @@ class TestThreads:
         drive_sync(steps_of(Parallel([branch() for _ in range(4)])))
         assert set(seen) == {threading.current_thread()}
 
-    def test_a_worker_that_never_ends_does_not_keep_the_interpreter(self):
+    def test_a_worker_that_never_ends_does_not_keep_the_interpreter(self, run_python):
         run_python(
             """
             import threading
@@ -228,7 +226,7 @@ class TestBackgroundLoop:
         gc.collect()
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-    def test_is_started_anew_in_a_forked_child(self):
+    def test_is_started_anew_in_a_forked_child(self, run_python):
         run_python(
             """
             import os, warnings
@@ -245,7 +243,7 @@ class TestBackgroundLoop:
             "2\n3\n",
         )
 
-    def test_leaves_the_interpreter_in_silence(self):
+    def test_leaves_the_interpreter_in_silence(self, run_python):
         run_python(
             """
             import asyncio
@@ -259,19 +257,6 @@ class TestBackgroundLoop:
             "-X",
             "dev",
         )
-
-
-def run_python(code, expected, *options):
-    """Run code in a Python of its own, in which warnings are errors."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
 
 
 def test_it_works_within_a_running_event_loop():

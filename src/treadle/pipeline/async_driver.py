@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import anyio
 
-from treadle.pipeline.closing import WIND_UP_SECONDS, report, shut
+from treadle.pipeline.closing import GRACE_SECONDS, WIND_UP_SECONDS, report, shut
+from treadle.pipeline.detached import call_detached
 from treadle.pipeline.effects import (
     Call,
     CallCancelled,
@@ -35,13 +36,19 @@ from treadle.pipeline.listening import tell, wait_for
 R = TypeVar("R")
 
 
-async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
+async def drive(
+    steps: Steps[R],
+    emit: Callable[[Any], Any] | None = None,
+    *,
+    grace: float = GRACE_SECONDS,
+) -> R:
     """Perform every effect of some steps on the running event loop.
 
     Args:
         steps: a generator of effects that has not been started.
         emit: is handed the event of every `Emit`; may return an awaitable. What it raises is
             logged.
+        grace: how many seconds a `Mode.DETACHED` call that was cancelled may take to end.
 
     Returns:
         What the steps return.
@@ -50,19 +57,23 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
         Exception: what the steps raise. A cancellation is raised within the steps first, and then
             on.
     """
-    return await AsyncDriver(emit).drive(steps)
+    return await AsyncDriver(emit, grace).drive(steps)
 
 
-_ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD  # members are looked up slowly, and this is the hot path
+# Members are looked up slowly, and this is the hot path.
+_ASYNC, _INLINE, _THREAD = Mode.ASYNC, Mode.INLINE, Mode.THREAD
 
 
 class AsyncDriver:
     """Performs effects for one run; see `drive`."""
 
-    __slots__ = ("_clock_origin", "_emit")
+    __slots__ = ("_clock_origin", "_emit", "_grace")
 
-    def __init__(self, emit: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, emit: Callable[[Any], Any] | None = None, grace: float = GRACE_SECONDS
+    ) -> None:
         self._emit = emit
+        self._grace = grace
         self._clock_origin = time.time() - time.perf_counter()
 
     async def drive(self, steps: Steps[R]) -> R:
@@ -143,21 +154,19 @@ class AsyncDriver:
                 report(error)
 
     async def _call(self, effect: Call) -> Any:
-        value: Any
         try:
             if effect.mode is _ASYNC:
                 return await effect.fn(*effect.args)
-            if effect.mode is _THREAD:
-                value = await call_in_thread(effect)
-            else:
+            if effect.mode is _INLINE:
                 value = effect.fn(*effect.args)
-            if is_awaitable(value):
-                return await value
+                return await value if is_awaitable(value) else value
+            if effect.mode is _THREAD:
+                return await call_in_thread(effect, self._grace)
+            return await call_detached(effect, self._grace)
         except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and cancellations_of_task() > 0:
                 raise
             raise CallCancelled("it was cancelled from within") from error
-        return value
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
         if len(effect.steps) == 1:

@@ -40,10 +40,40 @@ def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
     # awaited.
     goes_as_it_is = isinstance(awaitable, Coroutine)
     coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
+    future: Future[Any] = Future()
     depth = _depth.get()
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)
-    return context.run(asyncio.run_coroutine_threadsafe, coroutine, _running_loop(depth))
+    loop = _running_loop(depth)
+    loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
+    return future
+
+
+def _begin(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]
+) -> None:
+    """Start a task, and have the future settled with it, each way.
+
+    `asyncio.run_coroutine_threadsafe` does the same, save that it does not ask for the exception of
+    a task whose future was cancelled, and then asyncio logs that nobody did.
+    """
+    task = loop.create_task(coroutine)
+
+    def cancel(_: object) -> None:
+        if future.cancelled():
+            loop.call_soon_threadsafe(task.cancel)
+
+    def settle(_: object) -> None:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if not future.set_running_or_notify_cancel():
+            return
+        if error is None:
+            future.set_result(task.result())
+        else:
+            future.set_exception(error)
+
+    task.add_done_callback(settle)
+    future.add_done_callback(cancel)
 
 
 def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) -> Any:

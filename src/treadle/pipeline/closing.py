@@ -13,6 +13,10 @@ WIND_UP_SECONDS = 5.0
 """How long cancelled steps may take to leave things in order. It is a bound on misbehaviour:
 closing a stream takes milliseconds."""
 
+GRACE_SECONDS = 1.0
+"""How long a `Mode.DETACHED` call that was cancelled may take to end before it is left behind: time
+to close a connection. A run may take so much longer than its time limit."""
+
 CLOSINGS = 16
 """How many effects steps may yield while they are closed."""
 

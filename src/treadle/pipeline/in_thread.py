@@ -8,14 +8,40 @@ from typing import Any
 
 import anyio.to_thread
 
-from treadle.pipeline.effects import Call
+from treadle.pipeline.detached import call_detached
+from treadle.pipeline.effects import Call, is_awaitable
 
 
-async def call_in_thread(effect: Call) -> Any:
+async def call_in_thread(effect: Call, grace: float) -> Any:
     """Make a call in a worker thread, which is left to itself when the call is cancelled.
 
-    The outcome is handed over in a list: trio takes no function that returns a coroutine, and one
-    that comes too late has to be closed.
+    Args:
+        effect: the call. Where its callable returns an awaitable, that is awaited as by
+            `call_detached`: what nobody has to wait for in a thread does not hold up the loop.
+        grace: see `call_detached`.
+    """
+    value = await _in_thread(effect)
+    if not is_awaitable(value):
+        return value
+    is_begun = False
+
+    async def awaited() -> Any:
+        nonlocal is_begun
+        is_begun = True
+        return await value
+
+    try:
+        return await call_detached(Call(awaited, label=effect.label, key=effect.key), grace)
+    finally:
+        if not is_begun:
+            _let_go([value])
+
+
+async def _in_thread(effect: Call) -> Any:
+    """What the callable returns.
+
+    It is handed over in a list: trio takes no function that returns a coroutine, and one that comes
+    too late has to be closed.
     """
     outcome: list[Any] = []
     is_abandoned = False

@@ -15,8 +15,10 @@ def layered(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]:
 
     Args:
         steps: a generator of effects that has not been started.
-        change: takes an effect and returns the one to perform in its place, often the same. The
-            steps within a `Parallel` or a `Within` are wrapped alike.
+        change: takes an effect and returns the one to perform in its place: often the same, else
+            one of any kind, whose outcome the steps are handed. The steps within a `Parallel` or a
+            `Within` are wrapped alike before it sees them; steps that it makes itself are not, so
+            that a call may be put into a `Within`.
 
     Returns:
         The wrapped steps; outcomes, failures and cancellations reach the inner ones untouched.
@@ -25,7 +27,7 @@ def layered(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]:
         effect = steps.send(None)
         while True:
             try:
-                outcome = yield _wrapped(change(effect), change)
+                outcome = yield change(_wrapped(effect, change))
             except GeneratorExit:
                 steps.close()
                 raise

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -23,6 +23,12 @@ async def wait_for(signal: Signal) -> None:
             await event.wait()
         finally:
             unsubscribe()
+
+
+def trio_here() -> Any:
+    """The module ``trio`` where it runs the code that asks, else None; it is never imported."""
+    trio: Any = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_task() else None
 
 
 def tell(signal: Signal, callback: Callable[[], object]) -> Callable[[], None]:
@@ -48,8 +54,8 @@ _Loop: TypeAlias = tuple[Callable[[], bool], Callable[[Callable[[], object]], ob
 
 
 def _in_trio() -> _Loop | None:
-    trio = sys.modules.get("trio")
-    if trio is None or not trio.lowlevel.in_trio_task():
+    trio = trio_here()
+    if trio is None:
         return None
     return trio.lowlevel.in_trio_task, trio.lowlevel.current_trio_token().run_sync_soon
 

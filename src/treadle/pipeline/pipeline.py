@@ -20,6 +20,7 @@ from treadle.pipeline.components import check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
 from treadle.pipeline.editing import edited, named
 from treadle.pipeline.effects import Steps
+from treadle.pipeline.entering import place_of, places_of
 from treadle.pipeline.errors import NotOneItemError
 from treadle.pipeline.observe import StageObserver, observed
 from treadle.pipeline.stage import Component
@@ -74,12 +75,18 @@ class Pipeline(Generic[T]):
         names = named(self.components)
         return tuple(name for name, _, depth in names if depth == 0)
 
-    def steps(self, item: T, trace: Trace | None = None) -> Steps[T]:
+    def has_entry(self, name: str) -> bool:
+        """Whether an item may enter at a stage, as ``start`` of `steps`."""
+        return name in places_of(self.components, self._ops)
+
+    def steps(self, item: T, trace: Trace | None = None, *, start: str | None = None) -> Steps[T]:
         """The generator of effects that takes one item through; a driver runs it.
 
         Args:
             item: the item.
             trace: is kept up to date with how far the item has come.
+            start: the name of the stage that the item enters first; None is the first of all. It
+                stands at the top, and no composer comes before it.
 
         Returns:
             The one item that comes out.
@@ -87,9 +94,12 @@ class Pipeline(Generic[T]):
         Raises:
             StageError: a stage raised.
             NotOneItemError: the item was dropped, or became several.
+            PipelineError: there is no such stage to start at.
         """
         out: list[T] = []
-        yield from walk(Run(self._watched_ops, self._classes), item, out.append, trace or Trace())
+        at = 0 if start is None else place_of(start, self.components, self._ops)
+        run = Run(self._watched_ops, self._classes)
+        yield from walk(run, item, out.append, trace or Trace(), at)
         if len(out) != 1:
             raise NotOneItemError(
                 f"{len(out)} items came out of the pipeline for one; run_all returns them all"

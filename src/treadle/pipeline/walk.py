@@ -65,7 +65,7 @@ class Run:
 
 
 def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch
-    run: Run, item: Any, out: Callable[[Any], object], trace: Trace
+    run: Run, item: Any, out: Callable[[Any], object], trace: Trace, at: int = 0
 ) -> Steps[None]:
     """Take an item through a program.
 
@@ -74,11 +74,12 @@ def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the
         item: the item.
         out: is handed every item that comes out.
         trace: is kept up to date.
+        at: the place where the item enters.
 
     Raises:
         StageError: a stage raised. A cancellation passes through as it is.
     """
-    ops, end, at, known = run.ops, len(run.ops), 0, None
+    ops, end, known = run.ops, len(run.ops), None
     entered, op = trace.stages.append, None
     trace.item = item
     try:

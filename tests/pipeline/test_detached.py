@@ -1,0 +1,718 @@
+"""Calls that may not end when they are told to, on an event loop: none holds up a run."""
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import gc
+import logging
+import threading
+import time
+
+import anyio
+import pytest
+
+from treadle.pipeline import (
+    NOW,
+    Call,
+    CallCancelled,
+    Mode,
+    Parallel,
+    Signal,
+    Sleep,
+    Stopped,
+    TimeLimitReached,
+    Within,
+    drive,
+    drive_sync,
+)
+
+SOON = 0.02
+GRACE = 0.05
+LONG = 30
+ENOUGH = 2  # for a busy machine; far from LONG, and from for ever
+
+
+def steps_of(effect):
+    return (yield effect)
+
+
+def caught(effect):
+    try:
+        return (yield effect)
+    except Exception as error:
+        return error
+
+
+def detached(fn, *args, key="k"):
+    return Call(fn, *args, mode=Mode.DETACHED, label="tool", key=key)
+
+
+def limited(fn, seconds=SOON):
+    return caught(Within(steps_of(detached(fn)), seconds=seconds))
+
+
+class Tools:
+    """Coroutine functions that do not end when they are told to, until they are released."""
+
+    def __init__(self):
+        self.begun = Signal()
+        self.is_released = False
+        self.rounds = 0
+        self.ended = []
+
+    async def _released(self):
+        self.begun.set()
+        while not self.is_released:
+            self.rounds += 1
+            await anyio.sleep(0.01)
+
+    async def swallows(self):
+        """Catches whatever is raised and goes on."""
+        while not self.is_released:
+            with contextlib.suppress(BaseException):
+                await self._released()
+        self.ended.append("swallows")
+
+    async def swallows_natively(self):
+        """The same, with the sleep of the library that runs it."""
+        sleep = (asyncio if _on_asyncio() else __import__("trio")).sleep
+        while not self.is_released:
+            with contextlib.suppress(BaseException):
+                self.rounds += 1
+                await sleep(0.01)
+        self.ended.append("swallows_natively")
+
+    async def shields(self):
+        """Catches the cancellation once, and shields itself from the next."""
+        try:
+            await self._released()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._released()
+            self.ended.append("shields")
+
+    async def only_shields(self):
+        """Does no more than to shield itself, which on asyncio does not help against its task."""
+        with anyio.CancelScope(shield=True):
+            await self._released()
+
+    async def fails_late(self):
+        try:
+            await self.swallows()
+        finally:
+            raise ValueError("late")
+
+
+def _on_asyncio():
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
+STUBBORN = ["swallows", "swallows_natively", "shields", "fails_late"]
+
+
+@pytest.fixture
+def tools():
+    made = Tools()
+    yield made
+    made.is_released = True
+
+
+@pytest.fixture
+def go(async_runner):
+    """Run a coroutine function on asyncio or on trio."""
+    return functools.partial(anyio.run, backend=async_runner.name)
+
+
+async def settled(tools, name):
+    """Let what was left behind end."""
+    tools.is_released = True
+    with anyio.fail_after(5):
+        while name not in tools.ended:
+            await anyio.sleep(0.005)
+    await anyio.sleep(0.005)
+    gc.collect()  # where Python would warn, and warnings are errors here
+
+
+class TestWhatDoesNotEnd:
+    @pytest.mark.parametrize("name", STUBBORN)
+    def test_is_left_behind_after_a_time_limit(self, go, tools, caplog, name):
+        async def main():
+            started = time.monotonic()
+            error = await drive(limited(getattr(tools, name)), grace=GRACE)
+            took = time.monotonic() - started
+            await settled(tools, "swallows" if name == "fails_late" else name)
+            return error, took
+
+        error, took = go(main)
+        assert isinstance(error, TimeLimitReached)
+        assert SOON + GRACE <= took < ENOUGH
+        assert [record.getMessage() for record in caplog.records] == [
+            "Call('tool', key='k') still goes on 0.05 s after it was cancelled: it is left behind"
+        ]
+        assert caplog.records[0].levelno == logging.WARNING
+
+    def test_does_not_matter_where_it_only_shields_itself(self, go, tools):
+        async def main():
+            started = time.monotonic()
+            error = await drive(limited(tools.only_shields), grace=GRACE)
+            tools.is_released = True
+            return error, time.monotonic() - started
+
+        error, took = go(main)
+        assert isinstance(error, TimeLimitReached)
+        assert took < ENOUGH
+
+    @pytest.mark.parametrize("name", STUBBORN)
+    def test_is_left_behind_when_a_signal_stops_it(self, go, tools, name):
+        stop = Signal()
+
+        def steps():
+            return (yield from caught(Within(steps_of(detached(getattr(tools, name))), until=stop)))
+
+        async def main():
+            async with anyio.create_task_group() as group:
+                group.start_soon(_later, stop.set)
+                outcome = await drive(steps(), grace=GRACE)
+            await settled(tools, "swallows" if name == "fails_late" else name)
+            return outcome
+
+        assert isinstance(go(main), Stopped)
+
+    @pytest.mark.parametrize("name", STUBBORN)
+    def test_is_left_behind_when_the_run_is_cancelled(self, go, tools, name):
+        """By a scope of anyio, which on asyncio cancels again and again."""
+        closed = []
+
+        def steps():
+            try:
+                yield detached(getattr(tools, name))
+            finally:
+                closed.append((yield NOW))
+
+        async def main():
+            started = time.monotonic()
+            with anyio.move_on_after(SOON) as scope:
+                await drive(steps(), grace=GRACE)
+            took = time.monotonic() - started
+            await settled(tools, "swallows" if name == "fails_late" else name)
+            return scope.cancelled_caught, took
+
+        is_caught, took = go(main)
+        assert is_caught
+        assert took < ENOUGH
+        assert len(closed) == 1
+
+    @pytest.mark.parametrize("name", STUBBORN)
+    def test_is_left_behind_when_the_task_is_cancelled(self, tools, name):
+        """Once, as asyncio does it."""
+
+        async def main():
+            started = time.monotonic()
+            run = drive(steps_of(detached(getattr(tools, name))), grace=GRACE)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(run, SOON)
+            assert asyncio.current_task().cancelling() == 0
+            took = time.monotonic() - started
+            await settled(tools, "swallows" if name == "fails_late" else name)
+            return took
+
+        assert asyncio.run(main()) < ENOUGH
+
+    def test_is_left_behind_together_with_its_siblings(self, go, tools):
+        """They have their grace at the same time."""
+
+        async def main():
+            started = time.monotonic()
+            calls = Parallel([steps_of(detached(tools.swallows, key=str(n))) for n in range(5)])
+            error = await drive(caught(Within(steps_of(calls), seconds=SOON)), grace=0.3)
+            took = time.monotonic() - started
+            await settled(tools, "swallows")
+            return error, took
+
+        error, took = go(main)
+        assert isinstance(error, TimeLimitReached)
+        assert took < SOON + 3 * 0.3
+
+    def test_goes_on_at_its_own_pace(self, go, tools):
+        """A cancellation that is not taken is not raised again at each of its waits."""
+
+        async def main():
+            await drive(limited(tools.swallows_natively), grace=GRACE)
+            before = tools.rounds
+            await anyio.sleep(0.1)
+            rounds = tools.rounds - before
+            await settled(tools, "swallows_natively")
+            return rounds
+
+        assert 1 <= go(main) < 20
+
+    def test_is_waited_for_in_peace(self, go, tools):
+        """The cancellation that is upon who waits does not strike again and again."""
+
+        async def main():
+            before = time.process_time()
+            await drive(limited(tools.shields), grace=0.4)
+            took = time.process_time() - before
+            await settled(tools, "shields")
+            return took
+
+        assert go(main) < 0.2
+
+    def test_does_not_end_the_run(self, go, tools):
+        def steps():
+            first = yield from limited(tools.swallows)
+            second = yield detached(_seven)
+            return type(first), second
+
+        async def main():
+            outcome = await drive(steps(), grace=GRACE)
+            await settled(tools, "swallows")
+            return outcome
+
+        assert go(main) == (TimeLimitReached, 7)
+
+    def test_is_left_behind_too_in_what_cancelled_steps_still_do(self, go, tools):
+        def steps():
+            try:
+                yield Sleep(LONG)
+            finally:
+                error = yield from limited(tools.swallows)
+                tools.ended.append(type(error))
+
+        async def main():
+            await drive(caught(Within(steps(), seconds=SOON)), grace=GRACE)
+            await settled(tools, "swallows")
+
+        go(main)
+        assert TimeLimitReached in tools.ended
+
+    def test_may_come_out_of_a_function_in_a_thread(self, go, tools):
+        """As of ``lambda call: tools[call.name](**call.input)``."""
+
+        async def main():
+            call = Call(tools.swallows, mode=Mode.THREAD, label="tool")
+            error = await drive(caught(Within(steps_of(call), until=tools.begun)), grace=GRACE)
+            await settled(tools, "swallows")
+            return error
+
+        assert isinstance(go(main), Stopped)
+
+    def test_may_block_a_thread(self, go):
+        release = threading.Event()
+
+        async def main():
+            call = Call(release.wait, LONG, mode=Mode.THREAD)
+            with anyio.move_on_after(SOON) as scope:
+                await drive(steps_of(call))
+            release.set()
+            return scope.cancelled_caught
+
+        assert go(main)
+
+    def test_does_not_keep_a_program_on_asyncio_from_leaving(self, run_python):
+        """Neither `asyncio.run`, nor the interpreter, which would close the coroutine."""
+        run_python(
+            """
+            import asyncio, logging
+            from treadle.pipeline import Call, Mode, TimeLimitReached, Within, drive
+
+            logging.disable(logging.WARNING)
+
+            async def never_ends():
+                while True:
+                    try:
+                        await asyncio.sleep(1)
+                    except BaseException:
+                        pass
+
+            def one(effect):
+                return (yield effect)
+
+            async def main():
+                within = Within(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.01)
+                try:
+                    await drive(one(within), grace=0.05)
+                except TimeLimitReached:
+                    print("went on", flush=True)
+                in_flight = drive(one(Call(never_ends, mode=Mode.DETACHED)), grace=0.05)
+                task = asyncio.create_task(in_flight)
+                await asyncio.sleep(0.05)
+
+            asyncio.run(main())
+            """,
+            "went on\n",
+            "-X",
+            "dev",
+        )
+
+
+class TestWhatEnds:
+    def test_has_ended_before_the_run_goes_on(self, go):
+        seen = []
+
+        async def tool():
+            seen.append(asyncio.current_task() if _on_asyncio() else None)
+            try:
+                await anyio.sleep(LONG)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await anyio.sleep(0.02)
+                seen.append("finally")
+
+        def steps():
+            yield from limited(tool, seconds=0.01)
+            seen.append("went on")
+
+        async def main():
+            await drive(steps(), grace=LONG)
+            task = seen[0]
+            if task is not None:
+                assert task.done()
+                assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        go(main)
+        assert seen[1:] == ["finally", "went on"]
+
+    def test_has_ended_before_the_run_goes_on_though_it_is_cancelled_twice(self):
+        seen = []
+
+        async def tool():
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                task.cancel()
+                await asyncio.sleep(0.02)
+                seen.append("finally")
+
+        async def main():
+            nonlocal task
+            task = asyncio.create_task(drive(steps_of(detached(tool)), grace=LONG))
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            seen.append("went on")
+
+        task = None
+        asyncio.run(main())
+        assert seen == ["finally", "went on"]
+
+    def test_leaves_nothing_in_the_log(self, go, caplog):
+        async def main():
+            await drive(limited(functools.partial(anyio.sleep, LONG)))
+
+        go(main)
+        gc.collect()
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("returns", [True, False])
+    def test_after_the_bound_does_not_undo_it(self, go, caplog, returns):
+        """Neither with a value nor with an error, which is logged."""
+
+        async def tool():
+            try:
+                await anyio.sleep(LONG)
+            finally:
+                if returns:
+                    return "a value"  # noqa: B012 - it is what some do
+                raise ValueError("in leaving")
+
+        async def main():
+            return await drive(limited(tool))
+
+        assert isinstance(go(main), TimeLimitReached)
+        assert ("in leaving" in caplog.text) is not returns
+
+    def test_with_an_interrupt_ends_the_run(self, go):
+        async def tool():
+            try:
+                await anyio.sleep(LONG)
+            finally:
+                raise SystemExit(3)
+
+        async def main():
+            await drive(limited(tool))
+
+        with pytest.raises(SystemExit):
+            go(main)
+
+    def test_in_a_group_of_tasks_of_its_own_leaves_none_of_them(self, go):
+        ended = []
+
+        async def sub():
+            try:
+                await anyio.sleep(LONG)
+            finally:
+                ended.append("sub")
+
+        async def tool():
+            async with anyio.create_task_group() as group:
+                group.start_soon(sub)
+                group.start_soon(sub)
+
+        async def main():
+            error = await drive(limited(tool))
+            return type(error), list(ended)
+
+        assert go(main) == (TimeLimitReached, ["sub", "sub"])
+
+
+class TestTheCall:
+    def test_is_made_in_a_task_of_its_own(self, go):
+        async def main():
+            here = anyio.get_current_task().id
+            there = await drive(steps_of(detached(_task_id)))
+            return here != there
+
+        assert go(main)
+
+    def test_raises_the_very_error_without_a_context(self, go):
+        error = KeyError("x")
+
+        async def fails():
+            await anyio.sleep(0)
+            raise error
+
+        async def main():
+            outcome = await drive(caught(detached(fails)))
+            return outcome is error and error.__context__ is None
+
+        assert go(main)
+
+    def test_is_not_made_where_the_run_is_cancelled_already(self, go):
+        made = []
+
+        async def main():
+            with anyio.CancelScope() as scope:
+                scope.cancel()
+                await drive(steps_of(detached(_append, made)))
+            return scope.cancelled_caught
+
+        assert go(main)
+        assert made == []
+
+    def test_is_not_made_where_the_task_is_cancelled_already(self):
+        made = []
+
+        async def main():
+            asyncio.current_task().cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await drive(steps_of(detached(_append, made)))
+
+        asyncio.run(main())
+        assert made == []
+
+    def test_that_is_not_made_leaves_nothing_unawaited(self):
+        """A function in a thread made a coroutine, and just then the run was cancelled."""
+
+        async def coroutine():
+            raise AssertionError("it was never to begin")
+
+        async def main():
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+            def cancel():
+                if (
+                    task._fut_waiter.done()
+                ):  # the thread has answered, and the task is about to go on
+                    scope.cancel()
+                else:
+                    loop.call_soon(cancel)
+
+            def make():
+                loop.call_soon_threadsafe(cancel)
+                return coroutine()
+
+            with anyio.CancelScope() as scope:
+                await drive(steps_of(Call(make, mode=Mode.THREAD)))
+            return scope.cancelled_caught
+
+        assert asyncio.run(main())
+        gc.collect()  # where Python would warn, and warnings are errors here
+
+    def test_that_somebody_else_cancels_is_call_cancelled(self):
+        async def tool():
+            task = asyncio.current_task()
+            asyncio.get_running_loop().call_soon(task.cancel)
+            await asyncio.sleep(LONG)
+
+        async def main():
+            error = await drive(caught(detached(tool)))
+            assert asyncio.current_task().cancelling() == 0
+            return error
+
+        assert isinstance(asyncio.run(main()), CallCancelled)
+
+    def test_that_somebody_else_cancels_before_it_begins_is_call_cancelled(self):
+        def factory(loop, coroutine, **options):
+            task = asyncio.Task(coroutine, loop=loop, **options)
+            task.cancel()
+            return task
+
+        async def main():
+            asyncio.get_running_loop().set_task_factory(factory)
+            try:
+                return await drive(caught(detached(_seven)))
+            finally:
+                asyncio.get_running_loop().set_task_factory(None)
+
+        assert isinstance(asyncio.run(main()), CallCancelled)
+
+    def test_that_is_cancelled_in_what_a_cancelled_run_still_does_is_call_cancelled(self):
+        seen = []
+
+        async def tool():
+            raise asyncio.CancelledError
+
+        def steps():
+            try:
+                yield Sleep(LONG)
+            finally:
+                seen.append((yield from caught(detached(tool))))
+
+        async def main():
+            await asyncio.wait_for(drive(steps()), SOON)
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(main())
+        assert [type(error) for error in seen] == [CallCancelled]
+
+    def test_that_cancels_its_own_task_is_no_cancellation_of_the_run(self):
+        async def tool():
+            asyncio.current_task().cancel()
+            await asyncio.sleep(0)
+
+        async def main():
+            first = await drive(caught(detached(tool)))
+            return type(first), await drive(steps_of(detached(_seven)))
+
+        assert asyncio.run(main()) == (CallCancelled, 7)
+
+    def test_is_cancelled_when_the_run_is_abandoned(self):
+        ended = []
+
+        async def tool():
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                ended.append("tool")
+
+        async def main():
+            run = drive(steps_of(detached(tool)))
+            run.send(None)  # as a task does, that is then forgotten
+            await asyncio.sleep(0)
+            run.close()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+        asyncio.run(main())
+        assert ended == ["tool"]
+
+    @pytest.mark.parametrize("is_closed", [True, False])
+    def test_is_forgotten_with_a_loop_that_was_closed_too_early(self, caplog, is_closed):
+        """As asyncio does, which says so of every task, and no more."""
+
+        async def begin(run):
+            task = asyncio.ensure_future(run)
+            await asyncio.sleep(0.01)
+            return task
+
+        run = drive(steps_of(detached(asyncio.sleep, LONG)))
+        loop = asyncio.new_event_loop()
+        task = loop.run_until_complete(begin(run))
+        loop.close()
+        if is_closed:
+            run.close()
+        del run, task, loop
+        gc.collect()
+        assert {record.name for record in caplog.records} == {"asyncio"}
+        assert all("destroyed" in record.getMessage() for record in caplog.records)
+
+    def test_sees_the_context_variables_and_keeps_its_own_to_itself(self, go):
+        variable = contextvars.ContextVar("variable", default="unset")
+
+        async def tool():
+            seen = variable.get()
+            variable.set("tool's")
+            return seen
+
+        def steps():
+            variable.set("run's")
+            seen = yield detached(tool)
+            return seen, variable.get()
+
+        async def main():
+            return await drive(steps())
+
+        assert go(main) == ("run's", "run's")
+
+
+class TestWithoutALoop:
+    """On the loop in the background, where nobody waits for what was given up."""
+
+    def test_a_call_is_left_behind_and_the_next_is_served(self, tools):
+        started = time.monotonic()
+        assert isinstance(drive_sync(limited(tools.swallows)), TimeLimitReached)
+        assert drive_sync(steps_of(detached(_seven))) == 7
+        assert time.monotonic() - started < ENOUGH
+
+    def test_a_call_that_fails_after_it_was_left_behind_makes_no_noise(self, tools, caplog):
+        within = Within(steps_of(detached(tools.fails_late)), until=tools.begun)
+        assert isinstance(drive_sync(caught(within)), Stopped)
+        tools.is_released = True
+        deadline = time.monotonic() + 5
+        while "swallows" not in tools.ended:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert drive_sync(steps_of(detached(_seven))) == 7  # it is through with the other one
+        gc.collect()
+        assert caplog.records == []
+
+    def test_a_call_that_was_left_behind_does_not_keep_the_interpreter(self, run_python):
+        run_python(
+            """
+            import asyncio
+            from treadle.pipeline import Call, Mode, TimeLimitReached, Within, drive_sync
+
+            async def never_ends():
+                while True:
+                    try:
+                        await asyncio.sleep(1)
+                    except BaseException:
+                        pass
+
+            def one(effect):
+                return (yield effect)
+
+            try:
+                within = Within(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.05)
+                drive_sync(one(within))
+            except TimeLimitReached:
+                print("went on")
+            """,
+            "went on\n",
+            "-X",
+            "dev",
+        )
+
+
+async def _seven():
+    await anyio.sleep(0)
+    return 7
+
+
+async def _append(items):
+    items.append(1)
+
+
+async def _task_id():
+    return anyio.get_current_task().id
+
+
+async def _later(act):
+    await anyio.sleep(SOON)
+    act()
