@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from treadle.pipeline import Stage
+from treadle.stages.breaker import BreakerState, CircuitBreaker
 from treadle.stages.budget_guard import budget_guard
+from treadle.stages.calling import ChildPausedError
 from treadle.stages.circuit_breaker import circuit_breaker
 from treadle.stages.dispatch_tools import dispatch_tools
+from treadle.stages.evidence import Evidence
 from treadle.stages.fingerprint import fingerprint, signature
 from treadle.stages.inject_results import inject, inject_results
+from treadle.stages.locks import Locks
 from treadle.stages.loop_decision import loop_decision
 from treadle.stages.parse_tool_calls import parse_tool_calls
 from treadle.stages.plan_calls import plan_calls
@@ -26,6 +30,8 @@ def default_stages(
     repair_call: RepairCall | None = None,
     max_blank_stops: int = 3,
     breaker_threshold: int = 3,
+    sequential: Literal["defer", "in_step"] = "defer",
+    dedupe: bool = True,
 ) -> list[Stage]:
     """The stages that a loop has where it is given no others.
 
@@ -33,12 +39,14 @@ def default_stages(
         repair_call: see `validate_calls`.
         max_blank_stops: see `loop_decision`.
         breaker_threshold: see `circuit_breaker`.
+        sequential: see `plan_calls`.
+        dedupe: see `plan_calls`.
     """
     configured: list[Any] = [
         parse_tool_calls,
         validate_calls(repair_call=repair_call),
         loop_decision(max_blank_stops=max_blank_stops),
-        plan_calls,
+        plan_calls(sequential=sequential, dedupe=dedupe),
         dispatch_tools,
         inject_results,
         budget_guard,
@@ -49,6 +57,11 @@ def default_stages(
 
 __all__ = [
     "GIVEN",
+    "BreakerState",
+    "ChildPausedError",
+    "CircuitBreaker",
+    "Evidence",
+    "Locks",
     "Recipe",
     "RepairCall",
     "Resolver",

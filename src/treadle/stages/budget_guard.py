@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from treadle.pipeline import NOW, Steps, stage
-from treadle.types import (
-    BudgetExhausted,
-    Context,
-    DeadlineExceeded,
-    MaxIterationsReached,
-    Reason,
-)
+from treadle.types import Context, DeadlineExceeded, HeldReason, Reason
 
 
 @stage(requires=("messages",), provides=("decision", "error"))
@@ -29,20 +23,7 @@ def budget_guard(ctx: Context) -> Steps[Context]:
 
 def spent(ctx: Context) -> Reason | None:
     """The first budget that is spent; None where all have something left."""
-    limits = ctx.limits
-    calls = limits.max_tool_calls
-    if calls is not None and any(r.status == "over_budget" for r in ctx.tool_results.values()):
-        return BudgetExhausted("max_tool_calls", calls, ctx.tool_calls_count)
-    if ctx.iteration >= limits.max_iterations:
-        return MaxIterationsReached(limits.max_iterations)
-    if not limits.has_tokens:
-        return None
-    usage = ctx.usage
-    for kind, limit, used in (
-        ("max_input_tokens", limits.max_input_tokens, usage.input_tokens),
-        ("max_output_tokens", limits.max_output_tokens, usage.output_tokens),
-        ("max_total_tokens", limits.max_total_tokens, usage.total_tokens),
-    ):
-        if limit is not None and used >= limit:
-            return BudgetExhausted(kind, limit, used)
-    return None
+    is_short = any(reason is HeldReason.OVER_BUDGET for reason in ctx.plan.held.values())
+    if is_short and ctx.budget.calls_left() == 0:  # after a pause there may be more than there was
+        return ctx.budget.calls_exhausted()
+    return ctx.budget.spent()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from treadle.pipeline import stage
 from treadle.types import CircuitBroken, Context
 
-Streaks = Mapping[str, tuple[str, int]]
+Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and in how many iterations in a row it failed with it."""
 
-_NO_NEWS = frozenset({"skipped", "over_budget", "cancelled"})
-"""What says nothing of the tool, since it did not run to an end."""
+_NEWS = frozenset({"done", "timeout", "invalid", "broken"})
+"""What says something of the tool: all else did not run to an end."""
 
 
 @stage(requires=("tool_results",), provides=("decision", "error"))
@@ -31,8 +31,8 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
     if streaks != before:
         ctx = ctx.remember("circuit_breaker", streaks)
     for tool, (error, count) in streaks.items():
-        if count >= threshold and streaks.get(tool) != before.get(tool):
-            return ctx.stop(CircuitBroken(tool, error, count))
+        if int(count) >= threshold and streaks.get(tool) != before.get(tool):
+            return ctx.stop(CircuitBroken(tool, str(error), int(count)))
     return ctx
 
 
@@ -41,7 +41,7 @@ def _streaks(ctx: Context, before: Streaks) -> Streaks:
     succeeded: set[str] = set()
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
-        if result is None or result.status in _NO_NEWS:
+        if result is None or result.status not in _NEWS:
             continue
         if result.is_error:
             failed.setdefault(call.name, result.content)
@@ -53,5 +53,5 @@ def _streaks(ctx: Context, before: Streaks) -> Streaks:
     for name, error in failed.items():
         if name not in succeeded:
             last, count = streaks.get(name, (error, 0))
-            streaks[name] = (error, count + 1 if last == error else 1)
+            streaks[name] = [error, int(count) + 1 if last == error else 1]
     return streaks

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.pipeline import Parallel, Steps, Stopped, Within, stage
+from treadle.stages.breaker import noted
+from treadle.stages.calling import attempts
+from treadle.stages.planner import again
 from treadle.stages.recipes import cook
-from treadle.stages.tool_runner import ToolRunner, attempts
-from treadle.types import Context, RunNode, ToolCall, ToolResult
+from treadle.stages.tool_runner import ToolRunner
+from treadle.stages.waiting import decided, pending_of
+from treadle.types import Context, Paused, RunNode, ToolCall, ToolResult
+
+Batches = tuple[tuple[ToolCall, ...], ...]
 
 
 @stage(requires=("plan",), provides=("tool_results",))
@@ -15,16 +21,21 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     """Run the planned calls, batch after batch, those of one batch at the same time.
 
     Every call comes to a result: an exception, a time limit and a cancellation too. One that fails leaves
-    its siblings alone.
+    its siblings alone. Where a call waits for a person, what comes before it runs, and the run is put aside.
     """
-    if not ctx.plan.batches:
+    plan = ctx.plan
+    if not plan.batches:
         return ctx
+    batches: Batches = plan.batches
+    still_paused: Mapping[str, Paused] = {}
+    if plan.approvals or ctx.children:
+        ctx, batches, still_paused = decided(ctx)
+    calls = batches[0] if len(batches) == 1 else tuple(call for batch in batches for call in batch)
     runner: ToolRunner = ctx.runner
-    calls = ctx.plan.calls
     runner.next_batch()
-    runner.start(calls)
-    nodes = _nodes(ctx, calls)
-    for batch in ctx.plan.batches:
+    nodes, new = _nodes(ctx, calls)
+    runner.start(calls, new)
+    for batch in batches:
         if runner.stop is None:
             yield from _run_batch(ctx, batch, nodes)
         else:
@@ -33,25 +44,79 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             except Stopped:
                 runner.cancel_all()  # again: a recording knows only the effects, not who stopped them
                 break
+        if runner.paused:
+            break
+    runner.paused.update(still_paused)
     results = {**ctx.tool_results, **runner.results}
-    count = ctx.tool_calls_count + len(calls)
-    return ctx.replace(tool_results=results, tool_calls_count=count)
+    ctx = ctx.replace(
+        tool_results=results, tool_calls_count=ctx.tool_calls_count + len(runner.results)
+    )
+    if plan.approvals or runner.paused:
+        waiting = pending_of(ctx)
+        if waiting:
+            return ctx.pause(waiting)
+    if runner.breaker is not None:
+        yield from noted(ctx, plan.calls)
+    return _concluded(ctx)
 
 
-def _nodes(ctx: Context, calls: tuple[ToolCall, ...]) -> dict[str, RunNode]:
-    """Make a node for each call, in the order of the request, in the record of this iteration."""
+def _concluded(ctx: Context) -> Context:
+    """Take in what the calls brought, and answer those that another one of the same batch answers."""
+    plan, results = ctx.plan, ctx.tool_results
+    learned: list[tuple[str, str, bool]] = []
+    has_changed = False
+    for batch in plan.batches:
+        for call in batch:
+            result = results.get(call.id)
+            if result is not None and result.status in _RAN:
+                learned.append((call.fingerprint, result.content, result.is_error))
+                tool = ctx.tools.get(call.name)
+                # What must not run beside others is taken for something that changes what they see.
+                if tool is not None and not tool.parallel_safe and not result.is_error:
+                    has_changed = True
+    if learned:
+        ctx.runner.evidence.learn(ctx.iteration, learned, has_changed=has_changed)
+    if not plan.twins:
+        return ctx
+    answers = {twin: _twin(twin, results.get(first)) for twin, first in plan.twins.items()}
+    return ctx.replace(tool_results={**results, **answers})
+
+
+_RAN = frozenset({"done", "timeout"})
+
+
+def _twin(call_id: str, first: ToolResult | None) -> ToolResult:
+    if first is None:
+        return ToolResult(call_id, "Not run: the same call beside it was not.", True, "skipped")
+    text = f"Not run twice: the same call stands beside it. Its result:\n{again(first.content)}"
+    return ToolResult(call_id, text, first.is_error, "suppressed")
+
+
+def _nodes(
+    ctx: Context, calls: tuple[ToolCall, ...]
+) -> tuple[dict[str, RunNode], tuple[ToolCall, ...]]:
+    """Make a node for each call, in the order of the request, in the record of this iteration.
+
+    Returns:
+        The nodes by id, and the calls that had none; the others were begun before a pause.
+    """
     iteration = ctx.state.current_node
-    created = iteration.created_at if iteration is not None else 0.0
-    step_index = iteration.step_index if iteration is not None else ctx.iteration - 1
-    agent_name = ctx.state.agent_name
     nodes: dict[str, RunNode] = {}
+    if iteration is None:
+        created, step_index = 0.0, ctx.iteration - 1
+    else:
+        created, step_index = iteration.created_at, iteration.step_index
+        if iteration.tool_calls:
+            nodes = {node.group_id or "": node for node in iteration.tool_calls}
+            calls = tuple(call for call in calls if call.id not in nodes)
+    agent_name = ctx.state.agent_name
     for call in calls:
-        nodes[call.id] = RunNode(
+        nodes[call.id] = node = RunNode(
             agent_name, step_index, "tool", call.name, call.id, created_at=created
         )
-    if iteration is not None:
-        iteration.tool_calls.extend(nodes.values())
-    return nodes
+        if iteration is not None:
+            iteration.tool_calls.append(node)
+    return nodes, calls
 
 
 def _run_batch(
@@ -67,7 +132,7 @@ def _run_batch(
 def _run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
     """Run one call: by its recipe where the resolver has one, else directly."""
     tool = ctx.tools.get(call.name)
-    is_resolved = ctx.resolve_tool is not None and (tool is None or tool.fn is None)
+    is_resolved = ctx.resolve_tool is not None and (tool is None or not tool.runs_by_itself)
     steps = cook(ctx, call, node) if is_resolved else attempts(ctx, call)
     runner: ToolRunner = ctx.runner
     return runner.run(ctx, call, node, steps)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from treadle.pipeline import Emit, Steps, stage
 from treadle.types import (
@@ -13,15 +15,17 @@ from treadle.types import (
     ToolCall,
     ToolNudged,
     ToolResult,
-    copy_json,
     joined,
     sendable,
+    sendable_json,
     valid_arguments,
     valid_name,
 )
 
 NUDGE_FROM = 3
 """The identical call of a turn from which on its result carries a note. Three is Planck's number."""
+
+EDITED = "[note: a person changed the arguments of this call before it ran, to: "
 
 
 @stage(requires=("tool_results",), provides=("messages", "result_messages"))
@@ -35,20 +39,30 @@ def inject_results(ctx: Context) -> Steps[Context]:
     counts: Mapping[str, int] = ctx.runner.counts if ctx.runner is not None else {}
     for call in ctx.tool_calls:
         count = counts.get(call.fingerprint, 0)
-        if count < NUDGE_FROM:
+        if count < NUDGE_FROM and not ctx.approvals:
             continue
         result = ctx.tool_results.get(call.id)
-        if result is None or not _may_be_nudged(ctx, call, result):
-            continue
-        content = f"{result.content}\n\n{nudge(call, count)}"
-        nudged[call.id] = dataclasses.replace(result, content=content)
-        if ctx.watched:
-            yield Emit(ToolNudged(iteration=ctx.iteration, call=call, count=count))
+        notes: list[str] = []
+        if result is not None and _was_edited(ctx, call, result):
+            notes.append(f"{EDITED}{json.dumps(call.input, default=str)}]")
+        if count >= NUDGE_FROM and result is not None and _may_be_nudged(ctx, call, result):
+            notes.append(nudge(call, count))
+            if ctx.watched:
+                yield Emit(ToolNudged(iteration=ctx.iteration, call=call, count=count))
+        if notes and result is not None:
+            content = "\n\n".join((result.content, *notes))
+            nudged[call.id] = dataclasses.replace(result, content=content)
     if not nudged:
         return inject(ctx)
     injected = inject(ctx.replace(tool_results={**ctx.tool_results, **nudged}))
     # The notes stay out of the results, which tell whether there was anything new.
     return injected.replace(tool_results=ctx.tool_results)
+
+
+def _was_edited(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
+    """Whether a call ran with other arguments than the model's, which the history still shows."""
+    approval = ctx.approvals.get(call.id)
+    return approval is not None and approval.arguments is not None and result.status == "done"
 
 
 def _may_be_nudged(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
@@ -90,9 +104,9 @@ def assistant_message(ctx: Context) -> JSONDict:
     content = response.content
     message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
     if response.refusal is not None:
-        message["refusal"] = response.refusal
+        message["refusal"] = sendable(response.refusal)
     if response.extra:
-        message.update(copy_json(dict(response.extra)))
+        message.update(_extra(response.extra, _OURS))
     if ctx.tool_calls:
         message["tool_calls"] = [_call_message(call) for call in ctx.tool_calls]
     return message
@@ -104,5 +118,14 @@ def _call_message(call: ToolCall) -> JSONDict:
     function = {"name": valid_name(call.name), "arguments": sendable(arguments)}
     message: JSONDict = {"id": call.id, "type": "function", "function": function}
     if call.extra:
-        message.update(copy_json(dict(call.extra)))
+        message.update(_extra(call.extra, _OURS_OF_A_CALL))
     return message
+
+
+_OURS = frozenset({"role", "tool_calls"})
+_OURS_OF_A_CALL = frozenset({"id", "type", "function"})
+
+
+def _extra(extra: Mapping[str, Any], ours: frozenset[str]) -> JSONDict:
+    """Keys of a provider's own, as they can be sent back; what the history needs is not theirs to say."""
+    return {key: sendable_json(value) for key, value in extra.items() if key not in ours}

@@ -24,8 +24,10 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     """
     if ctx.tool_calls:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
-        ending = next((call for call in ctx.tool_calls if _ends_the_run(ctx, call)), None)
-        return ctx if ending is None else _with_output(ctx, ending)
+        for call in ctx.tool_calls:
+            if _ends_the_run(ctx, call):
+                return _with_output(ctx, call)
+        return ctx
     if not ctx.response.is_blank:
         return ctx.done()
     finish_reasons = (*ctx.memo.get(_BLANKS, ()), ctx.response.finish_reason)

@@ -1,51 +1,107 @@
-"""`plan_calls`: which calls run now, together or one after another."""
+"""`plan_calls`: which calls run now, together or one after another, and which do not."""
 
 from __future__ import annotations
 
-from treadle.pipeline import stage
-from treadle.types import Context, Plan, ToolCall, ToolResult
+from typing import Literal
+
+from treadle.pipeline import Emit, Steps, stage
+from treadle.stages.breaker import not_admitted, released
+from treadle.stages.planner import Planner
+from treadle.stages.tool_runner import ToolRunner
+from treadle.types import (
+    CallDeferred,
+    CallsPlanned,
+    CallSuppressed,
+    Context,
+    HeldReason,
+    Plan,
+    PlanReason,
+    ToolCall,
+)
 
 
 @stage(requires=("tool_calls",), provides=("plan", "tool_results"))
-def plan_calls(ctx: Context) -> Context:
-    """Put the valid calls into batches, in the order of the request, within the budget of calls.
+def plan_calls(
+    ctx: Context,
+    *,
+    sequential: Literal["defer", "in_step"] = "defer",
+    dedupe: bool = True,
+) -> Steps[Context]:
+    """Plan the valid calls, in the order of the request, and answer those that do not run.
 
-    Parallel-safe calls that follow each other run together, up to ``max_parallel_calls``; any other call
-    runs alone. Calls beyond ``max_tool_calls`` are answered, and not run.
+    The longest prefix of the calls that may run together is a batch: parallel-safe calls, up to
+    ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
+
+    A call that was answered already, with nothing new learned since, is suppressed, and answered with what
+    it brought. The same call twice in a batch runs once. What is beyond a budget is answered as such.
+
+    Args:
+        ctx: the context.
+        sequential: what becomes of the calls after the first batch: ``defer`` answers that they may be asked
+            for again, ``in_step`` runs them in further batches. Calls that require fresh input are deferred
+            all the same.
+        dedupe: look for duplicates.
     """
     done = ctx.tool_results
     waiting = [call for call in ctx.tool_calls if call.id not in done]
     if not waiting:
         return ctx
-    limit = ctx.limits.max_tool_calls
-    if limit is not None:
-        left = max(0, limit - ctx.tool_calls_count)
-        if len(waiting) > left:
-            ctx = _over_budget(ctx, waiting[left:], limit)
-            waiting = waiting[:left]
-    batches = (tuple(waiting),) if len(waiting) == 1 else _batches(ctx, waiting)
-    return ctx.replace(plan=Plan(batches))
+    if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
+        ctx.budget.take_calls(1)
+        ctx = ctx.replace(plan=Plan((tuple(waiting),), PlanReason.SINGLE_CALL))
+    else:
+        broken = yield from not_admitted(ctx, waiting)
+        planner = Planner(ctx, in_step=sequential == "in_step", dedupe=dedupe)
+        plan = planner.plan(waiting, broken)
+        held = [call for call in waiting if call.id in plan.held and call.id not in broken]
+        yield from released(ctx, held)
+        if ctx.runner is not None:
+            for call in waiting:
+                if plan.held.get(call.id) in _REPEATED:
+                    ctx.runner.count(call)
+        ctx = ctx.replace(plan=plan, tool_results={**done, **planner.results})
+    if ctx.watched:
+        yield from _tell(ctx)
+    return ctx
 
 
-def _over_budget(ctx: Context, calls: list[ToolCall], limit: int) -> Context:
-    text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
-    results = dict(ctx.tool_results)
-    for call in calls:
-        results[call.id] = ToolResult(call.id, text, True, "over_budget")
-    return ctx.replace(tool_results=results)
+def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
+    """Whether there is nothing to plan: a single call, within all bounds, that was not made before."""
+    tool = ctx.tools.get(call.name)
+    if tool is not None and not tool.is_plain:
+        return False
+    budget = ctx.budget
+    if budget.parent is not None or budget.limits.max_tool_calls is not None:
+        return False
+    runner: ToolRunner | None = ctx.runner
+    if runner is None:
+        return True
+    if runner.breaker is not None:
+        return False
+    return not dedupe or runner.evidence.known(call.fingerprint) is None
 
 
-def _batches(ctx: Context, calls: list[ToolCall]) -> tuple[tuple[ToolCall, ...], ...]:
-    batches: list[list[ToolCall]] = []
-    open_batch: list[ToolCall] = []
-    for call in calls:
-        tool = ctx.tools.get(call.name)
-        if tool is not None and not tool.parallel_safe:
-            batches.append([call])
-            open_batch = []
+_REPEATED = frozenset({HeldReason.DUPLICATE_IN_BATCH, HeldReason.NO_NEW_EVIDENCE})
+
+
+def _tell(ctx: Context) -> Steps[None]:
+    plan = ctx.plan
+    yield Emit(
+        CallsPlanned(
+            iteration=ctx.iteration,
+            reason=plan.reason,
+            batches=tuple(tuple(call.id for call in batch) for batch in plan.batches),
+            held=plan.held,
+        )
+    )
+    for call in ctx.tool_calls:
+        reason = plan.held.get(call.id)
+        if reason is None:
             continue
-        if not open_batch or len(open_batch) >= ctx.limits.max_parallel_calls:
-            open_batch = []
-            batches.append(open_batch)
-        open_batch.append(call)
-    return tuple(map(tuple, batches))
+        if reason in _REPEATED:
+            yield Emit(CallSuppressed(iteration=ctx.iteration, call=call, reason=reason))
+        elif reason in _DEFERRED:
+            yield Emit(CallDeferred(iteration=ctx.iteration, call=call, reason=reason))
+
+
+_DEFERRED = frozenset({HeldReason.PARALLEL_CAP, HeldReason.DEFERRED})

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from treadle.pipeline import Parallel, Steps
+from treadle.stages.calling import at_once, attempts
 from treadle.stages.resolver import Recipe, Resolver, Step, as_recipe
 from treadle.stages.text import cut, error_text, render
-from treadle.stages.tool_runner import ToolRunner, at_once, attempts
+from treadle.stages.tool_runner import ToolRunner
 from treadle.types import Context, RunNode, ToolCall, ToolResult
 
 log = logging.getLogger("treadle.stages")
@@ -84,7 +85,9 @@ def _take_step(
     )
     try:
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
-        steps = runner.prepare_call(ctx, step.tool, call_id, arguments, node, is_ours=True)
+        steps = runner.prepare_call(
+            ctx, step.tool, call_id, arguments, node, within=parent.group_id
+        )
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
         return at_once(ToolResult(call_id, error_text(error), True))
     parent.tool_calls.append(node)
@@ -95,6 +98,9 @@ def _forgotten(runner: ToolRunner, call_id: str, steps: Steps[ToolResult]) -> St
     """The steps of a sub-call, whose result is no answer to a call of the model."""
     result = yield from steps
     runner.results.pop(call_id, None)
+    if runner.paused.pop(call_id, None) is not None:
+        text = "Error: it needs approval, which nobody can be asked for within a recipe."
+        return ToolResult(call_id, text, True, "denied")
     return result
 
 

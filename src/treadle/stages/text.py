@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from treadle.types import text_of
+
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
 """Planck's limits of one result."""
@@ -32,7 +34,7 @@ def render(value: Any) -> str:
         try:
             text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
-            text = _text_of(value)
+            text = text_of(value)
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
     return text or "(no output)"
@@ -47,15 +49,17 @@ def json_encoder() -> Callable[..., bytes]:
 
 
 def error_text(error: BaseException) -> str:
-    """What a model is told of an exception."""
-    return cut(f"Error: {type(error).__name__}: {_text_of(error)}")
+    """What a model is told of an exception; of a group of them, of those in it, since it says nothing itself."""
+    told = [f"{type(one).__name__}: {text_of(one)}" for one in _leaves(error)]
+    if len(told) == 1:
+        return cut(f"Error: {told[0]}")
+    return cut("\n- ".join((f"Error: {len(told)} errors:", *told)))
 
 
-def _text_of(value: object) -> str:
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - a `__str__` of somebody else's
-        return f"({type(value).__name__}, which cannot be shown)"
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for part in error.exceptions for leaf in _leaves(part)]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:

@@ -1,44 +1,31 @@
-"""The table of calls in flight (Planck's tool runner), and how one call is run."""
+"""The table of calls in flight (Planck's tool runner), and what the turn has learned."""
 
 from __future__ import annotations
 
-import functools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle.pipeline import (
-    NOW,
-    Call,
-    Emit,
-    Mode,
-    Signal,
-    Sleep,
-    Steps,
-    Then,
-    TimeLimitReached,
-    Within,
-    is_awaitable,
-)
-from treadle.stages.resolver import Resolver
-from treadle.stages.text import cut, error_text, render
+from treadle.pipeline import NOW, Call, Emit, Signal, Steps
+from treadle.stages.breaker import CircuitBreaker
+from treadle.stages.calling import ChildPausedError, at_once, attempts
+from treadle.stages.evidence import Evidence
+from treadle.stages.locks import LockedError, Locks
+from treadle.stages.text import error_text
 from treadle.stages.validate_calls import check_call, told
 from treadle.types import (
     Context,
-    Err,
-    Ok,
+    Paused,
     RunNode,
-    Tool,
+    RunNodeStatus,
     ToolCall,
-    ToolContext,
     ToolFinished,
     ToolResult,
     ToolStarted,
 )
 
-RETRY_DELAY = 0.1
-"""Seconds before the second try of a tool; each further try waits twice as long."""
+_NOTHING_HELD: Mapping[str, str] = {}
 
 
 class ToolRunner:
@@ -46,19 +33,51 @@ class ToolRunner:
 
     Args:
         can_cancel: whether anybody holds a handle to cancel calls with; a table without one is cheaper.
+        is_bounded: whether there is a bound at which calls are given up.
+        locks: who holds which key; None makes a table of its own.
+        held: the keys that are held around this run, where it is a call of another, each with the name under
+            which it is held.
+        breaker: is asked before calls are made; None is nobody.
     """
 
-    def __init__(self, can_cancel: bool = False) -> None:
+    def __init__(
+        self,
+        can_cancel: bool = False,
+        *,
+        is_bounded: bool = False,
+        locks: Locks | None = None,
+        held: Mapping[str, str] = _NOTHING_HELD,
+        breaker: CircuitBreaker | None = None,
+    ) -> None:
         self.running: dict[str, ToolCall] = {}
         self.results: dict[str, ToolResult] = {}
         self.counts: Counter[str] = Counter()
         self.stop: Signal | None = Signal() if can_cancel else None
+        self.is_bounded = can_cancel or is_bounded
+        self.evidence = Evidence()
+        self.locks = Locks() if locks is None else locks
+        self.breaker = breaker
+        self.brought: dict[str, ToolResult] = {}
+        self.paused: dict[str, Paused] = {}
+        self.now = 0.0
+        self._held_around = held
+        self._held: dict[str, Mapping[str, str]] = {}
 
-    def start(self, calls: Iterable[ToolCall]) -> None:
-        """Register calls as running, and count them."""
+    def start(self, calls: Iterable[ToolCall], new: Iterable[ToolCall] | None = None) -> None:
+        """Register calls as running, and count them.
+
+        Args:
+            calls: the calls.
+            new: those to count; None is all. What goes on after a pause was counted before.
+        """
         for call in calls:
             self.running[call.id] = call
-            self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
+        for call in calls if new is None else new:
+            self.count(call)
+
+    def count(self, call: ToolCall) -> None:
+        """Count a call that the model made in this turn."""
+        self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
 
     def mark_done(self, call_id: str, result: ToolResult) -> bool:
         """Note a result.
@@ -80,6 +99,8 @@ class ToolRunner:
         """Forget calls and results, and keep the counts."""
         self.running.clear()
         self.results.clear()
+        self.paused.clear()
+        self.brought.clear()
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()
 
@@ -87,6 +108,7 @@ class ToolRunner:
         """Forget the counts too: the user has spoken."""
         self.next_batch()
         self.counts.clear()
+        self.evidence.new_turn()
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
         """Stop every running call; each is answered as cancelled, and what it may yet bring is dropped.
@@ -110,7 +132,7 @@ class ToolRunner:
         arguments: Mapping[str, Any] | str,
         node: RunNode | None = None,
         *,
-        is_ours: bool = False,
+        within: str | None = None,
     ) -> Steps[ToolResult]:
         """Make the steps that check a call and run it; whatever goes wrong, they return a result.
 
@@ -120,21 +142,35 @@ class ToolRunner:
             call_id: the call's id.
             arguments: JSON text, or what JSON text would be made of.
             node: its node in the record of the run; None makes one that nobody keeps.
-            is_ours: it is a step of a recipe, see `check_call`.
+            within: the id of the call whose recipe it is a step of; None of one that is no step.
         """
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-        call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=is_ours)
+        call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
         self.start((call,))
         if problems:
             result = ToolResult(call_id, told(call, problems), True, "invalid")
             self.mark_done(call_id, result)
             return at_once(result)
-        return self.run(
-            ctx, call, node or RunNode(kind="tool", created_at=0.0), attempts(ctx, call)
-        )
+        tool = ctx.tools.get(name)
+        if tool is not None and tool.approval_of(call.input or {}) is not None:
+            text = f"Error: {name!r} needs approval, which nobody can be asked for within a recipe."
+            result = ToolResult(call_id, text, True, "denied")
+            self.mark_done(call_id, result)
+            return at_once(result)
+        node = node or RunNode(kind="tool", created_at=0.0)
+        return self.run(ctx, call, node, attempts(ctx, call), within)
+
+    def held_by(self, call_id: str) -> Mapping[str, str]:
+        """The keys that are held by a call, and around it, each with the name under which it is held."""
+        return self._held.get(call_id, self._held_around)
 
     def run(
-        self, ctx: Context, call: ToolCall, node: RunNode, steps: Steps[ToolResult]
+        self,
+        ctx: Context,
+        call: ToolCall,
+        node: RunNode,
+        steps: Steps[ToolResult],
+        within: str | None = None,
     ) -> Steps[ToolResult]:
         """Run a valid call that was started, and note its result.
 
@@ -143,46 +179,106 @@ class ToolRunner:
             call: the call.
             node: its node in the record of the run.
             steps: what there is to do for it, such as `attempts`.
+            within: the id of the call that it is a step of; None of one that the model made.
         """
-        started = yield NOW
-        node.start(started)
+        tool = ctx.tools.get(call.name)
+        if tool is None or tool.lock is None:
+            return self._run(ctx, call, node, steps)
+        return self._run_locked(ctx, call, node, steps, within)
+
+    def _run_locked(
+        self,
+        ctx: Context,
+        call: ToolCall,
+        node: RunNode,
+        steps: Steps[ToolResult],
+        within: str | None,
+    ) -> Steps[ToolResult]:
+        """Hold the keys of a call while it runs; it begins when it has them all.
+
+        A key that is held around it already is one that it has; under another name it is taken again, so that
+        the calls within one holder do not overlap either.
+        """
+        around = self._held_around if within is None else self.held_by(within)
+        try:
+            keys = ctx.tools[call.name].lock_keys(call.input or {})
+            wanted = {key: f"{around[key]}>" if key in around else key for key in keys}
+            self._held[call.id] = {**around, **wanted}
+            # Whoever holds a key must not wait for what others hold, or they could wait for each other.
+            may_wait = {name: key in around or not around for key, name in wanted.items()}
+            running = self._run(ctx, call, node, steps)
+            return (yield from self.locks.holding(may_wait, running))
+        except LockedError as error:
+            result = ToolResult(call.id, f"Not run: {error}", True, "skipped")
+        except Exception as error:  # noqa: BLE001 - the function that makes the key is somebody else's
+            result = ToolResult(call.id, error_text(error), True, "skipped")
+        finally:
+            self._held.pop(call.id, None)
+        steps.close()
+        return (yield from self._run(ctx, call, node, at_once(result)))
+
+    def _run(
+        self, ctx: Context, call: ToolCall, node: RunNode, steps: Steps[ToolResult]
+    ) -> Steps[ToolResult]:
+        self.now = started = yield NOW
+        if node.status is RunNodeStatus.INIT:  # it is running where it goes on after a pause
+            node.start(started)
         try:
             if ctx.watched:
                 yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=started))
             result = yield from steps
         except GeneratorExit:
             raise
+        except ChildPausedError as waiting:
+            ended = yield NOW
+            return (yield from self._wait(ctx, call, waiting.paused, started, ended))
         except BaseException:
             ended = yield NOW
-            if self.stop is not None:
-                yield from self._learn(call)
-            node.fail("cancelled", ended)
-            yield from self._tell(ctx, call, started, ended)
+            yield from self._learn(call)
+            late = self.results.get(call.id)
+            if late is None:
+                node.fail("cancelled", ended)
+            else:
+                _end(node, late, ended)
+            yield from self._tell(ctx, call, started, ended, late)
             raise
         ended = yield NOW
         if self.stop is not None:
             yield from self._learn(call)
-        if result.status == "timeout":
-            node.timeout(ended)
-        elif result.is_error:
-            node.fail(result.content, ended)
-        else:
-            node.succeed(at=ended)
+        _end(node, result, ended)
         self.mark_done(call.id, result)
         if ctx.watched:
-            yield from self._tell(ctx, call, started, ended)
+            yield from self._tell(ctx, call, started, ended, self.results.get(call.id))
+        return result
+
+    def _wait(
+        self, ctx: Context, call: ToolCall, paused: Paused, started: float, ended: float
+    ) -> Steps[ToolResult]:
+        """Take note that a call waits for a person: it is over for now, and has no result."""
+        self.running.pop(call.id, None)
+        self.paused[call.id] = paused
+        result = ToolResult(call.id, "It waits for approval.", status="waiting")
+        yield from self._tell(ctx, call, started, ended, result)
         return result
 
     def _learn(self, call: ToolCall) -> Steps[None]:
-        """Learn whether the call was cancelled through a handle; as an effect, for it comes from outside."""
-        result = yield Call(self.results.get, call.id, label="cancelled", key=call.id)
+        """Learn whether the call was cancelled through a handle, or had brought something when it was.
+
+        This is an effect, for it comes from outside.
+        """
+        result = yield Call(self._outcome_of, call.id, label="cancelled", key=call.id)
         if result is not None:
             self.running.pop(call.id, None)
             self.results[call.id] = result
 
-    def _tell(self, ctx: Context, call: ToolCall, started: float, ended: float) -> Steps[None]:
+    def _outcome_of(self, call_id: str) -> ToolResult | None:
+        return self.results.get(call_id) or self.brought.get(call_id)
+
+    @staticmethod
+    def _tell(
+        ctx: Context, call: ToolCall, started: float, ended: float, result: ToolResult | None
+    ) -> Steps[None]:
         """Tell the result that the table has: what the call brought, or that it was cancelled."""
-        result = self.results.get(call.id)
         if ctx.watched and result is not None:
             yield Emit(
                 ToolFinished(
@@ -195,77 +291,10 @@ class ToolRunner:
             )
 
 
-def at_once(result: ToolResult) -> Steps[ToolResult]:
-    """Steps that return a result and ask for nothing."""
-    yield from ()
-    return result
-
-
-def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
-    """Run a call, again where its tool may be retried, and make a result of whatever comes."""
-    tool = ctx.tools.get(call.name)
-    retries = tool.retries if tool is not None else 0
-    attempt = 1
-    while True:
-        try:
-            effect = _effect(ctx, call, tool, attempt)
-            if tool is None or tool.timeout is None:
-                return (yield effect)
-            return (yield Within(_one(effect), seconds=tool.timeout))
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
-            result = _failed(call, tool, error)
-        if attempt > retries:
-            return result
-        yield Sleep(RETRY_DELAY * 2 ** (attempt - 1))
-        attempt += 1
-
-
-def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
-    """The effect of making a call once: its tool's function, or the resolver; its outcome is the result."""
-    if tool is not None and tool.fn is not None:
-        fn = tool.bound(call.input or {}, lambda: _context(ctx, call, attempt))
-        mode = _ASYNC if tool.is_async else _THREAD
+def _end(node: RunNode, result: ToolResult, ended: float) -> None:
+    if result.status == "timeout":
+        node.timeout(ended)
+    elif result.is_error:
+        node.fail(result.content, ended)
     else:
-        resolver: Resolver = ctx.resolve_tool
-        fn, mode = functools.partial(resolver.fn, call), resolver.mode
-    return Call(_answering(fn, call), mode=mode, label="execute_tool", key=call.id)
-
-
-_ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
-
-
-def _context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
-    return ToolContext(
-        call.id, call.name, ctx.iteration, attempt, ctx.state.run_id, ctx.state.agent_name
-    )
-
-
-def _answering(fn: Callable[[], Any], call: ToolCall) -> Callable[[], Any]:
-    """Make the result where the tool runs: what it returns may be anything, a result is data."""
-
-    def answer() -> Any:
-        value = fn()
-        return Then(value, result) if is_awaitable(value) else result(value)
-
-    result = functools.partial(_result, call)
-    return answer
-
-
-def _one(effect: Call) -> Steps[Any]:
-    return (yield effect)
-
-
-def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
-    """The result of a try that raised; a time limit of the tool's own making is an error like others."""
-    if isinstance(error, TimeLimitReached) and tool is not None and tool.timeout is not None:
-        text = f"Error: {call.name!r} took longer than {tool.timeout:g} s."
-        return ToolResult(call.id, text, True, "timeout")
-    return ToolResult(call.id, error_text(error), True)
-
-
-def _result(call: ToolCall, value: Any) -> ToolResult:
-    if isinstance(value, Err):
-        return ToolResult(call.id, cut(f"Error: {render(value.reason)}"), True)
-    if isinstance(value, Ok):
-        value = value.response
-    return ToolResult(call.id, cut(render(value)))
+        node.succeed(at=ended)

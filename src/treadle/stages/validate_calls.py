@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.pipeline import stage
 from treadle.stages.fingerprint import fingerprint
+from treadle.stages.resolver import Resolver
 from treadle.types import (
     MAX_VIOLATIONS,
     Context,
@@ -37,7 +38,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
         return ctx
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
-    results = dict(ctx.tool_results)
+    results: dict[str, ToolResult] = {}
     for call in ctx.tool_calls:
         checked, problems = check_call(ctx, call)
         if problems and repair_call is not None:
@@ -50,7 +51,9 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
         if problems:
             errors[call.id] = problems
             results[call.id] = ToolResult(call.id, told(call, problems), True, "invalid")
-    return ctx.replace(tool_calls=tuple(calls), validation_errors=errors, tool_results=results)
+    if results:
+        ctx = ctx.replace(tool_results={**ctx.tool_results, **results})
+    return ctx.replace(tool_calls=tuple(calls), validation_errors=errors)
 
 
 def _under_id(call: ToolCall, call_id: str) -> ToolCall:
@@ -72,11 +75,11 @@ def check_call(
         The call, with its input if it is valid, and the problems: none if it is.
     """
     tool = ctx.tools.get(call.name)
-    resolver = ctx.resolve_tool
-    is_resolved = resolver is not None and (is_ours or resolver.knows(call.name, bool(ctx.tools)))
-    if tool is None and not is_resolved:
-        names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
-        return _marked(call), (_unknown(call.name, names),)
+    if tool is None:
+        resolver: Resolver | None = ctx.resolve_tool
+        if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
+            names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
+            return _marked(call), (_unknown(call.name, names),)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
@@ -86,13 +89,11 @@ def check_call(
     problems: list[str] = []
     if tool is not None:
         problems, arguments = tool.checked(arguments)
-    print_ = fingerprint(call.name, arguments)
-    if problems:
-        return (
-            ToolCall(call.id, call.name, call.arguments, None, print_, call.extra),
-            tuple(problems),
-        )
-    return ToolCall(call.id, call.name, call.arguments, arguments, print_, call.extra), ()
+    told_apart = arguments if tool is None else tool.told_apart_by(arguments)
+    print_ = fingerprint(call.name, told_apart)
+    given = None if problems else arguments
+    checked = ToolCall(call.id, call.name, call.arguments, given, print_, call.extra)
+    return checked, tuple(problems)
 
 
 def _marked(call: ToolCall) -> ToolCall:

@@ -1,9 +1,16 @@
 """The vocabulary of the loop: messages, tools, responses, results, limits, history, events, context."""
 
-from treadle.types.calls import Plan, ToolCall, ToolResult
+from treadle.types.approvals import Approval, PendingCall, approve, deny, edit
+from treadle.types.budget import Budget, Remaining
+from treadle.types.calls import ToolCall, ToolResult
 from treadle.types.context import Context, Decision
 from treadle.types.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
 from treadle.types.events import (
+    BreakerChanged,
+    CallDeferred,
+    CallsPlanned,
+    CallSuppressed,
+    ChildEvent,
     Event,
     HistoryRepaired,
     IterationFinished,
@@ -18,6 +25,7 @@ from treadle.types.events import (
     ToolFinished,
     ToolNudged,
     ToolStarted,
+    UserSteered,
 )
 from treadle.types.history import History
 from treadle.types.limits import LIMIT_NAMES, Limits
@@ -38,6 +46,7 @@ from treadle.types.messages import (
     kind_of,
     problems_of,
 )
+from treadle.types.plan import HeldReason, Plan, PlanReason
 from treadle.types.reasons import (
     BudgetExhausted,
     CircuitBroken,
@@ -51,9 +60,16 @@ from treadle.types.reasons import (
     Reason,
     RunCancelled,
 )
-from treadle.types.repair import joined, repaired, sendable, valid_arguments, valid_name
+from treadle.types.repair import (
+    joined,
+    repaired,
+    sendable,
+    sendable_json,
+    valid_arguments,
+    valid_name,
+)
 from treadle.types.response import CallChunk, Chunk, Response, Usage
-from treadle.types.results import Err, Ok, Result
+from treadle.types.results import Err, Ok, Paused, Result, RunPausedError
 from treadle.types.run_state import IllegalMoveError, RunNode, RunNodeStatus, RunState
 from treadle.types.schema import (
     MAX_VIOLATIONS,
@@ -63,16 +79,25 @@ from treadle.types.schema import (
     shown,
     shown_name,
 )
-from treadle.types.tools import Tool, ToolContext, tool
-from treadle.types.toolset import as_tool, terminal_copy, toolset
+from treadle.types.text import text_of
+from treadle.types.tool_context import ToolContext
+from treadle.types.tools import Tool
+from treadle.types.toolset import ToolBehaviour, ToolOptions, as_tool, terminal_copy, tool, toolset
 
 __all__ = [
     "ATOMS",
     "LIMIT_NAMES",
     "MAX_VIOLATIONS",
+    "Approval",
     "AssistantMessage",
+    "BreakerChanged",
+    "Budget",
     "BudgetExhausted",
     "CallChunk",
+    "CallDeferred",
+    "CallSuppressed",
+    "CallsPlanned",
+    "ChildEvent",
     "Chunk",
     "CircuitBroken",
     "Context",
@@ -81,6 +106,7 @@ __all__ = [
     "EmptyResponse",
     "Err",
     "Event",
+    "HeldReason",
     "History",
     "HistoryRepaired",
     "IllegalMoveError",
@@ -102,35 +128,46 @@ __all__ = [
     "ModelRetried",
     "Ok",
     "OptionError",
+    "Paused",
+    "PendingCall",
     "PipelineFailed",
     "Plan",
+    "PlanReason",
     "Reason",
+    "Remaining",
     "Response",
     "Result",
     "RunCancelled",
     "RunFinished",
     "RunNode",
     "RunNodeStatus",
+    "RunPausedError",
     "RunStarted",
     "RunState",
     "SystemMessage",
     "TextDelta",
     "Tool",
+    "ToolBehaviour",
     "ToolCall",
     "ToolContext",
     "ToolDefinitionError",
     "ToolFinished",
     "ToolMessage",
     "ToolNudged",
+    "ToolOptions",
     "ToolResult",
     "ToolStarted",
     "TreadleError",
     "Usage",
     "UserMessage",
+    "UserSteered",
+    "approve",
     "as_message",
     "as_tool",
     "canonical_json",
     "copy_json",
+    "deny",
+    "edit",
     "is_dict",
     "is_list",
     "is_mapping",
@@ -140,9 +177,11 @@ __all__ = [
     "problems_of",
     "repaired",
     "sendable",
+    "sendable_json",
     "shown",
     "shown_name",
     "terminal_copy",
+    "text_of",
     "tool",
     "toolset",
     "valid_arguments",

@@ -44,28 +44,12 @@ class ToolResult:
         content: what the model is told.
         is_error: the call failed, or was not made.
         status: what happened: ``done`` (it ran, well or not), ``invalid`` (the call made no sense),
-            ``skipped`` (it was not run), ``cancelled`` or ``timeout``.
+            ``suppressed`` (it was answered before), ``deferred`` (it may be asked for again),
+            ``over_budget``, ``denied`` (by a person), ``broken`` (its tool is out of order), ``skipped`` (it was
+            not run for another reason), ``cancelled`` or ``timeout``.
     """
 
     tool_call_id: str
     content: str
     is_error: bool = False
     status: str = "done"
-
-
-@record
-class Plan:
-    """Which calls run in an iteration, together or one after another.
-
-    Args:
-        batches: the calls that run, in the order of the batches, those of one batch at once.
-    """
-
-    batches: tuple[tuple[ToolCall, ...], ...] = ()
-
-    @property
-    def calls(self) -> tuple[ToolCall, ...]:
-        """All calls that run."""
-        if len(self.batches) == 1:
-            return self.batches[0]
-        return tuple(call for batch in self.batches for call in batch)

@@ -7,14 +7,20 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from treadle.types.calls import Plan, ToolCall, ToolResult
+from treadle.types.approvals import Approval, PendingCall
+from treadle.types.budget import Budget
+from treadle.types.calls import ToolCall, ToolResult
 from treadle.types.history import History
 from treadle.types.limits import Limits
 from treadle.types.messages import JSONDict
+from treadle.types.plan import Plan
 from treadle.types.reasons import Reason
 from treadle.types.response import Response, Usage
 from treadle.types.run_state import RunState
 from treadle.types.tools import Tool
+
+_OF_LIMITS = Budget(Limits())
+"""Stands for a budget of the context's own limits."""
 
 
 class Decision(StrEnum):
@@ -22,6 +28,8 @@ class Decision(StrEnum):
 
     DONE = "done"
     STOP = "stop"
+    PAUSE = "pause"
+    """Not ended, but put aside until somebody has decided something."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +59,10 @@ class Context:
         usage: the tokens of this run so far.
         memo: what stages remember from iteration to iteration, by the stage's name.
         started_at: when the run began, in seconds since the epoch.
+        budget: what the run has used of its limits.
+        approvals: what was decided of calls that waited, by id of the call.
+        waiting: the calls that wait, where the decision is to pause.
+        children: the paused runs of loops that are tools, by id of the call.
         trace: the names of the stages that this iteration has entered so far; it grows as it goes on.
     """
 
@@ -78,7 +90,18 @@ class Context:
     usage: Usage = field(default_factory=Usage)
     memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
     started_at: float = 0.0
+    budget: Budget = field(default=_OF_LIMITS)
+    approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    waiting: tuple[PendingCall, ...] = ()
+    children: Mapping[str, JSONDict] = field(default_factory=dict[str, JSONDict])
     trace: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.budget is _OF_LIMITS:
+            made = Budget(self.limits)
+            made.iterations, made.tool_calls = self.iteration, self.tool_calls_count
+            made.usage, made.started_at = self.usage, self.started_at
+            _set(self, "budget", made)
 
     @property
     def max_iterations(self) -> int:
@@ -87,10 +110,8 @@ class Context:
 
     @property
     def status(self) -> str:
-        """``continue``, ``ok`` or ``error``."""
-        if self.decision is None:
-            return "continue"
-        return "ok" if self.decision is Decision.DONE else "error"
+        """``continue``, ``ok``, ``error`` or ``paused``."""
+        return _STATUS[self.decision]
 
     def replace(self, **changes: Any) -> Context:
         """A copy with some fields changed.
@@ -116,10 +137,24 @@ class Context:
         """Decide that the run is over without an answer."""
         return self.replace(decision=Decision.STOP, error=reason)
 
+    def pause(self, waiting: tuple[PendingCall, ...]) -> Context:
+        """Put the run aside. When it goes on, it enters the stage that says so once more.
+
+        Args:
+            waiting: what is to be decided.
+        """
+        return self.replace(decision=Decision.PAUSE, waiting=waiting)
+
     def remember(self, name: str, value: Any) -> Context:
         """Keep something for the next iterations; ``memo[name]`` has it."""
         return self.replace(memo={**self.memo, name: value})
 
 
 _new, _set = object.__new__, object.__setattr__  # six times in an iteration: looked up once
+_STATUS: Mapping[Decision | None, str] = {
+    None: "continue",
+    Decision.DONE: "ok",
+    Decision.STOP: "error",
+    Decision.PAUSE: "paused",
+}
 _FIELDS = frozenset(spec.name for spec in fields(Context))

@@ -5,10 +5,13 @@ Times do not count for equality, so that two runs of one script can be compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from treadle.types.calls import ToolCall, ToolResult
+from treadle.types.messages import JSONDict
+from treadle.types.plan import HeldReason, PlanReason
 from treadle.types.response import Response
 
 if TYPE_CHECKING:
@@ -25,11 +28,13 @@ class RunStarted:
         agent_name: whose run it is.
         run_id: its id.
         at: seconds since the epoch.
+        resumed: it goes on after a pause, under the id that it had.
     """
 
     agent_name: str
     run_id: str = field(compare=False)
     at: float = field(compare=False)
+    resumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +100,59 @@ class ModelFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserSteered:
+    """User messages came in while the run went on; the next request has them."""
+
+    iteration: int
+    messages: tuple[JSONDict, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsPlanned:
+    """It is decided which calls of an answer run.
+
+    Args:
+        iteration: the number of the iteration.
+        reason: why the plan is as it is.
+        batches: the ids of those that run, batch by batch.
+        held: why the others do not run, by id.
+    """
+
+    iteration: int
+    reason: PlanReason
+    batches: tuple[tuple[str, ...], ...]
+    held: Mapping[str, HeldReason]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSuppressed:
+    """A call does not run, because it was answered before, or is made twice in one batch."""
+
+    iteration: int
+    call: ToolCall
+    reason: HeldReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDeferred:
+    """A call does not run now; the model may ask for it again."""
+
+    iteration: int
+    call: ToolCall
+    reason: HeldReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerChanged:
+    """A circuit breaker that is shared by several runs changed for a tool: closed, open or half_open."""
+
+    iteration: int
+    tool: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
     """A tool is about to run. ``at`` is in seconds since the epoch."""
 
@@ -125,7 +183,7 @@ class ToolNudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitReached:
-    """A limit or a guard ends the run."""
+    """A limit or a guard ends the run; where it is to be finished, it is asked for a last answer first."""
 
     iteration: int
     reason: Reason
@@ -148,7 +206,7 @@ class RunFinished:
         stop_reason: why, in one word.
         total_iterations: the model calls it made.
         tool_calls_count: the tool calls that ran.
-        result: what `run` returns; None where it was cancelled and returns nothing.
+        result: what `run` returns, a `Paused` too; None where it was cancelled and returns nothing.
         at: seconds since the epoch.
     """
 
@@ -159,6 +217,19 @@ class RunFinished:
     at: float = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEvent:
+    """Something happened in a loop that a call of this run is made of.
+
+    Args:
+        call_id: the id of the call.
+        event: what happened; of a child's child, another `ChildEvent`.
+    """
+
+    call_id: str
+    event: Event
+
+
 Event: TypeAlias = (
     RunStarted
     | HistoryRepaired
@@ -167,10 +238,16 @@ Event: TypeAlias = (
     | ModelRetried
     | ModelResponded
     | ModelFailed
+    | UserSteered
+    | CallsPlanned
+    | CallSuppressed
+    | CallDeferred
+    | BreakerChanged
     | ToolStarted
     | ToolFinished
     | ToolNudged
     | LimitReached
     | IterationFinished
     | RunFinished
+    | ChildEvent
 )

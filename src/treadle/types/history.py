@@ -23,9 +23,9 @@ class _Log:
         self.call_ids: set[str] = set()
 
     def extend(self, messages: Sequence[JSONDict]) -> None:
+        self.handed_out.extend(map(copy_json, messages))
+        self.record.extend(messages)
         for message in messages:
-            self.record.append(message)
-            self.handed_out.append(copy_json(message))
             for call in message.get("tool_calls") or ():
                 self.call_ids.add(call.get("id", ""))
 

@@ -21,6 +21,7 @@ class Limits:
             provider tells before the answer what it will take.
         max_output_tokens: tokens of all answers.
         max_total_tokens: tokens of both.
+        max_cost: US dollars, as far as the backend reports a cost or ``price=`` works one out.
         max_seconds: wall time in seconds; what is under way then is cancelled.
 
     Raises:
@@ -33,6 +34,7 @@ class Limits:
     max_input_tokens: int | None = None
     max_output_tokens: int | None = None
     max_total_tokens: int | None = None
+    max_cost: float | None = None
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -40,20 +42,21 @@ class Limits:
             value: Any = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            least = 0 if field.name in {"max_tool_calls", "max_seconds"} else 1
-            what = "a number of seconds" if field.name == "max_seconds" else "a whole number"
-            if not _is_at_least(value, least, whole=field.name != "max_seconds"):
+            least = 0 if field.name in {"max_tool_calls", *_FRACTIONS} else 1
+            what = _FRACTIONS.get(field.name, "a whole number")
+            if not _is_at_least(value, least, whole=field.name not in _FRACTIONS):
                 raise OptionError(
                     f"{field.name}: expected {what} of at least {least}, got {value!r}"
                 )
 
     @property
     def has_tokens(self) -> bool:
-        """Whether any limit is one of tokens."""
+        """Whether any limit is one of tokens, or of what they cost."""
         return not (
             self.max_input_tokens is None
             and self.max_output_tokens is None
             and self.max_total_tokens is None
+            and self.max_cost is None
         )
 
 
@@ -62,4 +65,5 @@ def _is_at_least(value: Any, least: int, *, whole: bool) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool) and value >= least
 
 
+_FRACTIONS = {"max_seconds": "a number of seconds", "max_cost": "a number of US dollars"}
 LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))

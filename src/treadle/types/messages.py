@@ -67,15 +67,21 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 def copy_json(value: Any) -> Any:
     """Copy what JSON is made of, all the way down; anything else is taken as it is."""
-    # It runs for every message of every iteration: what cannot hold anything is not worth a call.
+    # It runs for every message of every iteration: what cannot hold anything is not worth a call; and
+    # to copy all at once and then mend what holds more takes two thirds of the time of copying part by part.
     if isinstance(value, dict):
         fields: JSONDict = value  # pyright: ignore[reportUnknownVariableType]
-        return {
-            k: part if part.__class__ in ATOMS else copy_json(part) for k, part in fields.items()
-        }
+        made = {**fields}
+        for key, part in fields.items():
+            if part.__class__ not in ATOMS:
+                made[key] = copy_json(part)
+        return made
     if isinstance(value, (list, tuple)):
-        parts: Sequence[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return [part if part.__class__ in ATOMS else copy_json(part) for part in parts]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        parts: list[Any] = [*value]
+        for place, part in enumerate(parts):
+            if part.__class__ not in ATOMS:
+                parts[place] = copy_json(part)
+        return parts
     return value
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from treadle.types.messages import is_list, is_mapping
+from treadle.types.messages import ATOMS, is_list, is_mapping
 
 Check: TypeAlias = Callable[[Any], bool]
 
@@ -62,12 +62,16 @@ def _typed(schema: Mapping[str, Any]) -> Check | None:
         return _array(schema["items"])
     if "items" in schema:
         return None
-    names: list[str] = [named] if isinstance(named, str) else named
-    types = frozenset(kind for name in names for kind in _TYPES[name])
     allowed: Any = schema.get("enum")
-    if allowed is None:
-        return lambda value: type(value) in types
-    return _enumeration(allowed) if named == "string" else None
+    if allowed is not None:
+        return _enumeration(allowed) if named == "string" else None
+    kinds = _kinds(named)
+    return lambda value: type(value) in kinds
+
+
+def _kinds(named: Any) -> frozenset[type]:
+    names: list[str] = [named] if isinstance(named, str) else named
+    return frozenset(kind for name in names for kind in _TYPES[name])
 
 
 def _enumeration(allowed: Any) -> Check | None:
@@ -98,9 +102,12 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     extra = schema.get("additionalProperties", True)
     if "enum" in schema or "items" in schema or not isinstance(extra, bool):
         return None
-    checks = {name: quick_check(part) for name, part in schema.get("properties", {}).items()}
+    parts: Mapping[str, Any] = schema.get("properties", {})
+    checks = {name: quick_check(part) for name, part in parts.items()}
     if None in checks.values() or not is_list(schema.get("required", [])):
         return None
+    # Most fields have to be of some type and no more: that is looked up here, without a call for each.
+    kinds = {name: _kinds(part["type"]) for name, part in parts.items() if _is_of_atoms(part)}
     required: frozenset[str] = frozenset(schema.get("required", ()))
 
     def check(value: Any) -> bool:
@@ -108,15 +115,24 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
             return False
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         for name, part in fields.items():
-            look = checks.get(name)
-            if look is None:
-                if not extra:
+            allowed = kinds.get(name)
+            if allowed is not None:
+                if type(part) not in allowed:
                     return False
-            elif not look(part):
+                continue
+            look = checks.get(name)
+            if not (extra if look is None else look(part)):
                 return False
         return True
 
     return check
+
+
+def _is_of_atoms(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema says no more than which types there may be, none of which holds anything."""
+    named: Any = schema.get("type")
+    is_alone = named is not None and not schema.keys() - _ANNOTATIONS - {"type"}
+    return is_alone and _kinds(named) <= ATOMS
 
 
 _OPTIONAL = frozenset({"properties", "required", "additionalProperties", "items", "enum"})

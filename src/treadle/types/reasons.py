@@ -91,16 +91,25 @@ class CircuitBroken(Reason):
 
 @dataclass(eq=True)
 class LoopDetected(Reason):
-    """The model made the very same calls, with the same results, in several iterations in a row."""
+    """The model went the same round several times in a row, and learned nothing new by it.
+
+    A round is one iteration with its calls (or its text), or several that take turns: ``period``.
+    """
 
     calls: tuple[str, ...]
     iterations: int
     signature: str = field(repr=False)
+    period: int = 1
     stop_reason: ClassVar[str] = "loop_detected"
     __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         made = ", ".join(self.calls)
+        if self.period > 1:
+            return (
+                f"the same {self.period} iterations {self.iterations} times in a row, "
+                f"with nothing new, the last: {made}"
+            )
         return f"the same calls in {self.iterations} iterations in a row, with nothing new: {made}"
 
 

@@ -6,12 +6,14 @@ The invariants are those that `treadle.testing.check_history` states.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from treadle.types.messages import JSONDict
+from treadle.types.messages import JSONDict, is_mapping
 from treadle.types.schema import MalformedJSONError, parse_object
+from treadle.types.text import text_of
 
 NO_RESULT = "No result: this call was interrupted before its result was recorded."
 
@@ -61,12 +63,33 @@ def sendable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
+def sendable_json(value: Any) -> Any:
+    """What a provider gave along with a message, as it can be sent back to it: copied, and all of it JSON.
+
+    Args:
+        value: text loses its lone surrogates, numbers that JSON has no words for become text, as does
+            everything that is no JSON at all.
+    """
+    if isinstance(value, str):
+        return sendable(value)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if is_mapping(value):
+        return {sendable(text_of(key)): sendable_json(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [sendable_json(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    return sendable(text_of(value))
+
+
 class _Repair:
     def __init__(self, messages: Sequence[JSONDict]) -> None:
         self._messages = messages
         self._out: list[JSONDict] = []
         self._told: list[str] = []
         self._ids: set[str] = set()
+        self._numbers: dict[str, int] = {}
 
     def run(self) -> tuple[list[JSONDict], tuple[str, ...]]:
         index = 0
@@ -134,10 +157,11 @@ class _Repair:
             self._tell(index, f"arguments of {function.get('name')!r} were no JSON object; wrapped")
 
     def _unique(self, call_id: str, index: int) -> str:
-        unique, number = call_id, 1
+        unique, number = call_id, self._numbers.get(call_id, 1)
         while unique in self._ids:
             number += 1
             unique = f"{call_id}_{number}"
+        self._numbers[call_id] = number  # else thousands of calls under one id would take minutes
         if unique != call_id:
             self._tell(index, f"the id {call_id!r} was taken; renamed to {unique!r}")
         self._ids.add(unique)

@@ -22,6 +22,7 @@ class Usage:
         cached_tokens: those of the prompt that came from the provider's cache.
         reasoning_tokens: those of the answer that were not shown.
         is_lower_bound: some calls reported nothing, so that these are at least the tokens used.
+        cost: US dollars, as far as they are known; None where nobody told.
     """
 
     input_tokens: int = 0
@@ -30,6 +31,7 @@ class Usage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     is_lower_bound: bool = False
+    cost: float | None = None
 
     def __post_init__(self) -> None:
         if not self.total_tokens:
@@ -46,7 +48,21 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.is_lower_bound or other.is_lower_bound,
+            _sum_of(self.cost, other.cost),
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields, as JSON takes them."""
+        return {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Usage:
+        """What `as_json` was made of."""
+        return cls(**given)
+
+
+def _sum_of(cost: float | None, other: float | None) -> float | None:
+    return other if cost is None else cost if other is None else cost + other
 
 
 @record

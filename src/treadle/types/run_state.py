@@ -12,6 +12,7 @@ from typing import Any
 from treadle.types.errors import TreadleError
 from treadle.types.history import History
 from treadle.types.response import Usage
+from treadle.types.text import text_of
 
 
 class RunNodeStatus(StrEnum):
@@ -83,6 +84,7 @@ class RunNode:
         usage: the tokens of its model call; None where the provider did not say.
         error: why it failed.
         metadata: whatever else is worth noting, such as ``tool_signature``.
+        run: the record of the run that a call is made of; None of other calls.
     """
 
     agent_name: str = ""
@@ -98,6 +100,7 @@ class RunNode:
     usage: Usage | None = None
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=_no_facts)
+    run: RunState | None = None
 
     @property
     def duration(self) -> float | None:
@@ -124,7 +127,7 @@ class RunNode:
     def fail(self, error: object, at: float | None = None) -> None:
         """End badly, with the reason."""
         self._end("fail", at)
-        self.error = str(error)
+        self.error = text_of(error)
 
     def timeout(self, at: float | None = None) -> None:
         """End at a time limit."""
@@ -133,6 +136,37 @@ class RunNode:
     def _end(self, event: str, at: float | None) -> None:
         self._move(event)
         self.ended_at = time.time() if at is None else at
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, as JSON takes it."""
+        return {
+            "agent_name": self.agent_name,
+            "step_index": self.step_index,
+            "kind": self.kind,
+            "name": self.name,
+            "group_id": self.group_id,
+            "status": self.status.value,
+            "created_at": self.created_at,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "tool_calls": [node.as_json() for node in self.tool_calls],
+            "usage": None if self.usage is None else self.usage.as_json(),
+            "error": self.error,
+            "metadata": dict(self.metadata),
+            "run": None if self.run is None else self.run.as_json(),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> RunNode:
+        """What `as_json` was made of."""
+        facts = dict(told)
+        facts["status"] = RunNodeStatus(told["status"])
+        facts["tool_calls"] = [cls.from_json(node) for node in told["tool_calls"]]
+        if told["usage"] is not None:
+            facts["usage"] = Usage.from_json(told["usage"])
+        if told["run"] is not None:
+            facts["run"] = RunState.from_json(told["run"])
+        return cls(**facts)
 
     def _move(self, event: str) -> None:
         try:
@@ -231,11 +265,33 @@ class RunState:
     def fail(self, error: object = None) -> None:
         """End badly."""
         self._move("fail")
-        self.error = None if error is None else str(error)
+        self.error = None if error is None else text_of(error)
 
     def timeout(self) -> None:
         """End at a time limit."""
         self._move("timeout")
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it but the conversation, as JSON takes it."""
+        return {
+            "agent_name": self.agent_name,
+            "run_id": self.run_id,
+            "status": self.status.value,
+            "nodes": [node.as_json() for node in self.nodes],
+            "total_usage": self.total_usage.as_json(),
+            "error": self.error,
+            "repairs": list(self.repairs),
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> RunState:
+        """What `as_json` was made of."""
+        state = cls(told["agent_name"], told["run_id"])
+        state.status = RunNodeStatus(told["status"])
+        state.nodes = [RunNode.from_json(node) for node in told["nodes"]]
+        state.total_usage = Usage.from_json(told["total_usage"])
+        state.error, state.repairs = told["error"], tuple(told["repairs"])
+        return state
 
     def _move(self, event: str) -> None:
         try:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.types.errors import ToolDefinitionError
 from treadle.types.messages import copy_json
 from treadle.types.quick_check import Check, quick_check
 from treadle.types.schema import shown_name
+from treadle.types.text import text_of
+from treadle.types.tool_checks import check_options, is_idempotent, is_safe_beside_others
+from treadle.types.tool_context import ToolContext
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -24,26 +27,8 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 """What providers take as a name: OpenAI, Anthropic and MCP agree on these characters, MCP's 128 is the
 longest of their lengths."""
 
-
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """What a tool may know of the run that calls it; a parameter of this type is filled by the loop.
-
-    Args:
-        call_id: the id of the call.
-        tool_name: the name under which it was called.
-        iteration: the number of the iteration, from 1.
-        attempt: the number of the try, from 1.
-        run_id: the id of the run.
-        agent_name: whose run it is.
-    """
-
-    call_id: str
-    tool_name: str
-    iteration: int
-    attempt: int = 1
-    run_id: str = ""
-    agent_name: str = ""
+Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
+ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
 
 
 @dataclass(frozen=True)
@@ -55,15 +40,30 @@ class Tool:
         description: what it does, for the model.
         input_schema: a JSON Schema of an object.
         fn: what runs; None where a resolver runs it.
-        parallel_safe: it may run while other calls of its batch run.
+        parallel_safe: it may run while other calls of its batch run. None is what its annotations say:
+            yes, but for what is destructive.
+        requires_fresh_input: its arguments have to be chosen in the light of all results before them: it
+            runs alone, and only as the first call of an answer.
+        max_parallel: calls of it that may run at the same time; None is as many as the run allows.
+        lock: a key, or a function of the arguments that makes one, or several, or None; calls that share
+            a key never overlap.
+        dedupe: a call that was answered already, and nothing new was learned since, is not made again.
+        dedupe_fields: the arguments that tell whether two calls are the same; None is all.
+        volatile: the same call may well bring something else, as with clocks and polling; its repetition
+            is never taken for a duplicate or a loop.
+        idempotent: a call made twice does no more than one made once. None is what its annotations say.
         timeout: seconds that one try may take; None is no limit of its own.
         retries: tries after the first, where it raises.
+        max_uses: calls of it that may run in one run; None is no limit of its own.
+        requires_approval: a person has to approve its calls; or a function of the arguments that says
+            so, or gives the words in which to ask.
         terminal: its call ends the run, its arguments are the output.
-        volatile: the same call may well bring something else, as with clocks and polling; its repetition
-            is never taken for a loop.
+        annotations: MCP's, such as ``readOnlyHint``; they are the defaults of the options above.
+        steps: takes the context of the run and the call, and makes the steps of one call, as effects; a loop is a
+            tool by this. None where `fn` or a resolver runs it.
 
     Raises:
-        ToolDefinitionError: a bad name, schema or number.
+        ToolDefinitionError: a bad name, schema or option.
     """
 
     name: str
@@ -72,14 +72,26 @@ class Tool:
         default_factory=lambda: {"type": "object", "properties": {}}
     )
     fn: Callable[..., Any] | None = None
-    parallel_safe: bool = True
+    parallel_safe: bool | None = None
+    requires_fresh_input: bool = False
+    max_parallel: int | None = None
+    lock: Lock | None = None
+    dedupe: bool = True
+    dedupe_fields: Sequence[str] | None = None
+    volatile: bool = False
+    idempotent: bool | None = None
     timeout: float | None = None
     retries: int = 0
+    max_uses: int | None = None
+    requires_approval: bool | ApprovalRule = False
     terminal: bool = False
-    volatile: bool = False
+    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    steps: Callable[..., Any] | None = field(default=None, repr=False)
     signature: Signature | None = field(default=None, repr=False, compare=False)
     model: type[BaseModel] | None = field(default=None, repr=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
+    is_plain: bool = field(init=False, repr=False, compare=False, default=False)
+    watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
     _further: Callable[[Mapping[str, Any]], list[str]] | None = field(
         init=False, repr=False, compare=False
@@ -91,15 +103,7 @@ class Tool:
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
-        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: timeout must be above 0, not {self.timeout!r}"
-            )
-        if not isinstance(self.retries, int) or self.retries < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: retries must be a whole number of at least 0, "
-                f"not {self.retries!r}"
-            )
+        self._settle_options()
         if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: input_schema: expected a JSON Schema, "
@@ -116,6 +120,69 @@ class Tool:
         says_all = self._further is None and is_own
         object.__setattr__(self, "_accepts", quick_check(schema) if says_all else None)
         object.__setattr__(self, "is_async", _is_async(self.fn))
+
+    def _settle_options(self) -> None:
+        """Fill in what was left to the annotations, and check the options."""
+        hints = dict(self.annotations)
+        settled: dict[str, Any] = {"annotations": hints}
+        if self.parallel_safe is None:
+            settled["parallel_safe"] = is_safe_beside_others(hints)
+        if self.idempotent is None:
+            settled["idempotent"] = is_idempotent(hints)
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+        check_options(self.name, vars(self))
+        # A plan need not look at one of those twice: nothing but duplicates concerns it.
+        is_plain = (
+            self.parallel_safe
+            and self.max_parallel is None
+            and self.max_uses is None
+            and self.requires_approval is False
+            and not self.requires_fresh_input
+        )
+        object.__setattr__(self, "is_plain", is_plain)
+        object.__setattr__(self, "watches_duplicates", self.dedupe and not self.volatile)
+
+    @property
+    def runs_by_itself(self) -> bool:
+        """Whether it needs no resolver to run."""
+        return self.fn is not None or self.steps is not None
+
+    def told_apart_by(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments that tell whether two calls are the same."""
+        if self.dedupe_fields is None:
+            return arguments
+        return {name: arguments[name] for name in self.dedupe_fields if name in arguments}
+
+    def lock_keys(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The keys of the locks that a call has to hold, in the order in which to take them.
+
+        Args:
+            arguments: valid ones.
+        """
+        made: Any = self.lock(arguments) if callable(self.lock) else self.lock
+        if made is None:
+            return ()
+        return (made,) if isinstance(made, str) else tuple(sorted(set(map(str, made))))
+
+    def approval_of(self, arguments: Mapping[str, Any]) -> str | None:
+        """In what words to ask for the approval of a call; None where it needs none.
+
+        A rule that raises says nothing, so that a person has to look.
+
+        Args:
+            arguments: valid ones.
+        """
+        rule = self.requires_approval
+        if not callable(rule):
+            return f"{self.name!r} needs approval" if rule else None
+        try:
+            said = rule(arguments)
+        except Exception as error:  # noqa: BLE001 - somebody else's function
+            return f"the rule for approvals raised {type(error).__name__}: {text_of(error)}"
+        if isinstance(said, str):
+            return said or None
+        return f"{self.name!r} needs approval" if said else None
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """Tell every violation of the schema by a call's arguments; an empty list where they are valid."""
@@ -180,50 +247,6 @@ class Tool:
         return self.fn(*args, **kwargs)
 
 
-@overload
-def tool(fn: Callable[..., Any], /) -> Tool: ...
-@overload
-def tool(
-    fn: None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    parallel_safe: bool = True,
-    timeout: float | None = None,
-    retries: int = 0,
-    terminal: bool = False,
-    volatile: bool = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
-
-    Args:
-        fn: sync or async. A parameter annotated with `ToolContext` is filled by the loop.
-        **options: the arguments of `Tool`; ``name`` and ``description`` win over the function's.
-
-    Returns:
-        A `Tool`, which can still be called as the function; or a decorator.
-
-    Raises:
-        ToolDefinitionError: the signature is nothing that a model could fill.
-    """
-    if fn is None:
-        return functools.partial(tool, **options)
-    from treadle.types.signature import Signature  # noqa: PLC0415 - see there
-
-    signature = Signature(fn, ToolContext)
-    facts: dict[str, Any] = {
-        "name": signature.name,
-        "description": signature.description,
-        **_given(options),
-    }
-    made = Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        object.__setattr__(made, name, getattr(fn, name, None))
-    return made
-
-
 def _further_checks(
     signature: Signature | None, model: type[BaseModel] | None
 ) -> Callable[[Mapping[str, Any]], list[str]] | None:
@@ -237,17 +260,9 @@ def _further_checks(
     return None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _is_async(fn: Any) -> bool:
     while isinstance(fn, functools.partial):
         fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(fn, "__call__", None)  # noqa: B004 - its code, not whether it has one
     )
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}

@@ -1,19 +1,101 @@
-"""The tools of a run, made of whatever stands for one."""
+"""Tools, made of whatever stands for one: functions, schemas, models, other libraries' dicts."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
 
 from treadle.types.docstrings import read_docstring
 from treadle.types.errors import ToolDefinitionError
 from treadle.types.messages import is_mapping
-from treadle.types.tools import Tool, tool
+from treadle.types.tool_context import ToolContext
+from treadle.types.tools import ApprovalRule, Lock, Tool
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+
+class ToolBehaviour(TypedDict, total=False):
+    """How a tool behaves; `Tool` says what each option means."""
+
+    parallel_safe: bool | None
+    requires_fresh_input: bool
+    max_parallel: int | None
+    lock: Lock | None
+    dedupe: bool
+    dedupe_fields: Sequence[str] | None
+    volatile: bool
+    idempotent: bool | None
+    timeout: float | None
+    retries: int
+    max_uses: int | None
+    requires_approval: bool | ApprovalRule
+    terminal: bool
+    annotations: Mapping[str, Any]
+
+
+class ToolOptions(ToolBehaviour, total=False):
+    """The options of `tool`."""
+
+    name: str | None
+    description: str | None
+
+
+@overload
+def tool(fn: Any, /, **options: Unpack[ToolOptions]) -> Tool: ...
+@overload
+def tool(
+    fn: None = None,
+    /,
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(fn: Any = None, /, **options: Any) -> Any:
+    """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
+
+    Args:
+        fn: sync or async. A parameter annotated with `ToolContext` is filled by the loop. Or a pydantic model,
+            a tool dict or a `Tool`, to give it options.
+        **options: the arguments of `Tool`; ``name`` and ``description`` win over the function's.
+
+    Returns:
+        A `Tool`, which can still be called as the function; or a decorator.
+
+    Raises:
+        ToolDefinitionError: the signature is nothing that a model could fill.
+    """
+    if fn is None:
+        return functools.partial(tool, **options)
+    if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
+        given = _given(options)
+        if "annotations" in given:  # they say anew what is not said outright
+            given = {"parallel_safe": None, "idempotent": None, **given}
+        return _named_after(dataclasses.replace(as_tool(fn), **given))
+    from treadle.types.signature import Signature  # noqa: PLC0415 - see there
+
+    signature = Signature(fn, ToolContext)
+    facts: dict[str, Any] = {
+        "name": signature.name,
+        "description": signature.description,
+        **_given(options),
+    }
+    return _named_after(
+        Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
+    )
+
+
+def _named_after(made: Tool) -> Tool:
+    """The tool, looking like its function to whoever asks for its name and docstring."""
+    if made.fn is not None:
+        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            object.__setattr__(made, name, getattr(made.fn, name, None))
+    return made
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
@@ -61,7 +143,14 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
         raise ToolDefinitionError(
             f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
         )
-    return Tool(facts["name"], str(facts.get("description") or ""), schema)
+    hints: Any = given.get("annotations")
+    hints = hints.model_dump() if hasattr(hints, "model_dump") else hints
+    return Tool(
+        facts["name"],
+        str(facts.get("description") or ""),
+        schema,
+        annotations=hints if is_mapping(hints) else {},
+    )
 
 
 def toolset(given: Any) -> dict[str, Tool]:
@@ -91,4 +180,4 @@ def toolset(given: Any) -> dict[str, Tool]:
 
 def terminal_copy(given: Tool) -> Tool:
     """The tool, ending the run when it is called."""
-    return dataclasses.replace(given, terminal=True)
+    return _named_after(dataclasses.replace(given, terminal=True))
