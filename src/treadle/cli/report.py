@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.cli.text import counted, one_line
-from treadle.types import Ok, Result
+from treadle.types import Err, Ok, Result
 
 
 def as_json(result: Result) -> str:
@@ -23,7 +23,7 @@ def document(result: Result) -> dict[str, Any]:
     """The whole result as a dict, with a record of each call that ran, durations in seconds."""
     return {
         "ok": isinstance(result, Ok),
-        "reason": None if isinstance(result, Ok) else str(result.reason),
+        "reason": str(result.reason) if isinstance(result, Err) else None,
         "stop_reason": result.stop_reason,
         "content": result.response.text if isinstance(result, Ok) else None,
         "output": result.output,

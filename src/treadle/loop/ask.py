@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from treadle.loop.assembler import Assembler
 from treadle.loop.backend import Backend, Exchange
 from treadle.loop.retry import BASE_DELAY, delay_before_retry, is_retryable
-from treadle.pipeline import Call, Emit, Sleep, Steps
+from treadle.pipeline import Call, Emit, Mode, Sleep, Steps
 from treadle.types import History, JSONDict, LLMError, ModelRetried, Response, TextDelta
 
 log = logging.getLogger("treadle.loop")
@@ -24,6 +24,7 @@ class Asker:
         max_retries: tries after the first.
         retry_delay: seconds before the second try.
         watched: whether anybody listens.
+        is_bounded: whether there is a bound at which a request is given up.
     """
 
     backend: Backend
@@ -31,51 +32,71 @@ class Asker:
     max_retries: int = 3
     retry_delay: float = BASE_DELAY
     watched: bool = False
+    is_bounded: bool = False
 
-    def ask(self, history: History, guidance: str | None, iteration: int) -> Steps[Response]:
+    def ask(
+        self,
+        history: History,
+        guidance: str | None,
+        iteration: int,
+        *,
+        uses_tools: bool = True,
+    ) -> Steps[Response]:
         """Ask for one response.
 
         Args:
             history: the conversation.
             guidance: what to tell the model in this request only; None is nothing.
             iteration: the number of the iteration.
+            uses_tools: whether the model may call tools in this request.
 
         Raises:
             LLMError: it failed, and another try would not help or is not left.
         """
         attempt = 1
+        key = str(iteration)
+        mode = self.backend.mode
+        if self.is_bounded and mode is Mode.ASYNC:
+            # Whoever has set a bound must not wait for a request that ignores it. The pieces of a stream are
+            # awaited here all the same: a generator may not be resumed in one task after another.
+            mode = Mode.DETACHED
         while True:
             try:
-                return (yield from self._attempt(history, guidance, iteration))
+                messages = history.for_model()
+                if guidance is not None:
+                    _add_guidance(messages, guidance)
+                exchange = self.backend.exchange(messages, self.tools, uses_tools=uses_tools)
+                response: Response | None = yield Call(
+                    exchange.open, mode=mode, label="chat", key=key
+                )
+                if response is None:
+                    response = yield from self._streamed(exchange, iteration, key)
             except Exception as error:
                 if attempt > self.max_retries or not is_retryable(error):
                     kind = type(error).__name__
                     raise LLMError(str(error), kind, attempt, error) from error
-                delay = yield from delay_before_retry(error, attempt, self.retry_delay)
-                if self.watched:
-                    yield Emit(
-                        ModelRetried(
-                            iteration=iteration,
-                            attempt=attempt,
-                            error=str(error),
-                            error_type=type(error).__name__,
-                            delay=delay,
-                        )
-                    )
-                yield Sleep(delay)
+                yield from self._wait(error, attempt, iteration)
+            else:
+                return response
             attempt += 1
 
-    def _attempt(self, history: History, guidance: str | None, iteration: int) -> Steps[Response]:
-        messages = history.for_model()
-        if guidance is not None:
-            _add_guidance(messages, guidance)
-        exchange = self.backend.exchange(messages, self.tools)
-        key = str(iteration)
-        response: Response | None = yield Call(
-            exchange.open, mode=self.backend.mode, label="chat", key=key
-        )
-        if response is not None:
-            return response
+    def _wait(self, error: Exception, attempt: int, iteration: int) -> Steps[None]:
+        """Wait before the next try, and tell of it."""
+        delay = yield from delay_before_retry(error, attempt, self.retry_delay)
+        if self.watched:
+            yield Emit(
+                ModelRetried(
+                    iteration=iteration,
+                    attempt=attempt,
+                    error=str(error),
+                    error_type=type(error).__name__,
+                    delay=delay,
+                )
+            )
+        yield Sleep(delay)
+
+    def _streamed(self, exchange: Exchange, iteration: int, key: str) -> Steps[Response]:
+        """Read an answer that comes in pieces; one that breaks off is closed."""
         try:
             return (yield from self._read(exchange, iteration, key))
         except GeneratorExit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -50,17 +49,23 @@ class Backend:
         self._opts = dict(llm_opts)
         self._call = _adapted(fn, self._opts)
 
-    def exchange(self, messages: list[JSONDict], tools: list[JSONDict]) -> Exchange:
+    def exchange(
+        self, messages: list[JSONDict], tools: list[JSONDict], *, uses_tools: bool = True
+    ) -> Exchange:
         """Make one request, ready to be sent.
 
         Args:
             messages: what to send.
             tools: the tools in OpenAI's form; where there are none, the request has no such key.
+            uses_tools: whether the model may call them; else they are there and disabled, since some
+                servers refuse a history with calls where no tools are.
         """
         opts = dict(self._opts)
         if tools:
             opts.setdefault("tools", list(tools))
-        return Exchange(functools.partial(self._call, messages, opts))
+        if not uses_tools and "tools" in opts:
+            opts["tool_choice"] = "none"
+        return Exchange(self._call, messages, opts)
 
 
 class Exchange:
@@ -69,10 +74,12 @@ class Exchange:
     Its methods are what `Call` effects call: all that they return is data, so that it can be recorded.
     """
 
-    __slots__ = ("_iterator", "_send", "chunk_mode")
+    __slots__ = ("_iterator", "_messages", "_opts", "_send", "chunk_mode")
 
-    def __init__(self, send: Callable[[], Any]) -> None:
+    def __init__(self, send: Send, messages: list[JSONDict], opts: dict[str, Any]) -> None:
         self._send = send
+        self._messages = messages
+        self._opts = opts
         self._iterator: Any = None
         self.chunk_mode = Mode.THREAD
 
@@ -82,10 +89,12 @@ class Exchange:
         Returns:
             The response; or None where the answer comes in pieces; or an awaitable of either.
         """
-        raw = self._send()
+        raw = self._send(self._messages, self._opts)
         return Then(raw, self._taken) if is_awaitable(raw) else self._taken(raw)
 
     def _taken(self, raw: Any) -> Response | None:
+        if raw.__class__ in _WHOLE:  # as nearly always; to ask for iterators takes a microsecond
+            return to_response(raw)
         is_iterator = isinstance(raw, AsyncIterator)
         if is_iterator or hasattr(type(raw), "__aiter__"):  # pyright: ignore[reportUnknownArgumentType]
             # An iterator goes as it is: OpenAI's gives another in __aiter__, which closes nothing.
@@ -129,6 +138,8 @@ class Exchange:
 
 
 _END = object()
+_WHOLE = frozenset({dict, str, Response})
+"""Classes of answers that come at once, and are no iterators."""
 
 
 Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]

@@ -50,8 +50,8 @@ def to_response(raw: Any) -> Response:
 
 
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
-    if is_mapping(raw):
-        return raw
+    if isinstance(raw, dict) or is_mapping(raw):  # nearly always the first, which is no call away
+        return raw  # pyright: ignore[reportUnknownVariableType]
     dump = getattr(raw, "model_dump", None)
     if callable(dump):
         dumped: Any = dump(exclude_none=True)
@@ -77,24 +77,25 @@ def _from_message(
         raise NotAResponseError(
             f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
         )
-    calls: Any = message.get("tool_calls") or []
-    if isinstance(calls, tuple):
-        calls = list(calls)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if not is_list(calls):
+    calls: Any = message.get("tool_calls") or ()
+    if not isinstance(calls, (list, tuple)):
         raise NotAResponseError(
             f"llm_send_fn: message.tool_calls: expected a list, got {kind_of(calls)}"
         )
-    refusal = message.get("refusal")
     content = message.get("content")
+    text = _text_of(content)
+    tool_calls = tuple(map(_to_call, calls))  # pyright: ignore[reportUnknownArgumentType]
+    if completion is message and text is content and _KNOWN.issuperset(message):
+        return Response(text, tool_calls)  # a plain message: there is nothing else to look for
     return Response(
-        content=content if content is None else _text_of(content),
-        tool_calls=tuple([_to_call(call) for call in calls]),
+        content=text,
+        tool_calls=tool_calls,
         finish_reason=None if finish_reason is None else str(finish_reason),
         usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
         extra=_extra_of(message),
-        refusal=text_or_none(refusal),
+        refusal=text_or_none(message.get("refusal")),
         provider=text_or_none(completion.get("provider")),
     )
 
@@ -149,7 +150,7 @@ def _to_call(raw: Any) -> ToolCall:
         arguments = json.dumps(arguments, default=str)
     call_id = value.get("id")
     extra = _unknown(value, _KNOWN_OF_CALL)
-    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, extra=extra)
+    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, None, "", extra)
 
 
 def to_usage(raw: Any) -> Usage | None:

@@ -1,14 +1,24 @@
-"""The handle: watching and ending a run from outside it."""
+"""The handle: watching, steering and ending a run from outside it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from treadle.pipeline import Signal
-from treadle.types import Event, JSONDict, Result, RunState, ToolCall
+from treadle.types import (
+    Event,
+    JSONDict,
+    OptionError,
+    Result,
+    RunState,
+    ToolCall,
+    copy_json,
+    problems_of,
+)
 
 if TYPE_CHECKING:
     from treadle.loop.run import Run
@@ -23,6 +33,9 @@ class RunHandle:
     def __init__(self) -> None:
         self.ended = Signal()
         self._run: Run | None = None
+        self._said: list[JSONDict] = []
+        self._is_closed = False
+        self._mutex = threading.Lock()
 
     def bind(self, run: Run) -> None:
         """Belong to a run, from its start on.
@@ -47,12 +60,57 @@ class RunHandle:
     @property
     def messages(self) -> list[JSONDict]:
         """The conversation up to the last finished iteration, or to the end: always a valid history."""
-        return self._run.context.messages.to_list() if self._run is not None else []
+        return self._run.turn.context.messages.to_list() if self._run is not None else []
 
     @property
     def in_flight(self) -> tuple[ToolCall, ...]:
         """The tool calls that are running."""
-        return tuple(self._run.runner.running.values()) if self._run is not None else ()
+        return tuple(self._run.turn.runner.running.values()) if self._run is not None else ()
+
+    def steer(self, message: str | Mapping[str, Any]) -> bool:
+        """Say something to the model: a user message, which is added before the next model call.
+
+        A run whose model has just answered goes on with it.
+
+        Args:
+            message: text, or a message of the role ``user``.
+
+        Returns:
+            Whether the run will still see it; False where it is over.
+
+        Raises:
+            OptionError: it is no user message.
+        """
+        said = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
+        problems = [*problems_of([said])]
+        if isinstance(message, str) and not message.strip():
+            problems.append("it says nothing")
+        if said.get("role") != "user" or problems:
+            told = "; ".join(problems) or f"role: expected 'user', got {said.get('role')!r}"
+            raise OptionError(f"steer: expected text or a user message: {told}")
+        with self._mutex:
+            if self._is_closed:
+                return False
+            self._said.append(copy_json(said))
+            return True
+
+    def take(self, is_over: bool) -> tuple[JSONDict, ...]:
+        """Take what was said since the last time; for the run.
+
+        Args:
+            is_over: the run ends if there is nothing, and takes no more from here on.
+        """
+        with self._mutex:
+            said, self._said = tuple(self._said), []
+            self._is_closed = is_over and not said
+            return said
+
+    def close(self) -> tuple[JSONDict, ...]:
+        """Take nothing more, for the run is over; return what was said since the last time."""
+        with self._mutex:
+            said, self._said = tuple(self._said), []
+            self._is_closed = True
+            return said
 
     def cancel(self) -> None:
         """End the run: what is under way is cancelled and answered, and the result is ``Err(RunCancelled)``."""
@@ -64,7 +122,7 @@ class RunHandle:
         Returns:
             The calls that were stopped.
         """
-        return self._run.runner.cancel_all() if self._run is not None else ()
+        return self._run.turn.runner.cancel_all() if self._run is not None else ()
 
 
 class EventStream(RunHandle):

@@ -9,29 +9,26 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 import anyio
 
-from treadle.loop.ask import Asker
-from treadle.loop.backend import Backend, LLMSendFn
+from treadle.loop.backend import LLMSendFn
+from treadle.loop.building import pipeline_of, tools_of
+from treadle.loop.child import TASK_SCHEMA, ChildLoop, MakeMessages
 from treadle.loop.handle import EventStream
-from treadle.loop.observers import Observer, Observers, of_iterations
+from treadle.loop.observers import Observers
 from treadle.loop.options import LoopOptions, Settings
-from treadle.loop.plant import Plant
-from treadle.loop.run import Run
-from treadle.pipeline import Pipeline, Steps, companion, did_you_mean, drive, drive_sync
-from treadle.stages import GIVEN, RepairCall, Resolver, default_stages
-from treadle.telemetry import active_telemetry
+from treadle.loop.pause import Resumption
+from treadle.loop.plant import Around
+from treadle.loop.prepared import Prepared, prepare_child
+from treadle.pipeline import Steps, companion, drive, drive_sync
+from treadle.stages import Resolver
 from treadle.types import (
-    Context,
+    Approval,
     Event,
     Messages,
-    OptionError,
     Result,
     RunState,
     Tool,
+    ToolBehaviour,
     ToolDefinitionError,
-    as_tool,
-    is_mapping,
-    terminal_copy,
-    toolset,
 )
 
 P = ParamSpec("P")
@@ -66,12 +63,14 @@ class Loop:
 
     def _configure(self, settings: Settings) -> None:
         self.settings = settings
-        self.pipeline = _pipeline_of(settings)
-        self.tools: Mapping[str, Tool] = _tools_of(settings)
+        self.pipeline = pipeline_of(settings)
+        self.tools: Mapping[str, Tool] = tools_of(settings)
+        secret = settings.pause_secret
+        self.pause_secret = secret.encode() if isinstance(secret, str) else secret
         resolve = settings.resolve_tool
         self.resolver = None if resolve is None else Resolver(resolve)
         for tool in self.tools.values():
-            if tool.fn is None and not tool.terminal and self.resolver is None:
+            if not tool.runs_by_itself and not tool.terminal and self.resolver is None:
                 raise ToolDefinitionError(
                     f"tool {tool.name!r} has no function and there is no resolve_tool to run it"
                 )
@@ -108,7 +107,7 @@ class Loop:
         Raises:
             OptionError, ToolDefinitionError, PipelineError: as the constructor, before anything runs.
         """
-        prepared = _Prepared(self.with_options(**options), messages, llm_send_fn)
+        prepared = Prepared(self.with_options(**options), messages, llm_send_fn)
         return drive(prepared.steps, prepared.emit)
 
     @_OnClassToo
@@ -119,7 +118,7 @@ class Loop:
 
         Async tools and backends are run on one loop in the background.
         """
-        prepared = _Prepared(self.with_options(**options), messages, llm_send_fn)
+        prepared = Prepared(self.with_options(**options), messages, llm_send_fn)
         return drive_sync(prepared.steps, prepared.emit)
 
     @_OnClassToo
@@ -139,7 +138,111 @@ class Loop:
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> Steps[Result]:
         """The run as a generator of effects, for a driver of one's own."""
-        return _Prepared(self.with_options(**options), messages, llm_send_fn).steps
+        return Prepared(self.with_options(**options), messages, llm_send_fn).steps
+
+    @_OnClassToo
+    def resume(
+        self,
+        paused: Any,
+        decisions: Mapping[str, Approval],
+        llm_send_fn: LLMSendFn,
+        **options: Unpack[LoopOptions],
+    ) -> Coroutine[Any, Any, Result]:
+        """Go on with a run that was paused, as `run` does; in another process, too.
+
+        Args:
+            paused: the `Paused`, its ``state``, or that as JSON text.
+            decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the calls that wait.
+                Where one is missing, the run is paused again when it comes to that call.
+            llm_send_fn: the model.
+            **options: as of `run`. The tools have to be those that the calls are of.
+
+        Returns:
+            As `run`.
+
+        Raises:
+            PausedStateError: the state was changed, belongs to other tools, or was resumed already.
+            OptionError: a decision on a call that does not wait, or an edit that its tool does not take.
+        """
+        prepared = self._resumed(paused, decisions, llm_send_fn, options)
+        return drive(prepared.steps, prepared.emit)
+
+    @_OnClassToo
+    def resume_sync(
+        self,
+        paused: Any,
+        decisions: Mapping[str, Approval],
+        llm_send_fn: LLMSendFn,
+        **options: Unpack[LoopOptions],
+    ) -> Result:
+        """As `resume`, in this thread, without an event loop."""
+        prepared = self._resumed(paused, decisions, llm_send_fn, options)
+        return drive_sync(prepared.steps, prepared.emit)
+
+    @_OnClassToo
+    def resume_stream(
+        self,
+        paused: Any,
+        decisions: Mapping[str, Approval],
+        llm_send_fn: LLMSendFn,
+        **options: Unpack[LoopOptions],
+    ) -> AbstractAsyncContextManager[EventStream]:
+        """As `resume`, with the events as they happen; see `stream`."""
+        loop = self.with_options(**options)
+        return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
+
+    def _resumed(
+        self, paused: Any, decisions: Mapping[str, Approval], model: LLMSendFn, options: LoopOptions
+    ) -> Prepared:
+        loop = self.with_options(**options)
+        return Prepared(loop, loop.resumption(paused, decisions), model)
+
+    def resumption(self, paused: Any, decisions: Mapping[str, Approval]) -> Resumption:
+        """A paused run, checked, for `resume`; raises what that raises."""
+        claim = self.settings.claim_pause
+        return Resumption(
+            paused, decisions, self.tools, self.pause_secret, claim, pipeline=self.pipeline
+        )
+
+    def as_tool(
+        self,
+        name: str,
+        description: str,
+        llm_send_fn: LLMSendFn,
+        *,
+        input_schema: Mapping[str, Any] = TASK_SCHEMA,
+        messages: MakeMessages | None = None,
+        instructions: str | None = None,
+        **options: Unpack[ToolBehaviour],
+    ) -> Tool:
+        """Make a tool of this loop: each call of it is a run.
+
+        Such a run draws on the limits of the run that makes the call, beside its own. It ends where that ends;
+        its events, spans and record are within those of that call. An ``Err`` is an ordinary tool error.
+
+        Args:
+            name: the tool's name.
+            description: what it does, for the model that calls it.
+            llm_send_fn: the model of these runs.
+            input_schema: what it takes; by default one text, the ``task``.
+            messages: makes what a run starts from, of the arguments; by default one user message.
+            instructions: a system message that comes before it.
+            **options: of the tool, see `Tool`.
+        """
+        steps = ChildLoop(self, llm_send_fn, messages, instructions)
+        return Tool(name, description, input_schema, steps=steps, **options)
+
+    def child_steps(
+        self,
+        given: Any,
+        llm_send_fn: LLMSendFn,
+        state: RunState,
+        around: Around,
+        *,
+        watched: bool,
+    ) -> tuple[Steps[Result], Observers | None]:
+        """The steps of a run within another's, and who of its own is told; for `as_tool`."""
+        return prepare_child(self, given, llm_send_fn, state, around, watched=watched)
 
 
 @functools.cache
@@ -150,7 +253,7 @@ def _plain() -> Loop:
 
 @asynccontextmanager
 async def _streamed(
-    loop: Loop, messages: Messages, llm_send_fn: LLMSendFn
+    loop: Loop, messages: Any, llm_send_fn: LLMSendFn
 ) -> AsyncGenerator[EventStream]:
     sender, events = anyio.create_memory_object_stream[Event](_EVENTS_AHEAD)
     handle = EventStream(events)
@@ -164,7 +267,7 @@ async def _streamed(
             await drive(prepared.steps, prepared.emit)
 
     with sender, events:
-        prepared = _Prepared(loop, messages, llm_send_fn, handle, tell)
+        prepared = Prepared(loop, messages, llm_send_fn, handle, tell)
         async with companion(run):
             with events:
                 yield handle
@@ -172,98 +275,3 @@ async def _streamed(
 
 _EVENTS_AHEAD = 64
 """Events that a run may be ahead of their reader; then it waits."""
-
-
-class _Prepared:
-    """A run, ready to be driven: its steps, and who is told of its events."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        messages: Any,
-        llm_send_fn: LLMSendFn,
-        stream: EventStream | None = None,
-        tell: Observer | None = None,
-    ) -> None:
-        settings = loop.settings
-        observers = [settings.on_event] if settings.on_event is not None else []
-        if settings.on_iteration is not None:
-            observers.append(of_iterations(settings.on_iteration))
-        if tell is not None:  # last: it may wait for a reader, and be cancelled there
-            observers.append(tell)
-        telemetry = active_telemetry(settings.tracer_provider, settings.meter_provider)
-        watched = bool(observers) or telemetry is not None
-        handles = [handle for handle in (stream, settings.handle) if handle is not None]
-        if len(handles) > 1:
-            raise OptionError("handle: a stream is the handle of its run; leave it out")
-        plant = Plant(
-            pipeline=loop.pipeline,
-            asker=Asker(
-                Backend(llm_send_fn, settings.llm_opts),
-                [tool.as_openai() for tool in loop.tools.values()],
-                settings.max_retries,
-                settings.retry_delay,
-                watched,
-            ),
-            tools=dict(loop.tools),
-            resolver=loop.resolver,
-            limits=settings.limits,
-            loop_threshold=settings.loop_threshold,
-            watched=watched,
-            can_cancel=bool(handles),
-        )
-        state = settings.state if settings.state is not None else RunState(settings.name)
-        run = Run(plant, messages, state, handles[0].ended if handles else None)
-        for handle in handles:
-            handle.bind(run)
-        self.emit = Observers(observers) if observers else None
-        self.steps = run.steps()
-        if telemetry is not None:
-            self.steps = telemetry.layer(self.steps)
-        for layer in reversed(settings.layers):
-            self.steps = layer(self.steps)
-
-
-def _pipeline_of(settings: Settings) -> Pipeline[Context]:
-    if settings.stages is None:
-        return _default_pipeline(
-            settings.repair_call, settings.max_blank_stops, settings.breaker_threshold
-        )
-    return _pipeline(settings.stages)
-
-
-@functools.lru_cache(maxsize=64)
-def _default_pipeline(
-    repair_call: RepairCall | None, max_blank_stops: int, breaker_threshold: int
-) -> Pipeline[Context]:
-    """The pipeline of the default stages; runs that are configured alike share one."""
-    return _pipeline(
-        default_stages(
-            repair_call=repair_call,
-            max_blank_stops=max_blank_stops,
-            breaker_threshold=breaker_threshold,
-        )
-    )
-
-
-def _pipeline(stages: Any) -> Pipeline[Context]:
-    if isinstance(stages, Pipeline):
-        stages = stages.components
-    return Pipeline(
-        list(stages), until=lambda ctx: ctx.decision is not None, item=Context, given=GIVEN
-    )
-
-
-def _tools_of(settings: Settings) -> dict[str, Tool]:
-    tools = toolset(settings.tools)
-    output = settings.output
-    if output is None:
-        return tools
-    if isinstance(output, str):
-        if output not in tools:
-            raise OptionError(f"output: there is no tool {output!r}{did_you_mean(output, tools)}")
-        return {**tools, output: terminal_copy(tools[output])}
-    if is_mapping(output) and output.get("type") == "object":
-        output = Tool("final_answer", "Give the final answer.", output)
-    made = terminal_copy(as_tool(output, "output"))
-    return {**tools, made.name: made}

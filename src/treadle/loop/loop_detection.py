@@ -1,30 +1,40 @@
-"""Endless-loop detection (Orbiter's, made aware of results)."""
+"""Endless-loop detection (Orbiter's, made aware of results, of alternation, and of repeated text)."""
 
 from __future__ import annotations
 
-from treadle.stages import fingerprint, signature
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from treadle.stages import Evidence, fingerprint, signature
 from treadle.types import Context, LoopDetected, RunNode, ToolCall, shown_name
 
+MAX_PERIOD = 3
+"""The longest round that is looked for: A, A B, A B C."""
 MAX_SHOWN = 5
 """Calls that the reason names."""
 
+Step: TypeAlias = tuple[str, ...]
+"""An iteration as far as it counts: its calls and what they brought, or its text."""
+
 
 class LoopDetector:
-    """Counts iterations in a row that made the same calls and learned the same.
+    """Counts how often in a row a run went the same round: the same calls, of which it learned the same.
 
     Args:
-        threshold: how many of them are an endless loop.
+        threshold: how many rounds are an endless loop; None is any number.
     """
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, threshold: int | None) -> None:
         self._threshold = threshold
-        self._before: tuple[str, Context] | None = None
-        self._streak = 0
+        self._steps: deque[Step] = deque(maxlen=MAX_PERIOD)
+        self._alike = [0] * MAX_PERIOD
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
         """Look at a finished iteration.
 
-        The same calls with other results are progress, and volatile tools may always be asked again.
+        The same calls with other results are progress, and volatile tools may always be asked again. A text
+        counts where the run goes on after it.
 
         Args:
             context: as it left the stages.
@@ -34,34 +44,82 @@ class LoopDetector:
             The reason to end the run, or None.
         """
         calls = context.tool_calls
-        before, self._before = self._before, None
-        if not calls:
+        made = ""
+        if calls:
+            prints = [call.fingerprint or _raw(call) for call in calls]
+            made = node.metadata["tool_signature"] = signature(prints)
+        if self._threshold is None:
             return None
-        made = signature([call.fingerprint or _raw(call) for call in calls])
-        node.metadata["tool_signature"] = made
-        for call in calls:
-            tool = context.tools.get(call.name)
-            if tool is not None and tool.volatile:
-                return None
-        self._before = (made, context)
-        if before is None or before[0] != made or _learned(before[1]) != _learned(context):
-            self._streak = 1
-        else:
-            self._streak += 1
-        if self._streak < self._threshold:
+        step = _step(context, made)
+        if step is None:
+            self.new_turn()
+            return None
+        rounds, period = self._rounds(step)
+        if rounds < self._threshold:
             return None
         shown = tuple(f"{shown_name(c.name)}({shown_name(c.arguments)})" for c in calls[:MAX_SHOWN])
-        return LoopDetected(shown, self._streak, made)
+        return LoopDetected(shown or (shown_name(context.response.text),), rounds, made, period)
+
+    def _rounds(self, step: Step) -> tuple[int, int]:
+        """Take a step in; how many rounds in a row were alike, of which length, the most first."""
+        steps, most = self._steps, (1, 1)
+        for period in range(1, MAX_PERIOD + 1):
+            if len(steps) < period or steps[-period] != step:
+                self._alike[period - 1] = 0
+                continue
+            self._alike[period - 1] += 1
+            rounds = self._alike[period - 1] // period + 1
+            if rounds > most[0]:
+                most = (rounds, period)
+        steps.append(step)
+        return most
+
+    def new_turn(self) -> None:
+        """Forget all: the user has spoken, and may have asked for it once more."""
+        self._steps.clear()
+        self._alike = [0] * MAX_PERIOD
+
+    def as_json(self) -> dict[str, Any]:
+        """What it has seen, for a run that is put aside."""
+        return {"steps": [list(step) for step in self._steps], "alike": list(self._alike)}
+
+    def restore(self, seen: Mapping[str, Any]) -> None:
+        """Go on with what `as_json` said."""
+        self._steps.extend(tuple(step) for step in seen["steps"])
+        self._alike = list(seen["alike"])
 
 
-def _learned(context: Context) -> list[tuple[str, str]]:
-    """What each call brought, in the order of the fingerprints: the order of the calls says nothing."""
-    results = context.tool_results
-    return sorted(
-        (call.fingerprint or _raw(call), results[call.id].content)
-        for call in context.tool_calls
-        if call.id in results
-    )
+def _step(context: Context, made: str) -> Step | None:
+    """What to compare an iteration by; None where it is like no other."""
+    calls = context.tool_calls
+    if not calls:
+        return None if context.response.is_blank else ("text", context.response.text)
+    for call in calls:
+        tool = context.tools.get(call.name)
+        if tool is not None and tool.volatile:
+            return None
+    if len(calls) == 1:
+        return (made, _learned(context, calls[0]))
+    return (made, *_all_learned(context, calls))
+
+
+def _all_learned(context: Context, calls: Sequence[ToolCall]) -> list[str]:
+    """What the calls brought, in the order of their fingerprints: the order of the calls says nothing."""
+    ordered = sorted(calls, key=lambda call: call.fingerprint)
+    return [_learned(context, call) for call in ordered]
+
+
+def _learned(context: Context, call: ToolCall) -> str:
+    """What a call brought; of one that was suppressed, what it had brought before."""
+    result = context.tool_results.get(call.id)
+    if result is None:
+        return ""
+    if result.status == "suppressed":
+        evidence: Evidence = context.runner.evidence
+        answer = evidence.answer(call.fingerprint)
+        if answer is not None:
+            return answer.content
+    return result.content
 
 
 def _raw(call: ToolCall) -> str:

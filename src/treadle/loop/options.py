@@ -7,14 +7,22 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.loop.retry import BASE_DELAY
 from treadle.pipeline import Pipeline, Steps, did_you_mean
-from treadle.stages import RepairCall
-from treadle.types import LIMIT_NAMES, Context, Limits, OptionError, Result, RunState
+from treadle.stages import CircuitBreaker, Locks, RepairCall
+from treadle.types import (
+    LIMIT_NAMES,
+    Context,
+    Limits,
+    OptionError,
+    Response,
+    Result,
+    RunState,
+)
 
 Layer: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
 """Wraps the steps of a run: sees every effect that they yield, and what becomes of it."""
@@ -32,17 +40,27 @@ class LoopOptions(TypedDict, total=False):
     max_input_tokens: int | None
     max_output_tokens: int | None
     max_total_tokens: int | None
+    max_cost: float | None
     max_seconds: float | None
+    on_limit: Literal["stop", "finish"]
+    tell_budget: bool
+    price: Callable[[Response], float | None] | None
     tools: Iterable[Any] | None
     resolve_tool: Any
     output: Any
     llm_opts: Mapping[str, Any]
     max_retries: int
     retry_delay: float
-    loop_threshold: int
+    sequential: Literal["defer", "in_step"]
+    dedupe: bool
+    loop_threshold: int | None
     breaker_threshold: int
+    breaker: CircuitBreaker | None
+    locks: Locks | None
     max_blank_stops: int
     repair_call: RepairCall | None
+    pause_secret: str | bytes | None
+    claim_pause: Callable[[str], Any] | None
     on_iteration: Callable[[Context], Any] | None
     on_event: Observer | None
     state: RunState | None
@@ -61,6 +79,11 @@ class Settings:
         stages: the stages, in order; None is `treadle.stages.default_stages`. Bare functions from context to
             context are stages too.
         limits: how much a run may take. Its members are options too: ``max_iterations=5``.
+        on_limit: what happens where iterations, calls, tokens or cost are spent, or a loop is detected:
+            ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
+        tell_budget: tell the model in each request what is left.
+        price: takes a response and returns what it cost in US dollars, or None; is asked where the
+            backend reports no cost itself.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
             object with ``resolve(call)``.
@@ -69,11 +92,20 @@ class Settings:
         llm_opts: options for every request to the model, in OpenAI's words.
         max_retries: tries to ask the model after the first; 0 is none.
         retry_delay: seconds before the second try; each further one waits twice as long, up to 30 s.
-        loop_threshold: iterations in a row with the same calls and the same results that end the run.
-            Three is Orbiter's number.
+        sequential: what becomes of calls that cannot run together with the first of an answer: ``defer``
+            tells the model to ask again, ``in_step`` runs them after those.
+        dedupe: do not make a call again that was answered, where nothing new was learned since.
+        loop_threshold: rounds in a row with the same calls and the same results that end the run; None
+            is any number. Three is Orbiter's number.
         breaker_threshold: iterations in a row in which a tool may fail alike; three is LlmCore's number.
+        breaker: a circuit breaker that runs share; None is nobody's.
+        locks: a table of locks that loops share; None is one for each run.
         max_blank_stops: blank answers in a row that are forgiven.
         repair_call: see `treadle.stages.validate_calls`.
+        pause_secret: signs the state of paused runs, so that nobody else can make or change one; None
+            only tells changes by mistake.
+        claim_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
+            is a table of this process.
         on_iteration: is told the context after each iteration.
         on_event: is told every event.
         state: the record to go on in; None makes a new one.
@@ -89,16 +121,25 @@ class Settings:
     name: str = ""
     stages: Sequence[Any] | None = None
     limits: Limits = field(default_factory=Limits)
+    on_limit: Literal["stop", "finish"] = "stop"
+    tell_budget: bool = False
+    price: Callable[[Response], float | None] | None = None
     tools: Iterable[Any] | None = None
     resolve_tool: Any = None
     output: Any = None
     llm_opts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     max_retries: int = 3
     retry_delay: float = BASE_DELAY
-    loop_threshold: int = 3
+    sequential: Literal["defer", "in_step"] = "defer"
+    dedupe: bool = True
+    loop_threshold: int | None = 3
     breaker_threshold: int = 3
+    breaker: CircuitBreaker | None = None
+    locks: Locks | None = None
     max_blank_stops: int = 3
     repair_call: RepairCall | None = None
+    pause_secret: str | bytes | None = None
+    claim_pause: Callable[[str], Any] | None = None
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | None = None
     state: RunState | None = None
@@ -112,27 +153,22 @@ class Settings:
 
     def _check(self, names: AbstractSet[str]) -> None:
         """Check some of the options, and make those safe to share that are given as they came."""
-        for name in names & _LEAST.keys():
-            value, least = getattr(self, name), _LEAST[name]
-            kinds = (int, float) if name == "retry_delay" else (int,)
-            is_number = isinstance(value, kinds) and not isinstance(value, bool)
-            if not is_number or not value >= least:
-                what = "a number of seconds" if name == "retry_delay" else "a whole number"
-                raise OptionError(f"{name}: expected {what} of at least {least}, got {value!r}")
-        for name in names & _KINDS.keys():
-            value, wanted = getattr(self, name), _KINDS[name]
-            is_left_out = value is None and _DEFAULTS[name] is None
-            if not is_left_out and not wanted[0](value):
-                raise OptionError(f"{name}: expected {wanted[1]}, got {type(value).__name__}")
+        for name in names:
+            if name in _LEAST:
+                _check_number(name, getattr(self, name))
+            elif name in _CHOICES:
+                _check_choice(name, getattr(self, name))
+            elif name in _KINDS:
+                _check_kind(name, getattr(self, name))
         # What could be read only once, or changed by its owner, is not shared by all runs of a loop.
         for name in names & _MANY:
             value = getattr(self, name)
             is_unsafe = isinstance(value, (list, Iterator))
             if is_unsafe:
-                object.__setattr__(self, name, tuple(value))
+                object.__setattr__(self, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
         if "llm_opts" in names:
             object.__setattr__(self, "llm_opts", dict(self.llm_opts))
-        for name in _OF_DEFAULT_STAGES if self.stages is not None else ():
+        for name in OF_DEFAULT_STAGES if self.stages is not None else ():
             if getattr(self, name) != _DEFAULTS[name]:
                 raise OptionError(
                     f"{name} configures the default stages; where you give stages, "
@@ -166,6 +202,29 @@ class Settings:
         return changed
 
 
+def _check_number(name: str, value: Any) -> None:
+    if value is None and name in _MAY_BE_OFF:
+        return
+    least, is_seconds = _LEAST[name], name == "retry_delay"
+    kinds = (int, float) if is_seconds else (int,)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not value >= least:
+        what = "a number of seconds" if is_seconds else "a whole number"
+        raise OptionError(f"{name}: expected {what} of at least {least}, got {value!r}")
+
+
+def _check_choice(name: str, value: Any) -> None:
+    choices = _CHOICES[name]
+    if value not in choices:
+        raise OptionError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+def _check_kind(name: str, value: Any) -> None:
+    accepts, expected = _KINDS[name]
+    is_left_out = value is None and _DEFAULTS[name] is None
+    if not is_left_out and not accepts(value):
+        raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
+
+
 def _is_many(value: Any) -> bool:
     return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
 
@@ -178,10 +237,31 @@ _LEAST: Mapping[str, float] = {
     "max_blank_stops": 0,
 }
 _MANY = frozenset({"tools", "stages", "layers"})
-_OF_DEFAULT_STAGES = ("breaker_threshold", "max_blank_stops", "repair_call")
+OF_DEFAULT_STAGES = (
+    "sequential",
+    "dedupe",
+    "breaker_threshold",
+    "max_blank_stops",
+    "repair_call",
+)
+_MAY_BE_OFF = frozenset({"loop_threshold"})
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "on_limit": ("stop", "finish"),
+    "sequential": ("defer", "in_step"),
+}
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
+    "tell_budget": (lambda value: isinstance(value, bool), "True or False"),
+    "dedupe": (lambda value: isinstance(value, bool), "True or False"),
+    "price": (callable, "a callable that takes a response"),
+    "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
+    "locks": (lambda value: isinstance(value, Locks), "Locks"),
+    "pause_secret": (
+        lambda value: isinstance(value, (str, bytes)) and bool(value),
+        "text or bytes",
+    ),
+    "claim_pause": (callable, "a callable that takes the id of a pause"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),
     "layers": (_is_many, "a list of layers"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from treadle.types import Context, DeadlineExceeded, Err, Ok, Reason, Result, RunState
+from treadle.types import DeadlineExceeded, Err, Ok, Reason, RunState
+
+if TYPE_CHECKING:
+    from treadle.loop.iteration import Iterations
 
 
 def end_record(state: RunState, reason: Reason | None, ended: float) -> None:
@@ -30,18 +33,19 @@ def end_record(state: RunState, reason: Reason | None, ended: float) -> None:
         state.fail(reason)
 
 
-def make_result(context: Context, iterations: int, reason: Reason | None) -> Result:
+def make_result(turn: Iterations, reason: Reason | None, limit: Reason | None = None) -> Ok | Err:
     """Make the result of a run.
 
     Args:
-        context: as the run left it.
-        iterations: the model calls that were made.
+        turn: the run, as it was left.
         reason: why the run ended; None for an answer.
+        limit: the limit that was reached before the answer was asked for; None where none was.
     """
+    context = turn.context
     facts: dict[str, Any] = {
         "messages": list(context.messages),
-        "usage": context.usage,
-        "iterations": iterations,
+        "usage": turn.budget.usage,
+        "iterations": turn.iteration,
         "tool_calls_count": context.tool_calls_count,
         "run": context.state,
     }
@@ -49,4 +53,8 @@ def make_result(context: Context, iterations: int, reason: Reason | None) -> Res
         return Err(reason, stop_reason=reason.stop_reason, **facts)
     # An answer with calls is that of a terminal tool: whatever else is called lets the run go on.
     stop_reason = "output" if context.tool_calls else "answered"
-    return Ok(context.response, output=context.output, stop_reason=stop_reason, **facts)
+    if limit is not None:
+        stop_reason = "finished"
+    return Ok(
+        context.response, output=context.output, stop_reason=stop_reason, limit=limit, **facts
+    )

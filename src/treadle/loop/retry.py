@@ -37,7 +37,8 @@ def is_retryable(error: BaseException) -> bool:
         error: what the backend raised. Its ``status_code``, if it has one, decides: 408, 409, 425, 429
             and 5xx may pass; other 4xx (context too long, bad request, authentication) cannot.
     """
-    if getattr(error, "code", None) in _HOPELESS_CODES:
+    code = _fact(error, "code")
+    if isinstance(code, str) and code in _HOPELESS_CODES:
         return False
     status = status_of(error)
     if status is not None:
@@ -47,9 +48,9 @@ def is_retryable(error: BaseException) -> bool:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status that an error carries, as the SDKs name it."""
-    for holder in (error, getattr(error, "response", None)):  # httpx and requests keep it there
+    for holder in (error, _fact(error, "response")):  # httpx and requests keep it there
         for name in ("status_code", "status", "code", "http_status"):
-            status: Any = getattr(holder, name, None)
+            status = _fact(holder, name)
             if isinstance(status, int) and 100 <= status < 600:  # noqa: PLR2004 - the range of HTTP
                 return status
     return None
@@ -75,11 +76,19 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
 
 
 def _retry_after(error: BaseException) -> float | None:
-    for holder in (getattr(error, "response", None), error):  # aiohttp and urllib keep them here
-        headers: Any = getattr(holder, "headers", None)
+    for holder in (_fact(error, "response"), error):  # aiohttp and urllib keep them here
+        headers = _fact(holder, "headers")
         try:
             seconds = float(headers["retry-after"])
-        except (TypeError, KeyError, ValueError, AttributeError):
+        except Exception:  # noqa: BLE001, S112 - there are none, or it is no number of seconds
             continue
         return seconds if seconds >= 0 else None
     return None
+
+
+def _fact(holder: Any, name: str) -> Any:
+    """An attribute of somebody else's error; None where it has none, or none that can be read."""
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - a property of theirs raised
+        return None

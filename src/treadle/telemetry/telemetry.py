@@ -18,6 +18,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from treadle.pipeline import Call, Effect, Emit, Steps, is_awaitable, layered
 from treadle.telemetry import names
 from treadle.types import (
+    ChildEvent,
     IterationStarted,
     ModelFailed,
     ModelResponded,
@@ -92,25 +93,44 @@ class _Reporter:
     agent: Span = trace.INVALID_SPAN
     chat: Span = trace.INVALID_SPAN
     tools: dict[str, Span] = field(default_factory=dict[str, Span])
+    around: Span | None = None
+    children: dict[str, _Reporter] = field(default_factory=dict[str, "_Reporter"])
 
     def see(self, effect: Effect) -> Effect:
         if isinstance(effect, Emit):
-            event: Any = effect.event
-            tell = _TELLERS.get(event.__class__)
-            if tell is not None:
-                tell(self, event)
+            self.tell(effect.event)
             return effect
         if isinstance(effect, Call):
-            span = self._span_of(effect)
+            span = self.span_for(effect.label, effect.key)
             if span is not None:
                 fn = _within(span, effect.fn)
                 return Call(fn, *effect.args, mode=effect.mode, label=effect.label, key=effect.key)
         return effect
 
-    def _span_of(self, effect: Call) -> Span | None:
-        if effect.label == "execute_tool":
-            return self.tools.get(effect.key)
-        return self.chat if effect.label in {"chat", "chunk", "close"} else None
+    def tell(self, event: Any) -> None:
+        if isinstance(event, ChildEvent):
+            self._child_of(event.call_id).tell(event.event)
+            return
+        tell = _TELLERS.get(event.__class__)
+        if tell is not None:
+            tell(self, event)
+
+    def _child_of(self, call_id: str) -> _Reporter:
+        """The reporter of the run that a call is made of; its spans are within that of the call."""
+        child = self.children.get(call_id)
+        if child is None:
+            around = self.tools.get(call_id, self.agent)
+            child = self.children[call_id] = _Reporter(self.telemetry, around=around)
+        return child
+
+    def span_for(self, label: str, key: str) -> Span | None:
+        """The span within which a call is made; the calls of a child have its id before their own key."""
+        for call_id, child in self.children.items():
+            if key.startswith(f"{call_id}/"):
+                return child.span_for(label, key.removeprefix(f"{call_id}/"))
+        if label == "execute_tool":
+            return self.tools.get(key)
+        return self.chat if label in _OF_THE_MODEL else None
 
     def run_started(self, event: RunStarted) -> None:
         self.agent_name = event.agent_name
@@ -119,7 +139,11 @@ class _Reporter:
         if event.agent_name:
             attributes[names.AGENT_NAME] = event.agent_name
         self.agent = self.telemetry.tracer.start_span(
-            name, kind=SpanKind.INTERNAL, attributes=attributes, start_time=_nanoseconds(event.at)
+            name,
+            context=None if self.around is None else trace.set_span_in_context(self.around),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=_nanoseconds(event.at),
         )
 
     def _child(self, name: str, kind: SpanKind, attributes: Attributes, at: float) -> Span:
@@ -177,6 +201,7 @@ class _Reporter:
 
     def tool_finished(self, event: ToolFinished) -> None:
         span = self.tools.pop(event.call.id)
+        self.children.pop(event.call.id, None)
         if event.result.is_error:
             status = event.result.status
             kind = status if status in {"timeout", "cancelled"} else "tool_error"
@@ -208,7 +233,8 @@ class _Reporter:
         self.agent.end(at)
 
 
-_GOOD = frozenset({"answered", "output"})
+_GOOD = frozenset({"answered", "output", "finished", "paused"})
+_OF_THE_MODEL = frozenset({"chat", "chunk", "close"})
 _TELLERS: Mapping[type, Callable[[_Reporter, Any], None]] = {
     RunStarted: _Reporter.run_started,
     IterationStarted: _Reporter.iteration_started,

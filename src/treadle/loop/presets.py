@@ -1,0 +1,90 @@
+"""Presets: known policies by name, each a list of options to read, to take as it is, or to change.
+
+``Loop(**presets.runax(), tools=[...])``; ``Loop(**{**presets.planck(), "max_iterations": 20})``.
+"""
+
+from __future__ import annotations
+
+from treadle.loop.options import LoopOptions
+
+
+def recommended() -> LoopOptions:
+    """Bounds for a loop that nobody watches, wide enough for most tasks; the values are our own.
+
+    The model is asked for a last answer where one is reached, so that work done is not for nothing.
+    """
+    return {
+        "max_iterations": 25,
+        "max_tool_calls": 100,
+        "max_parallel_calls": 8,
+        "max_total_tokens": 1_000_000,
+        "max_seconds": 600,
+        "on_limit": "finish",
+        "sequential": "defer",
+        "dedupe": True,
+        "loop_threshold": 3,
+        "breaker_threshold": 3,
+        "max_blank_stops": 3,
+        "max_retries": 3,
+    }
+
+
+def llmcore() -> LoopOptions:
+    """LlmCore's agent loop: ten iterations, a circuit breaker, blank stops forgiven.
+
+    It knows neither duplicates nor endless loops, and runs every call of an answer.
+    """
+    return {
+        "max_iterations": 10,  # LlmCore: max_iterations
+        "on_limit": "stop",  # LlmCore: max_iterations_reached
+        "sequential": "in_step",
+        "dedupe": False,
+        "loop_threshold": None,
+        "breaker_threshold": 3,  # LlmCore: the same error in three iterations in a row
+        "max_blank_stops": 3,  # LlmCore: max_blank_stops
+    }
+
+
+def orbiter() -> LoopOptions:
+    """Orbiter's call runner: retries of the model, and endless loops found by what is called.
+
+    Its own limit of steps is not part of the call runner; ten is ours.
+    """
+    return {
+        "max_iterations": 10,
+        "on_limit": "stop",  # here it is reported; Orbiter returns the last output
+        "sequential": "in_step",
+        "dedupe": False,
+        "loop_threshold": 3,  # Orbiter: loop_threshold
+        "max_retries": 3,  # Orbiter: max_retries
+    }
+
+
+def planck() -> LoopOptions:
+    """Planck's tool runner: every call runs, and repeated ones are nudged from the third on.
+
+    It has no limit of iterations. A loop here always has one; a hundred is ours.
+    """
+    return {
+        "max_iterations": 100,
+        "sequential": "in_step",
+        "dedupe": False,
+        "loop_threshold": None,
+    }
+
+
+def runax() -> LoopOptions:
+    """RunaxAI's strict policy: few steps, few calls, duplicates suppressed, a last answer in the end."""
+    return {
+        "max_iterations": 3,  # RunaxAI: reasoning steps
+        "max_tool_calls": 6,  # RunaxAI: tool calls in all
+        "max_parallel_calls": 3,  # RunaxAI: calls in parallel in one step
+        "on_limit": "finish",
+        "sequential": "defer",
+        "dedupe": True,
+    }
+
+
+def runax_project() -> LoopOptions:
+    """RunaxAI's policy for projects: as the strict one, with four tool calls."""
+    return {**runax(), "max_tool_calls": 4}  # RunaxAI: three steps and four calls
