@@ -1,11 +1,14 @@
-"""Endless loops: the same calls with the same results, again and again."""
+"""Endless loops: the same round with nothing new, again and again."""
 
 import itertools
 
 import pytest
 
-from treadle import Loop, LoopDetected, Ok, tool
-from treadle.testing import ScriptedLLM, call, calls
+from treadle import Limits, Loop, LoopDetected, Ok, Response, RunNode, RunState, Usage, tool
+from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
+from treadle.stages import default_stages, fingerprint, signature
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import Context, Decision, History, ToolCall, ToolResult
 
 USER = [{"role": "user", "content": "Hi"}]
 numbers = itertools.count()
@@ -16,8 +19,13 @@ def same(n: int = 0):
     return "same"
 
 
-@tool
+@tool(dedupe=False)
 def other(n: int = 0):
+    return next(numbers)
+
+
+@tool
+def once(n: int = 0):
     return next(numbers)
 
 
@@ -26,17 +34,23 @@ def clock():
     return "noon"
 
 
+TOOLS = [same, other, once, clock]
+
+
 def run(*iterations, **options):
-    """Each iteration is a list of calls: ``(name, {arguments})``."""
-    script = [calls(*(call(name, **arguments) for name, arguments in made)) for made in iterations]
-    return Loop.run_sync(
-        USER, ScriptedLLM(*script, "done"), tools=[same, other, clock], max_iterations=50, **options
-    )
+    """Each iteration is a list of calls, ``(name, {arguments})``, or a text."""
+    script = [
+        made if isinstance(made, str) else calls(*(call(name, **given) for name, given in made))
+        for made in iterations
+    ]
+    options = {"tools": TOOLS, "max_iterations": 50, **options}
+    return Loop.run_sync(USER, ScriptedLLM(*script, "done"), **options)
 
 
-A, B = ("same", {"n": 1}), ("same", {"n": 2})
+A, B, C, D = (("same", {"n": n}) for n in range(1, 5))
 
 
+@pytest.mark.parametrize("dedupe", [True, False])
 @pytest.mark.parametrize(
     ("iterations", "ends_at"),
     [
@@ -54,14 +68,115 @@ A, B = ("same", {"n": 1}), ("same", {"n": 2})
         ([[A], [A], [("clock", {})], [A], [A]], None),
     ],
 )
-def test_the_same_calls_that_bring_the_same_end_the_run(iterations, ends_at):
+def test_the_same_calls_that_bring_the_same_end_the_run(iterations, ends_at, dedupe):
     """Another result is progress; a volatile tool may always be asked again; order does not count."""
-    result = run(*iterations)
+    result = run(*iterations, dedupe=dedupe)
     if ends_at is None:
         assert isinstance(result, Ok)
     else:
         assert isinstance(result.reason, LoopDetected)
+        assert (result.iterations, result.reason.period) == (ends_at, 1)
+        check_history(result.messages)
+
+
+def test_a_call_that_is_suppressed_counts_as_what_it_had_brought():
+    """It would bring something else, but nobody learns it: the model goes round all the same."""
+    result = run(*[[("once", {})]] * 6)
+    assert (result.reason.iterations, result.iterations, result.tool_calls_count) == (3, 3, 1)
+    assert isinstance(run(*[[("once", {})]] * 6, dedupe=False), Ok)
+
+
+@pytest.mark.parametrize("dedupe", [True, False])
+@pytest.mark.parametrize(
+    ("rounds", "ends_at", "period"),
+    [
+        ([[A], [B]] * 4, 6, 2),
+        ([[A], [B], [C]] * 4, 9, 3),
+        ([[A], [A], [B]] * 4, 9, 3),
+        ([[D], *[[A], [B]] * 4], 7, 2),
+        ([[A, B], [C]] * 4, 6, 2),
+        ([[A], [B], [A], [B], [A], [C], [B], [A]], None, None),
+        ([[A], [B], [C], [D]] * 5, None, None),
+        ([[A], [("clock", {})]] * 9, None, None),
+        ([[A], [("other", {})]] * 9, None, None),
+        ([[A], [B], [A], [B], [A], *[[C]] * 3], 8, 1),
+    ],
+)
+def test_rounds_of_up_to_three_iterations_end_the_run(rounds, ends_at, period, dedupe):
+    """A B A B A B is as endless as A A A; a round of four is not looked for."""
+    result = run(*rounds, dedupe=dedupe)
+    if ends_at is None:
+        assert isinstance(result, Ok)
+    else:
+        assert result.reason.stop_reason == "loop_detected"
+        assert (result.iterations, result.reason.period, result.reason.iterations) == (
+            ends_at,
+            period,
+            3,
+        )
+
+
+def test_the_reason_says_how_many_iterations_a_round_has():
+    told = str(run(*[[A], [B]] * 3).reason)
+    assert told.startswith("the same 2 iterations 3 times in a row, with nothing new, the last: ")
+    assert 'same({"n": 2})' in told
+
+
+@pytest.mark.parametrize(("threshold", "ends_at"), [(1, 1), (2, 2), (4, 4), (None, None)])
+def test_the_threshold_is_an_option_and_none_is_any_number(threshold, ends_at):
+    result = run(*[[A]] * 9, loop_threshold=threshold)
+    if ends_at is None:
+        assert isinstance(result, Ok)
+        assert "tool_signature" in result.run.nodes[0].metadata
+    else:
         assert result.iterations == ends_at
+
+
+def talkative(ctx):
+    """Lets a text go on, as a stage that has something to say to it."""
+    if ctx.decision is Decision.DONE and ctx.response.text != "done":
+        return ctx.replace(decision=None, guidance="Go on.")
+    return ctx
+
+
+def going_on():
+    """The default stages, with one behind the decision that takes it back."""
+    stages = default_stages()
+    return Loop(stages=stages).pipeline.replace(
+        "loop_decision", lambda ctx: talkative(ctx.done() if not ctx.tool_calls else ctx)
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "ends_at"),
+    [
+        (["again", "again", "again", "again"], 3),
+        (["a", "b", "c", "d"], None),
+        (["a", "a", "b", "a", "a"], None),
+        (["a", "b", "a", "b", "a", "b"], 6),
+        (["a", "a", [A], "a", "a"], None),
+    ],
+)
+def test_a_text_that_is_repeated_where_the_run_goes_on_is_a_loop_too(texts, ends_at):
+    result = run(*texts, stages=going_on())
+    if ends_at is None:
+        assert isinstance(result, Ok)
+    else:
+        assert (result.stop_reason, result.iterations) == ("loop_detected", ends_at)
+        assert result.reason.calls == (texts[-1],)
+        check_history(result.messages)
+
+
+def test_an_answer_is_no_loop_whatever_it_repeats():
+    """One text three times in a row, but each ended its run."""
+    state = RunState()
+    for _ in range(4):
+        assert isinstance(run(state=state, loop_threshold=1), Ok)
+
+
+def test_blank_answers_are_no_loop():
+    """They have a budget of their own."""
+    assert run(*[""] * 4).stop_reason == "empty_response"
 
 
 def test_the_reason_names_the_calls_and_the_count():
@@ -76,9 +191,8 @@ def test_hostile_calls_are_named_within_bounds():
     assert len(str(result.reason)) < 1200
 
 
-@pytest.mark.parametrize("threshold", [2, 4])
-def test_the_threshold_is_an_option(threshold):
-    assert run(*[[A]] * 9, loop_threshold=threshold).iterations == threshold
+def test_a_hostile_text_is_named_within_bounds():
+    assert len(str(run(*["x" * 9000] * 3, stages=going_on()).reason)) < 300
 
 
 def test_the_signature_is_noted_on_the_node_of_each_iteration():
@@ -86,3 +200,49 @@ def test_the_signature_is_noted_on_the_node_of_each_iteration():
     noted = [node.metadata.get("tool_signature") for node in result.run.nodes]
     assert noted[0] == noted[1] != noted[2]
     assert noted[3] is None
+
+
+class TestDetector:
+    """The detector by itself."""
+
+    def look(self, detector, *made, results=True):
+        """Look at an iteration of some calls, given as names."""
+        made = tuple(ToolCall(f"c{n}", name, '{"n": 1}') for n, name in enumerate(made))
+        context = Context(
+            History(),
+            {},
+            Response(tool_calls=made, usage=Usage()),
+            Limits(),
+            RunState(),
+            tool_calls=made,
+            tool_results={one.id: ToolResult(one.id, "r") for one in made} if results else {},
+        )
+        node = RunNode()
+        return detector.look(context, node), node
+
+    def test_calls_without_a_fingerprint_are_told_apart_by_their_text(self):
+        found, node = self.look(LoopDetector(1), "f")
+        assert found.signature == node.metadata["tool_signature"]
+        assert found.signature == signature([fingerprint("f", '{"n": 1}')])
+
+    def test_calls_without_a_result_count_by_themselves(self):
+        detector = LoopDetector(2)
+        assert self.look(detector, "f", results=False)[0] is None
+        assert self.look(detector, "f", results=False)[0].iterations == 2
+
+    def test_what_it_has_seen_goes_on_in_another(self):
+        """A pause in the middle changes nothing."""
+        script = ["f", "g", "f", "g", "f", "g"]
+        for cut in range(6):
+            first = LoopDetector(3)
+            assert all(self.look(first, name)[0] is None for name in script[:cut])
+            second = LoopDetector(3)
+            second.restore(first.as_json())
+            found = [self.look(second, name)[0] for name in script[cut:]]
+            assert [one is not None for one in found] == [False] * (5 - cut) + [True]
+            assert found[-1].period == 2
+
+    def test_a_round_is_no_longer_than_that(self):
+        detector = LoopDetector(2)
+        names = [f"f{n}" for n in range(MAX_PERIOD + 1)]
+        assert [self.look(detector, name)[0] for name in names * 4] == [None] * 16

@@ -48,7 +48,7 @@ def test_an_option_that_does_not_exist_names_the_closest(name, closest):
 
 def test_an_option_like_no_other_names_them_all():
     with pytest.raises(
-        OptionError, match="there is no option 'zzz'; known are breaker_threshold, "
+        OptionError, match="there is no option 'zzz'; known are breaker, breaker_threshold, "
     ):
         Loop(zzz=1)
 
@@ -89,6 +89,19 @@ def test_an_option_like_no_other_names_them_all():
         ("max_iterations", 0, "max_iterations: expected a whole number of at least 1, got 0"),
         ("max_seconds", "1", "max_seconds: expected a number of seconds of at least 0, got '1'"),
         ("resolve_tool", 5, "resolve_tool: expected a callable that takes a call"),
+        ("on_limit", "ask", "on_limit: expected 'stop' or 'finish', got 'ask'"),
+        ("on_limit", None, "on_limit: expected 'stop' or 'finish', got None"),
+        ("sequential", "no", "sequential: expected 'defer' or 'in_step', got 'no'"),
+        ("tell_budget", 1, "tell_budget: expected True or False, got int"),
+        ("dedupe", None, "dedupe: expected True or False, got NoneType"),
+        ("price", 5, "price: expected a callable that takes a response, got int"),
+        ("breaker", 3, "breaker: expected a CircuitBreaker, got int"),
+        ("locks", {}, "locks: expected Locks, got dict"),
+        ("pause_secret", "", "pause_secret: expected text or bytes, got str"),
+        ("pause_secret", 5, "pause_secret: expected text or bytes, got int"),
+        ("claim_pause", True, "claim_pause: expected a callable that takes the id of a pause"),
+        ("max_cost", -1, "max_cost: expected a number of US dollars of at least 0, got -1"),
+        ("max_cost", "1", "max_cost: expected a number of US dollars of at least 0, got '1'"),
     ],
 )
 def test_a_value_that_an_option_cannot_take_says_what_was_wanted(name, value, text):
@@ -99,9 +112,24 @@ def test_a_value_that_an_option_cannot_take_says_what_was_wanted(name, value, te
 
 @pytest.mark.parametrize(
     "name",
-    ["stages", "tools", "resolve_tool", "output", "on_event", "on_iteration", "state", "handle"],
+    [
+        "stages",
+        "tools",
+        "resolve_tool",
+        "output",
+        "on_event",
+        "on_iteration",
+        "state",
+        "handle",
+        "price",
+        "breaker",
+        "locks",
+        "pause_secret",
+        "claim_pause",
+        "loop_threshold",
+    ],
 )
-def test_none_leaves_an_option_out_that_has_no_default(name):
+def test_none_leaves_an_option_out_that_can_be_left_out(name):
     assert getattr(Loop(**{name: None}).settings, name) is None
 
 
@@ -117,7 +145,14 @@ def test_wrong_limits_beside_a_member_of_limits_are_told_as_such():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("breaker_threshold", 5), ("max_blank_stops", 1), ("repair_call", print)]
+    ("name", "value"),
+    [
+        ("breaker_threshold", 5),
+        ("max_blank_stops", 1),
+        ("repair_call", print),
+        ("sequential", "in_step"),
+        ("dedupe", False),
+    ],
 )
 def test_options_of_the_default_stages_do_not_go_with_stages_of_ones_own(name, value):
     """They would be ignored without a word."""

@@ -9,13 +9,22 @@ from treadle.pipeline import drive_sync
 from treadle.stages import Resolver, ToolRunner
 from treadle.types import Context, History, Limits, Response, RunState, ToolCall, toolset
 
+from .planning import TOOLS, made, planned
+
 
 @pytest.fixture
 def context():
     """Make a context that enters the stages with some calls: ``("name", {arguments})`` or `ToolCall`."""
 
     def make(
-        *calls, tools=(), resolve_tool=None, response=None, messages=None, limits=None, **more
+        *calls,
+        tools=(),
+        resolve_tool=None,
+        response=None,
+        messages=None,
+        limits=None,
+        runner=None,
+        **more,
     ):
         made = []
         for place, call in enumerate(calls, 1):
@@ -32,7 +41,7 @@ def context():
             response=response or Response(tool_calls=tuple(made)),
             limits=Limits(**limits or {}),
             state=state,
-            runner=ToolRunner(),
+            runner=ToolRunner() if runner is None else runner,
             resolve_tool=None if resolve_tool is None else Resolver(resolve_tool),
             **more,
         )
@@ -51,3 +60,17 @@ def through():
         return ctx
 
     return step
+
+
+@pytest.fixture
+def plan(context):
+    """Plan calls, see `planning`; ``known`` were answered in iteration 1, with nothing new since."""
+
+    def plan(words, *, known="", failed="", in_step=False, dedupe=True, broken=None, **more):
+        ctx = context(tools=more.pop("tools", TOOLS), iteration=2, **more)
+        learned = [(word, f"result of {word}", False) for word in known.split()]
+        learned += [(word, "it failed", True) for word in failed.split()]
+        ctx.runner.evidence.learn(1, learned)
+        return planned(ctx, made(words), in_step=in_step, dedupe=dedupe, broken=broken)
+
+    return plan

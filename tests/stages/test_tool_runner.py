@@ -7,7 +7,7 @@ import pytest
 
 from treadle.pipeline import Call, Signal, Sleep, TimeLimitReached, drive_sync, layered
 from treadle.stages import ToolRunner, fingerprint
-from treadle.stages.tool_runner import RETRY_DELAY, attempts
+from treadle.stages.calling import RETRY_DELAY, attempts
 from treadle.types import (
     Err,
     Ok,

@@ -19,7 +19,7 @@ def test_the_names_are_the_fields():
     assert {field.name for field in dataclasses.fields(Limits)} == LIMIT_NAMES
 
 
-@pytest.mark.parametrize("name", sorted(LIMIT_NAMES - {"max_seconds"}))
+@pytest.mark.parametrize("name", sorted(LIMIT_NAMES - {"max_seconds", "max_cost"}))
 @pytest.mark.parametrize("value", [-1, 1.5, "5", True, float("nan"), [1]])
 def test_a_count_is_a_whole_number(name, value):
     least = 0 if name == "max_tool_calls" else 1
@@ -36,6 +36,14 @@ def test_seconds_are_a_number(value):
         OptionError, match=r"^max_seconds: expected a number of seconds of at least 0, got "
     ):
         Limits(max_seconds=value)
+
+
+@pytest.mark.parametrize("value", [-0.1, "5", True, float("nan")])
+def test_a_cost_is_a_number(value):
+    with pytest.raises(
+        OptionError, match=r"^max_cost: expected a number of US dollars of at least 0, got "
+    ):
+        Limits(max_cost=value)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONAL))

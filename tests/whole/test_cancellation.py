@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from treadle import DeadlineExceeded, Loop, RunCancelled, RunHandle, RunState, ToolContext, tool
-from treadle.stages import tool_runner
+from treadle.stages import calling
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import RunFinished, RunStarted, ToolFinished, ToolStarted
 
@@ -300,7 +300,7 @@ def a_cancellation_that_is_not_heeded(run: Cancelling) -> Any:
     ],
 )
 def test_cancelled_at_any_await_everything_is_in_order(drive, scenario, monkeypatch):
-    monkeypatch.setattr(tool_runner, "RETRY_DELAY", 0.001)
+    monkeypatch.setattr(calling, "RETRY_DELAY", 0.001)
     runs = cancelled_everywhere(drive, scenario)
     assert len(runs) > 10
     assert len({len(run.events) for run in runs}) > 5  # they did end in different places

@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle import Chunk, Err, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
-from treadle.stages import tool_runner
+from treadle.stages import calling
 from treadle.testing import ScriptedLLM, call, calls, check_history, history_problems
 from treadle.types import CallChunk, RunFinished, repaired
 
@@ -27,7 +27,7 @@ from .scripts import HELLO, Busy, Refused, completion_chunks
 @pytest.fixture(autouse=True, scope="module")
 def quick_retries():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tool_runner, "RETRY_DELAY", 0.0)
+        patch.setattr(calling, "RETRY_DELAY", 0.0)
         yield
 
 

@@ -1,0 +1,124 @@
+"""The ways to run a loop and to resume it, and a few tools that note what they did."""
+
+import json
+
+import anyio
+import pytest
+
+from treadle import Loop, tool
+from treadle.pipeline import Call, Now, layered
+from treadle.testing import check_history
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+class Way:
+    """One way to run a loop and to resume it; the history is looked at on every way out."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+    def _driven(self, sync, later):
+        made = sync() if self.name == "sync" else anyio.run(later, backend=self.name)
+        check_history(made.messages)
+        return made
+
+    def run(self, loop, model, messages=USER, **options):
+        """Run to the end, or to a pause."""
+        return self._driven(
+            lambda: loop.run_sync(messages, model, **options),
+            lambda: loop.run(messages, model, **options),
+        )
+
+    def resume(self, loop, paused, decisions, model, **options):
+        """Go on after a pause."""
+        return self._driven(
+            lambda: loop.resume_sync(paused, decisions, model, **options),
+            lambda: loop.resume(paused, decisions, model, **options),
+        )
+
+
+SYNC = Way("sync")
+
+
+@pytest.fixture(params=["sync", "asyncio", "trio"])
+def way(request):
+    """Each of the drivers."""
+    return Way(request.param)
+
+
+class Clock:
+    """A clock that stands still unless it is told to go on; its layer answers for the driver's."""
+
+    def __init__(self, now=1000.0):
+        self.now = now
+        self.bounds = []
+
+    def layer(self, steps):
+        return layered(steps, self._see)
+
+    def _see(self, effect):
+        if isinstance(effect, Now):
+            return Call(lambda: self.now, label="now")
+        self.bounds += [effect.seconds] if getattr(effect, "seconds", None) is not None else []
+        return effect
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+class Desk:
+    """Tools that note what they did: ``note`` just runs, ``wipe`` needs approval, ``pay`` above 100."""
+
+    def __init__(self):
+        self.done = []
+
+        @tool
+        def note(n: int):
+            self.done.append(f"note {n}")
+            return f"noted {n}"
+
+        @tool(requires_approval=True)
+        def wipe(path: str):
+            self.done.append(f"wipe {path}")
+            return f"wiped {path}"
+
+        @tool(requires_approval=lambda given: given["amount"] > 100 and f"pay {given['amount']}?")
+        def pay(amount: int):
+            self.done.append(f"pay {amount}")
+            return f"paid {amount}"
+
+        self.tools = [note, wipe, pay]
+
+    @property
+    def did(self):
+        """What was done, in order of the alphabet: calls of one batch run at the same time."""
+        return sorted(self.done)
+
+    def loop(self, **options):
+        return Loop(**{"tools": self.tools, **options})
+
+
+@pytest.fixture
+def desk():
+    return Desk()
+
+
+def answers(messages):
+    """The tool messages of a history, by the id of the call."""
+    return {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+
+
+def stored(paused):
+    """A paused state as it comes back from wherever it was put."""
+    return json.loads(json.dumps(paused.state))
+
+
+def of(events, kind):
+    """The events of one kind."""
+    return [event for event in events if isinstance(event, kind)]

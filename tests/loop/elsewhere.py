@@ -1,0 +1,58 @@
+"""Resumes a paused run in a process of its own: what to do on stdin, what came of it on stdout, as JSON."""
+
+import json
+import sys
+
+from treadle import Loop, approve, deny, edit, tool
+from treadle.testing import ScriptedLLM, check_history
+
+DECISIONS = {"approve": lambda: approve, "deny": deny, "edit": edit}
+
+
+def make(ran, inner=()):
+    """A loop with a child, whose tools note what they did.
+
+    Args:
+        ran: gets what ran.
+        inner: the script of the child's model.
+    """
+
+    @tool
+    def look(n: int):
+        ran.append(f"look {n}")
+        return f"saw {n}"
+
+    @tool(requires_approval=lambda given: given["to"] != "me")
+    def send(to: str):
+        ran.append(f"send {to}")
+        return f"sent to {to}"
+
+    child = Loop(name="helper", tools=[look, send])
+    helper = child.as_tool("helper", "Helps.", ScriptedLLM(*inner))
+    return Loop(name="bot", tools=[look, send, helper], pause_secret="s3cret")  # noqa: S106
+
+
+def main():
+    told, ran = json.load(sys.stdin), []
+    model = ScriptedLLM(*told["script"])
+    decisions = {
+        call_id: DECISIONS[kind](*given) for call_id, (kind, *given) in told["decisions"].items()
+    }
+    result = make(ran, told["inner"]).resume_sync(told["state"], decisions, model)
+    check_history(result.messages)
+    json.dump(
+        {
+            "ran": ran,
+            "stop_reason": result.stop_reason,
+            "messages": result.messages,
+            "run_id": result.run.run_id,
+            "iterations": result.iterations,
+            "tool_calls_count": result.tool_calls_count,
+            "state": getattr(result, "state", None),
+        },
+        sys.stdout,
+    )
+
+
+if __name__ == "__main__":
+    main()

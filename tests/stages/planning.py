@@ -1,0 +1,75 @@
+"""A short way to write the calls of an answer, and to read the plan that is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from treadle.stages.planner import Planner
+from treadle.types import HeldReason, Plan, Tool, ToolCall
+
+DUPLICATE, KNOWN = HeldReason.DUPLICATE_IN_BATCH, HeldReason.NO_NEW_EVIDENCE
+CAP, DEFERRED = HeldReason.PARALLEL_CAP, HeldReason.DEFERRED
+OVER, USED_UP, BROKEN = HeldReason.OVER_BUDGET, HeldReason.MAX_USES, HeldReason.BREAKER_OPEN
+
+TOOLS = [
+    Tool("p"),
+    Tool("q"),
+    Tool("w", parallel_safe=False),
+    Tool("fresh", requires_fresh_input=True),
+    Tool("one", max_parallel=1),
+    Tool("two", max_parallel=2),
+    Tool("once", max_uses=1),
+    Tool("twice", max_uses=2),
+    Tool("clock", volatile=True),
+    Tool("again", dedupe=False),
+]
+
+
+def made(words: str) -> list[ToolCall]:
+    """Make calls of words such as ``p1``: a tool, and what tells the call from others of it.
+
+    A call's id is its word, with a prime for each time that it came before: of ``p1 p1`` the second has the
+    id ``p1'``. Its fingerprint is the word.
+    """
+    calls: list[ToolCall] = []
+    ids: set[str] = set()
+    for word in words.split():
+        call_id, name = word, word.rstrip("0123456789")
+        while call_id in ids:
+            call_id += "'"
+        ids.add(call_id)
+        calls.append(ToolCall(call_id, name, "{}", {"n": word}, word))
+    return calls
+
+
+@dataclass
+class Planned:
+    """A plan, and what became of the calls that are not in it.
+
+    Args:
+        plan: the plan.
+        results: the answers to calls that do not run, by id.
+        budget: what it was made within.
+    """
+
+    plan: Plan
+    results: dict[str, Any]
+    budget: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plan, name)
+
+    def __str__(self) -> str:
+        return shown(self.plan)
+
+
+def shown(plan: Plan) -> str:
+    """The batches of a plan, such as ``p1 q1 | w1``."""
+    return " | ".join(" ".join(call.id for call in batch) for batch in plan.batches)
+
+
+def planned(ctx, calls, *, in_step=False, dedupe=True, broken=None) -> Planned:
+    """Plan calls within a context."""
+    planner = Planner(ctx, in_step=in_step, dedupe=dedupe)
+    return Planned(planner.plan(calls, broken or {}), planner.results, ctx.budget)

@@ -1,0 +1,272 @@
+"""A breaker that runs share: closed, open, half-open, and what of a call's outcome moves it."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.stages import BreakerState, CircuitBreaker
+from treadle.types import OptionError
+
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+
+
+class Tried:
+    """A breaker whose calls are made one after another at the times that are given."""
+
+    def __init__(self, threshold=3, cool_down=30.0):
+        self.breaker = CircuitBreaker(threshold, cool_down)
+        self.calls = 0
+
+    @property
+    def state(self):
+        return self.breaker.states.get("t", CLOSED)
+
+    def call(self, error=None, at=0.0):
+        """Make a call that ends at once; return whether it was let through."""
+        self.calls += 1
+        name = f"call {self.calls}"
+        if self.breaker.admit("t", name, at).error is not None:
+            return False
+        self.breaker.note("t", name, error, at)
+        return True
+
+    def fails(self, times, error="E", at=0.0):
+        return [self.call(error, at) for _ in range(times)]
+
+    def opened(self, at=0.0):
+        self.fails(self.breaker.threshold, at=at)
+        assert self.state is OPEN
+        return self.breaker
+
+
+@pytest.fixture
+def tried():
+    return Tried()
+
+
+class TestClosed:
+    """Calls go through, and failures are counted."""
+
+    def test_a_tool_that_never_failed_is_no_concern_of_it(self, tried):
+        assert tried.call()
+        assert tried.breaker.states == {}
+
+    @pytest.mark.parametrize("threshold", [1, 2, 5])
+    def test_it_opens_at_the_threshold(self, threshold):
+        tried = Tried(threshold)
+        tried.fails(threshold - 1)
+        assert tried.state is CLOSED
+        tried.fails(1)
+        assert tried.state is OPEN
+
+    def test_the_defaults_are_three_failures_and_half_a_minute(self):
+        assert (CircuitBreaker().threshold, CircuitBreaker().cool_down) == (3, 30.0)
+
+    def test_another_error_starts_the_count_again(self, tried):
+        tried.fails(2)
+        tried.fails(2, "other")
+        assert tried.state is CLOSED
+        tried.fails(1, "other")
+        assert tried.state is OPEN
+
+    def test_a_success_starts_the_count_again(self, tried):
+        tried.fails(2)
+        tried.call()
+        assert tried.breaker.states == {}
+        tried.fails(2)
+        assert tried.state is CLOSED
+
+    def test_other_tools_have_counts_of_their_own(self, tried):
+        tried.opened()
+        assert tried.breaker.admit("other", "x", 0.0).error is None
+        tried.breaker.note("other", "x", "E", 0.0)
+        assert tried.breaker.states == {"t": OPEN, "other": CLOSED}
+
+    def test_a_note_tells_where_it_stood_and_where_it_stands(self, tried):
+        note = tried.breaker.note
+        assert note("t", "a", None, 0.0) == (CLOSED, CLOSED)
+        assert [note("t", "b", "E", 0.0) for _ in range(3)] == [
+            (CLOSED, CLOSED),
+            (CLOSED, CLOSED),
+            (CLOSED, OPEN),
+        ]
+
+
+class TestOpen:
+    """No call goes through until the cool-down is over."""
+
+    def test_a_call_is_told_the_error_and_how_long_it_will_be(self, tried):
+        admission = tried.opened(at=100.0).admit("t", "x", 110.0)
+        assert (admission.error, admission.retry_in) == ("E", 20.0)
+        assert (admission.before, admission.after) == (OPEN, OPEN)
+
+    @pytest.mark.parametrize(("at", "goes"), [(129.9, False), (130.0, True), (500.0, True)])
+    def test_after_the_cool_down_one_goes_through(self, tried, at, goes):
+        tried.opened(at=100.0)
+        assert tried.call(at=at) is goes
+
+    @pytest.mark.parametrize("error", [None, "E", "other"])
+    def test_of_calls_that_began_before_it_opened_nothing_follows(self, tried, error):
+        """Neither does a success close it, nor does a failure make the cool-down longer."""
+        breaker = tried.opened(at=100.0)
+        assert breaker.note("t", "an early one", error, 120.0) == (OPEN, OPEN)
+        assert breaker.admit("t", "x", 130.0).error is None
+
+
+class TestHalfOpen:
+    """One call goes through, to see whether the tool works again."""
+
+    @pytest.fixture
+    def probing(self, tried):
+        """Has let the call ``probe`` through at 130."""
+        breaker = tried.opened(at=100.0)
+        admission = breaker.admit("t", "probe", 130.0)
+        assert (admission.before, admission.after, admission.error) == (OPEN, HALF_OPEN, None)
+        return breaker
+
+    def test_all_others_have_to_wait(self, probing):
+        admission = probing.admit("t", "another", 140.0)
+        assert (admission.before, admission.after) == (HALF_OPEN, HALF_OPEN)
+        assert (admission.error, admission.retry_in) == ("E", 20.0)
+
+    def test_a_probe_that_succeeds_closes_it(self, probing):
+        assert probing.note("t", "probe", None, 131.0) == (HALF_OPEN, CLOSED)
+        assert probing.states == {}
+        assert probing.admit("t", "another", 131.0).error is None
+
+    def test_once_closed_it_takes_the_whole_threshold_to_open_again(self, probing):
+        probing.note("t", "probe", None, 131.0)
+        for name in "ab":
+            probing.note("t", name, "E", 132.0)
+        assert probing.states == {"t": CLOSED}
+
+    def test_a_probe_that_fails_opens_it_for_another_cool_down(self, probing):
+        assert probing.note("t", "probe", "new error", 135.0) == (HALF_OPEN, OPEN)
+        assert probing.admit("t", "x", 164.9).error == "new error"
+        assert probing.admit("t", "x", 165.0).error is None
+
+    @pytest.mark.parametrize("error", [None, "E"])
+    def test_of_calls_that_are_not_the_probe_nothing_follows(self, probing, error):
+        assert probing.note("t", "an early one", error, 131.0) == (HALF_OPEN, HALF_OPEN)
+        assert probing.admit("t", "another", 131.0).error == "E"
+
+    def test_a_probe_that_never_comes_back_is_not_waited_for_longer_than_a_cool_down(self, probing):
+        assert probing.admit("t", "second probe", 159.9).error == "E"
+        assert probing.admit("t", "second probe", 160.0).error is None
+        assert probing.note("t", "probe", None, 161.0) == (HALF_OPEN, HALF_OPEN)
+        assert probing.note("t", "second probe", None, 161.0) == (HALF_OPEN, CLOSED)
+
+    def test_a_probe_that_does_not_run_makes_room_for_the_next_call_at_once(self, probing):
+        probing.release("t", "probe")
+        assert probing.states == {"t": OPEN}
+        assert probing.admit("t", "another", 131.0).error is None
+        assert probing.note("t", "probe", None, 132.0) == (HALF_OPEN, HALF_OPEN)
+
+    @pytest.mark.parametrize(("tool", "call"), [("t", "another"), ("other", "probe")])
+    def test_a_call_that_is_no_probe_gives_nothing_back(self, probing, tool, call):
+        probing.release(tool, call)
+        assert probing.states == {"t": HALF_OPEN}
+        assert probing.admit("t", "x", 131.0).error == "E"
+
+
+def test_without_a_cool_down_every_call_is_a_probe():
+    tried = Tried(threshold=1, cool_down=0)
+    assert tried.fails(4) == [True] * 4
+    assert tried.call()
+    assert tried.state is CLOSED
+
+
+def test_the_states_that_are_shown_are_a_copy(tried):
+    tried.opened().states.clear()
+    assert tried.state is OPEN
+
+
+@pytest.mark.parametrize("threshold", [0, -1, 1.0, "3", None, True])
+def test_a_threshold_is_a_whole_number_of_at_least_one(threshold):
+    with pytest.raises(OptionError) as caught:
+        CircuitBreaker(threshold)
+    assert str(caught.value) == (
+        f"threshold: expected a whole number of at least 1, got {threshold!r}"
+    )
+
+
+@pytest.mark.parametrize("cool_down", [-0.1, "30", None, float("nan")])
+def test_a_cool_down_is_a_number_of_seconds(cool_down):
+    with pytest.raises(OptionError) as caught:
+        CircuitBreaker(cool_down=cool_down)
+    assert str(caught.value) == (
+        f"cool_down: expected a number of seconds of at least 0, got {cool_down!r}"
+    )
+
+
+class TestThreads:
+    """Runs in other threads share it."""
+
+    def in_threads(self, work, count=16):
+        ready, told = threading.Barrier(count, timeout=10), []
+
+        def run(number):
+            ready.wait()
+            told.append(work(number))
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert len(told) == count
+        return told
+
+    def test_of_many_who_ask_at_once_one_is_the_probe(self, tried):
+        breaker = tried.opened()
+        for round_ in range(1, 51):
+            now = 30.0 * round_
+            told = self.in_threads(lambda number, now=now: breaker.admit("t", str(number), now), 4)
+            assert [one.error for one in told].count(None) == 1
+
+    def test_no_failure_is_lost(self):
+        breaker = CircuitBreaker(threshold=16 * 200)
+
+        def fail(number):
+            return [breaker.note("t", f"{number}/{n}", "E", 0.0)[1] for n in range(200)]
+
+        moves = [state for told in self.in_threads(fail) for state in told]
+        assert moves.count(OPEN) == 1
+        assert breaker.states == {"t": OPEN}
+
+
+OUTCOMES = st.lists(
+    st.tuples(st.sampled_from([None, "E", "F"]), st.sampled_from([0.0, 10.0, 30.0]), st.booleans()),
+    max_size=30,
+)
+
+
+@given(OUTCOMES, st.integers(1, 3))
+def test_whatever_happens_it_is_open_only_after_failures_alike_and_lets_one_through_each_cool_down(
+    outcomes, threshold
+):
+    """Calls come one after another, some time apart; some of them never come back."""
+    tried, now, alike, last_through = Tried(threshold), 0.0, [], None
+    for error, apart, comes_back in outcomes:
+        now += apart
+        before = tried.state
+        tried.calls += 1
+        name = str(tried.calls)
+        goes = tried.breaker.admit("t", name, now).error is None
+        if before is CLOSED:
+            assert goes
+        elif goes:
+            assert now - last_through >= 30.0
+        if goes:
+            last_through = now
+        if goes and comes_back:
+            _, after = tried.breaker.note("t", name, error, now)
+            alike = [*alike, error] if alike and alike[-1] == error else [error]
+            if before is CLOSED:
+                assert (after is OPEN) is (error is not None and len(alike) >= threshold)
+            else:
+                assert after is (CLOSED if error is None else OPEN)
+            if after is not before:
+                alike = []

@@ -1,0 +1,252 @@
+"""Locks by key: calls that share a key never overlap, and whoever comes first is served first."""
+
+import contextlib
+import threading
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.pipeline import (
+    Call,
+    Cancelled,
+    Mode,
+    Parallel,
+    Signal,
+    Sleep,
+    Stopped,
+    TimeLimitReached,
+    Wait,
+    Within,
+    drive,
+    drive_sync,
+)
+from treadle.stages import Locks
+from treadle.stages.locks import LockedError
+
+
+@pytest.fixture
+def locks():
+    return Locks()
+
+
+def is_free(locks, key):
+    """Whether nobody holds a key or waits for it."""
+    return key not in locks._queues
+
+
+def waiting_for(keys):
+    return dict.fromkeys(keys, True)
+
+
+class TestTheLine:
+    """Tickets: whose is set holds the key."""
+
+    def test_a_key_that_nobody_holds_is_held_at_once(self, locks):
+        assert locks.enter("k").is_set
+
+    def test_the_others_hold_it_in_the_order_in_which_they_came(self, locks):
+        first, second, third = (locks.enter("k") for _ in range(3))
+        assert (second.is_set, third.is_set) == (False, False)
+        locks.leave("k", first)
+        assert (second.is_set, third.is_set) == (True, False)
+        locks.leave("k", second)
+        assert third.is_set
+
+    def test_whoever_leaves_the_line_is_passed_over(self, locks):
+        first, second, third = (locks.enter("k") for _ in range(3))
+        locks.leave("k", second)
+        assert not third.is_set
+        locks.leave("k", first)
+        assert (second.is_set, third.is_set) == (False, True)
+
+    def test_other_keys_are_other_lines(self, locks):
+        locks.enter("k")
+        assert locks.enter("other").is_set
+
+    def test_a_key_that_was_given_back_is_free_and_forgotten(self, locks):
+        locks.leave("k", locks.enter("k"))
+        assert is_free(locks, "k")
+        assert locks.enter("k").is_set
+
+
+def noting(log, name, *, pause=True):
+    """Steps that note when they begin and when they end, with a pause in between."""
+    log.append(f"{name} begins")
+    if pause:
+        yield Sleep(0)
+    log.append(f"{name} ends")
+    return name
+
+
+class TestHolding:
+    """Steps run while they hold their keys."""
+
+    def test_they_return_what_they_return_and_the_key_is_free_again(self, locks):
+        log = []
+        assert drive_sync(locks.holding(waiting_for(["k"]), noting(log, "a"))) == "a"
+        assert log == ["a begins", "a ends"]
+        assert is_free(locks, "k")
+
+    @pytest.mark.parametrize("driver", ["sync", "asyncio", "trio"])
+    def test_those_that_share_a_key_run_one_after_another_in_order(self, locks, driver):
+        log = []
+        steps = Parallel([locks.holding(waiting_for(["k"]), noting(log, name)) for name in "abc"])
+        by_driver(driver, steps)
+        assert log == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
+        assert is_free(locks, "k")
+
+    def test_those_that_share_none_run_at_the_same_time(self, locks):
+        both = threading.Barrier(2, timeout=5)
+        steps = [locks.holding(waiting_for([key]), calling(both.wait)) for key in ("k", "other")]
+        by_driver("sync", Parallel(steps))
+
+    def test_without_keys_nothing_is_waited_for(self, locks):
+        ticket = locks.enter("k")
+        assert drive_sync(locks.holding(waiting_for([]), noting([], "a"))) == "a"
+        assert ticket.is_set
+
+    def test_of_several_keys_all_have_to_be_held(self, locks):
+        taken, log = locks.enter("b"), []
+        steps = locks.holding(waiting_for(["a", "b", "c"]), noting(log, "x"))
+        asked = next(steps)
+        assert (asked.key, is_set(asked)) == ("a", True)
+        asked = steps.send(True)
+        assert (asked.key, is_set(asked)) == ("b", False)
+        waiting = steps.send(False)
+        assert (type(waiting), waiting.signal.is_set) == (Wait, False)
+        locks.leave("b", taken)
+        assert waiting.signal.is_set
+        asked = steps.send(None)
+        assert (asked.key, is_set(asked), log) == ("c", True, [])
+        steps.send(True)
+        assert log == ["x begins"]
+        steps.close()
+        assert all(is_free(locks, key) for key in "abc")
+
+    def test_what_raises_gives_its_keys_back(self, locks):
+        def broken():
+            yield Sleep(0)
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            drive_sync(locks.holding(waiting_for(["a", "b"]), broken()))
+        assert is_free(locks, "a")
+        assert is_free(locks, "b")
+
+    @pytest.mark.parametrize("bound", [{"seconds": 0.01}, {"until": True}])
+    def test_whoever_is_cancelled_while_he_waits_leaves_the_line(self, locks, bound):
+        taken, log, stop = locks.enter("b"), [], Signal()
+        if "until" in bound:
+            bound = {"until": stop}
+            threading.Timer(0.01, stop.set).start()
+        waiting = Within(locks.holding(waiting_for(["a", "b"]), noting(log, "x")), **bound)
+        with pytest.raises((TimeLimitReached, Stopped)):
+            by_driver("sync", waiting)
+        assert log == []
+        assert is_free(locks, "a")
+        locks.leave("b", taken)
+        assert is_free(locks, "b")
+
+    def test_whoever_is_cancelled_while_he_holds_gives_the_key_back(self, locks):
+        log = []
+        steps = locks.holding(waiting_for(["k"]), noting(log, "x"))
+        next(steps)
+        steps.send(True)
+        next_one = locks.enter("k")
+        with pytest.raises(Cancelled):
+            steps.throw(Cancelled())
+        assert log == ["x begins"]
+        assert next_one.is_set
+
+    def test_who_must_not_wait_is_told_which_key_is_taken_and_gives_back_what_he_has(self, locks):
+        locks.enter("b")
+        log = []
+        with pytest.raises(LockedError, match=r"^'b' is in use by another call; try again later$"):
+            drive_sync(locks.holding({"a": True, "b": False}, noting(log, "x")))
+        assert log == []
+        assert is_free(locks, "a")
+        assert len(locks._queues["b"]) == 1
+
+    def test_who_must_not_wait_may_have_what_is_free(self, locks):
+        assert drive_sync(locks.holding({"k": False}, noting([], "a"))) == "a"
+
+    def test_who_holds_a_key_is_an_effect_that_layers_can_tell(self, locks):
+        """It comes from outside: other runs may hold it."""
+        holding, waiting = (locks.holding(waiting_for(["k"]), noting([], name)) for name in "ab")
+        asked = next(holding)
+        assert (type(asked), asked.label, asked.key, is_set(asked)) == (Call, "lock", "k", True)
+        assert not is_set(next(waiting))
+
+
+def is_set(asked):
+    return asked.fn(*asked.args)
+
+
+def calling(fn):
+    return (yield Call(fn, mode=Mode.THREAD))
+
+
+def performing(effect):
+    return (yield effect)
+
+
+def by_driver(driver, effect):
+    if driver == "sync":
+        return drive_sync(performing(effect))
+    return anyio.run(drive, performing(effect), backend=driver)
+
+
+def test_threads_may_share_the_table(locks):
+    """Each adds to a number by reading and writing it, with others between: none may be lost."""
+    count, all_at_once = 0, threading.Barrier(8, timeout=10)
+
+    def add():
+        nonlocal count
+        seen = count
+        yield Sleep(0)
+        count = seen + 1
+
+    def work():
+        all_at_once.wait()
+        for _ in range(25):
+            drive_sync(locks.holding(waiting_for(["k"]), add()))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert count == 200
+    assert is_free(locks, "k")
+
+
+KEYS = st.frozensets(st.sampled_from("abc"), max_size=3).map(sorted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(KEYS, st.booleans()), max_size=6))
+def test_whatever_the_keys_no_two_that_share_one_overlap_and_all_come_to_an_end(wanted):
+    """Some of them fail in the middle."""
+    locks, running, ended = Locks(), [], []
+
+    def work(number, keys, fails):
+        assert not any(set(keys) & set(others) for others in running)
+        running.append(keys)
+        try:
+            yield Sleep(0)
+            if fails:
+                raise ValueError
+        finally:
+            running.remove(keys)
+            ended.append(number)
+
+    def one(number, keys, fails):
+        with contextlib.suppress(ValueError):
+            yield from locks.holding(waiting_for(keys), work(number, keys, fails))
+
+    steps = [one(number, *each) for number, each in enumerate(wanted)]
+    anyio.run(drive, performing(Parallel(steps)))
+    assert sorted(ended) == list(range(len(wanted)))
+    assert locks._queues == {}

@@ -1,0 +1,180 @@
+"""The planner: which calls of an answer run together, and why the others do not."""
+
+import pytest
+
+from treadle.types import PlanReason
+
+from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
+
+
+class TestBatches:
+    """The longest prefix of the calls that may run together; what is left is deferred, or follows."""
+
+    @pytest.mark.parametrize(
+        ("calls", "deferring", "in_step"),
+        [
+            ("p1", "p1", "p1"),
+            ("p1 q1 p2", "p1 q1 p2", "p1 q1 p2"),
+            ("w1", "w1", "w1"),
+            ("w1 w2", "w1", "w1 | w2"),
+            ("w1 p1 p2", "w1", "w1 | p1 p2"),
+            ("p1 q1 w1 p2 q2", "p1 q1", "p1 q1 | w1 | p2 q2"),
+            ("p1 w1 w2", "p1", "p1 | w1 | w2"),
+        ],
+    )
+    def test_calls_that_may_run_together_do_and_others_run_alone(
+        self, plan, calls, deferring, in_step
+    ):
+        assert str(plan(calls)) == deferring
+        assert str(plan(calls, in_step=True)) == in_step
+
+    @pytest.mark.parametrize(
+        ("calls", "deferring", "in_step"),
+        [
+            ("fresh1", "fresh1", "fresh1"),
+            ("fresh1 p1", "fresh1", "fresh1 | p1"),
+            ("p1 fresh1", "p1", "p1"),
+            ("w1 fresh1", "w1", "w1"),
+            ("fresh1 fresh2", "fresh1", "fresh1"),
+            ("p1 fresh1 q1", "p1", "p1 q1"),
+        ],
+    )
+    def test_a_call_that_requires_fresh_input_runs_alone_and_only_as_the_first_of_an_answer(
+        self, plan, calls, deferring, in_step
+    ):
+        """Behind others it is deferred in both modes: its arguments were chosen without their results."""
+        assert str(plan(calls)) == deferring
+        assert str(plan(calls, in_step=True)) == in_step
+
+    @pytest.mark.parametrize(
+        ("most", "deferring", "in_step"),
+        [
+            (1, "p1", "p1 | p2 | p3 | p4 | p5"),
+            (2, "p1 p2", "p1 p2 | p3 p4 | p5"),
+            (4, "p1 p2 p3 p4", "p1 p2 p3 p4 | p5"),
+            (5, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
+            (8, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
+        ],
+    )
+    def test_a_batch_has_no_more_calls_than_may_run_at_the_same_time(
+        self, plan, most, deferring, in_step
+    ):
+        limits = {"max_parallel_calls": most}
+        assert str(plan("p1 p2 p3 p4 p5", limits=limits)) == deferring
+        assert str(plan("p1 p2 p3 p4 p5", limits=limits, in_step=True)) == in_step
+
+    @pytest.mark.parametrize(
+        ("calls", "deferring", "in_step"),
+        [
+            ("one1 one2 one3", "one1", "one1 | one2 | one3"),
+            ("two1 two2 two3", "two1 two2", "two1 two2 | two3"),
+            ("one1 two1 p1 two2 one2", "one1 two1 p1 two2", "one1 two1 p1 two2 | one2"),
+            ("one1 one2 p1", "one1", "one1 | one2 p1"),
+        ],
+    )
+    def test_a_batch_has_no_more_calls_of_a_tool_than_that_allows(
+        self, plan, calls, deferring, in_step
+    ):
+        assert str(plan(calls)) == deferring
+        assert str(plan(calls, in_step=True)) == in_step
+
+    def test_calls_of_names_that_only_a_resolver_knows_run_together(self, plan):
+        assert str(plan("x1 y1 z1", tools=[])) == "x1 y1 z1"
+
+
+class TestReasons:
+    """The plan says why it is as it is, and each call that does not run why it does not."""
+
+    @pytest.mark.parametrize(
+        ("calls", "options", "reason", "held"),
+        [
+            ("p1", {}, PlanReason.SINGLE_CALL, {}),
+            ("p1 p1", {}, PlanReason.SINGLE_CALL, {"p1'": DUPLICATE}),
+            ("p1 q1", {}, PlanReason.PARALLEL_BATCH, {}),
+            ("p1 q1", {"known": "q1"}, PlanReason.SINGLE_CALL, {"q1": KNOWN}),
+            ("two1 two2 two3", {}, PlanReason.PARALLEL_BATCH_CUT, {"two3": CAP}),
+            ("one1 one2 p1", {}, PlanReason.PARALLEL_BATCH_CUT, {"one2": CAP, "p1": CAP}),
+            ("one1 one2 p1", {"in_step": True}, PlanReason.PARALLEL_BATCH_CUT, {}),
+            ("p1 w1", {}, PlanReason.MIXED_BATCH_SEQUENCED, {"w1": DEFERRED}),
+            ("p1 w1 q1", {"in_step": True}, PlanReason.MIXED_BATCH_SEQUENCED, {}),
+            ("p1 fresh1", {}, PlanReason.MIXED_BATCH_SEQUENCED, {"fresh1": DEFERRED}),
+            ("w1 w2", {}, PlanReason.SEQUENTIAL_DEFERRED, {"w2": DEFERRED}),
+            ("w1 p1 p2", {}, PlanReason.SEQUENTIAL_DEFERRED, {"p1": DEFERRED, "p2": DEFERRED}),
+            ("p1", {"known": "p1"}, PlanReason.ALL_SUPPRESSED, {"p1": KNOWN}),
+            ("p1", {"broken": {"p1": "E"}}, PlanReason.ALL_SUPPRESSED, {"p1": BROKEN}),
+            ("p1", {"limits": {"max_tool_calls": 0}}, PlanReason.OVER_BUDGET, {"p1": OVER}),
+            ("p1 p2", {"limits": {"max_tool_calls": 1}}, PlanReason.OVER_BUDGET, {"p2": OVER}),
+            ("w1 w2", {"limits": {"max_tool_calls": 1}}, PlanReason.OVER_BUDGET, {"w2": OVER}),
+            ("once1 once2 p1", {}, PlanReason.OVER_BUDGET, {"once2": USED_UP}),
+        ],
+    )
+    def test_why(self, plan, calls, options, reason, held):
+        made_plan = plan(calls, **options)
+        assert (made_plan.reason, made_plan.held) == (reason, held)
+
+    def test_what_requires_fresh_input_is_held_as_deferred_where_others_follow_in_step(self, plan):
+        made_plan = plan("p1 fresh1 w1", in_step=True)
+        assert (str(made_plan), made_plan.held) == ("p1 | w1", {"fresh1": DEFERRED})
+
+    def test_a_budget_that_is_spent_says_more_than_a_batch_that_is_cut(self, plan):
+        limits = {"max_parallel_calls": 2, "max_tool_calls": 3}
+        made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
+        assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
+
+    def test_every_call_that_does_not_run_has_its_answer_now_but_for_twins(self, plan):
+        made_plan = plan("p1 p1 q1 once1 once2 w1", known="q1")
+        assert list(made_plan.held) == ["p1'", "q1", "once2", "w1"]
+        assert list(made_plan.results) == ["q1", "once2", "w1"]
+
+
+SUPPRESSED = """\
+Not run again: you made this very call in iteration 1, and nothing new has been learned since. Its result was:
+result of p1
+Try something else, or answer with what you have."""
+BEHIND = (
+    "Not run yet: other calls have to run first. Look at the other results, and call 'p' again "
+    "if you still need it."
+)
+ONE_TOO_MANY = (
+    "Not run yet: no more calls can run at the same time. Look at the other results, and call 'one' again "
+    "if you still need it."
+)
+SPENT = "Not run: the budget of 1 tool calls is spent. Answer with what you have."
+NO_USE_LEFT = (
+    "Not run: 'twice' may be used 2 times in a run, and has been. "
+    "Do without it, or answer with what you have."
+)
+OUT_OF_ORDER = """\
+Error: 'p' is out of order, and was not tried. It kept failing with: Error: no route
+Do without it for now."""
+
+
+class TestWords:
+    """Every call that does not run is answered in words that a model can act on."""
+
+    @pytest.mark.parametrize(
+        ("calls", "options", "call_id", "status", "text"),
+        [
+            ("p1", {"known": "p1"}, "p1", "suppressed", SUPPRESSED),
+            ("w1 p1", {}, "p1", "deferred", BEHIND),
+            ("one1 one2", {}, "one2", "deferred", ONE_TOO_MANY),
+            ("p1 p2", {"limits": {"max_tool_calls": 1}}, "p2", "over_budget", SPENT),
+            ("twice1 twice2 twice3", {}, "twice3", "over_budget", NO_USE_LEFT),
+            ("p1", {"broken": {"p1": "Error: no route"}}, "p1", "broken", OUT_OF_ORDER),
+        ],
+    )
+    def test_the_answer(self, plan, calls, options, call_id, status, text):
+        result = plan(calls, **options).results[call_id]
+        assert (result.tool_call_id, result.status, result.content) == (call_id, status, text)
+
+    def test_only_one_whose_result_is_shown_again_is_no_error(self, plan):
+        results = plan("p1 once1 once2 w1", known="p1", broken={"q1": "E"}).results
+        assert [key for key, result in results.items() if not result.is_error] == ["p1"]
+
+    def test_a_long_result_is_shown_again_in_part(self, context):
+        """The model has it in full further up."""
+        ctx = context(tools=TOOLS)
+        ctx.runner.evidence.learn(1, [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)])
+        results = planned(ctx, made("p1 q1")).results
+        assert "[cut: 1 more lines, " in results["p1"].content
+        assert "[cut: 0 more lines, 1 more bytes]" in results["q1"].content

@@ -1,0 +1,224 @@
+"""What holds for every plan, whatever the calls, the tools, the limits and the modes."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.stages import ToolRunner
+from treadle.types import (
+    Budget,
+    Context,
+    HeldReason,
+    History,
+    Limits,
+    PlanReason,
+    Response,
+    RunState,
+    ToolResult,
+    toolset,
+)
+
+from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
+
+TOOL = toolset(TOOLS)
+WORDS = [f"{name}{number}" for name in [*TOOL, "unknown", "p", "w"] for number in (1, 2)]
+LEFT = st.sampled_from([None, None, 0, 1, 3, 5])
+
+
+class Case:
+    """A plan, all that it was made of, and what there was left before.
+
+    Args:
+        words: the calls.
+        known: bits, by the place of the call.
+        broken: likewise.
+        modes: whether it is in step, looks for duplicates, and the run is a call of another.
+        limits: calls at once, calls in all, calls of the run around it.
+        used: the uses of ``once`` and ``twice`` so far.
+    """
+
+    def __init__(self, words, known, broken, modes, limits, used):
+        self.in_step, self.dedupe, has_parent = modes
+        self.at_once, most, most_around = limits
+        self.calls = made(" ".join(words))
+        self.known = {word for place, word in enumerate(words) if known >> place & 1}
+        self.broken = {call.id: "E" for place, call in enumerate(self.calls) if broken >> place & 1}
+        self.uses = {"once": used[0], "twice": used[1]}
+        bounds = Limits(max_parallel_calls=self.at_once, max_tool_calls=most)
+        parent = Budget(Limits(max_tool_calls=most_around)) if has_parent else None
+        budget = Budget(bounds, parent)
+        budget.uses.update(self.uses)
+        self.left = budget.calls_left()
+        runner = ToolRunner()
+        runner.evidence.learn(1, [(word, "known", False) for word in self.known])
+        ctx = Context(History(), TOOL, Response(), bounds, RunState(), runner=runner, budget=budget)
+        self.made = planned(
+            ctx, self.calls, in_step=self.in_step, dedupe=self.dedupe, broken=self.broken
+        )
+        self.batches, self.held = self.made.batches, self.made.held
+        self.runs = [call.id for call in self.made.calls]
+
+
+def cases(words=WORDS, broken=(0, 0, 0, 1, 2, 6)):
+    return st.builds(
+        Case,
+        words=st.lists(st.sampled_from(words), min_size=1, max_size=9),
+        known=st.integers(0, 511),
+        broken=st.sampled_from(broken),
+        modes=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+        limits=st.tuples(st.integers(1, 4), LEFT, LEFT),
+        used=st.tuples(st.integers(0, 1), st.integers(0, 3)),
+    )
+
+
+CASES = cases()
+READS_AND_WRITES = cases(["p1", "p2", "p3", "w1", "w2"], broken=(0,))
+
+
+def runs_alone(call):
+    tool = TOOL.get(call.name)
+    return tool is not None and (not tool.parallel_safe or tool.requires_fresh_input)
+
+
+@given(CASES)
+def test_every_call_either_runs_or_is_answered_or_is_the_twin_of_one_that_runs(case):
+    twins = case.made.twins
+    for call in case.calls:
+        ways = [call.id in case.runs, call.id in case.made.results, call.id in twins]
+        assert ways.count(True) == 1
+        assert (call.id in case.held) is (call.id not in case.runs)
+    assert len(case.runs) == len(set(case.runs))
+    prints = {call.id: call.fingerprint for call in case.calls}
+    for twin, first in twins.items():
+        assert case.held[twin] is DUPLICATE
+        assert first in case.runs
+        assert prints[twin] == prints[first]
+
+
+@given(CASES)
+def test_the_order_of_the_request_is_kept(case):
+    assert case.runs == [call.id for call in case.calls if call.id in case.runs]
+    assert list(case.held) == [call.id for call in case.calls if call.id in case.held]
+
+
+@given(CASES)
+def test_no_more_runs_than_the_budgets_have_left_and_just_that_is_taken(case):
+    assert case.left is None or len(case.runs) <= case.left
+    assert case.made.budget.tool_calls == len(case.runs)
+    ran = Counter(call.name for call in case.made.calls)
+    for name, most in (("once", 1), ("twice", 2)):
+        before = case.uses.get(name, 0)
+        assert ran[name] <= max(0, most - before)
+        assert case.made.budget.uses.get(name, 0) == before + ran[name]
+
+
+@given(CASES)
+def test_a_budget_is_said_to_be_spent_only_where_it_is(case):
+    ran = Counter(call.name for call in case.made.calls)
+    if OVER in case.held.values():
+        assert len(case.runs) == case.left
+    for call in case.calls:
+        if case.held.get(call.id) is USED_UP:
+            assert case.uses.get(call.name, 0) + ran[call.name] >= TOOL[call.name].max_uses
+
+
+@given(CASES)
+def test_a_batch_has_no_more_calls_than_may_run_at_once_and_none_beside_one_that_runs_alone(case):
+    assert case.in_step or len(case.batches) <= 1
+    for batch in case.batches:
+        assert 1 <= len(batch) <= case.at_once
+        assert len(batch) == 1 or not any(map(runs_alone, batch))
+        for name, count in Counter(call.name for call in batch).items():
+            most = TOOL[name].max_parallel if name in TOOL else None
+            assert most is None or count <= most
+
+
+@given(CASES)
+def test_what_requires_fresh_input_runs_first_or_not_at_all(case):
+    for place, call in enumerate(case.made.calls):
+        if call.name == "fresh":
+            assert place == 0
+
+
+@given(CASES)
+def test_in_step_only_what_requires_fresh_input_is_deferred(case):
+    if case.in_step:
+        for call in case.calls:
+            if case.held.get(call.id) in {DEFERRED, CAP}:
+                assert call.name == "fresh"
+
+
+@settings(max_examples=400)
+@given(READS_AND_WRITES)
+def test_nothing_is_suppressed_but_what_is_known_with_no_write_before_it_that_runs_or_waits(case):
+    for place, call in enumerate(case.calls):
+        if case.held.get(call.id) is KNOWN:
+            assert case.dedupe
+            assert call.fingerprint in case.known
+            assert call.name not in {"clock", "again"}
+            settled = {KNOWN, DUPLICATE, BROKEN, OVER, USED_UP}
+            for before in case.calls[:place]:
+                assert not runs_alone(before) or case.held.get(before.id) in settled
+
+
+@given(CASES)
+def test_no_call_runs_that_is_known_unless_something_is_said_to_run_before_it(case):
+    if case.dedupe and case.batches:
+        for call in case.batches[0]:
+            assert call.fingerprint not in case.known or call.name in {"clock", "again"}
+
+
+@given(CASES)
+def test_no_batch_has_the_same_call_twice_where_that_means_nothing(case):
+    if case.dedupe:
+        for batch in case.batches:
+            prints = [c.fingerprint for c in batch if c.name not in {"clock", "again"}]
+            assert len(prints) == len(set(prints))
+
+
+@given(CASES)
+def test_a_call_is_held_as_out_of_order_just_where_its_tool_is(case):
+    held = {call_id for call_id, reason in case.held.items() if reason is BROKEN}
+    assert held == set(case.broken)
+
+
+@given(CASES)
+def test_the_reason_fits_what_came_of_it(case):
+    reason, count = case.made.reason, len(case.runs)
+    is_short = any(why in {OVER, USED_UP} for why in case.held.values())
+    assert (reason is PlanReason.OVER_BUDGET) is is_short
+    assert (reason is PlanReason.ALL_SUPPRESSED) is (count == 0 and not is_short)
+    if reason is PlanReason.SINGLE_CALL:
+        assert count == 1
+    if reason is PlanReason.PARALLEL_BATCH:
+        assert count == len(case.batches[0]) > 1
+    if len(case.batches) > 1 and not is_short:
+        assert reason in {
+            PlanReason.PARALLEL_BATCH_CUT,
+            PlanReason.MIXED_BATCH_SEQUENCED,
+            PlanReason.SEQUENTIAL_DEFERRED,
+        }
+
+
+@given(CASES)
+def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_no_error(case):
+    for call_id, result in case.made.results.items():
+        assert isinstance(result, ToolResult)
+        assert result.tool_call_id == call_id
+        assert result.is_error is (case.held[call_id] is not HeldReason.NO_NEW_EVIDENCE)
+
+
+def test_the_examples_reach_every_reason():
+    """Else the properties above would hold for want of trying."""
+    reasons, helds = set(), set()
+
+    @settings(max_examples=600, database=None)
+    @given(CASES)
+    def look(case):
+        reasons.add(case.made.reason)
+        helds.update(case.held.values())
+
+    look()
+    assert helds == set(HeldReason)
+    assert reasons == set(PlanReason) - {PlanReason.NO_CALLS}
