@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.loop.snapshot import WAITING, restored_context, snapshot
 from treadle.pipeline import NOW, Call, Mode, Pipeline, Steps, call_mode, did_you_mean
-from treadle.stages import inject
+from treadle.stages import inject, parse_tool_calls
 from treadle.types import (
     Approval,
     Context,
@@ -73,7 +73,10 @@ def put_aside(turn: Iterations, plant: Plant) -> Steps[JSONDict]:
     if not is_whole:
         raise PausedStateError("the run cannot be put aside: the memo has keys that are no text")
     told["digest"] = _digest(told, plant.pause_secret)
-    turn.keep(inject(turn.context, WAITING))
+    shown = turn.context
+    if shown.response.tool_calls and not shown.tool_calls:  # paused before they were parsed
+        shown = parse_tool_calls(shown)
+    turn.keep(inject(shown, WAITING))
     return told
 
 

@@ -22,7 +22,7 @@ class StageError(RuntimeError):
     """
 
     def __init__(self, stage: str, item: Any, cause: Exception, trace: tuple[str, ...]) -> None:
-        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {cause}")
+        super().__init__(f"stage {stage!r} raised {type(cause).__name__}: {_text_of(cause)}")
         self.stage = stage
         self.item = item
         self.cause = cause
@@ -31,6 +31,13 @@ class StageError(RuntimeError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Take it apart for pickle and copy, which would else give the text to the constructor."""
         return type(self), (self.stage, self.item, self.cause, self.trace)
+
+
+def _text_of(cause: Exception) -> str:
+    try:
+        return str(cause)
+    except Exception:  # noqa: BLE001 - somebody else's; the stage's failure is what has to be told
+        return "(it cannot be shown)"
 
 
 class NotOneItemError(LookupError):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.pipeline import Call, Mode, Sleep, Steps, Then, TimeLimitReached, Within, is_awaitable
 from treadle.stages.resolver import Resolver
 from treadle.stages.text import cut, error_text, render
 from treadle.types import (
+    ATOMS,
     Context,
     Err,
     Ok,
@@ -18,6 +19,7 @@ from treadle.types import (
     ToolCall,
     ToolContext,
     ToolResult,
+    copy_json,
 )
 
 RETRY_DELAY = 0.1
@@ -68,7 +70,7 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
 def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
     """The effect of making a call once: its tool's function, or the resolver; its outcome is the result."""
     if tool is not None and tool.fn is not None:
-        fn = tool.bound(call.input or {}, lambda: _context(ctx, call, attempt))
+        fn = tool.bound(_for_this_try(call.input or {}), lambda: _context(ctx, call, attempt))
         mode = _ASYNC if tool.is_async else _THREAD
     else:
         resolver: Resolver = ctx.resolve_tool
@@ -78,6 +80,14 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
     return Call(
         _answering(fn, call, ctx.runner.brought), mode=mode, label="execute_tool", key=call.id
     )
+
+
+def _for_this_try(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments, for a function that may change what it is given: the call, and its next try, keep theirs."""
+    for value in arguments.values():
+        if value.__class__ not in ATOMS:
+            return copy_json(dict(arguments))
+    return arguments
 
 
 def _by_steps(ctx: Context, call: ToolCall, tool: Tool) -> Steps[ToolResult]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.types import text_of
@@ -11,6 +12,8 @@ from treadle.types import text_of
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
 """Planck's limits of one result."""
+MAX_ITEMS = 10_000
+"""Things that are taken out of an iterator."""
 
 
 def render(value: Any) -> str:
@@ -18,7 +21,7 @@ def render(value: Any) -> str:
 
     Args:
         value: text goes on as it is; bytes and text with NUL characters become a placeholder; all else
-            becomes JSON, with ``str`` for what JSON does not know.
+            becomes JSON, with ``str`` for what JSON does not know. Of an iterator, the first things.
     """
     if isinstance(value, str):
         text = value
@@ -31,6 +34,8 @@ def render(value: Any) -> str:
     elif type(value) is int:
         return str(value)
     else:
+        if isinstance(value, Iterator):  # it may have no end
+            value = list(itertools.islice(value, MAX_ITEMS))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         try:
             text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate

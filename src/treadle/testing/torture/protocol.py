@@ -180,7 +180,11 @@ class Outcome:
     @classmethod
     def of_error(cls, error: BaseException, messages: list[JSONDict] | None = None) -> Outcome:
         """The outcome of a run that raised; give the messages if they can be had by any documented way."""
-        return cls(None, f"{type(error).__name__}: {error}", messages, error)
+        try:
+            told = f"{type(error).__name__}: {error}"
+        except Exception:  # noqa: BLE001 - a text that raises; the loop's outcome is another matter
+            told = type(error).__name__
+        return cls(None, told, messages, error)
 
 
 class NotApplicable(Exception):  # noqa: N818 - it is an answer

@@ -121,7 +121,7 @@ SCENARIOS = (
         source="openai/openai-agents-python#2584",
         script=(calls(call("get_weather", BERN), call("save")), says("done")),
         tools=(UNEQUAL, FAIL),
-        faults=(Fault(("on fire",)),),
+        faults=(Fault(),),
         runs={"get_weather": 1},
         answer="done",
     ),

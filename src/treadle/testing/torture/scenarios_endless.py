@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 from treadle.testing.torture.log import ToolRun
@@ -42,7 +43,8 @@ async def _status(run: ToolRun) -> str:
     return f"{share}% done ({run.mark})"
 
 
-POLLED = ToolSpec("job_status", _status, "Tell how far the job is.", of_object(), is_volatile=True)
+STATUS = ToolSpec("job_status", _status, "Tell how far the job is.", of_object())
+POLLED = dataclasses.replace(STATUS, is_volatile=True)
 
 
 async def _read(run: ToolRun) -> str:
@@ -159,6 +161,15 @@ SCENARIOS = (
         source="macanderson/stella#359",
         script=(*(calls(call("job_status")) for _ in range(4)), says("done")),
         tools=(POLLED,),
+        runs={"job_status": 4},
+        answer="done",
+    ),
+    Scenario(
+        name="polling-that-nobody-announced-is-no-loop",
+        complaint="Each answer of a tool differs, and the detector looks at its arguments alone.",
+        source="QwenLM/qwen-code#9492",
+        script=(*(calls(call("job_status")) for _ in range(4)), says("done")),
+        tools=(STATUS,),
         runs={"job_status": 4},
         answer="done",
     ),

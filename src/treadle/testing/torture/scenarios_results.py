@@ -143,7 +143,6 @@ SCENARIOS = (
         "An exception in a tool ends the whole run.",
         "agentscope-ai/agentscope#2624",
         lambda: OSError("the disk is on fire"),
-        "on fire",
     ),
     _raises(
         "tool-raises-without-text",
