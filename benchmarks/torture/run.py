@@ -1,0 +1,206 @@
+"""Run the torture suite on treadle and on its peers, each in a virtual environment of its own.
+
+    python benchmarks/torture/run.py                          # all of them, all scenarios
+    python benchmarks/torture/run.py --peer smolagents --scenario unknown-tool --details
+
+The environments are made on the first run, from the pinned files in ``requirements``. A loop that hangs its
+interpreter, or ends it, is noted as not ended, and the scenarios after it go on in a new one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import report
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+ENVIRONMENTS = HERE / ".venv"
+PEERS = (
+    "treadle",
+    "pydantic_ai",
+    "openai_agents",
+    "langchain",
+    "agent_framework",
+    "smolagents",
+)
+OVERTIME = 20.0
+"""Seconds after a scenario's own time until its interpreter is taken to hang."""
+START = 120.0
+"""Seconds that an interpreter may take to import everything."""
+PEER_TIME = 1800.0
+"""Seconds for all scenarios of one peer."""
+
+
+def main() -> None:
+    """Make the environments, run, print."""
+    options = _options()
+    rows: list[dict[str, Any]] = []
+    for peer in options.peer or PEERS:
+        python = prepared(peer)
+        row = run_peer(peer, python, options.scenario, options.seconds)
+        rows.append(row)
+        _note(f"{peer}: {report.passed(row)}")
+    if options.json:
+        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    print(report.table(rows))
+    print()
+    print(report.grid(rows))
+    if options.details:
+        print()
+        print(report.details(rows))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again")
+    parser.add_argument("--scenario", action="append", help="a name; may be given again")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts there")
+    parser.add_argument("--details", action="store_true", help="print why each failure is one")
+    parser.add_argument("--seconds", type=float, default=PEER_TIME, help="for one peer")
+    return parser.parse_args()
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def prepared(peer: str) -> Path:
+    """Make a peer's environment, unless it is there and as it should be.
+
+    Returns:
+        Its interpreter.
+    """
+    home = ENVIRONMENTS / peer
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    pins = HERE / "requirements" / f"{peer}.txt"
+    wanted = (pins.read_bytes() if pins.exists() else b"") + (ROOT / "pyproject.toml").read_bytes()
+    mark = home / "prepared"
+    state = hashlib.sha256(wanted).hexdigest()
+    if mark.exists() and mark.read_text() == state:
+        return python
+    _note(f"{peer}: installing")
+    if not python.exists():
+        venv.create(home, with_pip=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if pins.exists():
+        subprocess.run([*pip, "--no-deps", "-r", pins], check=True)
+    subprocess.run([*pip, "-e", ROOT], check=True)
+    mark.write_text(state)
+    return python
+
+
+def run_peer(peer: str, python: Path, names: list[str] | None, seconds: float) -> dict[str, Any]:
+    """Run the scenarios on one peer, in as many interpreters as it takes.
+
+    One that did not end is tried once more: the machine may have been busy.
+
+    Returns:
+        A row of the table, as `treadle.testing.torture.table.Table` writes it as JSON.
+    """
+    until = time.monotonic() + seconds
+    found: dict[str, dict[str, Any]] = {}
+    row: dict[str, Any] = {"name": peer, "version": "", "verdicts": []}
+    tried: set[str] = set()
+    every: list[str] = names or []
+    left: list[str] | None = names
+    while left is None or left:
+        if time.monotonic() > until:
+            found |= {
+                name: _verdict(name, not_applicable="no time was left") for name in left or ()
+            }
+            break
+        for said in _told_by(peer, python, left, until):
+            if said["kind"] == "hello":
+                row |= {"name": said["name"], "version": said["version"]}
+                every = every or said["scenarios"]
+                left = said["scenarios"]
+            elif said["kind"] == "verdict":
+                found[said["verdict"]["scenario"]] = said["verdict"]
+            else:
+                raise SystemExit(f"the suite is at fault, not {peer}:\n{said['trace']}")
+        if left is None:
+            raise SystemExit(f"{peer} could not be started; see {_log(peer)}")
+        again = {name for name in left if found.get(name, {}).get("problems", {}).get("ended")}
+        left = [name for name in left if name not in found or name in again - tried]
+        tried |= again
+    row["verdicts"] = [found[name] for name in every]
+    return row
+
+
+def _verdict(
+    scenario: str, ended: str | None = None, not_applicable: str | None = None
+) -> dict[str, Any]:
+    return {
+        "scenario": scenario,
+        "problems": {} if ended is None else {"ended": [ended]},
+        "not_applicable": not_applicable,
+        "seconds": 0.0,
+    }
+
+
+def _log(peer: str) -> Path:
+    return ENVIRONMENTS / f"{peer}.log"
+
+
+def _told_by(
+    peer: str, python: Path, names: list[str] | None, until: float
+) -> Iterator[dict[str, Any]]:
+    """What an interpreter tells of its scenarios, and a verdict on the one that it did not survive."""
+    process, lines = _started(peer, python, names)
+    running: str | None = None
+    patience = START
+    try:
+        while line := lines.get(timeout=max(0.0, min(patience, until - time.monotonic()))):
+            said = json.loads(line)
+            if said["kind"] == "begin":
+                running, patience = said["scenario"], said["seconds"] + OVERTIME
+                continue
+            running, patience = None, START
+            yield said
+        why = "it ended the interpreter"
+    except queue.Empty:
+        why = "it hung the interpreter"
+    finally:
+        process.kill()
+        process.wait()
+    if running is not None:
+        yield {"kind": "verdict", "verdict": _verdict(running, ended=why)}
+
+
+def _started(
+    peer: str, python: Path, names: list[str] | None
+) -> tuple[subprocess.Popen[bytes], queue.Queue[bytes]]:
+    """Start an interpreter; its lines come through a queue, and an empty one when it is over."""
+    environment = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_TOKEN"))}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    with _log(peer).open("ab") as log:
+        process = subprocess.Popen(
+            [python, HERE / "worker.py", peer, *(names or ())],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=HERE,
+        )
+    lines: queue.Queue[bytes] = queue.Queue()
+    stdout = process.stdout
+    assert stdout is not None
+    threading.Thread(target=lambda: [*map(lines.put, stdout), lines.put(b"")], daemon=True).start()
+    return process, lines
+
+
+if __name__ == "__main__":
+    main()
