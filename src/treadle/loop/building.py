@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 from treadle.loop.options import OF_DEFAULT_STAGES, Settings
 from treadle.pipeline import Pipeline, did_you_mean
 from treadle.stages import GIVEN, default_stages
 from treadle.types import Context, OptionError, Tool, as_tool, is_mapping, terminal_copy, toolset
+
+_is_decided = operator.attrgetter("decision")
+"""What has a context leave the stages. It is asked after each of them, and this takes no frame of Python."""
 
 
 def pipeline_of(settings: Settings) -> Pipeline[Context]:
@@ -27,9 +31,7 @@ def _default_pipeline(**options: Any) -> Pipeline[Context]:
 def _pipeline(stages: Any) -> Pipeline[Context]:
     if isinstance(stages, Pipeline):
         stages = stages.components
-    return Pipeline(
-        list(stages), until=lambda ctx: ctx.decision is not None, item=Context, given=GIVEN
-    )
+    return Pipeline(list(stages), until=_is_decided, item=Context, given=GIVEN)
 
 
 def tools_of(settings: Settings) -> dict[str, Tool]:

@@ -24,7 +24,6 @@ from treadle.types import (
     Plan,
     Reason,
     Response,
-    RunNode,
     RunState,
     UserSteered,
     joined,
@@ -96,16 +95,8 @@ class Iterations:
         self._trace = None
         self.state.history = context.messages
 
-    def go_on(self) -> Steps[Reason | None]:
-        """Go on in the iteration in which the run was put aside, at the stage that said so."""
-        trace = self._trace
-        if trace is None:
-            raise AssertionError("unreachable: a run that is resumed stands in an iteration")
-        reason = yield from self._step(trace, trace.stages.pop())
-        return (yield from self._close(self.state.nodes[-1], reason))
-
-    def next(self) -> Steps[Reason | None]:
-        """Make one iteration; return why the run ends, None where the context says."""
+    def ask(self) -> Steps[Reason | None]:
+        """Begin an iteration, up to the model's answer; return why there is none."""
         if self.plant.handle is not None or self.unheard:
             yield from self.is_steered()
         context, budget = self.context, self.budget
@@ -121,8 +112,37 @@ class Iterations:
         # Until it is kept, an iteration is in the trace: an interruption finds it there.
         trace = self._trace = Trace()
         trace.item = self.begun(response, trace)
-        reason = yield from self._step(trace)
-        return (yield from self._close(self.state.nodes[-1], reason))
+        return None
+
+    def step(self, *, goes_on: bool = False) -> Steps[Reason | None]:
+        """Take the iteration through the stages, and end it.
+
+        Args:
+            goes_on: enter at the stage that put the run aside.
+
+        Returns:
+            Why the run ends; None where the context says.
+        """
+        trace = self._trace
+        if trace is None:
+            raise AssertionError("unreachable: an iteration was begun, or is gone on with")
+        start = trace.stages.pop() if goes_on else None
+        reason: Reason | None = None
+        try:
+            stepped = yield from self.plant.pipeline.steps(trace.item, trace, start=start)
+        except StageError as error:
+            self.settle("Not run: the run failed first.")
+            cause = error.cause
+            reason = PipelineFailed(error.stage, text_of(cause), type(cause).__name__, cause)
+        except NotOneItemError as error:
+            self.settle("Not run: the run failed first.")
+            reason = PipelineFailed(trace.stages[-1], str(error), type(error).__name__, error)
+        else:
+            if stepped.decision is Decision.PAUSE:
+                self.context = stepped
+                return None  # it goes on later
+            self.keep(self._injected(stepped))
+        return (yield from self._close(reason))
 
     def is_steered(self) -> Steps[bool]:
         """Take in what the user said meanwhile; return whether there was anything."""
@@ -169,28 +189,9 @@ class Iterations:
             children=_NOTHING,
         )
 
-    def _step(self, trace: Trace, start: str | None = None) -> Steps[Reason | None]:
-        """Take the context through the stages; return why the run ends, None where the context says."""
-        try:
-            stepped = yield from self.plant.pipeline.steps(trace.item, trace, start=start)
-        except StageError as error:
-            self.settle("Not run: the run failed first.")
-            cause = error.cause
-            return PipelineFailed(error.stage, text_of(cause), type(cause).__name__, cause)
-        except NotOneItemError as error:
-            self.settle("Not run: the run failed first.")
-            return PipelineFailed(trace.stages[-1], str(error), type(error).__name__, error)
-        if stepped.decision is Decision.PAUSE:
-            self.context = stepped
-        else:
-            self.keep(self._injected(stepped))
-        return None
-
-    def _close(self, node: RunNode, reason: Reason | None) -> Steps[Reason | None]:
+    def _close(self, reason: Reason | None) -> Steps[Reason | None]:
         """End an iteration: look for endless loops, note how it went, tell."""
-        context = self.context
-        if reason is None and context.decision is Decision.PAUSE:
-            return None  # it goes on later
+        context, node = self.context, self.state.nodes[-1]
         repeated = self.detector.look(context, node)
         if reason is None and context.decision is Decision.STOP:
             reason = context.error

@@ -29,6 +29,7 @@ class LoopDetector:
         self._threshold = threshold
         self._steps: deque[Step] = deque(maxlen=MAX_PERIOD)
         self._alike = [0] * MAX_PERIOD
+        self._is_alike = False
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
         """Look at a finished iteration.
@@ -47,7 +48,8 @@ class LoopDetector:
         made = ""
         if calls:
             prints = [call.fingerprint or _raw(call) for call in calls]
-            made = node.metadata["tool_signature"] = signature(prints)
+            made = prints[0] if len(prints) == 1 else signature(prints)
+            node.metadata["tool_signature"] = made
         if self._threshold is None:
             return None
         step = _step(context, made)
@@ -63,6 +65,12 @@ class LoopDetector:
     def _rounds(self, step: Step) -> tuple[int, int]:
         """Take a step in; how many rounds in a row were alike, of which length, the most first."""
         steps, most = self._steps, (1, 1)
+        if step not in steps:  # as nearly always
+            if self._is_alike:
+                self._is_alike, self._alike = False, [0] * MAX_PERIOD
+            steps.append(step)
+            return most
+        self._is_alike = True
         for period in range(1, MAX_PERIOD + 1):
             if len(steps) < period or steps[-period] != step:
                 self._alike[period - 1] = 0
@@ -87,6 +95,7 @@ class LoopDetector:
         """Go on with what `as_json` said."""
         self._steps.extend(tuple(step) for step in seen["steps"])
         self._alike = list(seen["alike"])
+        self._is_alike = any(self._alike)
 
 
 def _step(context: Context, made: str) -> Step | None:
@@ -99,7 +108,9 @@ def _step(context: Context, made: str) -> Step | None:
         if tool is not None and tool.volatile:
             return None
     if len(calls) == 1:
-        return (made, _learned(context, calls[0]))
+        result = context.tool_results.get(calls[0].id)
+        if result is not None and result.status == "done":
+            return (made, result.content)
     return (made, *_all_learned(context, calls))
 
 

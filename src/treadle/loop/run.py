@@ -72,7 +72,13 @@ class Run:
                     resumed=self._resumes,
                 )
             )
-            reason = refusal or (yield from self._bounded())
+            if self.state.repairs and not self._resumes and refusal is None:
+                yield from self._tell(HistoryRepaired(repairs=self.state.repairs))
+            has_bounds = (
+                self._plant.limits.max_seconds is not None or self._plant.handle is not None
+            )
+            iterating = self._bounded() if has_bounds else self._iterate()
+            reason = refusal or (yield from iterating)
             if isinstance(reason, _GUARDS) and self._limit is None:
                 yield from self._tell(LimitReached(iteration=self.turn.iteration, reason=reason))
         except GeneratorExit:
@@ -104,11 +110,7 @@ class Run:
 
     def _bounded(self) -> Steps[Reason | None]:
         """Iterate, within the time there is, for as long as nobody ends it."""
-        if self.state.repairs and not self._resumes:
-            yield from self._tell(HistoryRepaired(repairs=self.state.repairs))
         handle, most = self._plant.handle, self._plant.limits.max_seconds
-        if most is None and handle is None:
-            return (yield from self._iterate())
         # The time before a pause counts, and that of the pause does not.
         seconds = None if most is None else max(0.0, most - self.turn.elapsed_before)
         until = None if handle is None else handle.ended
@@ -124,16 +126,19 @@ class Run:
     def _iterate(self) -> Steps[Reason | None]:
         """Ask, step the pipeline, look at the decision, again; return why it ended, None for an answer."""
         turn = self.turn
-        reason = yield from (turn.go_on() if self._resumes else turn.next())
-        while True:
-            if reason is not None:
-                break
-            decision = turn.context.decision
-            if decision is Decision.PAUSE:
-                return (yield from self._pause())
-            if decision is Decision.DONE and not (yield from turn.is_steered()):
-                return None
-            reason = yield from turn.next()
+        reason: Reason | None = None
+        goes_on = self._resumes
+        while reason is None:
+            if not goes_on:
+                reason = yield from turn.ask()
+            if reason is None:
+                reason = yield from turn.step(goes_on=goes_on)
+            goes_on = False
+            if reason is None and turn.context.decision is not None:
+                if turn.context.decision is Decision.PAUSE:
+                    return (yield from self._pause())
+                if not (yield from turn.is_steered()):
+                    return None
         if self._plant.finishes and isinstance(reason, _FINISHED):
             yield from self._tell(LimitReached(iteration=turn.iteration, reason=reason))
             self._limit = reason

@@ -102,13 +102,19 @@ class CircuitBreaker:
                 return Admission(before, circuit.state)
             return Admission(before, before, circuit.error, self.cool_down - waited)
 
-    def release(self, tool: str, call_id: str) -> None:
-        """Take back a probe that did not run, so that the next call may be one."""
+    def release(self, tool: str, call_id: str) -> bool:
+        """Take back a probe that did not run, so that the next call may be one.
+
+        Returns:
+            Whether it was the probe.
+        """
         with self._mutex:
             circuit = self._circuits.get(tool)
-            if circuit is not None and circuit.probe == call_id:
-                circuit.state, circuit.probe = BreakerState.OPEN, None
-                circuit.opened_at -= self.cool_down
+            if circuit is None or circuit.probe != call_id:
+                return False
+            circuit.state, circuit.probe = BreakerState.OPEN, None
+            circuit.opened_at -= self.cool_down
+            return True
 
     def note(
         self, tool: str, call_id: str, error: str | None, now: float
@@ -193,7 +199,11 @@ def released(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
     breaker: CircuitBreaker | None = ctx.runner.breaker if ctx.runner is not None else None
     if breaker is not None:
         for call in calls:
-            yield Call(breaker.release, call.name, _name(ctx, call), label="breaker", key=call.id)
+            was_probe = yield Call(
+                breaker.release, call.name, _name(ctx, call), label="breaker", key=call.id
+            )
+            if was_probe:
+                yield from _tell(ctx, call, BreakerState.HALF_OPEN, BreakerState.OPEN)
 
 
 def noted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:

@@ -23,7 +23,7 @@ def budget_guard(ctx: Context) -> Steps[Context]:
 
 def spent(ctx: Context) -> Reason | None:
     """The first budget that is spent; None where all have something left."""
-    is_short = any(reason is HeldReason.OVER_BUDGET for reason in ctx.plan.held.values())
+    is_short = HeldReason.OVER_BUDGET in ctx.plan.held.values()
     if is_short and ctx.budget.calls_left() == 0:  # after a pause there may be more than there was
         return ctx.budget.calls_exhausted()
     return ctx.budget.spent()

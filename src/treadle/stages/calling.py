@@ -70,7 +70,9 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
 def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
     """The effect of making a call once: its tool's function, or the resolver; its outcome is the result."""
     if tool is not None and tool.fn is not None:
-        fn = tool.bound(_for_this_try(call.input or {}), lambda: _context(ctx, call, attempt))
+        given = call.input or {}
+        arguments = given if tool.has_flat_input else _for_this_try(given)
+        fn = tool.bound(arguments, lambda: _context(ctx, call, attempt))
         mode = _ASYNC if tool.is_async else _THREAD
     else:
         resolver: Resolver = ctx.resolve_tool

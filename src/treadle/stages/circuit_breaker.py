@@ -10,6 +10,7 @@ from treadle.types import CircuitBroken, Context
 Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and in how many iterations in a row it failed with it."""
 
+_NO_STREAKS: Streaks = {}
 _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
 """What says something of the tool: all else did not run to an end."""
 
@@ -26,7 +27,9 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
     """
     if not ctx.tool_calls:
         return ctx
-    before: Streaks = ctx.memo.get("circuit_breaker", {})
+    before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
+    if not before and not _any_failed(ctx):
+        return ctx
     streaks = _streaks(ctx, before)
     if streaks != before:
         ctx = ctx.remember("circuit_breaker", streaks)
@@ -34,6 +37,13 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
         if int(count) >= threshold and streaks.get(tool) != before.get(tool):
             return ctx.stop(CircuitBroken(tool, str(error), int(count)))
     return ctx
+
+
+def _any_failed(ctx: Context) -> bool:
+    for result in ctx.tool_results.values():  # noqa: SIM110 - a generator would cost more
+        if result.is_error:
+            return True
+    return False
 
 
 def _streaks(ctx: Context, before: Streaks) -> Streaks:
@@ -47,8 +57,6 @@ def _streaks(ctx: Context, before: Streaks) -> Streaks:
             failed.setdefault(call.name, result.content)
         else:
             succeeded.add(call.name)
-    if not failed and not before:
-        return before
     streaks = {name: streak for name, streak in before.items() if name not in succeeded}
     for name, error in failed.items():
         if name not in succeeded:

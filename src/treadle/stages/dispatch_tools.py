@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from treadle.pipeline import Parallel, Steps, Stopped, Within, stage
@@ -30,20 +31,19 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     still_paused: Mapping[str, Paused] = {}
     if plan.approvals or ctx.children:
         ctx, batches, still_paused = decided(ctx)
-    calls = batches[0] if len(batches) == 1 else tuple(call for batch in batches for call in batch)
+    calls = tuple(itertools.chain.from_iterable(batches))
     runner: ToolRunner = ctx.runner
     runner.next_batch()
     nodes, new = _nodes(ctx, calls)
     runner.start(calls, new)
     for batch in batches:
-        if runner.stop is None:
-            yield from _run_batch(ctx, batch, nodes)
-        else:
-            try:
-                yield Within(_run_batch(ctx, batch, nodes), until=runner.stop)
-            except Stopped:
-                runner.cancel_all()  # again: a recording knows only the effects, not who stopped them
+        if runner.stop is not None:
+            if (yield from _is_stopped(ctx, batch, nodes)):
                 break
+        elif len(batch) == 1:
+            yield from _run_call(ctx, batch[0], nodes[batch[0].id])
+        else:
+            yield from _run_batch(ctx, batch, nodes)
         if runner.paused:
             break
     runner.paused.update(still_paused)
@@ -51,13 +51,25 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     ctx = ctx.replace(
         tool_results=results, tool_calls_count=ctx.tool_calls_count + len(runner.results)
     )
-    if plan.approvals or runner.paused:
-        waiting = pending_of(ctx)
-        if waiting:
-            return ctx.pause(waiting)
+    waiting = pending_of(ctx) if plan.approvals or runner.paused else ()
+    if waiting:
+        return ctx.pause(waiting)
     if runner.breaker is not None:
         yield from noted(ctx, plan.calls)
     return _concluded(ctx)
+
+
+def _is_stopped(
+    ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
+) -> Steps[bool]:
+    """Run a batch that may be stopped from outside; return whether it was."""
+    runner: ToolRunner = ctx.runner
+    try:
+        yield Within(_run_batch(ctx, batch, nodes), until=runner.stop)
+    except Stopped:
+        runner.cancel_all()  # again: a recording knows only the effects, not who stopped them
+        return True
+    return False
 
 
 def _concluded(ctx: Context) -> Context:
@@ -65,15 +77,14 @@ def _concluded(ctx: Context) -> Context:
     plan, results = ctx.plan, ctx.tool_results
     learned: list[tuple[str, str, bool]] = []
     has_changed = False
-    for batch in plan.batches:
-        for call in batch:
-            result = results.get(call.id)
-            if result is not None and result.status in _RAN:
-                learned.append((call.fingerprint, result.content, result.is_error))
-                tool = ctx.tools.get(call.name)
-                # What must not run beside others is taken for something that changes what they see.
-                if tool is not None and not tool.parallel_safe and not result.is_error:
-                    has_changed = True
+    for call in plan.calls:
+        result = results.get(call.id)
+        if result is not None and result.status in _RAN:
+            learned.append((call.fingerprint, result.content, result.is_error))
+            tool = ctx.tools.get(call.name)
+            # What must not run beside others is taken for something that changes what they see.
+            if tool is not None and not tool.parallel_safe and not result.is_error:
+                has_changed = True
     if learned:
         ctx.runner.evidence.learn(ctx.iteration, learned, has_changed=has_changed)
     if not plan.twins:
@@ -122,11 +133,8 @@ def _nodes(
 def _run_batch(
     ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
 ) -> Steps[None]:
-    if len(batch) == 1:
-        yield from _run_call(ctx, batch[0], nodes[batch[0].id])
-    else:
-        steps = [_run_call(ctx, call, nodes[call.id]) for call in batch]
-        yield Parallel(steps, ctx.limits.max_parallel_calls)
+    steps = [_run_call(ctx, call, nodes[call.id]) for call in batch]
+    yield Parallel(steps, ctx.limits.max_parallel_calls)
 
 
 def _run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -50,7 +50,7 @@ class Evidence:
     def learn(
         self,
         iteration: int,
-        results: Iterable[tuple[str, str, bool]],
+        results: Sequence[tuple[str, str, bool]],
         *,
         has_changed: bool = False,
     ) -> None:
@@ -61,19 +61,19 @@ class Evidence:
             results: of each call that ran: fingerprint, content, whether it failed.
             has_changed: something was done that may have changed what others bring, whatever it said of it.
         """
-        results = list(results)
-        is_new = [self._is_new(fingerprint, content) for fingerprint, content, _ in results]
-        if has_changed or any(is_new):
+        is_new = has_changed
+        for fingerprint, content, _ in results:
+            # Every one is looked at: what a call brought last is noted where it brings something else.
+            if fingerprint not in self._answers or self._is_other(fingerprint, content):
+                is_new = True
+        if is_new:
             self.version += 1
         for fingerprint, content, is_error in results:
             self._answers[fingerprint] = (self.version, iteration, content, is_error)
 
-    def _is_new(self, fingerprint: str, content: str) -> bool:
-        """Whether a call never brought this before; what it brought last is noted as seen."""
-        answer = self._answers.get(fingerprint)
-        if answer is None:
-            return True
-        last = answer[2]
+    def _is_other(self, fingerprint: str, content: str) -> bool:
+        """Whether a call that was made before never brought this."""
+        last = self._answers[fingerprint][2]
         if last == content:
             return False
         seen = self._before.setdefault(fingerprint, set())

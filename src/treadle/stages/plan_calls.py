@@ -15,7 +15,6 @@ from treadle.types import (
     Context,
     HeldReason,
     Plan,
-    PlanReason,
     ToolCall,
 )
 
@@ -48,7 +47,7 @@ def plan_calls(
         return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
         ctx.budget.take_calls(1)
-        ctx = ctx.replace(plan=Plan((tuple(waiting),), PlanReason.SINGLE_CALL))
+        ctx = ctx.replace(plan=Plan.of_one(waiting[0]))
     else:
         broken = yield from not_admitted(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step", dedupe=dedupe)
@@ -70,8 +69,7 @@ def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
         return False
-    budget = ctx.budget
-    if budget.parent is not None or budget.limits.max_tool_calls is not None:
+    if not ctx.budget.has_open_calls:
         return False
     runner: ToolRunner | None = ctx.runner
     if runner is None:

@@ -65,8 +65,7 @@ class Planner:
         planned = [call for batch in self._batches for call in batch]
         budget = self._ctx.budget
         budget.take_calls(len(planned))
-        for name, uses in self._uses.items():
-            budget.uses[name] = budget.uses.get(name, 0) + uses
+        budget.take_uses(self._uses)
         return Plan(
             tuple(map(tuple, self._batches)),
             self._reason(len(planned)),

@@ -72,8 +72,9 @@ class ToolRunner:
         """
         for call in calls:
             self.running[call.id] = call
+        counts = self.counts
         for call in calls if new is None else new:
-            self.count(call)
+            counts[call.fingerprint] = counts.get(call.fingerprint, 0) + 1
 
     def count(self, call: ToolCall) -> None:
         """Count a call that the model made in this turn."""
@@ -234,7 +235,7 @@ class ToolRunner:
             return (yield from self._wait(ctx, call, waiting.paused, started, ended))
         except BaseException:
             ended = yield NOW
-            yield from self._learn(call)
+            yield from self._learn(call, self.results, self.brought)
             late = self.results.get(call.id)
             if late is None:
                 node.fail("cancelled", ended)
@@ -244,8 +245,11 @@ class ToolRunner:
             raise
         ended = yield NOW
         if self.stop is not None:
-            yield from self._learn(call)
-        _end(node, result, ended)
+            yield from self._learn(call, self.results)
+        if result.is_error:
+            _end(node, result, ended)
+        else:
+            node.succeed(at=ended)
         self.mark_done(call.id, result)
         if ctx.watched:
             yield from self._tell(ctx, call, started, ended, self.results.get(call.id))
@@ -261,18 +265,15 @@ class ToolRunner:
         yield from self._tell(ctx, call, started, ended, result)
         return result
 
-    def _learn(self, call: ToolCall) -> Steps[None]:
+    def _learn(self, call: ToolCall, *tables: Mapping[str, ToolResult]) -> Steps[None]:
         """Learn whether the call was cancelled through a handle, or had brought something when it was.
 
         This is an effect, for it comes from outside.
         """
-        result = yield Call(self._outcome_of, call.id, label="cancelled", key=call.id)
+        result = yield Call(_found, call.id, tables, label="cancelled", key=call.id)
         if result is not None:
             self.running.pop(call.id, None)
             self.results[call.id] = result
-
-    def _outcome_of(self, call_id: str) -> ToolResult | None:
-        return self.results.get(call_id) or self.brought.get(call_id)
 
     @staticmethod
     def _tell(
@@ -298,3 +299,7 @@ def _end(node: RunNode, result: ToolResult, ended: float) -> None:
         node.fail(result.content, ended)
     else:
         node.succeed(at=ended)
+
+
+def _found(call_id: str, tables: Iterable[Mapping[str, ToolResult]]) -> ToolResult | None:
+    return next((table[call_id] for table in tables if call_id in table), None)

@@ -89,7 +89,9 @@ def check_call(
     problems: list[str] = []
     if tool is not None:
         problems, arguments = tool.checked(arguments)
-    told_apart = arguments if tool is None else tool.told_apart_by(arguments)
+    told_apart = arguments
+    if tool is not None and tool.dedupe_fields is not None:
+        told_apart = tool.told_apart_by(arguments)
     print_ = fingerprint(call.name, told_apart)
     given = None if problems else arguments
     checked = ToolCall(call.id, call.name, call.arguments, given, print_, call.extra)

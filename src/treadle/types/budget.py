@@ -61,11 +61,16 @@ class Budget:
     Args:
         limits: what the run may use.
         parent: the budget of the run that this one is a tool of; None is nobody's.
+
+    Attributes:
+        has_open_calls: whether any number of tool calls may run.
     """
 
     def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
         self.limits = limits
         self.parent = parent
+        self.has_open_calls = parent is None and limits.max_tool_calls is None
+        self._counts_iterations_alone = parent is None and not limits.has_tokens
         self.iterations = 0
         self.tool_calls = 0
         self.usage = Usage()
@@ -112,13 +117,16 @@ class Budget:
         return min(left) if left else None
 
     def calls_limit(self) -> int:
-        """The limit of tool calls that has the least left; 0 where there is none."""
-        limited = [
+        """The limit of tool calls that has the least left.
+
+        Raises:
+            ValueError: there is none.
+        """
+        return min(
             (limit - one.tool_calls, limit)
             for one in self.chain()
             if (limit := one.limits.max_tool_calls) is not None
-        ]
-        return min(limited)[1] if limited else 0
+        )[1]
 
     def calls_exhausted(self) -> BudgetExhausted:
         """The reason where a call is one too many: of the budget that is spent, the nearest first."""
@@ -132,9 +140,10 @@ class Budget:
         """How often a tool may yet be used in this run."""
         return max(0, max_uses - self.uses.get(name, 0))
 
-    def take_use(self, name: str) -> None:
-        """Count one use of a tool."""
-        self.uses[name] = self.uses.get(name, 0) + 1
+    def take_uses(self, uses: Mapping[str, int]) -> None:
+        """Count uses of tools, by name."""
+        for name, count in uses.items():
+            self.uses[name] = self.uses.get(name, 0) + count
 
     def spent(self) -> Reason | None:
         """Why no other model call may be made; None where one may.
@@ -144,6 +153,8 @@ class Budget:
         limits = self.limits
         if self.iterations >= limits.max_iterations:
             return MaxIterationsReached(limits.max_iterations)
+        if self._counts_iterations_alone:  # as it is asked twice in every iteration
+            return None
         if limits.has_tokens:
             usage = self.usage
             for kind, limit, used in (

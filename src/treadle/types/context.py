@@ -120,9 +120,8 @@ class Context:
             TypeError: a field that does not exist.
         """
         # dataclasses.replace would look at every field each time; this is one dict copied.
-        values = self.__dict__.copy()
-        values.update(changes)
-        if len(values) > len(_FIELDS):
+        values = {**self.__dict__, **changes}
+        if len(values) > _FIELD_COUNT:
             unknown = ", ".join(sorted(changes.keys() - _FIELDS))
             raise TypeError(f"Context has no field {unknown}")
         copy = _new(Context)
@@ -158,3 +157,4 @@ _STATUS: Mapping[Decision | None, str] = {
     Decision.PAUSE: "paused",
 }
 _FIELDS = frozenset(spec.name for spec in fields(Context))
+_FIELD_COUNT = len(_FIELDS)

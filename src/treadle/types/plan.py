@@ -71,6 +71,12 @@ class Plan:
     twins: Mapping[str, str] = field(default_factory=_nobody)
     approvals: Mapping[str, str] = field(default_factory=_nobody)
 
+    @classmethod
+    def of_one(cls, call: ToolCall) -> Plan:
+        """The plan of a single call that runs; nearly every plan is one."""
+        reason = PlanReason.SINGLE_CALL
+        return cls(((call,),), reason, _NOTHING_HELD, _NOBODY, _NOBODY)
+
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """All calls that run."""

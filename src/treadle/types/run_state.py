@@ -121,20 +121,19 @@ class RunNode:
 
     def succeed(self, usage: Usage | None = None, at: float | None = None) -> None:
         """End well, with the tokens it took."""
-        self._end("succeed", at)
+        self._move("succeed")
+        self.ended_at = time.time() if at is None else at
         self.usage = usage if usage is not None else self.usage
 
     def fail(self, error: object, at: float | None = None) -> None:
         """End badly, with the reason."""
-        self._end("fail", at)
+        self._move("fail")
+        self.ended_at = time.time() if at is None else at
         self.error = text_of(error)
 
     def timeout(self, at: float | None = None) -> None:
         """End at a time limit."""
-        self._end("timeout", at)
-
-    def _end(self, event: str, at: float | None) -> None:
-        self._move(event)
+        self._move("timeout")
         self.ended_at = time.time() if at is None else at
 
     def as_json(self) -> dict[str, Any]:

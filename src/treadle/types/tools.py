@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.types.errors import ToolDefinitionError
-from treadle.types.messages import copy_json
+from treadle.types.messages import copy_json, is_mapping
 from treadle.types.quick_check import Check, quick_check
 from treadle.types.schema import shown_name
 from treadle.types.text import text_of
@@ -91,6 +91,7 @@ class Tool:
     model: type[BaseModel] | None = field(default=None, repr=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
+    has_flat_input: bool = field(init=False, repr=False, compare=False, default=False)
     watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
     _further: Callable[[Mapping[str, Any]], list[str]] | None = field(
@@ -141,6 +142,7 @@ class Tool:
             and not self.requires_fresh_input
         )
         object.__setattr__(self, "is_plain", is_plain)
+        object.__setattr__(self, "has_flat_input", _is_flat(self.input_schema))
         object.__setattr__(self, "watches_duplicates", self.dedupe and not self.volatile)
 
     @property
@@ -266,3 +268,15 @@ def _is_async(fn: Any) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
         getattr(fn, "__call__", None)  # noqa: B004 - its code, not whether it has one
     )
+
+
+def _is_flat(schema: Mapping[str, Any]) -> bool:
+    """Whether valid arguments hold nothing that could be changed in place, as far as the schema tells at once."""
+    properties: Any = schema.get("properties", {})
+    is_closed = schema.get("additionalProperties") is False and is_mapping(properties)
+    return is_closed and all(
+        is_mapping(part) and part.get("type") in _ATOMIC for part in properties.values()
+    )
+
+
+_ATOMIC = ("string", "integer", "number", "boolean")
