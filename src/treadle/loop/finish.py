@@ -41,6 +41,7 @@ def finish(turn: Iterations, plant: Plant, reason: Reason) -> Steps[Reason | Non
         spent = None if parent is None else parent.spent()
         if spent is not None:  # what is a parent's is not ours to overdraw
             return spent
+        yield from turn.is_steered()
         response = yield from request(turn, guidance, uses_tools=uses_tools)
         if isinstance(response, Reason):
             return response

@@ -83,7 +83,8 @@ class RunHandle:
         """
         said = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
         problems = [*problems_of([said])]
-        if isinstance(message, str) and not message.strip():
+        content = said.get("content")
+        if not content or (isinstance(content, str) and not content.strip()):
             problems.append("it says nothing")
         if said.get("role") != "user" or problems:
             told = "; ".join(problems) or f"role: expected 'user', got {said.get('role')!r}"

@@ -159,6 +159,13 @@ class Iterations:
             yield Emit(UserSteered(iteration=self.iteration + 1, messages=given))
         return True
 
+    def hear_the_rest(self) -> Steps[None]:
+        """Put in the history what the user has said to the end of the run, and hear no more."""
+        said, self.unheard = self.unheard, ()
+        if self.plant.handle is not None:
+            said += yield Call(self.plant.handle.close, label="steer", key="end")
+        self.hear(said)
+
     def hear(self, said: tuple[JSONDict, ...]) -> None:
         """Put user messages in the history; with them a new turn begins."""
         if not said:

@@ -158,8 +158,11 @@ class Resumption:
         names = {call["id"]: call["name"] for call in self.state["tool_calls"]}
         for call_id, child in self.state["children"].items():
             check = getattr(tools[names[call_id]].steps, "resumption", None)
-            if check is not None:
-                check(child, within(call_id, self.decisions))
+            if check is None:
+                raise PausedStateError(
+                    f"the paused state is stale: tool {names[call_id]!r} is no loop any more"
+                )
+            check(child, within(call_id, self.decisions))
 
     def claim(self) -> Steps[None]:
         """Make sure that nobody else resumes this pause.

@@ -10,7 +10,7 @@ from treadle.loop.iteration import Iterations
 from treadle.loop.outcome import end_record, make_result
 from treadle.loop.pause import PausedStateError, Resumption, put_aside
 from treadle.loop.plant import Plant
-from treadle.pipeline import NOW, Call, Emit, Steps, Stopped, TimeLimitReached, Within
+from treadle.pipeline import NOW, Emit, Steps, Stopped, TimeLimitReached, Within
 from treadle.types import (
     BudgetExhausted,
     CircuitBroken,
@@ -156,14 +156,14 @@ class Run:
 
     def _finish(self, reason: Reason | None, *, returns: bool) -> Steps[Result]:
         """Make the result, end the record, tell."""
-        handle = self._plant.handle
-        if handle is not None and self._paused is None:
-            # What was said too late for the model is there for whoever goes on from here.
-            self.turn.hear((yield Call(handle.close, label="steer", key="end")))
-        ended = yield NOW
-        if self._paused is None or reason is not None:
-            end_record(self.state, reason, ended)
+        if reason is not None:
             self._paused = None
+        if self._paused is None:
+            # What was said too late for the model is there for whoever goes on from here.
+            yield from self.turn.hear_the_rest()
+        ended = yield NOW
+        if self._paused is None:
+            end_record(self.state, reason, ended)
         result: Result = make_result(self.turn, reason, self._limit)
         if self._paused is not None:
             result = Paused(

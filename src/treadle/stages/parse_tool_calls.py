@@ -22,10 +22,9 @@ def parse_tool_calls(ctx: Context) -> Context:
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
         call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
-        unique, number = call_id, 1
-        while unique in taken or ctx.messages.has_call(unique):
-            number += 1
-            unique = f"{call_id}_{number}"
+        if "/" in call_id:  # it stands between the ids of a call and of what runs within it
+            call_id = call_id.replace("/", "_")
+        unique = ctx.messages.unused_id(call_id, taken)
         taken.add(unique)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
     return ctx.replace(tool_calls=tuple(made))

@@ -44,6 +44,8 @@ def plan_calls(
     done = ctx.tool_results
     waiting = [call for call in ctx.tool_calls if call.id not in done]
     if not waiting:
+        if ctx.watched and ctx.tool_calls:
+            yield from _tell(ctx)
         return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
         ctx.budget.take_calls(1)

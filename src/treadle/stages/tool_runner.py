@@ -101,6 +101,7 @@ class ToolRunner:
         self.running.clear()
         self.results.clear()
         self.paused.clear()
+        self._held.clear()
         self.brought.clear()
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()
@@ -145,6 +146,8 @@ class ToolRunner:
             node: its node in the record of the run; None makes one that nobody keeps.
             within: the id of the call whose recipe it is a step of; None of one that is no step.
         """
+        if ctx.runner is not self:
+            ctx = ctx.replace(runner=self)
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
         call, problems = check_call(ctx, ToolCall(call_id, name, text), is_ours=within is not None)
         self.start((call,))
@@ -183,6 +186,8 @@ class ToolRunner:
             within: the id of the call that it is a step of; None of one that the model made.
         """
         tool = ctx.tools.get(call.name)
+        if within is not None:
+            self._held[call.id] = self.held_by(within)
         if tool is None or tool.lock is None:
             return self._run(ctx, call, node, steps)
         return self._run_locked(ctx, call, node, steps, within)
@@ -246,11 +251,11 @@ class ToolRunner:
         ended = yield NOW
         if self.stop is not None:
             yield from self._learn(call, self.results)
-        if result.is_error:
-            _end(node, result, ended)
+        self.mark_done(call.id, result)
+        if result.is_error or self.stop is not None:  # else nobody can have cancelled it
+            _end(node, self.results.get(call.id, result), ended)
         else:
             node.succeed(at=ended)
-        self.mark_done(call.id, result)
         if ctx.watched:
             yield from self._tell(ctx, call, started, ended, self.results.get(call.id))
         return result

@@ -27,11 +27,12 @@ def decided(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]:
     for batch in plan.batches:
         runnable: list[ToolCall] = []
         for call in batch:
-            if is_held or call.id in results:
+            if call.id in results:
                 continue
-            if call.id in ctx.children and not _is_decided(ctx, call.id):
+            if call.id in ctx.children and (is_held or not _is_decided(ctx, call.id)):
                 still_paused[call.id] = _paused(ctx.children[call.id])
                 is_held = True
+            if is_held:
                 continue
             if call.id not in plan.approvals:
                 runnable.append(call)
@@ -69,6 +70,7 @@ def pending_of(ctx: Context) -> tuple[PendingCall, ...]:
             waiting.extend(
                 PendingCall(f"{call.id}/{inner.id}", inner.name, inner.arguments, inner.question)
                 for inner in paused.pending
+                if f"{call.id}/{inner.id}" not in ctx.approvals
             )
         elif call.id in ctx.plan.approvals and call.id not in ctx.tool_results:
             question = ctx.plan.approvals[call.id]
@@ -78,6 +80,6 @@ def pending_of(ctx: Context) -> tuple[PendingCall, ...]:
 
 
 def _denied(call: ToolCall, reason: str) -> ToolResult:
-    why = f": {reason}" if reason else ""
+    why = f": {reason.rstrip('. ')}" if reason else ""
     text = f"Not run: a person did not approve this call{why}. Do without it, or ask."
     return ToolResult(call.id, text, True, "denied")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, overload
 
 from treadle.types.messages import JSONDict, copy_json
@@ -15,12 +15,13 @@ class _Log:
     changes what it is handed changes its own copies and never the record.
     """
 
-    __slots__ = ("call_ids", "handed_out", "record")
+    __slots__ = ("call_ids", "handed_out", "numbers", "record")
 
     def __init__(self) -> None:
         self.record: list[JSONDict] = []
         self.handed_out: list[JSONDict] = []
         self.call_ids: set[str] = set()
+        self.numbers: dict[str, int] = {}
 
     def extend(self, messages: Sequence[JSONDict]) -> None:
         self.handed_out.extend(map(copy_json, messages))
@@ -69,6 +70,20 @@ class History(Sequence[JSONDict]):
     def to_list(self) -> list[JSONDict]:
         """A list of copies of all messages, for the caller to keep."""
         return [copy_json(message) for message in self]
+
+    def unused_id(self, wanted: str, taken: Container[str]) -> str:
+        """An id that no call has: the one that is wanted, or that with a number.
+
+        Args:
+            wanted: the id.
+            taken: ids that are about to be used.
+        """
+        log, unique = self._log, wanted
+        while unique in taken or unique in log.call_ids:
+            # Where it goes on from is remembered: thousands of calls may have come under one id.
+            number = log.numbers[wanted] = log.numbers.get(wanted, 1) + 1
+            unique = f"{wanted}_{number}"
+        return unique
 
     def has_call(self, call_id: str) -> bool:
         """Whether a call of this id was made, here or in a history that branched off from this one."""

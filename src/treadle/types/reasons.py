@@ -10,6 +10,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from treadle.types.text import text_of
+
 
 class Reason(Exception):  # noqa: N818 - a reason to end, which is an error only to those who unwrap
     """Why a run ended without an answer."""
@@ -60,7 +62,12 @@ class BudgetExhausted(Reason):
     __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
-        return f"the budget is spent: {self.kind}={self.limit}, used {self.used}"
+        return f"the budget is spent: {self.kind}={_shown(self.limit)}, used {_shown(self.used)}"
+
+
+def _shown(amount: float) -> str:
+    """An amount as a person writes it: sums of costs have digits that mean nothing."""
+    return f"{amount:.6g}" if isinstance(amount, float) else text_of(amount)
 
 
 @dataclass(eq=True)

@@ -54,7 +54,8 @@ class Tool:
         idempotent: a call made twice does no more than one made once. None is what its annotations say.
         timeout: seconds that one try may take; None is no limit of its own.
         retries: tries after the first, where it raises.
-        max_uses: calls of it that may run in one run; None is no limit of its own.
+        max_uses: calls of it that may run in one run; None is no limit of its own. The steps of recipes
+            do not count.
         requires_approval: a person has to approve its calls; or a function of the arguments that says
             so, or gives the words in which to ask.
         terminal: its call ends the run, its arguments are the output.
@@ -114,6 +115,7 @@ class Tool:
 
         schema = copy_json(dict(self.input_schema))
         object.__setattr__(self, "input_schema", schema)
+        object.__setattr__(self, "has_flat_input", _is_flat(schema))
         where = f"tool {self.name!r}: input_schema"
         object.__setattr__(self, "_validator", SchemaValidator(schema, where))
         object.__setattr__(self, "_further", _further_checks(self.signature, self.model))
@@ -142,7 +144,6 @@ class Tool:
             and not self.requires_fresh_input
         )
         object.__setattr__(self, "is_plain", is_plain)
-        object.__setattr__(self, "has_flat_input", _is_flat(self.input_schema))
         object.__setattr__(self, "watches_duplicates", self.dedupe and not self.volatile)
 
     @property
@@ -273,10 +274,13 @@ def _is_async(fn: Any) -> bool:
 def _is_flat(schema: Mapping[str, Any]) -> bool:
     """Whether valid arguments hold nothing that could be changed in place, as far as the schema tells at once."""
     properties: Any = schema.get("properties", {})
-    is_closed = schema.get("additionalProperties") is False and is_mapping(properties)
-    return is_closed and all(
+    is_closed = schema.get("additionalProperties") is False and schema.keys() <= _OF_PLAIN_SCHEMAS
+    return (is_closed and is_mapping(properties)) and all(
         is_mapping(part) and part.get("type") in _ATOMIC for part in properties.values()
     )
 
 
+_OF_PLAIN_SCHEMAS = frozenset(
+    {"type", "properties", "required", "additionalProperties", "title", "description"}
+)
 _ATOMIC = ("string", "integer", "number", "boolean")
