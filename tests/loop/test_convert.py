@@ -84,6 +84,19 @@ class TestForms:
         assert response.extra == {"content": parts}
         assert response.extra["content"][0] is not parts[0]
 
+    @pytest.mark.parametrize("part", ["Hi", {"text": "you"}, {"type": 5, "text": "you"}, None, 5])
+    def test_parts_that_no_provider_would_take_are_not_kept_but_their_text_is(self, part):
+        """They would make the whole conversation one that is refused."""
+        parts = [{"type": "text", "text": "Hi "}, part]
+        response = to_response(message(content=parts))
+        assert response.content == ("Hi you" if isinstance(part, dict) else "Hi ")
+        assert response.extra == {}
+
+    def test_a_finish_reason_that_is_no_text_becomes_one(self):
+        given = {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "finish_reason": 5}]}
+        assert to_response(given).finish_reason == "5"
+        assert to_chunk({"choices": [{"finish_reason": 5}]}).finish_reason == "5"
+
     def test_a_refusal(self):
         response = to_response(message(content=None, refusal="No."))
         assert (response.content, response.refusal, response.text) == (None, "No.", "No.")
@@ -106,6 +119,11 @@ class TestForms:
             ({"function": {"name": "f", "arguments": ""}}, ToolCall("", "f", "")),
             ({"id": None, "function": {"name": "f"}}, ToolCall("", "f", "{}")),
             ({"id": 7, "function": {"name": ""}}, ToolCall("", "", "{}")),
+            (
+                {"function": {"name": "f", "arguments": {"a": {1}}}},
+                ToolCall("", "f", '{"a": "{1}"}'),
+            ),
+            ({"function": {"name": "f", "arguments": {(1,): 1}}}, ToolCall("", "f", "{(1,): 1}")),
         ],
     )
     def test_calls_as_other_servers_give_them(self, call, made):
@@ -159,7 +177,7 @@ class TestUsage:
         [
             (None, None),
             ({}, None),
-            ({"cost": 0.1}, None),
+            ({"cost": 0.1}, Usage(is_lower_bound=True, cost=0.1)),
             ({"prompt_tokens": None, "completion_tokens": None}, None),
             ({"prompt_tokens": 0, "completion_tokens": 0}, Usage()),
             ({"prompt_tokens": 3}, Usage(3)),
@@ -224,6 +242,9 @@ class TestChunks:
             ({"index": 1, "function": {"arguments": '{"a'}}, CallChunk(1, "", "", '{"a')),
             ({"function": {"arguments": {"a": 1}}}, CallChunk(0, "", "", json.dumps({"a": 1}))),
             ({"index": None, "id": None, "function": None}, CallChunk()),
+            ({"index": "0", "id": 5, "function": {"name": 5}}, CallChunk()),
+            ({"function": {"arguments": {"a": {1}}}}, CallChunk(0, "", "", '{"a": "{1}"}')),
+            ({"function": {"arguments": {(1,): 1}}}, CallChunk(0, "", "", "{(1,): 1}")),
             ({"index": 0, "extra_content": {"s": 1}}, CallChunk(extra={"extra_content": {"s": 1}})),
         ],
     )

@@ -246,6 +246,7 @@ def seed_that(behaviour, **options):
     raise AssertionError(behaviour)
 
 
+@pytest.mark.timeout(20)
 @pytest.mark.parametrize("way", ["sync", "asyncio", "trio"])
 @pytest.mark.parametrize(
     "behaviour", ["does: hangs", "stream: falls silent", "stream: does not end"]
@@ -409,12 +410,21 @@ def facts(**changes):
         state = RunState("a", "b")
         state.start()
         state.succeed()
-    tools = changes.pop("tools", having_run)()
+    tools, others = changes.pop("tools", having_run)(), changes.pop("others", list)()
     messages = changes.pop("messages", [*USER, {"role": "assistant", "content": "Done."}])
     of_result = {"iterations": 1, "tool_calls_count": 5, "run": state}
     of_result |= {key: changes.pop(key) for key in list(changes) if key in of_result}
     result = changes.pop("result", None) or Ok(Response("Done."), messages, **of_result)
-    return Facts(**{"result": result, "given": USER, "options": {}, "tools": tools, **changes})
+    return Facts(
+        **{
+            "result": result,
+            "given": USER,
+            "options": {},
+            "tools": tools,
+            "others": others,
+            **changes,
+        }
+    )
 
 
 def running():
@@ -509,6 +519,14 @@ WRONG = {
     "beside what is not safe, after a handle stopped it": (
         {"tools": lambda: having_run(PING, FILE, parallel_safe=False), "is_meddled": True},
         [],
+    ),
+    "beside what is not safe, in a run that is a tool": (
+        {"others": lambda: [having_run(PING, PING, parallel_safe=False, max_parallel=1)]},
+        [],
+    ),
+    "under one lock, in a run that is a tool": (
+        {"others": lambda: [having_run(PING, PING, lock="door")]},
+        ["tools: 'ping' ran beside 'ping' under one lock"],
     ),
     "beside what is not safe, and may have been given up": (
         {"tools": lambda: having_run(PING, PING, parallel_safe=False, timeout=1)},

@@ -9,7 +9,10 @@ from treadle.loop.assembler import Assembler
 from treadle.loop.backend import Backend, Exchange
 from treadle.loop.retry import BASE_DELAY, delay_before_retry, is_retryable
 from treadle.pipeline import Call, Emit, Mode, Sleep, Steps
-from treadle.types import History, JSONDict, LLMError, ModelRetried, Response, TextDelta
+from treadle.types import History, JSONDict, LLMError, ModelRetried, Response, TextDelta, text_of
+
+CHUNKS_AT_ONCE = 32
+"""Pieces of a stream that are read before others have their turn."""
 
 log = logging.getLogger("treadle.loop")
 
@@ -74,7 +77,7 @@ class Asker:
             except Exception as error:
                 if attempt > self.max_retries or not is_retryable(error):
                     kind = type(error).__name__
-                    raise LLMError(str(error), kind, attempt, error) from error
+                    raise LLMError(text_of(error), kind, attempt, error) from error
                 yield from self._wait(error, attempt, iteration)
             else:
                 return response
@@ -88,7 +91,7 @@ class Asker:
                 ModelRetried(
                     iteration=iteration,
                     attempt=attempt,
-                    error=str(error),
+                    error=text_of(error),
                     error_type=type(error).__name__,
                     delay=delay,
                 )
@@ -109,8 +112,12 @@ class Asker:
             raise
 
     def _read(self, exchange: Exchange, iteration: int, key: str) -> Steps[Response]:
-        assembler = Assembler()
+        assembler, count = Assembler(), 0
         while True:
+            count += 1
+            if count % CHUNKS_AT_ONCE == 0:
+                # A stream that has its pieces ready never waits, and a time limit needs somebody to wait.
+                yield Sleep(0)
             chunk = yield Call(
                 exchange.next_chunk, mode=exchange.chunk_mode, label="chunk", key=key
             )

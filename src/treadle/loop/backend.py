@@ -6,9 +6,10 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from treadle.loop.convert import NotAResponseError, to_chunk, to_response
+from treadle.loop.convert import to_chunk, to_response
+from treadle.loop.foreign import NotAResponseError
 from treadle.pipeline import Mode, Then, call_mode, did_you_mean, is_awaitable
-from treadle.types import Chunk, JSONDict, OptionError, Response
+from treadle.types import ATOMS, Chunk, JSONDict, OptionError, Response, copy_json
 
 LLMSendFn: TypeAlias = Callable[..., Any]
 """Takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``; see `Backend`."""
@@ -46,7 +47,8 @@ class Backend:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
         self.mode: Mode = call_mode(fn)
-        self._opts = dict(llm_opts)
+        self._opts: dict[str, Any] = copy_json(dict(llm_opts))
+        self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
         self._call = _adapted(fn, self._opts)
 
     def exchange(
@@ -60,7 +62,8 @@ class Backend:
             uses_tools: whether the model may call them; else they are there and disabled, since some
                 servers refuse a history with calls where no tools are.
         """
-        opts = dict(self._opts)
+        # One that changes what it is handed changes its own copy.
+        opts: dict[str, Any] = copy_json(self._opts) if self._has_nested else {**self._opts}
         if tools:
             opts.setdefault("tools", list(tools))
         if not uses_tools and "tools" in opts:

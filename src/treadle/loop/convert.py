@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from treadle.loop.foreign import NotAResponseError, checked_chunk, checked_response, is_count
 from treadle.types import (
     CallChunk,
     Chunk,
@@ -13,15 +15,12 @@ from treadle.types import (
     ToolCall,
     Usage,
     copy_json,
+    is_dict,
     is_list,
     is_mapping,
     kind_of,
+    text_of,
 )
-
-
-class NotAResponseError(TypeError):
-    """The backend returned something that no answer can be made of."""
-
 
 _EXPECTED = (
     "expected text, an assistant message, a chat completion, a Response, or an iterator of chunks"
@@ -35,7 +34,7 @@ def to_response(raw: Any) -> Response:
         NotAResponseError: it is nothing that an answer can be made of; the text names what it is.
     """
     if isinstance(raw, Response):
-        return raw
+        return checked_response(raw)
     if isinstance(raw, str):
         return Response(raw)
     value = _as_mapping(raw)
@@ -90,7 +89,7 @@ def _from_message(
     return Response(
         content=text,
         tool_calls=tool_calls,
-        finish_reason=None if finish_reason is None else str(finish_reason),
+        finish_reason=None if finish_reason is None else text_of(finish_reason),
         usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
@@ -107,9 +106,15 @@ _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
 def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Copies of the keys that treadle does not know, and of a content that is more than text."""
     extra = _unknown(message, _KNOWN)
-    if isinstance(message.get("content"), list):
-        extra["content"] = copy_json(message["content"])
+    content = message.get("content")
+    # Parts that are none would be refused with the whole history later; their text is kept all the same.
+    if is_list(content) and all(is_dict(part) and _is_text(part.get("type")) for part in content):
+        extra["content"] = copy_json(content)
     return extra
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
@@ -147,10 +152,18 @@ def _to_call(raw: Any) -> ToolCall:
     if arguments is None:
         arguments = "{}"
     elif not isinstance(arguments, str):  # some servers give the object itself
-        arguments = json.dumps(arguments, default=str)
+        arguments = _as_text(arguments)
     call_id = value.get("id")
     extra = _unknown(value, _KNOWN_OF_CALL)
     return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, None, "", extra)
+
+
+def _as_text(arguments: Any) -> str:
+    """Arguments that came as an object, as text; what no JSON can be made of is malformed, and told as that."""
+    try:
+        return json.dumps(arguments, default=text_of)
+    except (TypeError, ValueError, RecursionError):
+        return text_of(arguments)
 
 
 def to_usage(raw: Any) -> Usage | None:
@@ -162,7 +175,7 @@ def to_usage(raw: Any) -> Usage | None:
     def count(*names: str, within: Iterable[str] = ()) -> int | None:
         sources = [value, *(_as_mapping(value.get(key)) or {} for key in within)]
         found = (source.get(name) for source in sources for name in names)
-        return next((number for number in found if isinstance(number, int)), None)
+        return next((number for number in found if is_count(number)), None)
 
     counts = (
         count("input_tokens", "prompt_tokens"),
@@ -171,10 +184,14 @@ def to_usage(raw: Any) -> Usage | None:
         count("cached_tokens", within=("prompt_tokens_details", "input_tokens_details")),
         count("reasoning_tokens", within=("completion_tokens_details", "output_tokens_details")),
     )
-    if all(number is None for number in counts):
+    reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
+    is_cost = isinstance(reported, (int, float)) and 0 <= reported < math.inf
+    cost = float(reported) if is_cost else None
+    if cost is None and all(number is None for number in counts):
         return None
     given, made, total, cached, reasoning = (number or 0 for number in counts)
-    return Usage(given, made, total, cached, reasoning)
+    is_unknown = all(number is None for number in counts)  # a cost alone says nothing of tokens
+    return Usage(given, made, total, cached, reasoning, is_unknown, cost)
 
 
 def to_chunk(raw: Any) -> Chunk:
@@ -184,7 +201,7 @@ def to_chunk(raw: Any) -> Chunk:
         NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
     """
     if isinstance(raw, Chunk):
-        return raw
+        return checked_chunk(raw)
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)
@@ -197,11 +214,12 @@ def to_chunk(raw: Any) -> Chunk:
     delta = dict(_as_mapping(choice.get("delta")) or {})
     text = _text_of(delta.pop("content", None)) or ""
     calls = delta.pop("tool_calls", None) or ()
+    finish_reason = choice.get("finish_reason")
     delta.pop("role", None)
     return Chunk(
         text=text,
         tool_calls=tuple(map(_to_call_chunk, calls)),
-        finish_reason=choice.get("finish_reason"),
+        finish_reason=None if finish_reason is None else text_of(finish_reason),
         usage=to_usage(value.get("usage")),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),
@@ -217,8 +235,8 @@ def _to_call_chunk(raw: Any) -> CallChunk:
     arguments: Any = function.get("arguments") or ""
     return CallChunk(
         index if isinstance(index, int) else 0,
-        value.get("id") or "",
-        function.get("name") or "",
-        arguments if isinstance(arguments, str) else json.dumps(arguments, default=str),
+        text_or_none(value.get("id")) or "",
+        text_or_none(function.get("name")) or "",
+        arguments if isinstance(arguments, str) else _as_text(arguments),
         _unknown(value, _KNOWN_OF_CALL),
     )

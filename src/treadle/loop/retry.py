@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from treadle.loop.convert import NotAResponseError
+from treadle.loop.foreign import NotAResponseError
 from treadle.pipeline import Call, Steps
 
 BASE_DELAY = 0.5

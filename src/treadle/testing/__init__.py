@@ -1,9 +1,16 @@
-"""For tests of what is built on treadle: a scripted model, and the invariants of a history."""
+"""For tests of what is built on treadle: scripted and misbehaving models and tools, and a history's rules.
 
+The torture suite, for any agent loop, is in `treadle.testing.torture`.
+"""
+
+from treadle.testing.chaos import ChaosLLM
+from treadle.testing.chaos_tools import ChaosTools
 from treadle.testing.history import InvalidHistoryError, check_history, history_problems
 from treadle.testing.scripted import ScriptedLLM, ScriptError, Sent, call, calls
 
 __all__ = [
+    "ChaosLLM",
+    "ChaosTools",
     "InvalidHistoryError",
     "ScriptError",
     "ScriptedLLM",

@@ -163,7 +163,7 @@ class Trial:
         """Approve, deny, edit, or say nothing yet."""
         made: dict[str, Approval] = {}
         for call in paused.pending:
-            kinds = (approve, approve, edit(copy.deepcopy(dict(call.arguments))), deny(f"No{LONE}"))
+            kinds = (approve, approve, edit(dict(call.arguments)), deny(f"No{LONE}"))
             if count > _MOST_PAUSES // 4 or self._share(0.8):
                 made[call.id] = self._chance.choice(kinds)
         return made
