@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from treadle.types.messages import JSONDict, copy_json
@@ -23,8 +23,10 @@ class _Log:
         self.call_ids: set[str] = set()
         self.numbers: dict[str, int] = {}
 
-    def extend(self, messages: Sequence[JSONDict]) -> None:
-        self.handed_out.extend(map(copy_json, messages))
+    def extend(
+        self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
+    ) -> None:
+        self.handed_out.extend(map(copy_json, messages) if copies is None else copies)
         self.record.extend(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
@@ -47,13 +49,24 @@ class History(Sequence[JSONDict]):
         Args:
             *messages: become the history's own: the caller must not change them afterwards.
         """
+        return self.grown(messages)
+
+    def grown(
+        self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
+    ) -> History:
+        """As `append`, for who has copies of the messages at hand.
+
+        Args:
+            messages: become the history's own.
+            copies: of each of them, to hand out; None makes them.
+        """
         longer = object.__new__(History)
         if len(self._log.record) == self._length:
             longer._log = self._log
         else:  # somebody has gone on from here already: branch off
             longer._log = _Log()
             longer._log.extend(self._log.record[: self._length])
-        longer._log.extend(messages)
+        longer._log.extend(messages, copies)
         longer._length = self._length + len(messages)
         return longer
 
