@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle.loop.foreign import NotAResponseError, checked_chunk, checked_response, is_count
+from treadle.loop.foreign import (
+    NotAResponseError,
+    checked_chunk,
+    checked_response,
+    is_cost,
+    is_count,
+)
 from treadle.types import (
     CallChunk,
     Chunk,
@@ -185,8 +190,7 @@ def to_usage(raw: Any) -> Usage | None:
         count("reasoning_tokens", within=("completion_tokens_details", "output_tokens_details")),
     )
     reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
-    is_cost = isinstance(reported, (int, float)) and 0 <= reported < math.inf
-    cost = float(reported) if is_cost else None
+    cost = float(reported) if is_cost(reported) else None
     if cost is None and all(number is None for number in counts):
         return None
     given, made, total, cached, reasoning = (number or 0 for number in counts)

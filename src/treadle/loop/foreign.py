@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,6 +74,12 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
 
 
+def is_cost(value: Any) -> bool:
+    """Whether something is a number of US dollars."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf
+
+
 def _check_usage(usage: Any) -> None:
     if usage is None:
         return
@@ -81,3 +88,7 @@ def _check_usage(usage: Any) -> None:
     counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
     if not all(map(is_count, (*counts, usage.cached_tokens, usage.reasoning_tokens))):
         raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
+    if usage.cost is not None and not is_cost(usage.cost):
+        raise NotAResponseError(
+            f"llm_send_fn: usage.cost: expected US dollars, got {kind_of(usage.cost)}"
+        )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from treadle.loop.foreign import is_cost
 from treadle.pipeline import NOW, Emit, Steps
 from treadle.types import (
     IterationStarted,
@@ -74,11 +74,10 @@ def _priced(response: Response, price: Callable[[Response], float | None]) -> Re
     try:
         cost = price(response)
         cost = None if cost is None else float(cost)
-        is_cost = cost is None or 0 <= cost < math.inf
     except Exception:  # somebody else's function; the run has its answer
         log.warning("price= failed; the cost of this response is unknown", exc_info=True)
         return response
-    if not is_cost:
+    if cost is not None and not is_cost(cost):
         log.warning("price= gave %r, which is no cost in US dollars; it is unknown", cost)
         return response
     return dataclasses.replace(response, usage=dataclasses.replace(usage, cost=cost))
