@@ -1,4 +1,7 @@
-"""Every way to end: `Ok` with the answer, or `Err` with a reason, and how to go on from an `Err`."""
+"""Every way to end: `Ok` with the answer, or `Err` with a reason, and how to go on from an `Err`.
+
+A run that waits for a person has not ended: it is `Paused`, see ``10_approvals.py``.
+"""
 
 import asyncio
 from typing import Any

@@ -61,7 +61,7 @@ def test_no_two_examples_have_the_same_number():
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_example_is_short_and_says_what_it_shows(script):
-    """At most 70 lines, of which the first are a docstring."""
+    """At most 80 lines, of which the first are a docstring."""
     source = (EXAMPLES / script).read_text(encoding="utf-8")
     assert source.startswith('"""')
     assert len(source.splitlines()) <= 80

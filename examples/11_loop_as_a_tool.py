@@ -1,0 +1,47 @@
+"""A loop as a tool of another: an editor has a researcher, and both draw on the editor's limits."""
+
+from typing import Any
+
+from treadle import ChildEvent, IterationStarted, Loop, ToolStarted, tool
+from treadle.testing import ScriptedLLM, call, calls
+
+
+@tool
+def search(words: str) -> str:
+    """Search the library."""
+    return f"two books on {words}"
+
+
+def researching(messages: list[dict[str, Any]]) -> Any:
+    """Search for what the task says, and tell what was found."""
+    last = messages[-1]
+    if last["role"] == "tool":
+        return f"There are {last['content']}."
+    return calls(call("search", words=last["content"]))
+
+
+def show(event: Any, margin: str = "  ") -> None:
+    """Print what happens; the events of a run within a run come wrapped."""
+    match event:
+        case ChildEvent(event=inner):
+            show(inner, margin + "    ")
+        case IterationStarted(iteration=number):
+            print(f"{margin}model call {number}")
+        case ToolStarted(call=made):
+            print(f"{margin}{made.name} {made.arguments}")
+
+
+researcher = Loop(tools=[search], name="researcher", max_iterations=5)
+research = researcher.as_tool("research", "Find something out.", researching)
+editor = Loop(tools=[research], name="editor", on_limit="finish", on_event=show)
+question = [{"role": "user", "content": "Write about water."}]
+
+for most in (7, 4):  # model calls of both together
+    print(f"max_iterations={most}")
+    tasks = [calls(call("research", task=task)) for task in ("rivers", "lakes")]
+    editing = ScriptedLLM(*tasks, "This is what there is on water.")
+    result = editor.run_sync(question, editing, max_iterations=most)
+    print(f"{result.stop_reason}, after the results:")
+    for message in result.messages:
+        if message["role"] == "tool":
+            print(" ", message["content"])

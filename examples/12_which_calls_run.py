@@ -1,0 +1,48 @@
+"""Which calls of an answer run: those that may run together, and those that bring something new."""
+
+from typing import Any
+
+from treadle import CallDeferred, CallSuppressed, Loop, ToolStarted, tool
+from treadle.testing import ScriptedLLM, call, calls
+
+notes = {"list": "milk"}
+
+
+@tool
+def read(name: str) -> str:
+    """Read a note."""
+    return notes[name]
+
+
+@tool(parallel_safe=False)
+def write(name: str, text: str) -> str:
+    """Write a note anew."""
+    notes[name] = text
+    return "written"
+
+
+def show(event: Any) -> None:
+    """Print what becomes of a call, and in which iteration."""
+    match event:
+        case ToolStarted(iteration=number, call=made):
+            print(f"  {number}: {made.name} runs")
+        case CallDeferred(iteration=number, call=made, reason=why):
+            print(f"  {number}: {made.name} is deferred: {why}")
+        case CallSuppressed(iteration=number, call=made, reason=why):
+            print(f"  {number}: {made.name} is suppressed: {why}")
+
+
+question = [{"role": "user", "content": "Put eggs on the list."}]
+read_it, write_it = call("read", name="list"), call("write", name="list", text="milk, eggs")
+both = calls(read_it, write_it)
+once, changed, twins = calls(read_it), calls(write_it), calls(read_it, read_it)
+
+for title, sequential, script in (
+    ("Not together, so later", "defer", [both, changed, "Done."]),
+    ("Not together, so in step", "in_step", [both, "Done."]),
+    ("Again, when there is news", "defer", [once, once, changed, twins, "Done."]),
+):
+    print(f"{title}:")
+    loop = Loop(tools=[read, write], sequential=sequential, on_event=show)
+    result = loop.run_sync(question, ScriptedLLM(*script))
+    print(f"  {result.iterations} model calls, {result.tool_calls_count} tool calls")
