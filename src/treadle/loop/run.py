@@ -79,7 +79,8 @@ class Run:
             )
             iterating = self._bounded() if has_bounds else self._iterate()
             reason = refusal or (yield from iterating)
-            if isinstance(reason, _GUARDS) and self._limit is None:
+            is_told = self._limit is not None and not isinstance(reason, DeadlineExceeded)
+            if isinstance(reason, _GUARDS) and not is_told:
                 yield from self._tell(LimitReached(iteration=self.turn.iteration, reason=reason))
         except GeneratorExit:
             raise
