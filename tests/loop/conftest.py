@@ -5,11 +5,13 @@ import json
 import anyio
 import pytest
 
-from treadle import Loop, tool
+from treadle import Loop, PausedStateError, PendingCall, stage, tool
 from treadle.pipeline import Call, Now, layered
-from treadle.testing import check_history
+from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
+BATCH = calls(call("note", "a", n=1), call("wipe", "b", path="/"), call("note", "c", n=3))
+"""Of these the first runs, the second waits, and the third waits for the second."""
 
 
 class Way:
@@ -122,3 +124,25 @@ def stored(paused):
 def of(events, kind):
     """The events of one kind."""
     return [event for event in events if isinstance(event, kind)]
+
+
+def paused_at(desk, *script, way=SYNC, **options):
+    """Run until a call waits; return the loop, the model and the pause."""
+    loop, model = desk.loop(**options), ScriptedLLM(*(script or (BATCH,)), "done")
+    return loop, model, way.run(loop, model)
+
+
+def refused(loop, state, model=lambda m: "x", text="paused state", decisions=None, **options):
+    """Assert that a state is refused before anything runs."""
+    with pytest.raises(PausedStateError, match=text):
+        loop.resume_sync(state, decisions or {}, model, **options)
+
+
+@stage
+def asking(ctx):
+    """A stage that asks a person something of its own."""
+    if "q" in ctx.approvals:
+        return ctx
+    return ctx.pause(
+        (PendingCall("q", "asking", {"text": ctx.response.content}, "May it say so?"),)
+    )

@@ -4,7 +4,18 @@ import json
 import sys
 
 from treadle import Loop, approve, deny, edit, tool
-from treadle.testing import ScriptedLLM, check_history
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+SCRIPT = (
+    calls(
+        call("look", "a", n=1),
+        call("helper", "h", task="write to bob"),
+        call("send", "b", to="eve"),
+        call("look", "c", n=2),
+    ),
+)
+INNER = (calls(call("look", "i", n=7), call("send", "j", to="bob")),)
+"""What the child's model answers: its second call waits."""
 
 DECISIONS = {"approve": lambda: approve, "deny": deny, "edit": edit}
 

@@ -180,3 +180,38 @@ class TestGuidance:
             Loop.run_sync(USER, model, retry_delay=0)
         assert model.sent[2].messages == model.sent[1].messages
         assert model.sent[1].messages[0]["content"].count("Your last reply") == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_answer_without_end_ends_with_the_time_though_its_pieces_never_wait(is_async):
+    def stream(messages):
+        while True:
+            yield "x"
+
+    async def stream_later(messages):
+        while True:
+            yield "x"
+
+    fn = stream_later if is_async else stream
+    result = Loop.run_sync(USER, fn, max_seconds=0.05)
+    assert result.stop_reason == "deadline_exceeded"
+    result = anyio.run(lambda: Loop.run(USER, fn, max_seconds=0.05))
+    assert result.stop_reason == "deadline_exceeded"
+
+
+def test_an_async_stream_whose_close_is_sync_is_closed():
+    class Pieces:
+        closed = 0
+
+        def __aiter__(self):
+            return self
+
+        async def __anext__(self):
+            return 5
+
+        def close(self):
+            Pieces.closed += 1
+
+    result, _ = run(lambda messages: Pieces())
+    assert result.reason.error_type == "NotAResponseError"
+    assert Pieces.closed == 1

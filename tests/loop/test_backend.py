@@ -220,3 +220,22 @@ def test_what_it_raises_is_an_err_with_the_cause():
     assert (result.reason.message, result.reason.error_type) == ("broken", "TypeError")
     assert isinstance(result.reason.cause, TypeError)
     assert result.messages == USER
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_model_that_changes_the_options_changes_its_own_copy(is_nested):
+    given = {"metadata": {"tags": ["a"]}} if is_nested else {"user": "a"}
+    seen = []
+
+    def vandal(messages, **opts):
+        seen.append(repr(opts))
+        for value in opts.values():
+            if isinstance(value, dict):
+                value["tags"].append("broken")
+        opts.clear()
+        return {"role": "assistant", "content": ""}
+
+    before = repr(given)
+    Loop.run_sync(USER, vandal, llm_opts=given, max_blank_stops=2)
+    assert seen == [before] * 3
+    assert repr(given) == before

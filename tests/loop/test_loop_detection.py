@@ -6,7 +6,7 @@ import pytest
 
 from treadle import Limits, Loop, LoopDetected, Ok, Response, RunNode, RunState, Usage, tool
 from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
-from treadle.stages import default_stages, fingerprint, signature
+from treadle.stages import ToolRunner, default_stages, fingerprint, signature
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import Context, Decision, History, ToolCall, ToolResult
 
@@ -241,6 +241,23 @@ class TestDetector:
             found = [self.look(second, name)[0] for name in script[cut:]]
             assert [one is not None for one in found] == [False] * (5 - cut) + [True]
             assert found[-1].period == 2
+
+    def test_a_suppressed_call_whose_answer_nobody_knows_counts_as_what_it_was_told(self):
+        """A twin of a call that was cancelled: it brought nothing that could be learned."""
+        detector, made = LoopDetector(2), (ToolCall("c1", "f"),)
+        for text, found in (("cancelled", None), ("cancelled", 2), ("done", None)):
+            context = Context(
+                History(),
+                {},
+                Response(tool_calls=made),
+                Limits(),
+                RunState(),
+                ToolRunner(),
+                tool_calls=made,
+                tool_results={"c1": ToolResult("c1", text, status="suppressed")},
+            )
+            reason = detector.look(context, RunNode())
+            assert (reason and reason.iterations) == found
 
     def test_a_round_is_no_longer_than_that(self):
         detector = LoopDetector(2)

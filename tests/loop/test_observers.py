@@ -95,6 +95,26 @@ def test_one_that_raises_leaves_the_others_in_the_dark_of_nothing(run):
     assert len([event for event in events if isinstance(event, IterationFinished)]) == 2
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_async_observers_are_awaited_one_after_another(backend):
+    seen = []
+
+    async def first(event):
+        await anyio.sleep(0)
+        seen.append(("first", type(event).__name__))
+
+    async def second(context):
+        await anyio.sleep(0)
+        seen.append(("second", context.iteration))
+
+    anyio.run(
+        lambda: Loop.run(USER, lambda m: "x", on_event=first, on_iteration=second), backend=backend
+    )
+    at = seen.index(("second", 1))
+    assert seen[at - 1] == ("first", "IterationFinished")
+    assert seen[at + 1] == ("first", "RunFinished")
+
+
 def test_events_come_in_order_and_end_with_the_result(run):
     events = []
     result = run(on_event=events.append)

@@ -127,3 +127,30 @@ def test_what_the_server_asks_for_is_waited_exactly_within_reason(header, second
 def test_what_no_number_of_seconds_can_be_made_of_is_not_followed(header):
     error = failure(response=Holder(headers={"retry-after": header}))
     assert 0.375 <= wait(error) <= 0.5
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"],
+)
+def test_a_code_that_tells_of_something_hopeless_wins_over_the_status(code):
+    """A quota that is used up comes as 429, which else may pass."""
+    error = RuntimeError("no")
+    error.status_code, error.code = 429, code
+    assert not is_retryable(error)
+    error.code = "rate_limit_exceeded"
+    assert is_retryable(error)
+    error.code = [code]  # nothing that could be looked up
+    assert is_retryable(error)
+
+
+def test_an_error_whose_facts_cannot_be_read_may_pass():
+    class OddError(Exception):
+        @property
+        def status_code(self):
+            raise ValueError
+
+        code = response = headers = status_code
+
+    assert is_retryable(OddError())
+    assert 0 < drive_sync(delay_before_retry(OddError(), 1, 4.0)) <= 4.0

@@ -47,3 +47,18 @@ def run(driver):
         return result
 
     return run
+
+
+@pytest.fixture
+def planned(run):
+    """Runs a loop; gives its result, its plans, and its events."""
+
+    def planned(*script, **options):
+        told, plans = [], []
+        options = {**options, "on_event": told.append}
+        result = run(
+            "?", ScriptedLLM(*script), **options, on_iteration=lambda c: plans.append(c.plan)
+        )
+        return result, plans, told
+
+    return planned

@@ -14,6 +14,7 @@ from treadle import (
     PipelineFailed,
     ToolCall,
     default_stages,
+    presets,
     tool,
 )
 from treadle.testing import ScriptedLLM, call, calls
@@ -121,12 +122,34 @@ def test_ten_iterations_are_the_default(run):
     assert run("Add on.", llm, tools=[add]).reason == MaxIterationsReached(10)
 
 
+def test_with_the_preset_calls_run_as_often_and_in_the_order_in_which_they_are_made(run):
+    """``presets.llmcore()``: no duplicates, no endless loops, no deferral; the iterations are the bound.
+
+    By default the repeated call would be suppressed, and what cannot run in parallel deferred.
+    """
+    ran = []
+
+    @tool(parallel_safe=False)
+    def note(n: int) -> str:
+        ran.append(n)
+        return f"noted {n}"
+
+    llm = ScriptedLLM(
+        *(calls(call("note", n=1), call("note", n=1), call("note", n=2)) for _ in range(10))
+    )
+    result = run("Note it.", llm, **presets.llmcore(), tools=[note])
+    assert result.reason == MaxIterationsReached(10)
+    assert ran == [1, 1, 2] * 10
+    assert result.tool_calls_count == 30
+
+
 def test_the_same_tool_error_in_three_iterations_breaks_the_circuit(run):
     """Three iterations in a row with the same error of the same tool end the run.
 
     In LlmCore this is dead code: errors live in the content, where nobody looks for them.
     """
-    result = run("Find it.", ScriptedLLM(*searches(3)), tools=[failing(*["down"] * 3)])
+    options = {**presets.llmcore(), "tools": [failing(*["down"] * 3)]}
+    result = run("Find it.", ScriptedLLM(*searches(3)), **options)
     assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
     assert answers(result) == ["Error: RuntimeError: down"] * 3
 
@@ -288,7 +311,7 @@ def test_a_transient_blank_answer_recovers(run, content):
 def test_a_persistent_blank_answer_is_an_error_that_says_all_there_is_to_know(run):
     """After three blanks forgiven, the fourth ends the run: iteration, attempts, finish reasons."""
     llm = ScriptedLLM(blank(), blank("length"), blank(None), blank("content_filter"))
-    result = run("Hello?", llm)
+    result = run("Hello?", llm, **presets.llmcore())
     assert isinstance(result.reason, EmptyResponse)
     assert (result.reason.iteration, result.reason.attempts) == (4, 4)
     assert result.reason.finish_reasons == ("stop", "length", None, "content_filter")

@@ -75,13 +75,16 @@ def exits():
     def broken(ctx):
         raise KeyError("x")
 
-    one, add_one = calls(call("add", a=1, b=2)), {"tools": [add]}
+    one, two = calls(call("add", a=1, b=2)), calls(call("add", a=3, b=4))
+    add_one = {"tools": [add]}
     yield ["3"], add_one, "answered", 1, 0
-    yield [one, one, "3"], add_one, "answered", 3, 2
+    yield [one, two, "7"], add_one, "answered", 3, 2
     yield [one], {**add_one, "output": "add"}, "output", 1, 0
-    yield [one, one], {**add_one, "max_iterations": 2}, "max_iterations_reached", 2, 2
-    yield [one, one], {**add_one, "max_tool_calls": 1}, "budget_exhausted", 2, 1
-    yield [one] * 3, add_one, "loop_detected", 3, 3
+    yield [one, two], {**add_one, "max_iterations": 2}, "max_iterations_reached", 2, 2
+    yield [one, two], {**add_one, "max_tool_calls": 1}, "budget_exhausted", 2, 1
+    yield [one] * 3, add_one, "loop_detected", 3, 1  # twice it was suppressed, and never ran
+    yield [one] * 3, {**add_one, "dedupe": False}, "loop_detected", 3, 3
+    yield [one, two, "7"], {**add_one, "max_iterations": 2, "on_limit": "finish"}, "finished", 3, 2
     failing = [calls(call("search", page=page)) for page in range(3)]
     yield failing, {"tools": [search]}, "circuit_broken", 3, 3
     yield [one, TypeError("no")], add_one, "llm_error", 2, 1
@@ -94,7 +97,7 @@ def exits():
 
 @pytest.mark.parametrize(
     ("script", "options", "stop_reason", "iterations", "tool_calls"),
-    [pytest.param(*values, id=f"{values[2]}-{values[3]}") for values in exits()],
+    [pytest.param(*values, id=f"{values[2]}-{values[3]}-{values[4]}") for values in exits()],
 )
 def test_the_completion_event_comes_once_on_every_exit(
     run, spans, iterations_metric, script, options, stop_reason, iterations, tool_calls

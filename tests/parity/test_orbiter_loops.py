@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle import LoopDetected, Ok, Response, RunNodeStatus, default_stages, tool
+from treadle import LoopDetected, Ok, Response, RunNodeStatus, default_stages, presets, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 
@@ -27,9 +27,9 @@ def test_the_same_calls_in_three_steps_are_a_loop(run):
 
     In Orbiter ten identical calls raise nothing, since one node covers the whole run.
     """
-    result = run("1 + 2?", ScriptedLLM(*same(3)), tools=[add])
+    result = run("1 + 2?", ScriptedLLM(*same(3)), **presets.orbiter(), tools=[add])
     assert isinstance(result.reason, LoopDetected)
-    assert result.reason.iterations == 3
+    assert result.reason.iterations == result.tool_calls_count == 3
     assert "add" in str(result.reason)
     signatures = {node.metadata["tool_signature"] for node in result.run.nodes}
     assert signatures == {result.reason.signature}
@@ -110,12 +110,18 @@ def test_a_text_only_step_breaks_the_streak_too(run):
 
 
 def test_the_same_calls_with_other_results_are_progress(run):
-    """Asking again is no loop as long as the answer changes. (Orbiter looks at the calls only.)"""
+    """Asking again is no loop as long as the answer changes. (Orbiter looks at the calls only.)
+
+    With Orbiter's preset the call is made again. By default it would be taken for a duplicate, unless its
+    tool says that it is none: ``dedupe=False``, or ``volatile=True``.
+    """
     left = iter(["pending", "running", "done"])
 
     @tool
     def status() -> str:
         return next(left)
 
-    result = run("Done?", ScriptedLLM(*[calls(call("status"))] * 3, "Done."), tools=[status])
+    llm = ScriptedLLM(*[calls(call("status"))] * 3, "Done.")
+    result = run("Done?", llm, **presets.orbiter(), tools=[status])
     assert isinstance(result, Ok)
+    assert result.tool_calls_count == 3

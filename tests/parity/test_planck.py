@@ -1,13 +1,13 @@
-"""Parity with Planck: the tool runner, and aborting."""
+"""Parity with Planck: the tool runner."""
 
 import threading
 
 import anyio
 import pytest
 
-from treadle import Context, Limits, Ok, Response, RunCancelled, RunHandle, RunState, tool
+from treadle import Context, Limits, Ok, Response, RunHandle, RunState, tool
 from treadle.stages import ToolRunner, fingerprint
-from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import History, ToolCall, ToolFinished, ToolResult, toolset
 
 
@@ -24,9 +24,9 @@ def a_result(call_id):
     return ToolResult(call_id, "seen")
 
 
-def context(*tools):
+def context(runner, *tools):
     """What a runner needs to know of a run."""
-    return Context(History(), toolset(tools), Response(), Limits(), RunState())
+    return Context(History(), toolset(tools), Response(), Limits(), RunState(), runner)
 
 
 @tool
@@ -104,7 +104,7 @@ def test_cancel_all_stops_every_running_tool(run):
     started, stopped = threading.Semaphore(0), threading.Semaphore(0)
 
     @tool
-    async def wait() -> str:
+    async def wait(n: int) -> str:
         started.release()
         try:
             await anyio.sleep(30)
@@ -118,7 +118,7 @@ def test_cancel_all_stops_every_running_tool(run):
         assert len(handle.cancel_all()) == 3
         return "late"
 
-    llm = ScriptedLLM(calls(call("wait"), call("wait"), call("stop_all")), "Stopped.")
+    llm = ScriptedLLM(calls(call("wait", n=1), call("wait", n=2), call("stop_all")), "Stopped.")
     result = run("Wait.", llm, tools=[wait, stop_all], handle=handle)
     assert isinstance(result, Ok)
     assert [answer[:10] for answer in answers(result)] == ["Cancelled:"] * 3
@@ -154,7 +154,7 @@ def test_a_late_result_is_dropped_without_an_event(run):
 def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
     """Its steps return the result; the runner has it, and counted the call."""
     runner = ToolRunner()
-    steps = runner.prepare_call(context(look), "look", "1", {"place": "the hall"})
+    steps = runner.prepare_call(context(runner, look), "look", "1", {"place": "the hall"})
     assert list(runner.running) == ["1"]
     expected = ToolResult("1", "the hall is empty")
     assert perform(steps) == expected
@@ -174,7 +174,7 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
 def test_prepare_call_answers_what_makes_no_sense(perform, name, arguments, told):
     """An unknown tool and invalid arguments are results that say what is wrong."""
     runner = ToolRunner()
-    result = perform(runner.prepare_call(context(look), name, "1", arguments))
+    result = perform(runner.prepare_call(context(runner, look), name, "1", arguments))
     assert told in result.content
     assert (result.is_error, result.status) == (True, "invalid")
     assert runner.done
@@ -188,91 +188,7 @@ def test_prepare_call_makes_any_exception_an_error_in_words(perform):
         raise OSError(f"no floor in {place}")
 
     runner = ToolRunner()
-    result = perform(runner.prepare_call(context(fall), "fall", "1", '{"place": "the hall"}'))
+    arguments = '{"place": "the hall"}'
+    result = perform(runner.prepare_call(context(runner, fall), "fall", "1", arguments))
     assert result == ToolResult("1", "Error: OSError: no floor in the hall", is_error=True)
     assert runner.done
-
-
-# Aborting
-
-
-def looks(*places):
-    return [calls(call("look", place=place)) for place in places]
-
-
-def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
-    """The unfinished answer is dropped; what was there before it stays."""
-    handle = RunHandle()
-
-    def stream(messages):
-        yield "Well, "
-        handle.cancel()
-        for _ in range(1_000):
-            yield "late "
-
-    llm = ScriptedLLM(calls(call("look", "c1", place="here")), stream)
-    result = run("?", llm, tools=[look], handle=handle)
-    assert result.reason == RunCancelled()
-    assert [message["role"] for message in result.messages] == ["user", "assistant", "tool"]
-    assert handle.messages == result.messages
-    assert handle.result is result
-
-
-def test_an_abort_while_tools_run_answers_every_call(run):
-    """What is done keeps its result, what runs or waits is answered as cancelled."""
-    handle = RunHandle()
-
-    @tool(parallel_safe=False)
-    def stop() -> str:
-        handle.cancel()
-        return "late"
-
-    asked = calls(call("look", place="here"), call("stop"), call("look", place="there"))
-    result = run("?", ScriptedLLM(asked), tools=[look, stop], handle=handle)
-    assert result.reason == RunCancelled()
-    first, *others = answers(result)
-    assert first == "here is empty"
-    assert [other[:10] for other in others] == ["Cancelled:"] * 2
-    assert "late" not in str(result.messages)
-    assert result.tool_calls_count == 2
-
-
-def test_an_abort_after_the_tools_completed_keeps_their_results(run):
-    """Their results are in the history, and the model is not asked again."""
-    handle = RunHandle()
-
-    def abort(event):
-        if isinstance(event, ToolFinished) and event.call.id == "c2":
-            handle.cancel()
-
-    asked = calls(call("look", "c1", place="here"), call("look", "c2", place="there"))
-    options = {"max_parallel_calls": 1, "handle": handle, "on_event": abort}
-    result = run("?", ScriptedLLM(asked), tools=[look], **options)
-    assert result.reason == RunCancelled()
-    assert answers(result) == ["here is empty", "there is empty"]
-
-
-@pytest.mark.parametrize("aborted", [False, True])
-def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(run, aborted):
-    """It goes behind the answers of the calls, whether the turn was ended or aborted.
-
-    In Planck the queue is the runner's; here it is the caller's, who appends to the messages.
-    """
-    handle, queue = RunHandle(), []
-
-    @tool
-    def speak() -> str:
-        queue.append({"role": "user", "content": "And there?"})
-        if aborted:
-            handle.cancel()
-        return "spoken"
-
-    script = [calls(call("speak"))] if aborted else [calls(call("speak")), "Here it is."]
-    first = run("?", ScriptedLLM(*script), tools=[speak], handle=handle)
-    messages = [*first.messages, *queue]
-    check_history(messages)
-    llm = ScriptedLLM(*looks("there"), "Not there.")
-    second = run(messages, llm, tools=[look])
-    assert isinstance(second, Ok)
-    assert llm.sent[0].messages == messages
-    assert second.run.repairs == ()

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from treadle import tool
+from treadle import presets, tool
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import ToolNudged
 
@@ -32,10 +32,13 @@ def noted(result):
 
 
 def test_the_third_and_each_later_identical_call_gets_a_note(run):
-    """The result comes first, then the count and the advice; below three there is no note."""
+    """The result comes first, then the count and the advice; below three there is no note.
+
+    In Planck every such call runs, as it does here with Planck's preset; by default it is suppressed.
+    """
     told = []
     llm = ScriptedLLM(*looks(*["here"] * 5), "Empty.")
-    result = run("?", llm, tools=[look], loop_threshold=9, on_event=told.append)
+    result = run("?", llm, **presets.planck(), tools=[look], on_event=told.append)
     assert noted(result) == [None, None, 3, 4, 5]
     assert answers(result)[1] == "here is empty"
     assert answers(result)[2].startswith("here is empty\n\n[note: ")
@@ -43,10 +46,20 @@ def test_the_third_and_each_later_identical_call_gets_a_note(run):
     assert [event.count for event in told if isinstance(event, ToolNudged)] == [3, 4, 5]
 
 
+def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itself(run):
+    """``presets.planck()``: no duplicate is suppressed, no loop is detected; a hundred steps are the bound.
+
+    Planck has no bound at all.
+    """
+    result = run("?", lambda messages: looks("here")[0], **presets.planck(), tools=[look])
+    assert (result.stop_reason, result.tool_calls_count) == ("max_iterations_reached", 100)
+    assert noted(result) == [None, None, *range(3, 101)]
+
+
 def test_other_arguments_do_not_add_up(run):
     """Counted is one tool with the same arguments, over the whole turn, in a row or not."""
     places = ["here", "there", "here", "there", "yonder", "here"]
-    result = run("?", ScriptedLLM(*looks(*places), "Empty."), tools=[look])
+    result = run("?", ScriptedLLM(*looks(*places), "Empty."), **presets.planck(), tools=[look])
     assert noted(result) == [None, None, None, None, None, 3]
 
 
@@ -62,15 +75,16 @@ def test_identical_is_what_is_decoded_to_the_same(run):
         {"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": text}}
         for n, text in enumerate(texts)
     ]
-    result = run("?", ScriptedLLM(*map(calls, made), "3"), tools=[add], loop_threshold=9)
+    result = run("?", ScriptedLLM(*map(calls, made), "3"), **presets.planck(), tools=[add])
     assert noted(result) == [None, None, 3]
 
 
 def test_the_counts_begin_anew_with_a_new_user_message(run):
     """They are kept over one turn of the user, and no longer."""
-    one = run("?", ScriptedLLM(*looks("here", "here"), "Empty."), tools=[look])
+    options = {**presets.planck(), "tools": [look]}
+    one = run("?", ScriptedLLM(*looks("here", "here"), "Empty."), **options)
     messages = [*one.messages, {"role": "user", "content": "Sure?"}]
-    two = run(messages, ScriptedLLM(*looks("here", "here"), "Sure."), tools=[look])
+    two = run(messages, ScriptedLLM(*looks("here", "here"), "Sure."), **options)
     assert noted(two) == [None] * 4
 
 
@@ -82,7 +96,7 @@ def test_failed_calls_get_no_note(run):
         raise RuntimeError("no")
 
     llm = ScriptedLLM(*[calls(call("fail"))] * 4, "No.")
-    result = run("?", llm, tools=[fail], loop_threshold=9, breaker_threshold=9)
+    result = run("?", llm, **presets.planck(), tools=[fail], breaker_threshold=9)
     assert noted(result) == [None] * 4
 
 
@@ -94,7 +108,7 @@ def test_the_note_survives_cutting(run):
         return "x" * 60_000
 
     llm = ScriptedLLM(*[calls(call("read"))] * 3, "Long.")
-    result = run("?", llm, tools=[read], loop_threshold=9)
+    result = run("?", llm, **presets.planck(), tools=[read])
     assert noted(result) == [None, None, 3]
     assert "more bytes]\n\n[note: " in answers(result)[2]
 

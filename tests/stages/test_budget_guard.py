@@ -5,11 +5,14 @@ import pytest
 from treadle.pipeline import Now
 from treadle.stages import budget_guard
 from treadle.types import (
+    Budget,
     BudgetExhausted,
     DeadlineExceeded,
     Decision,
+    HeldReason,
+    Limits,
     MaxIterationsReached,
-    ToolResult,
+    Plan,
     Usage,
 )
 
@@ -26,9 +29,10 @@ def test_within_all_limits_it_goes_on(guard):
         "max_input_tokens": 100,
         "max_output_tokens": 100,
         "max_total_tokens": 200,
+        "max_cost": 1.0,
         "max_seconds": 1e12,
     }
-    ctx = guard(limits=limits, iteration=2, usage=Usage(99, 99), tool_calls_count=4)
+    ctx = guard(limits=limits, iteration=2, usage=Usage(99, 99, cost=0.9), tool_calls_count=4)
     assert (ctx.decision, ctx.error) == (None, None)
 
 
@@ -50,28 +54,80 @@ def test_the_last_iteration_ends_the_run(guard, iteration, stops):
         ("max_input_tokens", Usage(100, 1)),
         ("max_output_tokens", Usage(1, 100)),
         ("max_total_tokens", Usage(50, 50)),
+        ("max_cost", Usage(cost=100)),
     ],
 )
 @pytest.mark.parametrize(("limit", "stops"), [(99, True), (100, True), (101, False)])
-def test_tokens_that_are_spent_end_the_run(guard, kind, usage, limit, stops):
+def test_tokens_and_money_that_are_spent_end_the_run(guard, kind, usage, limit, stops):
     ctx = guard(limits={kind: limit}, usage=usage)
     assert (ctx.decision is Decision.STOP) is stops
     assert ctx.error == (BudgetExhausted(kind, limit, 100) if stops else None)
+
+
+def held(reason):
+    return Plan(held={"c": reason})
 
 
 def test_a_call_that_was_over_budget_ends_the_run(guard):
     """A budget that is just spent does not: the model may answer with what it has."""
     limits = {"max_tool_calls": 2}
     assert guard(limits=limits, tool_calls_count=2).decision is None
-    refused = {"c": ToolResult("c", "Not run", True, "over_budget")}
-    ctx = guard(limits=limits, tool_calls_count=2, tool_results=refused)
+    ctx = guard(limits=limits, tool_calls_count=2, plan=held(HeldReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
+def test_a_cost_that_nobody_told_is_not_taken_for_one(guard):
+    assert guard(limits={"max_cost": 0.01}, usage=Usage(99, 99)).decision is None
+
+
 def test_no_calls_at_all_is_a_budget_too(guard):
-    refused = {"c": ToolResult("c", "Not run", True, "over_budget")}
-    ctx = guard(limits={"max_tool_calls": 0}, tool_results=refused)
+    ctx = guard(limits={"max_tool_calls": 0}, plan=held(HeldReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 0, 0)
+
+
+@pytest.mark.parametrize("reason", sorted(set(HeldReason) - {HeldReason.OVER_BUDGET}))
+def test_a_call_that_does_not_run_for_another_reason_ends_nothing(guard, reason):
+    """A tool that is used up is one thing; the run still has its budget."""
+    limits = {"max_tool_calls": 2}
+    assert guard(limits=limits, tool_calls_count=2, plan=held(reason)).decision is None
+
+
+def test_where_a_call_was_given_back_meanwhile_the_run_goes_on(context, through):
+    """It was denied by a person, after another one had been told that nothing was left."""
+    ctx = context(limits={"max_tool_calls": 1}, plan=held(HeldReason.OVER_BUDGET))
+    ctx.budget.take_calls(1)
+    ctx.budget.give_back_call("t")
+    assert through(ctx, budget_guard).decision is None
+
+
+class TestTheBudgetAround:
+    """A run that is a call of another draws on that one's limits, too."""
+
+    def around(self, *, iterations=0, calls=0, usage=None, **limits):
+        parent = Budget(Limits(**limits))
+        budget = Budget(Limits(max_iterations=10, max_tool_calls=10), parent)
+        for _ in range(iterations):
+            budget.take_iteration()
+        budget.take_calls(calls)
+        budget.record_usage(usage or Usage())
+        return budget
+
+    def test_within_it_the_run_goes_on(self, guard):
+        budget = self.around(max_iterations=3, max_total_tokens=50, iterations=2, usage=Usage(1, 1))
+        assert guard(budget=budget).decision is None
+
+    def test_its_iterations_end_the_run(self, guard):
+        budget = self.around(max_iterations=3, iterations=3)
+        assert guard(budget=budget).error == MaxIterationsReached(3)
+
+    def test_its_tokens_end_the_run(self, guard):
+        budget = self.around(max_total_tokens=50, usage=Usage(25, 25))
+        assert guard(budget=budget).error == BudgetExhausted("max_total_tokens", 50, 50)
+
+    def test_its_tool_calls_end_the_run_where_one_was_too_many(self, guard):
+        budget = self.around(max_tool_calls=2, calls=2)
+        ctx = guard(budget=budget, plan=held(HeldReason.OVER_BUDGET))
+        assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
 @pytest.mark.parametrize(("now", "stops"), [(1009.9, False), (1010.0, True), (1011.0, True)])

@@ -49,8 +49,16 @@ OTHER = [("f", "other")]
         ([F, F, [("f", "E", "skipped")], F], 4),
         ([F, F, [("f", "Not run", "over_budget")], F], 4),
         ([F, F, [("f", "Cancelled", "cancelled")], F], 4),
+        ([F, F, [("f", "Not run yet", "deferred")], F], 4),
+        ([F, F, [("f", "No", "denied")], F], 4),
+        ([F, F, [("f", None, "suppressed")], F], 4),
+        ([[("f", "Cancelled", "cancelled")]] * 4, None),
+        ([[("f", "Not run yet", "deferred")]] * 4, None),
+        ([[("f", "No", "denied")]] * 4, None),
+        ([[("f", "Not run", "over_budget")]] * 4, None),
         ([[("f", "E", "timeout")]] * 3, 3),
         ([[("f", "E", "invalid")]] * 3, 3),
+        ([[("f", "E", "broken")]] * 3, 3),
         ([F + F, F], None),
     ],
     ids=lambda value: str(value) if not isinstance(value, list) else "",
@@ -59,6 +67,16 @@ def test_it_breaks_where_the_same_tool_fails_alike_often_enough(iterate, iterati
     """Others' success changes nothing; its own success, or another error, starts the count again."""
     ended = iterate(*iterations)
     assert (ended[0] if ended else None) == broken_at
+
+
+def test_what_says_nothing_of_the_tool_changes_nothing_at_all(context):
+    """Neither the count nor the memory: suppressed, deferred, denied, over budget, skipped, cancelled."""
+    for status in ("suppressed", "deferred", "denied", "over_budget", "skipped", "cancelled"):
+        ctx = context().replace(
+            tool_calls=(ToolCall("a", "f"),),
+            tool_results={"a": ToolResult("a", "E", True, status)},
+        )
+        assert circuit_breaker(threshold=1)(ctx) is ctx
 
 
 def test_the_reason_names_the_tool_the_error_and_the_count(iterate):

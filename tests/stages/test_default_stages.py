@@ -46,9 +46,25 @@ def test_the_list_is_that_of_the_design():
 
 
 def test_its_options_reach_the_stages():
-    made = {one.name: one.options for one in default_stages(max_blank_stops=7, breaker_threshold=9)}
+    configured = default_stages(
+        max_blank_stops=7,
+        breaker_threshold=9,
+        repair_call=print,
+        sequential="in_step",
+        dedupe=False,
+    )
+    made = {one.name: one.options for one in configured}
+    assert made["validate_calls"] == {"repair_call": print}
     assert made["loop_decision"] == {"max_blank_stops": 7}
+    assert made["plan_calls"] == {"sequential": "in_step", "dedupe": False}
     assert made["circuit_breaker"] == {"threshold": 9}
+
+
+def test_left_alone_they_are_those_of_the_design():
+    made = {one.name: one.options for one in default_stages()}
+    assert made["plan_calls"] == {"sequential": "defer", "dedupe": True}
+    assert made["circuit_breaker"] == {"threshold": 3}
+    assert made["loop_decision"] == {"max_blank_stops": 3}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +72,8 @@ def test_its_options_reach_the_stages():
     [
         ("loop_decision", "max_blank_stop", "max_blank_stops"),
         ("circuit_breaker", "treshold", "threshold"),
+        ("plan_calls", "sequental", "sequential"),
+        ("plan_calls", "dedup", "dedupe"),
     ],
 )
 def test_an_option_that_a_stage_does_not_have_is_an_error_with_the_closest(name, option, hint):

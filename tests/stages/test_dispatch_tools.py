@@ -6,11 +6,19 @@ import threading
 import anyio
 import pytest
 
-from treadle.pipeline import drive
-from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
-from treadle.types import Err, Ok, RunNodeStatus, Tool, ToolCall, tool
+from treadle.pipeline import drive, drive_sync
+from treadle.stages import (
+    ToolRunner,
+    dispatch_tools,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.types import Err, Limits, Ok, RunNodeStatus, RunState, Tool, ToolCall, tool
 
-STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+BEFORE = (parse_tool_calls, validate_calls)
+STAGES = (*BEFORE, plan_calls, dispatch_tools)
+IN_STEP = (*BEFORE, plan_calls(sequential="in_step"), dispatch_tools)
 
 
 def contents(ctx):
@@ -78,17 +86,19 @@ def test_results_are_those_of_their_calls_whatever_ends_first(context, through):
     assert contents(ctx) == ["waited", "released"]
 
 
-def test_a_call_that_is_not_parallel_safe_runs_alone(context, through):
+def test_batches_run_one_after_another(context, through):
     active, most = [], []
 
-    def note():
-        active.append(1)
-        most.append(len(active))
-        active.pop()
+    def note(n):
+        active.append(n)
+        most.append(tuple(active))
+        active.remove(n)
 
     tools = [Tool("w", fn=note, parallel_safe=False)]
-    through(context(("w", {}), ("w", {}), ("w", {}), tools=tools), *STAGES)
-    assert most == [1, 1, 1]
+    calls = [("w", {"n": n}) for n in range(3)]
+    ctx = through(context(*calls, tools=tools), *IN_STEP)
+    assert most == [(0,), (1,), (2,)]
+    assert ctx.tool_calls_count == 3
 
 
 def test_no_more_run_at_once_than_the_limit(context, through):
@@ -96,7 +106,7 @@ def test_no_more_run_at_once_than_the_limit(context, through):
     full = threading.Event()
 
     @tool
-    def work():
+    def work(n: int):
         nonlocal active, most
         with lock:
             active += 1
@@ -107,8 +117,10 @@ def test_no_more_run_at_once_than_the_limit(context, through):
         with lock:
             active -= 1
 
-    calls = [("work", {})] * 6
-    ctx = through(context(*calls, tools=[work], limits={"max_parallel_calls": 2}), *STAGES)
+    calls = [("work", {"n": n}) for n in range(6)]
+    ctx = context(*calls, tools=[work])
+    ctx = through(ctx, *STAGES[:3])  # planned for eight at once
+    ctx = through(ctx.replace(limits=Limits(max_parallel_calls=2)), dispatch_tools)
     assert most == 2
     assert set(contents(ctx)) == {"(no output)"}
 
@@ -117,12 +129,12 @@ def test_sync_tools_see_the_context_variables_of_the_caller(context, through):
     variable = contextvars.ContextVar("variable", default="unset")
 
     @tool
-    def read():
+    def read(n: int):
         return variable.get()
 
     token = variable.set("mine")
     try:
-        ctx = through(context(("read", {}), ("read", {}), tools=[read]), *STAGES)
+        ctx = through(context(("read", {"n": 1}), ("read", {"n": 2}), tools=[read]), *STAGES)
     finally:
         variable.reset(token)
     assert contents(ctx) == ["mine", "mine"]
@@ -201,6 +213,15 @@ def test_the_record_has_a_node_for_each_call_that_ran_in_order(context, through)
     assert all(n.duration >= 0 and n.agent_name == "bot" for n in nodes)
 
 
+def test_a_record_without_an_iteration_keeps_no_nodes_and_the_calls_run_all_the_same(
+    context, through
+):
+    """Such as that of a context that somebody made by hand."""
+    ctx = context(("double", {"n": 1}), tools=[double]).replace(state=RunState("bot"))
+    ctx = through(ctx, *STAGES)
+    assert (contents(ctx), ctx.state.nodes) == (["2"], [])
+
+
 def test_identical_calls_are_counted(context, through):
     ctx = through(context(("double", {"n": 1}), ("double", '{"n":1}'), tools=[double]), *STAGES)
     assert ctx.runner.counts[ctx.tool_calls[0].fingerprint] == 2
@@ -208,8 +229,6 @@ def test_identical_calls_are_counted(context, through):
 
 def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(context):
     """`cancel_all` while the first batch runs: the second is never begun."""
-    from treadle.stages import ToolRunner
-
     ran = []
 
     async def stop_all():
@@ -225,6 +244,7 @@ def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(c
         runner=ToolRunner(can_cancel=True),
         tool_calls=(ToolCall("a", "stop", "{}", {}, "1"), ToolCall("b", "after", "{}", {}, "2")),
     )
-    done = anyio.run(drive, dispatch_tools(plan_calls(ctx)))
+    ctx = drive_sync(plan_calls(sequential="in_step")(ctx))
+    done = anyio.run(drive, dispatch_tools(ctx))
     assert [done.tool_results[i].status for i in "ab"] == ["cancelled", "cancelled"]
     assert ran == []

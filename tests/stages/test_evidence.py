@@ -112,17 +112,19 @@ def test_an_iteration_without_results_changes_nothing(evidence):
     assert evidence.known("a") is not None
 
 
-def test_a_generator_of_results_is_read_once(evidence):
-    evidence.learn(1, (one for one in [("a", "1", False)]))
-    assert evidence.known("a").content == "1"
-
-
 def test_when_the_user_has_spoken_everything_may_be_asked_again(evidence):
     learn(evidence, {"a": "1"}, {"a": "2"})
     evidence.new_turn()
     assert (evidence.known("a"), evidence.answer("a"), evidence.version) == (None, None, 3)
     learn(evidence, {"a": "1"})
     assert evidence.version == 4
+
+
+def test_what_came_before_the_user_spoke_is_new_when_it_comes_again(evidence):
+    learn(evidence, {"a": "1"}, {"a": "2"})
+    evidence.new_turn()
+    learn(evidence, {"a": "2"}, {"a": "1"})
+    assert evidence.version == 5
 
 
 ITERATIONS = st.lists(

@@ -14,9 +14,16 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import check_history
-from treadle.types import Response, ToolCall, ToolNudged, ToolResult, tool
+from treadle.types import Response, ToolCall, ToolNudged, ToolResult, approve, edit, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
+ANYWAY = (
+    parse_tool_calls,
+    validate_calls,
+    plan_calls(dedupe=False),
+    dispatch_tools,
+    inject_results,
+)
 USER = {"role": "user", "content": "Hi"}
 
 
@@ -122,15 +129,50 @@ def test_after_an_assistant_message_the_two_are_one(context, through):
     assert added(ctx)[0]["content"] == "So far"
 
 
+@pytest.mark.parametrize(
+    "response",
+    [
+        Response("Let me see", (ToolCall("c1", "double", '{"n": 1}'),)),
+        Response(None, (ToolCall("c1", "double", '{"n": 1}', extra={"signature": {"x": [1]}}),)),
+        Response(
+            "Hi",
+            (ToolCall("c1", "double", '{"n": 1}'),),
+            extra={"content": [{"type": "text", "text": "Hi"}], "reasoning": {"why": [1]}},
+        ),
+        Response("Hello"),
+        Response(None, refusal="No."),
+    ],
+    ids=["calls", "a signature", "parts", "text", "a refusal"],
+)
+@pytest.mark.parametrize("given", [[USER], [USER, {"role": "assistant", "content": "So far"}]])
+def test_what_a_backend_is_handed_are_copies_through_and_through(context, through, response, given):
+    """One that changes what it is handed changes nothing of the record."""
+    ctx = through(context(response=response, messages=given, tools=[double]), *STAGES)
+    before = json.dumps(ctx.messages.to_list())
+    assert json.dumps(ctx.messages.for_model()) == before
+    for message in ctx.messages.for_model():
+        spoil(message)
+    assert json.dumps(ctx.messages.to_list()) == before
+
+
+def spoil(value):
+    for part in list(value.values() if isinstance(value, dict) else value):
+        if isinstance(part, (dict, list)):
+            spoil(part)
+    value.clear()
+
+
 class TestNudge:
     """From the third identical call of a turn its result carries a note."""
 
     @pytest.fixture
     def repeat(self, context, through):
+        """Make the same call again and again, as if it told something new each time."""
+
         def repeat(name, arguments, times, tools=(double, broken), watched=False):
             told, ctx = [], context((name, arguments), tools=list(tools), watched=watched)
             for _ in range(times):
-                ctx = through(ctx, *STAGES, emit=told.append)
+                ctx = through(ctx.replace(tool_results={}), *ANYWAY, emit=told.append)
             return ctx, told
 
         return repeat
@@ -140,6 +182,16 @@ class TestNudge:
         ctx, _ = repeat("double", {"n": 1}, times)
         content = ctx.messages[-1]["content"]
         assert content.startswith("2")
+        assert (f"[note: this is call number {times} of 'double'" in content) is nudged
+
+    @pytest.mark.parametrize(("times", "nudged"), [(2, False), (3, True)])
+    def test_a_call_that_was_suppressed_carries_it_too(self, context, through, times, nudged):
+        ctx = context(("double", {"n": 1}), tools=[double])
+        for _ in range(times):
+            ctx = through(ctx.replace(tool_results={}), *STAGES)
+        assert ctx.tool_results[ctx.tool_calls[0].id].status == "suppressed"
+        content = ctx.messages[-1]["content"]
+        assert content.startswith("Not run again: you made this very call in iteration 1")
         assert (f"[note: this is call number {times} of 'double'" in content) is nudged
 
     def test_it_is_told_to_those_who_watch(self, repeat):
@@ -168,3 +220,66 @@ class TestNudge:
         ctx = parse_tool_calls(context(("double", {"n": 1}), tools=[double]))
         ctx = ctx.replace(runner=None, tool_results={"c1": ToolResult("c1", "2")})
         assert drive_sync(inject_results(ctx)).messages[-1]["content"] == "2"
+
+
+class TestEditedCalls:
+    """A call that a person changed shows the model's own arguments in the history, and says so in its result."""
+
+    NOTE = "[note: a person changed the arguments of this call before it ran, to: "
+
+    @pytest.fixture
+    def ran(self, context):
+        """A call that ran with other arguments than the model's, as one goes on with it after a pause."""
+
+        def ran(decision, *, result=None, count=0, call_input=None):
+            ctx = context(tools=[double])
+            call = ToolCall("c1", "double", '{"n": 1}', call_input or {"n": 7}, "print")
+            ctx.runner.counts["print"] = count
+            result = result or ToolResult("c1", "14")
+            ctx = ctx.replace(
+                response=Response(tool_calls=(call,)),
+                tool_calls=(call,),
+                tool_results={"c1": result},
+                approvals={"c1": decision},
+            )
+            return drive_sync(inject_results(ctx))
+
+        return ran
+
+    def test_the_result_says_what_it_ran_with(self, ran):
+        assistant, answer = added(ran(edit({"n": 7})))
+        assert answer["content"] == f'14\n\n{self.NOTE}{{"n": 7}}]'
+        assert assistant["tool_calls"][0]["function"]["arguments"] == '{"n": 1}'
+
+    def test_the_note_stays_out_of_the_results(self, ran):
+        assert ran(edit({"n": 7})).tool_results["c1"].content == "14"
+
+    def test_a_call_that_was_approved_as_it_is_says_nothing(self, ran):
+        assert added(ran(approve))[1]["content"] == "14"
+
+    @pytest.mark.parametrize("status", ["cancelled", "skipped", "timeout"])
+    def test_neither_does_one_that_did_not_run_to_an_end(self, ran, status):
+        result = ToolResult("c1", "no", True, status)
+        assert added(ran(edit({"n": 7}), result=result))[1]["content"] == "no"
+
+    def test_a_failure_says_it_too(self, ran):
+        content = added(ran(edit({"n": 7}), result=ToolResult("c1", "E", True)))[1]["content"]
+        assert content.startswith(f"E\n\n{self.NOTE}")
+
+    def test_both_notes_can_stand_in_one_result(self, ran):
+        content = added(ran(edit({"n": 7}), count=3))[1]["content"]
+        first, note, nudge = content.split("\n\n")
+        assert (first, note[:13]) == ("14", self.NOTE[:13])
+        assert nudge.startswith("[note: this is call number 3 of 'double'")
+
+    def test_arguments_that_are_no_json_are_shown_as_text(self, ran):
+        content = added(ran(edit({"n": 7}), call_input={"n": {1}}))[1]["content"]
+        assert content == f'14\n\n{self.NOTE}{{"n": "{{1}}"}}]'
+
+    def test_a_call_without_a_result_or_a_decision_is_answered_as_ever(self, context):
+        ctx = parse_tool_calls(context(("double", {"n": 1}), ("double", {"n": 2})))
+        ctx = ctx.replace(
+            approvals={"c1": edit({"n": 7})}, tool_results={"c2": ToolResult("c2", "4")}
+        )
+        told = [message["content"] for message in added(drive_sync(inject_results(ctx)))[1:]]
+        assert told == ["Not run: the run ended first.", "4"]

@@ -225,7 +225,7 @@ def test_threads_may_share_the_table(locks):
 KEYS = st.frozensets(st.sampled_from("abc"), max_size=3).map(sorted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(KEYS, st.booleans()), max_size=6))
 def test_whatever_the_keys_no_two_that_share_one_overlap_and_all_come_to_an_end(wanted):
     """Some of them fail in the middle."""

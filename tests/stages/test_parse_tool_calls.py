@@ -30,6 +30,8 @@ def test_calls_come_out_as_the_provider_gave_them_in_order(context):
         (["", "call_4_1"], ["call_4_1", "call_4_1_2"]),
         (["old", "new"], ["old_2", "new"]),
         (["old", "old_2", "old"], ["old_2", "old_2_2", "old_3"]),
+        (["a/b", "a"], ["a_b", "a"]),
+        (["a_b", "a/b", "a//b"], ["a_b", "a_b_2", "a__b"]),
     ],
 )
 def test_an_id_that_is_missing_or_taken_becomes_one_that_is_free(context, given, made):
@@ -42,7 +44,29 @@ def test_an_id_that_is_missing_or_taken_becomes_one_that_is_free(context, given,
     assert ids(context(*calls, messages=history, iteration=4)) == made
 
 
+def test_an_id_has_no_slash_which_stands_between_a_call_and_what_runs_within_it(context):
+    """Else a call could pass for a step of another, or for a call of a run within it."""
+    assert ids(context(ToolCall("a", "f"), ToolCall("a/b", "f"))) == ["a", "a_b"]
+
+
 def test_what_a_provider_put_on_a_call_stays_on_it_under_a_new_id(context):
     ctx = context(ToolCall("", "f", '{"a": 1}', extra={"signature": "s"}))
     (call,) = parse_tool_calls(ctx).tool_calls
     assert (call.name, call.arguments, call.extra) == ("f", '{"a": 1}', {"signature": "s"})
+
+
+def test_the_same_answer_gets_the_same_ids_however_often_it_is_parsed(context):
+    """It is pure: a run that goes this way again, or is replayed, finds what it found before."""
+    history = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "tool_calls": [{"id": "old", "function": {"name": "f"}}]},
+        {"role": "tool", "tool_call_id": "old", "content": "x"},
+    ]
+    ctx = context(ToolCall("old", "f"), ToolCall("old", "f"), messages=history)
+    assert [ids(ctx) for _ in range(3)] == [["old_2", "old_3"]] * 3
+
+
+def test_thousands_of_calls_under_one_id_are_told_apart_in_no_time(context):
+    """It is not looked for from the first number on, for each of them."""
+    calls = [ToolCall("same", "f")] * 5_000
+    assert len(set(ids(context(*calls)))) == 5_000

@@ -1,95 +1,241 @@
-"""Which calls run together, which alone, and which are over budget."""
+"""The plan of an iteration: what is in it, what is answered instead, and who is told."""
 
 import itertools
 
 import pytest
 
-from treadle.stages import parse_tool_calls, plan_calls, validate_calls
-from treadle.types import Limits, Tool
+from treadle.pipeline import drive_sync
+from treadle.stages import CircuitBreaker, ToolRunner, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages.planner import Planner
+from treadle.types import (
+    Budget,
+    CallDeferred,
+    CallsPlanned,
+    CallSuppressed,
+    HeldReason,
+    Limits,
+    Plan,
+    PlanReason,
+    Tool,
+    ToolResult,
+)
+
+from .planning import shown
 
 
 def make(name, **options):
     return Tool(name, fn=lambda **_: None, **options)
 
 
-TOOLS = [make("p"), make("q"), make("s", parallel_safe=False)]
+TOOLS = [
+    make("p"),
+    make("q"),
+    make("s", parallel_safe=False),
+    make("f", requires_fresh_input=True),
+    make("once", max_uses=1),
+]
 
 
 @pytest.fixture
-def plan(context, through):
-    def plan(names, **more):
+def ready(context, through):
+    """A context as it enters the stage; calls of one name differ in a number, unless it is given."""
+
+    def ready(names, numbers=itertools.count, **more):
         more.setdefault("tools", TOOLS)
-        calls = [(name, {"n": place}) for place, name in enumerate(names)]
-        return through(context(*calls, **more), parse_tool_calls, validate_calls, plan_calls)
+        calls = [(name, {"n": n}) for name, n in zip(names.split(), numbers(), strict=False)]
+        return through(context(*calls, **more), parse_tool_calls, validate_calls)
 
-    return plan
-
-
-def batches(ctx):
-    return ["".join(call.name for call in batch) for batch in ctx.plan.batches]
+    return ready
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ("p", ["p"]),
-        ("ppq", ["ppq"]),
-        ("s", ["s"]),
-        ("ss", ["s", "s"]),
-        ("psp", ["p", "s", "p"]),
-        ("ppsqq", ["pp", "s", "qq"]),
-        ("sppp", ["s", "ppp"]),
-        ("p?p", ["pp"]),
-        ("?", []),
-    ],
-)
-def test_calls_that_may_run_together_do_and_others_run_alone(plan, names, expected):
-    """In the order of the request; an invalid call, which has its answer, is in no batch."""
-    assert batches(plan(names)) == expected
+def know(ctx, *places):
+    """Have some calls answered already, with nothing new since."""
+    answered = [(ctx.tool_calls[place].fingerprint, "known", False) for place in places]
+    ctx.runner.evidence.learn(1, answered)
+    return ctx
 
 
-@pytest.mark.parametrize(
-    ("most", "expected"), [(1, ["p"] * 5), (2, ["pp", "pp", "p"]), (5, ["ppppp"]), (8, ["ppppp"])]
-)
-def test_a_batch_has_no_more_calls_than_may_run_at_the_same_time(plan, most, expected):
-    assert batches(plan("ppppp", limits={"max_parallel_calls": most})) == expected
+def same():
+    return itertools.repeat(0)
 
 
-def test_calls_of_a_resolver_run_together(plan):
-    assert batches(plan("xyz", tools=[], resolve_tool=lambda call: 1)) == ["xyz"]
+def test_without_calls_there_is_no_plan_and_nobody_is_told(context):
+    ctx, told = context(watched=True), []
+    assert drive_sync(plan_calls(ctx), told.append) is ctx
+    assert (ctx.plan, ctx.plan.reason, told) == (Plan(), PlanReason.NO_CALLS, [])
 
 
-def test_nothing_to_run_leaves_the_context_alone(context):
-    ctx = context()
-    assert plan_calls(ctx) is ctx
+def test_calls_that_have_their_answers_are_not_planned(ready, through):
+    ctx = ready("? p ?")
+    answers = dict(ctx.tool_results)
+    planned = through(ctx, plan_calls)
+    assert (shown(planned.plan), planned.plan.reason) == ("c2", PlanReason.SINGLE_CALL)
+    assert planned.tool_results == answers
+    ctx = ready("? ?")
+    assert through(ctx, plan_calls) is ctx
 
 
-@pytest.mark.parametrize(
-    ("limit", "used", "ran"), [(3, 0, 2), (2, 0, 2), (1, 0, 1), (0, 0, 0), (3, 2, 1), (3, 9, 0)]
-)
-def test_calls_beyond_the_budget_are_answered_and_not_planned(plan, limit, used, ran):
-    ctx = plan("pp", limits={"max_tool_calls": limit}, tool_calls_count=used)
-    assert len(ctx.plan.calls) == ran
-    for call in ctx.tool_calls[ran:]:
-        result = ctx.tool_results[call.id]
-        assert result.content == (
-            f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
-        )
-        assert (result.is_error, result.status) == (True, "over_budget")
-    assert len(ctx.tool_results) == 2 - ran
+def test_what_cannot_run_with_the_first_batch_is_deferred_or_runs_in_step(ready, through):
+    ctx = through(ready("p s q"), plan_calls)
+    assert shown(ctx.plan) == "c1"
+    assert {key: result.status for key, result in ctx.tool_results.items()} == {
+        "c2": "deferred",
+        "c3": "deferred",
+    }
+    ctx = through(ready("p s q"), plan_calls(sequential="in_step"))
+    assert (shown(ctx.plan), dict(ctx.tool_results)) == ("c1 | c2 | c3", {})
 
 
-def test_invalid_calls_cost_no_budget(plan):
-    ctx = plan("??p", limits={"max_tool_calls": 1})
-    assert batches(ctx) == ["p"]
+@pytest.mark.parametrize("sequential", ["defer", "in_step"])
+def test_what_requires_fresh_input_is_deferred_in_both_modes(ready, through, sequential):
+    ctx = through(ready("p f"), plan_calls(sequential=sequential))
+    assert (shown(ctx.plan), ctx.plan.held) == ("c1", {"c2": HeldReason.DEFERRED})
 
 
-def test_every_valid_call_is_planned_once_whatever_the_order(plan):
-    for names in itertools.product("ps?", repeat=4):
-        ctx = plan(names, limits={"max_parallel_calls": 2})
-        planned = [call.id for call in ctx.plan.calls]
-        assert planned == [c.id for c in ctx.tool_calls if c.name != "?"]
-        assert all(
-            len(batch) <= Limits(max_parallel_calls=2).max_parallel_calls
-            for batch in ctx.plan.batches
-        )
+def test_duplicates_can_be_let_run(ready, through):
+    assert shown(through(ready("p p", same), plan_calls).plan) == "c1"
+    assert shown(through(ready("p p", same), plan_calls(dedupe=False)).plan) == "c1 c2"
+    assert shown(through(know(ready("p"), 0), plan_calls).plan) == ""
+    assert shown(through(know(ready("p"), 0), plan_calls(dedupe=False)).plan) == "c1"
+
+
+def test_the_fields_that_tell_calls_apart_can_be_named(context, through):
+    search = make("search", dedupe_fields=["q"])
+    calls = [("search", {"q": 1, "why": "a"}), ("search", {"q": 1, "why": "b"}), ("search", {})]
+    ctx = through(context(*calls, tools=[search]), parse_tool_calls, validate_calls, plan_calls)
+    assert ctx.plan.twins == {"c2": "c1"}
+
+
+def test_answers_join_those_that_are_there_already(ready, through):
+    ctx = through(ready("? p s"), plan_calls)
+    assert [ctx.tool_results[key].status for key in ("c1", "c3")] == ["invalid", "deferred"]
+
+
+def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferred_does_not(
+    ready, through
+):
+    """The nudge tells how often the model asked; a deferred call it was told to make again."""
+    ctx = know(ready("p q s q", same), 0)
+    through(ctx, plan_calls)
+    known, twin, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
+    counts = ctx.runner.counts
+    assert (counts[known], counts[twin], counts[deferred]) == (1, 0, 0)
+    through(ready("p p", same, runner=ctx.runner), plan_calls(dedupe=True))
+    assert counts[known] == 3
+
+
+def test_it_does_without_a_runner(ready, through):
+    ctx = ready("p p q", same).replace(runner=None)
+    assert shown(through(ctx, plan_calls).plan) == "c1 c3"
+    assert shown(through(ready("p").replace(runner=None), plan_calls).plan) == "c1"
+
+
+class TestASingleCall:
+    """Most answers have one call; where nothing concerns it, it goes a short way, to the same end."""
+
+    def options(self):
+        breaker = CircuitBreaker(1)
+        breaker.note("p", "x", "E", 4e9)
+        parent = Budget(Limits(max_tool_calls=0))
+        return {
+            "nothing": {},
+            "its budget": {"limits": {"max_tool_calls": 0}},
+            "the budget around": {"budget": Budget(Limits(), parent)},
+            "a breaker": {"runner": ToolRunner(breaker=breaker)},
+        }
+
+    @pytest.mark.parametrize(
+        ("concern", "runs"),
+        [("nothing", True), ("its budget", False), ("the budget around", False), ("a breaker", False)],
+    )  # fmt: skip
+    def test_what_concerns_it_is_heeded(self, ready, through, concern, runs):
+        ctx = through(ready("p", **self.options()[concern]), plan_calls)
+        assert bool(ctx.plan.calls) is runs
+
+    @pytest.mark.parametrize("name", ["p", "s", "f", "once", "x"])
+    @pytest.mark.parametrize("known", [False, True])
+    @pytest.mark.parametrize("dedupe", [False, True])
+    def test_the_plan_is_the_same_as_by_the_long_way(self, ready, through, name, known, dedupe):
+        contexts = [ready(name, resolve_tool=lambda call: 1, tools=tools(name)) for _ in "ab"]
+        if known:
+            contexts = [know(ctx, 0) for ctx in contexts]
+        short = through(contexts[0], plan_calls(dedupe=dedupe))
+        long = Planner(contexts[1], in_step=False, dedupe=dedupe)
+        assert short.plan == long.plan(contexts[1].tool_calls, {})
+        assert dict(short.tool_results) == long.results
+        budgets = [(ctx.budget.tool_calls, ctx.budget.uses) for ctx in contexts]
+        assert budgets[0] == budgets[1]
+
+    def test_it_is_taken_out_of_the_budget(self, ready, through):
+        assert through(ready("p"), plan_calls).budget.tool_calls == 1
+
+
+def tools(name):
+    return [] if name == "x" else TOOLS
+
+
+class TestEvents:
+    """Those who watch are told what was planned, and what was suppressed or deferred."""
+
+    @pytest.fixture
+    def told(self, through):
+        def told(ctx):
+            events = []
+            through(ctx.replace(watched=True), plan_calls, emit=events.append)
+            return events
+
+        return told
+
+    def test_one_call_is_a_plan_too(self, told, ready):
+        assert told(ready("p", iteration=4)) == [
+            CallsPlanned(
+                iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), held={}
+            )
+        ]  # fmt: skip
+
+    def test_a_plan_tells_its_batches_and_what_is_held(self, told, ready):
+        planned, *_ = told(ready("p q s"))
+        assert planned.batches == (("c1", "c2"),)
+        assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
+        assert planned.held == {"c3": HeldReason.DEFERRED}
+
+    def test_duplicates_of_both_kinds_are_told_as_suppressed(self, told, ready):
+        ctx = know(ready("p q q", same, iteration=2), 0)
+        _, *more = told(ctx)
+        first, _, third = ctx.tool_calls
+        assert more == [
+            CallSuppressed(iteration=2, call=first, reason=HeldReason.NO_NEW_EVIDENCE),
+            CallSuppressed(iteration=2, call=third, reason=HeldReason.DUPLICATE_IN_BATCH),
+        ]
+
+    def test_calls_that_wait_are_told_as_deferred_with_the_reason(self, told, ready):
+        _, deferred = told(ready("p s"))
+        assert (type(deferred), deferred.reason) == (CallDeferred, HeldReason.DEFERRED)
+        assert deferred.call.id == "c2"
+        _, deferred = told(ready("p p", limits={"max_parallel_calls": 1}))
+        assert (type(deferred), deferred.reason) == (CallDeferred, HeldReason.PARALLEL_CAP)
+
+    def test_what_is_beyond_a_budget_is_in_the_plan_alone(self, told, ready):
+        (planned,) = told(ready("once once p", limits={"max_tool_calls": 1}))
+        assert planned.held == {"c2": HeldReason.MAX_USES, "c3": HeldReason.OVER_BUDGET}
+
+    def test_a_call_that_was_answered_before_is_not_told(self, told, ready):
+        planned, *more = told(ready("? p"))
+        assert (planned.batches, planned.held, more) == ((("c2",),), {}, [])
+
+    def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, told, ready):
+        assert told(ready("? ?", iteration=4)) == [
+            CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), held={})
+        ]
+
+    def test_where_nobody_watches_no_event_is_made(self, ready, through):
+        events = []
+        through(ready("p p s", same), plan_calls, emit=events.append)
+        assert events == []
+
+
+def test_a_result_that_is_there_already_is_left_alone(ready, through):
+    """Such as the results of a run that goes on."""
+    ctx = ready("p q").replace(tool_results={"c1": ToolResult("c1", "there")})
+    ctx = through(ctx, plan_calls)
+    assert (shown(ctx.plan), ctx.tool_results["c1"].content) == ("c2", "there")

@@ -149,7 +149,7 @@ def test_in_step_only_what_requires_fresh_input_is_deferred(case):
                 assert call.name == "fresh"
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(READS_AND_WRITES)
 def test_nothing_is_suppressed_but_what_is_known_with_no_write_before_it_that_runs_or_waits(case):
     for place, call in enumerate(case.calls):
@@ -213,7 +213,7 @@ def test_the_examples_reach_every_reason():
     """Else the properties above would hold for want of trying."""
     reasons, helds = set(), set()
 
-    @settings(max_examples=600, database=None)
+    @settings(max_examples=300, database=None)
     @given(CASES)
     def look(case):
         reasons.add(case.made.reason)

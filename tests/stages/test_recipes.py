@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
+from treadle.pipeline import Call
 from treadle.stages import (
+    ChildPausedError,
     Recipe,
     Step,
     dispatch_tools,
@@ -14,7 +16,16 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.stages.recipes import compose
-from treadle.types import RunNodeStatus, ToolResult, ToolStarted, tool
+from treadle.types import (
+    Decision,
+    Paused,
+    PendingCall,
+    RunNodeStatus,
+    Tool,
+    ToolResult,
+    ToolStarted,
+    tool,
+)
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -176,6 +187,29 @@ def test_a_name_without_a_recipe_is_resolved_directly(context, through):
     resolver = Resolver(None)
     ctx = through(context(("small", {}), resolve_tool=resolver), *STAGES)
     assert told(ctx) == "direct small"
+
+
+NOBODY = "needs approval, which nobody can be asked for within a recipe."
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_a_step_that_needs_approval_is_denied_for_nobody_can_be_asked(cook, kind):
+    send = tool(name="send", requires_approval=True)(lambda: "sent")
+    ctx, _ = cook(Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double])
+    assert f"## Errors\n\n### send\nError: 'send' {NOBODY}" in told(ctx)
+    assert "### double\n2" in told(ctx)
+    assert ctx.decision is None
+
+
+def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(cook):
+    def steps(ctx, call):
+        yield Call(lambda: None)
+        raise ChildPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
+
+    ctx, _ = cook(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
+    assert told(ctx) == f"## Errors\n\n### child\nError: it {NOBODY}"
+    assert ctx.decision is not Decision.PAUSE
+    assert ctx.runner.paused == {}
 
 
 def test_the_record_has_the_steps_under_their_call(cook):

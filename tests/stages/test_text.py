@@ -2,11 +2,12 @@
 
 import datetime as dt
 import enum
+import itertools
 
 import pytest
 from pydantic import BaseModel
 
-from treadle.stages.text import MAX_BYTES, MAX_LINES, cut, error_text, render
+from treadle.stages.text import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
 
 
 class Point(BaseModel):
@@ -81,6 +82,39 @@ def test_what_json_cannot_hold_is_shown_as_python_shows_it(value, text):
     """A tool that returned something has run: whatever it is, its result is told."""
     shown = render(value)
     assert shown == text if text is not None else "Unspeakable object" in shown
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (lambda: (n for n in range(3)), "[0,1,2]"),
+        (lambda: iter([]), "[]"),
+        (lambda: map(str, range(2)), '["0","1"]'),
+    ],
+)
+def test_of_an_iterator_the_things_are_told(made, text):
+    assert render(made()) == text
+
+
+def test_of_one_without_an_end_the_first_ones_are():
+    counting = itertools.count()
+    told = render(counting)
+    assert told.startswith("[0,1,2,")
+    assert told.endswith(f",{MAX_ITEMS - 1}]")
+    assert next(counting) == MAX_ITEMS
+
+
+def test_a_group_of_errors_is_told_by_those_in_it():
+    inner = ExceptionGroup("inner", [KeyError("k"), UnspeakableError()])
+    assert error_text(ExceptionGroup("outer", [ValueError("v"), inner])) == (
+        "Error: 3 errors:\n- ValueError: v\n- KeyError: 'k'\n"
+        "- UnspeakableError: (UnspeakableError, which cannot be shown)"
+    )
+
+
+def test_a_group_of_one_is_that_one():
+    group = ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("v")])])
+    assert error_text(group) == "Error: ValueError: v"
 
 
 def test_an_error_is_told_by_its_class_and_text():

@@ -5,18 +5,17 @@ import threading
 
 import pytest
 
-from treadle.pipeline import Call, Signal, Sleep, TimeLimitReached, drive_sync, layered
-from treadle.stages import ToolRunner, fingerprint
-from treadle.stages.calling import RETRY_DELAY, attempts
+from treadle.pipeline import Call, Signal, Sleep, drive_sync, layered
+from treadle.stages import ChildPausedError, ToolRunner, fingerprint
+from treadle.stages.calling import at_once, attempts
 from treadle.types import (
-    Err,
-    Ok,
+    Paused,
+    PendingCall,
     Response,
     RunNode,
     RunNodeStatus,
     Tool,
     ToolCall,
-    ToolContext,
     ToolFinished,
     ToolResult,
     ToolStarted,
@@ -26,26 +25,6 @@ from treadle.types import (
 
 def call(call_id="c1", name="t", print_="p", **arguments):
     return ToolCall(call_id, name, "{}", arguments, print_)
-
-
-@pytest.fixture
-def attempt(context):
-    """Run one call of a function by what `attempts` does, without sleeping."""
-
-    def attempt(fn, slept=None, **options):
-        ctx = context(tools=[Tool("t", fn=fn, **options)])
-        return drive_sync(awake(attempts(ctx, call()), [] if slept is None else slept))
-
-    return attempt
-
-
-def awake(steps, slept):
-    """The steps without their sleep, which is noted."""
-
-    def see(effect):
-        return Call(slept.append, effect.seconds) if isinstance(effect, Sleep) else effect
-
-    return layered(steps, see)
 
 
 class TestTheTable:
@@ -105,115 +84,6 @@ class TestTheTable:
         assert runner.stop is None
 
 
-class TestAttempts:
-    """Whatever a tool returns or raises, a result comes of it."""
-
-    @pytest.mark.parametrize(
-        ("value", "text", "is_error"),
-        [
-            ("Hi", "Hi", False),
-            ({"a": 1}, '{"a":1}', False),
-            (None, "(no output)", False),
-            (Ok({"a": 1}), '{"a":1}', False),
-            (Ok(None), "(no output)", False),
-            (Err("not there"), "Error: not there", True),
-            (Err({"code": 5}), 'Error: {"code":5}', True),
-        ],
-    )
-    def test_what_it_returns(self, attempt, value, text, is_error):
-        result = attempt(lambda: value)
-        assert (result.content, result.is_error, result.status) == (text, is_error, "done")
-
-    def test_what_it_raises(self, attempt):
-        def broken():
-            raise ValueError("no such city")
-
-        result = attempt(broken)
-        assert result == ToolResult("c1", "Error: ValueError: no such city", True)
-
-    def test_a_time_limit_of_the_tools_own_making_is_an_error_like_others(self, attempt):
-        def broken():
-            raise TimeLimitReached("inner")
-
-        assert attempt(broken).content == "Error: TimeLimitReached: inner"
-
-    def test_too_long_a_result_is_cut(self, attempt):
-        assert attempt(lambda: "x\n" * 5000).content.endswith(" more bytes]")
-
-    def test_an_err_is_no_reason_to_try_again(self, attempt):
-        tries = []
-        attempt(lambda: tries.append(1) or Err("no"), retries=3)
-        assert len(tries) == 1
-
-    @pytest.mark.parametrize("failures", [0, 1, 2])
-    def test_it_is_tried_again_as_often_as_the_tool_allows(self, attempt, failures):
-        tries, slept = [], []
-
-        def flaky():
-            tries.append(1)
-            if len(tries) <= failures:
-                raise ValueError(len(tries))
-            return "ok"
-
-        assert attempt(flaky, slept, retries=2).content == "ok"
-        assert len(tries) == failures + 1
-        assert slept == [RETRY_DELAY, 2 * RETRY_DELAY][:failures]
-
-    def test_the_last_failure_is_the_result(self, attempt):
-        tries = []
-
-        def broken():
-            tries.append(1)
-            raise ValueError(len(tries))
-
-        assert attempt(broken, retries=2).content == "Error: ValueError: 3"
-
-    def test_without_retries_it_is_tried_once(self, attempt):
-        tries = []
-
-        def broken():
-            tries.append(1)
-            raise ValueError
-
-        attempt(broken)
-        assert len(tries) == 1
-
-    def test_a_time_limit_bounds_each_try_and_is_told(self, attempt):
-        release, tries = threading.Event(), []
-
-        def hang():
-            tries.append(1)
-            release.wait(10)
-
-        try:
-            result = attempt(hang, timeout=0.02, retries=1)
-        finally:
-            release.set()
-        assert len(tries) == 2
-        assert result == ToolResult("c1", "Error: 't' took longer than 0.02 s.", True, "timeout")
-
-    def test_the_tool_knows_which_try_of_which_call_it_is(self, context):
-        seen = []
-
-        @tool(retries=1)
-        def t(run: ToolContext):
-            seen.append(run)
-            raise ValueError
-
-        ctx = context(tools=[t], iteration=4)
-        drive_sync(awake(attempts(ctx, call()), []))
-        assert seen == [
-            ToolContext("c1", "t", 4, 1, "run-1", "bot"),
-            ToolContext("c1", "t", 4, 2, "run-1", "bot"),
-        ]
-
-    def test_the_call_is_labelled_for_layers(self, context):
-        ctx = context(tools=[Tool("t", fn=lambda: None)])
-        effect = next(attempts(ctx, call()))
-        assert isinstance(effect, Call)
-        assert (effect.label, effect.key) == ("execute_tool", "c1")
-
-
 class TestRun:
     """A call that was started comes to its end in the record and before those who watch."""
 
@@ -264,7 +134,119 @@ class TestRun:
         assert ctx.runner.running == {}
         assert node.duration == told[1].duration
         if end is not None:
+            assert (node.status, node.error) == (
+                RunNodeStatus.FAILED,
+                "Cancelled: the call was stopped before it was done.",
+            )
+
+    @pytest.mark.parametrize("brought", [ToolResult("c1", "it came"), None])
+    def test_a_cancellation_does_not_lose_what_a_call_had_brought(self, context, brought):
+        """It may have come while the cancellation was on its way."""
+        ctx = context(tools=[Tool("t", fn=lambda: None)], watched=True)
+        node, told = RunNode(), []
+
+        def interrupted():
+            yield Call(lambda: None)
+            if brought is not None:
+                ctx.runner.brought["c1"] = brought
+            raise KeyboardInterrupt
+
+        ctx.runner.start([call()])
+        with pytest.raises(KeyboardInterrupt):
+            drive_sync(ctx.runner.run(ctx, call(), node, interrupted()), told.append)
+        if brought is None:
+            assert (ctx.runner.results, list(ctx.runner.running)) == ({}, ["c1"])
             assert (node.status, node.error) == (RunNodeStatus.FAILED, "cancelled")
+            assert [type(event) for event in told] == [ToolStarted]
+        else:
+            assert (ctx.runner.results, ctx.runner.running) == ({"c1": brought}, {})
+            assert node.status is RunNodeStatus.SUCCESS
+            assert told[1].result == brought
+
+    def test_steps_that_are_closed_do_nothing_more(self, context):
+        ctx = context(tools=[Tool("t", fn=lambda: None)])
+        node = RunNode()
+        steps = ctx.runner.run(ctx, call(), node, attempts(ctx, call()))
+        next(steps)
+        steps.send(0.0)
+        steps.close()
+        assert node.is_running
+
+    def test_a_call_that_was_cancelled_is_no_success_in_the_record(self, context):
+        """Though it returned after all."""
+        ctx = context(tools=[Tool("t", fn=lambda: ctx.runner.cancel_all() and None)])
+        ctx, node = ctx.replace(runner=ToolRunner(can_cancel=True)), RunNode()
+        ctx.runner.start([call()])
+        drive_sync(ctx.runner.run(ctx, call(), node, attempts(ctx, call())))
+        assert node.status is RunNodeStatus.FAILED
+
+    def test_a_time_limit_is_one_in_the_record(self, context):
+        ctx, node = context(tools=[Tool("t")]), RunNode()
+        late = ToolResult("c1", "too long", True, "timeout")
+        drive_sync(ctx.runner.run(ctx, call(), node, at_once(late)))
+        assert node.status is RunNodeStatus.TIMEOUT
+
+    def test_a_late_try_does_not_overtake_the_last_one(self, context):
+        """The first try times out and comes back while the second runs; that ends at its limit, too."""
+        came, tries = threading.Event(), []
+
+        def slow():
+            tries.append(1)
+            if len(tries) == 1:
+                came.wait(5)
+                return "late"
+            return threading.Event().wait(0.3)
+
+        ctx = context(tools=[Tool("t", fn=slow, timeout=0.02, retries=1)])
+        ctx = ctx.replace(runner=ToolRunner(can_cancel=True), watched=True)
+        node, told = RunNode(), []
+        ctx.runner.start([call()])
+
+        def awake(effect):
+            return Call(came.set) if isinstance(effect, Sleep) else effect
+
+        steps = ctx.runner.run(ctx, call(), node, layered(attempts(ctx, call()), awake))
+        drive_sync(steps, told.append)
+        assert node.status is RunNodeStatus.TIMEOUT
+        assert ctx.runner.results["c1"].status == told[1].result.status == "timeout"
+
+
+class TestACallThatWaits:
+    """A call that is a run of its own may have to wait for a person: it is over for now."""
+
+    @pytest.fixture
+    def waited(self, context):
+        def waits():
+            yield Call(lambda: None)
+            raise ChildPausedError(paused)
+
+        paused = Paused((PendingCall("x", "t", {}, "x?"),))
+        ctx, node, told = context(tools=[Tool("t")], watched=True), RunNode(), []
+        ctx.runner.start([call()])
+        drive_sync(ctx.runner.run(ctx, call(), node, waits()), told.append)
+        return ctx.runner, node, told, paused
+
+    def test_it_has_no_result_and_runs_no_more(self, waited):
+        runner, _, _, paused = waited
+        assert (runner.running, runner.results, runner.paused) == ({}, {}, {"c1": paused})
+
+    def test_its_node_goes_on_later(self, waited, context):
+        _, node, _, _ = waited
+        started = node.started_at
+        assert node.is_running
+        ctx = context(tools=[Tool("t")])
+        drive_sync(ctx.runner.run(ctx, call(), node, at_once(ToolResult("c1", "done"))))
+        assert (node.status, node.started_at) == (RunNodeStatus.SUCCESS, started)
+
+    def test_those_who_watch_are_told_that_it_waits(self, waited):
+        _, _, told, _ = waited
+        assert [type(event) for event in told] == [ToolStarted, ToolFinished]
+        assert told[1].result.status == "waiting"
+
+    def test_it_is_forgotten_with_its_batch(self, waited):
+        runner, *_ = waited
+        runner.next_batch()
+        assert runner.paused == {}
 
 
 class TestPrepareCall:
@@ -295,3 +277,28 @@ class TestPrepareCall:
     def test_without_a_node_or_a_function_the_resolver_runs_it(self, context):
         ctx = context(tools=[{"name": "t"}], resolve_tool=lambda call: Response(call.name).content)
         assert drive_sync(ctx.runner.prepare_call(ctx, "t", "x", {})).content == "t"
+
+    @pytest.mark.parametrize("other", [None, ToolRunner()])
+    def test_it_is_noted_in_the_table_that_was_asked_whichever_the_context_has(
+        self, context, other
+    ):
+        mine = ToolRunner()
+        ctx = context(tools=[tool(name="add")(lambda a, b: a + b)]).replace(runner=other)
+        result = drive_sync(mine.prepare_call(ctx, "add", "x", {"a": 1, "b": 2}))
+        assert (result.content, mine.results) == ("3", {"x": result})
+        assert other is None or other.results == {}
+
+    @pytest.mark.parametrize("rule", [True, lambda arguments: arguments["a"] > 5])
+    def test_one_that_needs_approval_is_not_run_for_nobody_can_be_asked(self, context, rule):
+        ran = []
+        pay = tool(name="pay", requires_approval=rule)
+        ctx = context(tools=[pay(lambda a: ran.append(a) or "paid")])
+        result = drive_sync(ctx.runner.prepare_call(ctx, "pay", "x", {"a": 6}))
+        text = "Error: 'pay' needs approval, which nobody can be asked for within a recipe."
+        assert result == ToolResult("x", text, True, "denied")
+        assert (ran, ctx.runner.results, ctx.runner.running) == ([], {"x": result}, {})
+
+    def test_one_that_a_rule_lets_pass_runs(self, context):
+        pay = tool(name="pay", requires_approval=lambda arguments: arguments["a"] > 5)
+        ctx = context(tools=[pay(lambda a: a)])
+        assert drive_sync(ctx.runner.prepare_call(ctx, "pay", "x", {"a": 5})).content == "5"

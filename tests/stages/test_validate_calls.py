@@ -6,7 +6,7 @@ import pytest
 
 from treadle.pipeline import PipelineError
 from treadle.stages import fingerprint, parse_tool_calls, validate_calls
-from treadle.types import MAX_VIOLATIONS, Response, ToolCall, tool
+from treadle.types import MAX_VIOLATIONS, Response, Tool, ToolCall, tool
 
 
 @tool
@@ -140,6 +140,16 @@ def test_an_invalid_call_has_the_fingerprint_of_its_arguments(check):
     ctx, _ = check(("add", '{"b": 1, "a": "x"}'))
     assert ctx.tool_calls[0].fingerprint == fingerprint("add", {"a": "x", "b": 1})
     assert ctx.tool_calls[0].input is None
+
+
+def test_the_fields_that_tell_calls_apart_make_the_fingerprint_where_a_tool_names_them(check):
+    search = Tool("search", dedupe_fields=["q"])
+    calls = [{"q": 1, "why": "a"}, {"why": "b", "q": 1}, {"q": 2}, {"why": "a"}]
+    ctx, _ = check(*[("search", arguments) for arguments in calls], tools=[search])
+    first, second, third, fourth = [call.fingerprint for call in ctx.tool_calls]
+    assert first == second == fingerprint("search", {"q": 1})
+    assert len({first, third, fourth}) == 3
+    assert ctx.tool_calls[0].input == {"q": 1, "why": "a"}
 
 
 class TestRepair:

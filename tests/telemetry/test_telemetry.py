@@ -22,6 +22,10 @@ def double(n: int):
     return n * 2
 
 
+@tool(requires_approval=True)
+def sign(): ...
+
+
 def complete(telemetry):
     return [
         event
@@ -44,6 +48,11 @@ EXITS = {
     "circuit_broken": ([calls(call("nope"))], {"breaker_threshold": 1}),
     "loop_detected": ([calls(call("double", n=1))], {"loop_threshold": 1}),
     "llm_error": ([TypeError()], {}),
+    "paused": ([calls(call("sign"))], {}),
+    "finished": (
+        [calls(call("double", n=1)), "so far"],
+        {"max_iterations": 1, "on_limit": "finish"},
+    ),
     "empty_response": ([""], {"max_blank_stops": 0}),
     "pipeline_failed": (["x"], {"stages": [broken]}),
 }
@@ -53,7 +62,7 @@ EXITS = {
 def test_every_exit_is_told_once_with_its_facts(telemetry, stop_reason):
     script, options = EXITS[stop_reason]
     result = Loop.run_sync(
-        USER, ScriptedLLM(*script), tools=[double], name="bot", **telemetry.options, **options
+        USER, ScriptedLLM(*script), tools=[double, sign], name="bot", **telemetry.options, **options
     )
     assert result.stop_reason == stop_reason
     facts = {

@@ -22,6 +22,7 @@ from treadle import (
     Loop,
     Ok,
     OptionError,
+    PipelineFailed,
     Response,
     RunFinished,
     RunState,
@@ -479,6 +480,14 @@ WRONG = {
     "no number": (
         {"messages": [*USER, {"role": "assistant", "content": "a", "x": float("nan")}]},
         ["history: it cannot be sent: ValueError"],
+    ),
+    "a stage that fails of itself": (
+        {"result": Err(PipelineFailed("plan_calls", "x", "KeyError"), [*USER])},
+        ["stages: 'plan_calls' raised KeyError: x"],
+    ),
+    "a stage that is made to fail": (
+        {"result": Err(PipelineFailed("plan_calls", "x", "UnspeakableError"), [*USER])},
+        [],
     ),
     "too many iterations": ({"iterations": 11}, ["limits: 11 iterations, where 10 may be"]),
     "two more to finish": ({"iterations": 12, "options": {"on_limit": "finish"}}, []),

@@ -96,3 +96,9 @@ def test_a_class_is_a_tool_that_makes_its_objects():
 def test_a_callable_that_no_model_could_call_is_an_error_when_the_tool_is_made(made, text):
     with pytest.raises(ToolDefinitionError, match=text):
         tool(made)
+
+
+def test_a_function_of_no_class_may_have_a_parameter_of_that_name():
+    def meet(self): ...
+
+    assert list(tool(meet).input_schema["properties"]) == ["self"]

@@ -5,15 +5,17 @@ import dataclasses
 import pytest
 
 from treadle.types import (
+    Budget,
     Context,
     Decision,
     History,
     Limits,
     MaxIterationsReached,
-    Plan,
+    PendingCall,
     Response,
     RunState,
     ToolCall,
+    Usage,
 )
 
 
@@ -52,6 +54,38 @@ def test_a_decision_sets_the_status(context):
     assert (stopped.decision, stopped.status, stopped.error) == (Decision.STOP, "error", reason)
 
 
+def test_to_pause_is_neither_an_end_nor_an_error(context):
+    waiting = (PendingCall("c1", "send", {}, "Send?"),)
+    paused = context.pause(waiting)
+    assert (paused.decision, paused.status, paused.waiting) == (Decision.PAUSE, "paused", waiting)
+    assert (paused.error, context.waiting) == (None, ())
+
+
+class TestTheBudget:
+    """A context without one makes one of its own limits, and of what it says was used."""
+
+    def test_it_has_what_the_context_says(self):
+        limits = Limits(max_iterations=4, max_tool_calls=3, max_seconds=60)
+        made = Context(
+            History(), {}, Response(), limits, RunState(),
+            iteration=2, tool_calls_count=1, usage=Usage(5, 6), started_at=100.0,
+        )  # fmt: skip
+        left = made.budget.remaining(now=130.0)
+        assert (left.iterations, left.tool_calls, left.seconds) == (2, 2, 30.0)
+        assert (made.budget.usage, made.budget.limits) == (Usage(5, 6), limits)
+
+    def test_each_context_has_its_own_and_its_copies_share_it(self, context):
+        other = Context(History(), {}, Response("Hi"), Limits(), RunState())
+        context.budget.take_calls(2)
+        assert (context.replace(iteration=3).budget.tool_calls, other.budget.tool_calls) == (2, 0)
+
+    def test_one_that_is_given_is_taken(self):
+        budget = Budget(Limits(max_tool_calls=1))
+        made = Context(History(), {}, Response(), Limits(), RunState(), budget=budget, iteration=9)
+        assert made.budget is budget
+        assert budget.iterations == 0
+
+
 def test_what_is_remembered_leaves_the_rest_of_the_memory(context):
     first = context.remember("a", 1)
     second = first.remember("b", 2)
@@ -60,13 +94,6 @@ def test_what_is_remembered_leaves_the_rest_of_the_memory(context):
 
 def test_the_limit_of_iterations_is_at_hand(context):
     assert context.max_iterations == 4
-
-
-def test_a_plan_lists_its_calls_batch_by_batch():
-    a, b, c = (ToolCall(i, "f") for i in "abc")
-    assert Plan().calls == ()
-    assert Plan(((a, b),)).calls == (a, b)
-    assert Plan(((a, b), (c,))).calls == (a, b, c)
 
 
 def test_calls_are_equal_whatever_validation_has_noted():

@@ -105,6 +105,51 @@ def test_it_knows_the_ids_of_its_calls():
     assert not History([said("a"), {"role": "assistant", "tool_calls": None}]).has_call("c1")
 
 
+class TestUnusedIds:
+    """An id that no call of the history has: the one that is wanted, or that with a number."""
+
+    @pytest.mark.parametrize(
+        ("wanted", "taken", "made"),
+        [
+            ("new", (), "new"),
+            ("c1", (), "c1_2"),
+            ("c1", ("c1_2",), "c1_3"),
+            ("new", ("new",), "new_2"),
+            ("new", ("new", "new_2", "new_3"), "new_4"),
+        ],
+    )
+    def test_it_is_neither_in_the_history_nor_taken(self, wanted, taken, made):
+        history = History([said("a"), calling("c1")])
+        assert history.unused_id(wanted, set(taken)) == made
+
+    def test_one_that_has_a_number_already_gets_another(self):
+        assert History([calling("c1"), calling("c1_2")]).unused_id("c1", ()) == "c1_3"
+        assert History([calling("c1_2")]).unused_id("c1_2", ()) == "c1_2_2"
+
+
+class TestGrown:
+    """As `append`, for who has copies of the messages at hand."""
+
+    def test_the_copies_are_what_is_handed_out(self):
+        made, copy = calling("c1"), calling("c1")
+        history = History([said("a")]).grown([made], [copy])
+        assert history.for_model()[1] is copy
+        assert history[1] is made
+        assert history.has_call("c1")
+
+    def test_without_any_they_are_made(self):
+        made = calling("c1")
+        history = History([said("a")]).grown([made])
+        assert history.for_model()[1] == made
+        assert history.for_model()[1] is not made
+
+    def test_a_branch_leaves_the_other_as_it_is(self):
+        first = History([said("a")])
+        one, other = first.grown([said("b")], [said("b")]), first.grown([said("c")], [said("c")])
+        assert [message["content"] for message in one.for_model()] == ["a", "b"]
+        assert [message["content"] for message in other.for_model()] == ["a", "c"]
+
+
 def test_a_message_is_copied_once_however_much_comes_after_it():
     """An iteration costs the same whatever came before it."""
     copied = []

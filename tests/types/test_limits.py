@@ -76,7 +76,8 @@ def test_limits_are_frozen():
         (Limits(max_input_tokens=1), True),
         (Limits(max_output_tokens=1), True),
         (Limits(max_total_tokens=1), True),
+        (Limits(max_cost=1), True),
     ],
 )
-def test_whether_any_limit_is_one_of_tokens(limits, has):
+def test_whether_any_limit_is_one_of_tokens_or_of_what_they_cost(limits, has):
     assert limits.has_tokens is has

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from treadle.testing import check_history
-from treadle.types import copy_json, repaired, valid_arguments
+from treadle.types import copy_json, repaired, sendable_json, valid_arguments, valid_name
 from treadle.types.repair import NO_RESULT
 
 USER = {"role": "user", "content": "Hi"}
@@ -181,3 +181,54 @@ def test_valid_arguments_wraps_what_is_no_object(text):
 def test_valid_arguments_keeps_what_is_one_to_the_letter():
     assert valid_arguments('{"b":1,  "a":2}') == '{"b":1,  "a":2}'
     assert valid_arguments(" \n") == "{}"
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("look_up", "look_up"),
+        ("get.weather-2", "get.weather-2"),
+        ("look up!", "look_up_"),
+        ("\u00e4\u00f6x", "_x"),
+        ("", "unnamed"),
+        ("x" * 129, "x" * 128),
+        ("a b" * 50, ("a_b" * 50)[:128]),
+    ],
+)
+def test_a_name_that_a_model_made_up_goes_back_as_providers_take_it(name, valid):
+    assert valid_name(name) == valid
+
+
+class Unspeakable:
+    def __str__(self):
+        raise KeyError("no")
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("Hi", "Hi"),
+        ("\ud800 half", "? half"),
+        (5, 5),
+        (True, True),
+        (None, None),
+        (0.5, 0.5),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+        ({"a": [1, {"b": "\ud800"}]}, {"a": [1, {"b": "?"}]}),
+        ((1, 2), [1, 2]),
+        ({1: "x", "\ud800": "y"}, {"1": "x", "?": "y"}),
+        (b"ab", "b'ab'"),
+        (Unspeakable(), "(Unspeakable, which cannot be shown)"),
+    ],
+)
+def test_what_a_provider_gave_along_can_be_sent_back_whatever_it_was(given, sent):
+    assert sendable_json(given) == sent
+    json.dumps(sendable_json(given), allow_nan=False).encode()
+
+
+def test_what_is_sent_back_is_a_copy():
+    given = {"a": [1]}
+    sent = sendable_json(given)
+    sent["a"].append(2)
+    assert given == {"a": [1]}

@@ -1,5 +1,7 @@
 """Responses and usage: what is unknown is not zero, and a blank is neither text nor call."""
 
+import json
+
 import pytest
 
 from treadle.types import Response, ToolCall, Usage
@@ -23,6 +25,22 @@ def test_unknown_usage_makes_a_lower_bound_and_stays_one():
     assert Usage(1, 1).plus(unknown).is_lower_bound
     assert unknown.plus(None) == unknown
     assert not Usage(1, 1).plus(Usage()).is_lower_bound
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "total"),
+    [(None, None, None), (0.25, None, 0.25), (None, 0.5, 0.5), (0.25, 0.5, 0.75), (0.0, None, 0.0)],
+)
+def test_costs_add_up_as_far_as_they_are_known(first, second, total):
+    """A cost that nobody told is unknown; one of nothing is not."""
+    assert Usage(1, 1, cost=first).plus(Usage(1, 1, cost=second)).cost == total
+    assert Usage(1, 1, cost=first).plus(None).cost == first
+
+
+def test_usage_is_the_same_after_it_was_json():
+    usage = Usage(1, 2, 4, 8, 16, is_lower_bound=True, cost=0.5)
+    assert Usage.from_json(json.loads(json.dumps(usage.as_json()))) == usage
+    assert Usage.from_json(Usage().as_json()) == Usage()
 
 
 @pytest.mark.parametrize(

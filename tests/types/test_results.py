@@ -4,7 +4,17 @@ import dataclasses
 
 import pytest
 
-from treadle.types import Err, MaxIterationsReached, Ok, Response, RunState, Usage
+from treadle.types import (
+    Err,
+    MaxIterationsReached,
+    Ok,
+    Paused,
+    PendingCall,
+    Response,
+    RunPausedError,
+    RunState,
+    Usage,
+)
 
 
 def test_ok_matches_by_its_response_and_messages():
@@ -44,8 +54,35 @@ def test_unwrapping_the_err_of_a_tool_raises_its_text():
         Err("not there").unwrap()
 
 
-@pytest.mark.parametrize(("result", "stop_reason"), [(Ok("x"), "answered"), (Err("x"), "error")])
-def test_both_can_be_read_alike(result, stop_reason):
+def test_paused_is_neither_ok_nor_err_and_matches_by_what_waits():
+    pending = PendingCall("c1", "send", {"to": "bob"}, "Send?")
+    match Paused((pending,), [{"role": "user"}]):
+        case Ok(_) | Err(_):
+            pytest.fail("it matched")
+        case Paused((waiting,), messages):
+            assert (waiting, messages) == (pending, [{"role": "user"}])
+
+
+def test_unwrapping_what_is_paused_says_what_it_waits_for():
+    pending = tuple(PendingCall(name, f"tool_{name}", {}, "?") for name in "ab")
+    with pytest.raises(RunPausedError) as caught:
+        Paused(pending).unwrap()
+    assert str(caught.value) == (
+        "the run is paused and waits for approval of tool_a (a), tool_b (b)"
+    )
+    assert issubclass(RunPausedError, RuntimeError)
+
+
+def test_an_answer_at_a_limit_says_which_it_was():
+    assert Ok("x").limit is None
+    assert Ok("x", limit=MaxIterationsReached(3)).limit == MaxIterationsReached(3)
+
+
+@pytest.mark.parametrize(
+    ("result", "stop_reason"),
+    [(Ok("x"), "answered"), (Err("x"), "error"), (Paused(()), "paused")],
+)
+def test_all_can_be_read_alike(result, stop_reason):
     assert result.messages == []
     assert result.output is None
     assert result.usage == Usage()
@@ -58,10 +95,19 @@ def test_they_are_frozen_and_share_no_list():
         Ok("x").response = "y"
     with pytest.raises(dataclasses.FrozenInstanceError):
         Err("x").reason = "y"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Paused(()).pending = ("y",)
     assert Ok("x").messages is not Ok("x").messages
+    assert Paused(()).messages is not Paused(()).messages
+    assert Paused(()).state is not Paused(()).state
 
 
 def test_the_record_of_the_run_does_not_count_for_equality():
     assert Ok("x", run=RunState()) == Ok("x", run=RunState())
     assert Ok("x") != Ok("y")
     assert "run=" not in repr(Ok("x", run=RunState()))
+    assert Paused((), run=RunState()) == Paused((), run=RunState())
+
+
+def test_the_state_of_a_paused_run_is_long_and_not_shown():
+    assert "digest" not in repr(Paused((), state={"digest": "f00d"}))

@@ -1,8 +1,11 @@
 """The record of a run: what may happen to it in which status is one table, and it adds up."""
 
 import itertools
+import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from treadle.types import IllegalMoveError, RunNode, RunNodeStatus, RunState, TreadleError, Usage
 from treadle.types.run_state import NODE_MOVES, STATE_MOVES
@@ -177,3 +180,138 @@ def test_an_error_is_noted_and_forgotten_when_it_goes_on():
 def test_it_says_what_it_is():
     state = RunState(run_id="r1")
     assert repr(state) == "RunState('r1', init, iterations=0)"
+
+
+WORDS = st.sampled_from(["", "bot", "\u00e4\u4e2d", 'a "quoted" one'])
+TIMES = st.sampled_from([None, 0.0, 1.5, 1.7e9])
+USAGES = st.sampled_from(
+    [Usage(), Usage(1, 2), Usage(1, 2, 9, 4, 5, is_lower_bound=True), Usage(1, 2, cost=0.1)]
+)
+METADATA = st.sampled_from([{}, {"tool_signature": "f00d"}, {"n": 1, "nested": {"list": [None]}}])
+
+
+def nodes(inner):
+    """Lists of nodes, that may have nodes and runs of nodes within them.
+
+    Args:
+        inner: makes the lists of those.
+    """
+    return st.lists(
+        st.builds(
+            RunNode,
+            agent_name=WORDS,
+            step_index=st.integers(0, 9),
+            kind=st.sampled_from(["iteration", "tool"]),
+            name=WORDS,
+            group_id=st.none() | WORDS,
+            status=st.sampled_from(RunNodeStatus),
+            created_at=st.sampled_from([0.0, 1.7e9]),
+            started_at=TIMES,
+            ended_at=TIMES,
+            tool_calls=inner,
+            usage=st.none() | USAGES,
+            error=st.none() | WORDS,
+            metadata=METADATA.map(dict),
+            run=st.none() | states(inner),
+        ),
+        max_size=2,
+    )
+
+
+def states(made):
+    def make(name, run_id, status, nodes, usage, error, repairs):
+        state = RunState(name, run_id)
+        state.status, state.nodes, state.total_usage = status, nodes, usage
+        state.error, state.repairs = error, tuple(repairs)
+        return state
+
+    statuses = st.sampled_from(RunNodeStatus)
+    repairs = st.lists(WORDS, max_size=2)
+    return st.builds(make, WORDS, WORDS, statuses, made, USAGES, st.none() | WORDS, repairs)
+
+
+STATES = states(nodes(nodes(st.just(()).map(list))))
+
+
+@settings(max_examples=60)
+@given(STATES)
+def test_a_record_with_all_runs_within_it_is_the_same_after_it_was_json(state):
+    told = state.as_json()
+    restored = RunState.from_json(json.loads(json.dumps(told)))
+    assert restored.as_json() == told
+    assert repr(restored) == repr(state)
+    assert restored.total_usage == state.total_usage
+    assert [one.status for one in restored.nodes] == [one.status for one in state.nodes]
+    assert isinstance(restored.repairs, tuple)
+
+
+class TestARecordAsJSON:
+    """What `from_json` makes is a record like any other, with nothing of the one it was told of."""
+
+    @pytest.fixture
+    def told(self):
+        state = RunState("bot", "run-1")
+        state.start()
+        node = state.new_node(at=1.0)
+        node.start(2.0)
+        call = RunNode("bot", 0, "tool", "sub", "c1", created_at=2.5)
+        call.start(3.0)
+        call.run = RunState("sub", "run-1/c1")
+        call.run.start()
+        call.run.new_node(at=3.5).start(4.0)
+        node.tool_calls.append(call)
+        node.metadata["tool_signature"] = "f00d"
+        return json.loads(json.dumps(state.as_json()))
+
+    def test_it_goes_on_where_it_stood(self, told):
+        state = RunState.from_json(told)
+        assert (state.agent_name, state.run_id, state.is_running) == ("bot", "run-1", True)
+        call = state.current_node.tool_calls[0]
+        call.run.current_node.succeed(at=5.0)
+        call.succeed(at=6.0)
+        assert (call.duration, call.run.current_node.duration) == (3.0, 1.0)
+        state.succeed()
+        assert state.is_terminal
+
+    def test_runs_within_calls_are_records_too(self, told):
+        call = RunState.from_json(told).current_node.tool_calls[0]
+        assert isinstance(call.run, RunState)
+        assert (call.run.run_id, call.run.iterations) == ("run-1/c1", 1)
+
+    def test_statuses_and_usage_are_no_mere_text(self, told):
+        told["nodes"][0]["usage"] = Usage(1, 2, cost=0.5).as_json()
+        node = RunState.from_json(told).current_node
+        assert node.status is RunNodeStatus.RUNNING
+        assert node.usage == Usage(1, 2, cost=0.5)
+
+    def test_the_conversation_is_not_in_it(self, told):
+        assert "messages" not in told
+        assert RunState.from_json(told).messages == []
+
+    def test_it_shares_nothing_with_what_it_was_made_of(self, told):
+        state = RunState.from_json(told)
+        state.current_node.tool_calls.clear()
+        assert len(told["nodes"][0]["tool_calls"]) == 1
+
+    def test_what_is_told_shares_no_lists_with_the_record(self):
+        state = RunState()
+        state.new_node(at=1.0).metadata["a"] = 1
+        told = state.as_json()
+        told["nodes"][0]["metadata"]["a"] = 2
+        told["nodes"].clear()
+        assert state.nodes[0].metadata == {"a": 1}
+
+
+class UnspeakableError(Exception):
+    def __str__(self):
+        raise KeyError("no")
+
+
+def test_an_error_that_cannot_be_shown_is_noted_all_the_same():
+    node, state = RunNode(), RunState()
+    node.start()
+    node.fail(UnspeakableError())
+    state.start()
+    state.fail(UnspeakableError())
+    assert node.error == state.error
+    assert "UnspeakableError" in node.error

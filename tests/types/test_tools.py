@@ -75,18 +75,6 @@ def test_a_name_that_providers_take_is_taken(name):
     assert Tool(name).name == name
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", True])
-def test_a_timeout_is_a_number_above_zero(timeout):
-    with pytest.raises(ToolDefinitionError, match="tool 't': timeout must be above 0, not "):
-        Tool("t", timeout=timeout)
-
-
-@pytest.mark.parametrize("retries", [-1, 1.5, "2", None])
-def test_retries_are_a_whole_number(retries):
-    with pytest.raises(ToolDefinitionError, match="tool 't': retries must be a whole number"):
-        Tool("t", retries=retries)
-
-
 @pytest.mark.parametrize("schema", [5, None, "object", [SCHEMA]])
 def test_a_schema_is_a_mapping(schema):
     with pytest.raises(ToolDefinitionError, match="tool 't': input_schema: expected a JSON Schema"):
@@ -139,3 +127,105 @@ class Fetcher:
 )
 def test_whether_it_is_async_is_decided_once(fn, is_async):
     assert Tool("t", fn=fn).is_async is is_async
+
+
+def steps(ctx, call):
+    yield from ()
+
+
+@pytest.mark.parametrize(
+    ("made", "by_itself"),
+    [(Tool("t", fn=fetch), True), (Tool("t", steps=steps), True), (Tool("t"), False)],
+)
+def test_whether_it_needs_a_resolver_to_run(made, by_itself):
+    assert made.runs_by_itself is by_itself
+
+
+class TestLockKeys:
+    """The keys that a call has to hold, in an order that is the same for all."""
+
+    @pytest.mark.parametrize(
+        ("lock", "keys"),
+        [
+            (None, ()),
+            ("k", ("k",)),
+            (lambda arguments: None, ()),
+            (lambda arguments: f"file:{arguments['path']}", ("file:a",)),
+            (lambda arguments: ["b", "a", "b"], ("a", "b")),
+            (lambda arguments: {"b", "a"}, ("a", "b")),
+            (lambda arguments: (), ()),
+            (lambda arguments: (one for one in [2, 10]), ("10", "2")),
+        ],
+    )
+    def test_of_a_key_or_of_a_function(self, lock, keys):
+        assert Tool("t", lock=lock).lock_keys({"path": "a"}) == keys
+
+    def test_what_the_function_raises_is_raised(self):
+        with pytest.raises(KeyError):
+            Tool("t", lock=lambda arguments: arguments["path"]).lock_keys({})
+
+
+class TestApprovalOf:
+    """In what words to ask for the approval of a call; None where it needs none."""
+
+    @pytest.mark.parametrize(
+        ("rule", "words"),
+        [
+            (False, None),
+            (True, "'t' needs approval"),
+            (lambda arguments: False, None),
+            (lambda arguments: None, None),
+            (lambda arguments: "", None),
+            (lambda arguments: True, "'t' needs approval"),
+            (lambda arguments: 5, "'t' needs approval"),
+            (lambda arguments: f"Pay {arguments['n']}?", "Pay 7?"),
+            (
+                lambda arguments: arguments["missing"],
+                "the rule for approvals raised KeyError: 'missing'",
+            ),
+        ],
+    )
+    def test_a_rule_says_whether_and_how(self, rule, words):
+        """One that raises says nothing, so that a person has to look."""
+        assert Tool("t", requires_approval=rule).approval_of({"n": 7}) == words
+
+
+@pytest.mark.parametrize(
+    ("fields", "told_apart"),
+    [
+        (None, {"q": 1, "lang": "en", "why": "x"}),
+        (["q"], {"q": 1}),
+        (("lang", "q"), {"lang": "en", "q": 1}),
+        (["q", "missing"], {"q": 1}),
+        ([], {}),
+    ],
+)
+def test_the_fields_that_tell_whether_two_calls_are_the_same(fields, told_apart):
+    arguments = {"q": 1, "lang": "en", "why": "x"}
+    assert Tool("t", dedupe_fields=fields).told_apart_by(arguments) == told_apart
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_flat"),
+    [
+        ({"properties": {"a": {"type": "integer"}}, "additionalProperties": False}, True),
+        ({"properties": {}, "additionalProperties": False}, True),
+        ({"properties": {"a": {"type": "integer"}}}, False),
+        ({"properties": {"a": {"type": "array"}}, "additionalProperties": False}, False),
+        ({"properties": {"a": {"type": ["string"]}}, "additionalProperties": False}, False),
+        ({"properties": {"a": {}}, "additionalProperties": False}, False),
+        ({"properties": {"a": True}, "additionalProperties": False}, False),
+        (
+            {
+                "properties": {},
+                "patternProperties": {"^x": {"type": "array"}},
+                "additionalProperties": False,
+            },
+            False,
+        ),
+    ],
+)
+def test_arguments_are_flat_where_the_schema_lets_in_nothing_that_a_tool_could_change(
+    schema, is_flat
+):
+    assert Tool("t", input_schema={"type": "object", **schema}).has_flat_input is is_flat

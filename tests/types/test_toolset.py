@@ -127,3 +127,101 @@ def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
     assert (copy.terminal, add.terminal) == (True, False)
     assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
     assert copy.bound({"a": 1, "b": 2}, lambda: None)() == 3
+
+
+class TestOptions:
+    """`tool` gives options to whatever stands for a tool, and leaves the original alone."""
+
+    OPTIONS = {  # noqa: RUF012 - read alone
+        "parallel_safe": False,
+        "requires_fresh_input": True,
+        "max_parallel": 2,
+        "lock": "k",
+        "dedupe": False,
+        "dedupe_fields": ["a"],
+        "volatile": True,
+        "idempotent": True,
+        "timeout": 2.5,
+        "retries": 2,
+        "max_uses": 3,
+        "requires_approval": True,
+        "terminal": True,
+        "annotations": {"title": "T"},
+        "name": "renamed",
+        "description": "Do it.",
+    }
+
+    @pytest.fixture(params=["function", "dict", "model", "tool"])
+    def given(self, request):
+        def add(a: int, b: int): ...
+
+        return {
+            "function": add,
+            "dict": {"name": "t", "input_schema": SCHEMA},
+            "model": Weather,
+            "tool": tool(add, timeout=9.0),
+        }[request.param]
+
+    def test_every_option_is_taken(self, given):
+        made = tool(given, **self.OPTIONS)
+        assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
+
+    def test_it_is_a_decorator_as_well(self, given):
+        made = tool(**self.OPTIONS)(given)
+        assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
+
+    def test_the_rest_stays_as_it_was(self, given):
+        made, plain = tool(given, max_uses=3), tool(given)
+        assert (made.name, made.description) == (plain.name, plain.description)
+        assert made.input_schema == plain.input_schema
+        assert (made.fn, made.model, made.timeout) == (plain.fn, plain.model, plain.timeout)
+        assert plain.max_uses is None
+
+    def test_it_still_checks_arguments_as_before(self):
+        assert tool(Weather, max_uses=1).problems_of({"city": "Atlantis"}) == [
+            "city: Value error, it has sunk"
+        ]
+        assert tool(add, max_uses=1).problems_of({"a": 1}) == [
+            "arguments: missing required field 'b'"
+        ]
+
+    def test_a_wrong_one_is_told(self, given):
+        with pytest.raises(ToolDefinitionError, match="max_uses must be a whole number"):
+            tool(given, max_uses=-1)
+
+    def test_one_that_does_not_exist_is_an_error(self, given):
+        with pytest.raises(TypeError, match="max_use"):
+            tool(given, max_use=1)
+
+    def test_annotations_are_defaults_here_too(self, given):
+        made = tool(given, annotations={"destructiveHint": True, "idempotentHint": True})
+        assert (made.parallel_safe, made.idempotent) == (False, True)
+
+    def test_and_what_is_said_outright_wins(self, given):
+        made = tool(given, parallel_safe=True, annotations={"destructiveHint": True})
+        assert made.parallel_safe
+
+    def test_those_of_a_dict_are_taken_with_it(self):
+        given = {"name": "t", "inputSchema": SCHEMA, "annotations": {"destructiveHint": True}}
+        assert tool(given, timeout=5.0).parallel_safe is False
+        assert as_tool(given).annotations == {"destructiveHint": True}
+
+    def test_those_of_an_object_of_another_library_are_read(self):
+        class Hints(BaseModel):
+            readOnlyHint: bool = True
+
+        made = as_tool({"name": "t", "annotations": Hints()})
+        assert (made.annotations, made.idempotent) == ({"readOnlyHint": True}, True)
+
+    @pytest.mark.parametrize("hints", [None, "safe", 5])
+    def test_what_is_no_annotations_is_left_out(self, hints):
+        assert as_tool({"name": "t", "annotations": hints}).annotations == {}
+
+
+@pytest.mark.parametrize(
+    "made", [add, tool(add, timeout=5.0), terminal_copy(add)], ids=["made", "with options", "terminal"]
+)  # fmt: skip
+def test_a_tool_looks_like_its_function_to_whoever_asks(made):
+    assert (made.__name__, made.__doc__) == ("add", "Add two integers.")
+    assert made.__module__ == add.fn.__module__
+    assert made(2, 3) == 5

@@ -208,7 +208,8 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     batch = mixed_batch()
     batch["tool_calls"] += [call("stopper", "c5"), call("alone", "c6", n=1)]
     llm = ScriptedLLM(batch, "Fine.")
-    told = driven.run(HELLO, llm, tools=tools, handle=handle, layers=[recorder])
+    options = {"tools": tools, "sequential": "in_step"}
+    told = driven.run(HELLO, llm, **options, handle=handle, layers=[recorder])
     assert told.result.stop_reason == ("cancelled" if act == "cancel" else "answered")
     check_history(told.result.messages)
     contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
@@ -217,7 +218,7 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     ]
 
     kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
-    same(told, replayed(HELLO, {"tools": tools, "handle": RunHandle()}, kept))
+    same(told, replayed(HELLO, {**options, "handle": RunHandle()}, kept))
 
 
 def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):

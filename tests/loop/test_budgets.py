@@ -1,0 +1,237 @@
+"""Budgets of a run: hard where something is counted before it is used, looked at between iterations elsewhere."""
+
+import pytest
+
+from treadle import (
+    BudgetExhausted,
+    DeadlineExceeded,
+    LimitReached,
+    Loop,
+    MaxIterationsReached,
+    Ok,
+    Remaining,
+    RunHandle,
+    ToolContext,
+    Usage,
+    tool,
+)
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, USER, answers, of
+
+
+@tool
+def note(n: int):
+    return f"noted {n}"
+
+
+def notes(*numbers):
+    return calls(*(call("note", f"i{n}", n=n) for n in numbers))
+
+
+def completion(message, cost=None, given=2, made=3):
+    """A chat completion that tells its tokens, and its cost as OpenRouter does."""
+    if isinstance(message, str):
+        message = {"role": "assistant", "content": message}
+    usage = {"prompt_tokens": given, "completion_tokens": made}
+    usage |= {} if cost is None else {"cost": cost}
+    return {"choices": [{"message": message}], "usage": usage}
+
+
+def endless(messages, **opts):
+    return notes(len(messages))
+
+
+class TestKinds:
+    """Every limit ends the run with its own reason, the last calls answered."""
+
+    @pytest.mark.parametrize("most", [1, 2, 5])
+    def test_iterations(self, way, most):
+        events = []
+        result = way.run(Loop(tools=[note], max_iterations=most, on_event=events.append), endless)
+        assert result.reason == MaxIterationsReached(most)
+        assert (result.iterations, result.tool_calls_count) == (most, most)
+        assert [one.reason for one in of(events, LimitReached)] == [result.reason]
+
+    @pytest.mark.parametrize("most", [0, 1, 4, 5, 9])
+    @pytest.mark.parametrize("sequential", ["defer", "in_step"])
+    def test_tool_calls(self, way, most, sequential):
+        """The part of a batch that fits runs; the model is told of the rest."""
+        ran = []
+
+        @tool
+        def act(n: int):
+            ran.append(n)
+
+        batch = calls(*(call("act", f"a{n}", n=n) for n in range(4)))
+        more = calls(*(call("act", f"b{n}", n=n + 9) for n in range(4)))
+        loop = Loop(tools=[act], max_tool_calls=most, sequential=sequential)
+        result = way.run(loop, ScriptedLLM(batch, more, "done"))
+        assert len(ran) == result.tool_calls_count == min(most, 8)
+        told = answers(result.messages).values()
+        over = [text for text in told if f"the budget of {most} tool calls is spent" in text]
+        assert len(over) == len(told) - len(ran)
+        if most > 8:
+            assert isinstance(result, Ok)
+        else:
+            assert result.reason == BudgetExhausted("max_tool_calls", most, most)
+
+    def test_all_tool_calls_used_up_leave_room_for_an_answer(self, way):
+        """What is spent is told where a call is one too many, not before."""
+        loop = Loop(tools=[note], max_tool_calls=2)
+        assert isinstance(way.run(loop, ScriptedLLM(notes(1, 2), "done")), Ok)
+
+    @pytest.mark.parametrize(
+        ("limit", "reason", "iterations"),
+        [
+            ({"max_input_tokens": 4}, BudgetExhausted("max_input_tokens", 4, 4), 2),
+            ({"max_input_tokens": 5}, BudgetExhausted("max_input_tokens", 5, 6), 3),
+            ({"max_output_tokens": 6}, BudgetExhausted("max_output_tokens", 6, 6), 2),
+            ({"max_total_tokens": 5}, BudgetExhausted("max_total_tokens", 5, 5), 1),
+            ({"max_total_tokens": 14}, BudgetExhausted("max_total_tokens", 14, 15), 3),
+            ({"max_cost": 0.5}, BudgetExhausted("max_cost", 0.5, 0.5), 2),
+        ],
+    )
+    def test_tokens_and_cost_between_iterations(self, way, limit, reason, iterations):
+        model = ScriptedLLM(*(completion(notes(n), 0.25) for n in range(9)))
+        result = way.run(Loop(tools=[note], **limit), model)
+        assert (result.reason, result.iterations) == (reason, iterations)
+        assert result.tool_calls_count == iterations
+        assert result.usage == Usage(2 * iterations, 3 * iterations, cost=0.25 * iterations)
+
+    def test_an_answer_that_spends_the_last_of_it_is_an_answer(self, way):
+        loop = Loop(max_total_tokens=1, max_cost=0.1, max_iterations=1)
+        assert isinstance(way.run(loop, ScriptedLLM(completion("done", 5.0))), Ok)
+
+    def test_time(self, way, clock):
+        @tool(volatile=True)
+        def work():
+            clock.now += 4
+
+        loop = Loop(tools=[work], max_seconds=10, layers=[clock.layer])
+        result = way.run(loop, lambda m: calls(call("work")))
+        assert (result.reason, result.iterations) == (DeadlineExceeded(10), 3)
+        assert result.messages[-1]["role"] == "tool"
+
+    @pytest.mark.parametrize("handle", [None, RunHandle])
+    def test_a_cost_of_nothing_asks_nobody(self, way, handle):
+        options = {} if handle is None else {"handle": handle()}
+        with ScriptedLLM() as model:
+            result = way.run(Loop(max_cost=0), model, **options)
+        assert result.reason == BudgetExhausted("max_cost", 0, 0.0)
+        assert result.messages == USER
+
+    def test_uses_of_one_tool(self, way):
+        once = tool(note, max_uses=2)
+        other = tool(note, name="other")
+        batch = calls(*(call("note", f"n{n}", n=n) for n in range(3)), call("other", "o", n=1))
+        model = ScriptedLLM(batch, calls(call("note", "late", n=9)), "done")
+        result = way.run(Loop(tools=[once, other]), model)
+        told = answers(result.messages)
+        assert [told[key][:5] for key in ("n0", "n1", "n2", "o", "late")] == [
+            *["noted"] * 2,
+            "Not r",
+            "noted",
+            "Not r",
+        ]
+        assert (type(result), result.tool_calls_count) == (Ok, 3)
+
+    def test_a_run_in_the_record_of_another_has_budgets_of_its_own(self):
+        first = SYNC.run(Loop(tools=[note], max_tool_calls=1), ScriptedLLM(notes(1), "done"))
+        loop = Loop(tools=[note], max_tool_calls=1, max_iterations=2, state=first.run)
+        assert isinstance(SYNC.run(loop, ScriptedLLM(notes(2), "done")), Ok)
+
+
+class TestTold:
+    """The model can be told what is left."""
+
+    def test_in_each_request_and_nowhere_else(self, way):
+        loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, tell_budget=True)
+        with ScriptedLLM(notes(1, 2), notes(3), "done") as model:
+            result = way.run(loop, model)
+        told = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
+        assert told == [
+            "Left for this task: 2 model calls, 5 tool calls.",
+            "Left for this task: 1 model calls, 3 tool calls.",
+            "Left for this task: 0 model calls, 2 tool calls.",
+        ]
+        assert "Left for this task" not in str(result.messages)
+        assert model.sent[0].messages == [{"role": "user", "content": f"Hi\n\n{told[0]}"}]
+
+    def test_with_what_a_stage_has_to_say(self):
+        with ScriptedLLM("", "x") as model:
+            SYNC.run(Loop(tell_budget=True), model)
+        said = model.sent[1].messages[0]["content"]
+        assert said.startswith("Hi\n\nYour last reply was empty. ")
+        assert said.endswith("\n\nLeft for this task: 8 model calls.")
+
+    def test_every_kind_there_is(self, clock):
+        limits = {
+            "max_iterations": 2000,
+            "max_tool_calls": 3000,
+            "max_input_tokens": 4000,
+            "max_output_tokens": 5000,
+            "max_total_tokens": 6000,
+            "max_cost": 1.5,
+            "max_seconds": 70,
+        }
+        loop = Loop(tell_budget=True, layers=[clock.layer], **limits)
+        with ScriptedLLM("x") as model:
+            SYNC.run(loop, model)
+        assert model.sent[0].messages[0]["content"] == (
+            "Hi\n\nLeft for this task: 1,999 model calls, 3,000 tool calls, 4,000 input tokens, "
+            "5,000 output tokens, 6,000 tokens, $1.5000, 70 s."
+        )
+
+    def test_unless_it_is_asked_for_it_is_not_told(self):
+        with ScriptedLLM("x") as model:
+            SYNC.run(Loop(max_tool_calls=1), model)
+        assert model.sent[0].messages == USER
+
+
+class TestRemaining:
+    """A tool can be told what is left."""
+
+    def test_when_its_call_began(self, way, clock):
+        seen = []
+
+        @tool(volatile=True)
+        def look(context: ToolContext):
+            clock.now += 4
+            seen.append(context.remaining)
+
+        loop = Loop(
+            tools=[look],
+            layers=[clock.layer],
+            max_iterations=5,
+            max_tool_calls=3,
+            max_total_tokens=12,
+            max_cost=1.0,
+            max_seconds=60,
+        )
+        model = ScriptedLLM(*(completion(calls(call("look")), 0.25) for _ in range(2)), "x")
+        way.run(loop, model)
+        assert seen == [
+            Remaining(4, 2, None, None, 7, 0.75, 60),
+            Remaining(3, 1, None, None, 2, 0.5, 56),
+        ]
+
+    def test_without_limits_it_is_the_iterations_alone(self):
+        seen = []
+
+        @tool
+        def look(context: ToolContext):
+            seen.append(context.remaining)
+
+        SYNC.run(Loop(tools=[look]), ScriptedLLM(calls(call("look")), "x"))
+        assert seen == [Remaining(iterations=9)]
+        assert str(seen[0]) == "9 model calls"
+
+
+def test_calls_that_never_ran_are_not_counted():
+    """Suppressed, deferred, invalid, unknown: they cost nothing."""
+    first = calls(call("note", "a", n=1))
+    second = calls(call("note", "b", n=1), call("nope", "c"), call("note", "d", n="x"))
+    loop = Loop(tools=[note], max_tool_calls=2)
+    result = SYNC.run(loop, ScriptedLLM(first, second, notes(2), "done"))
+    assert (type(result), result.tool_calls_count) == (Ok, 2)

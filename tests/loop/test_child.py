@@ -1,0 +1,187 @@
+"""A loop as a tool: what it takes, what it brings, and what it is to the run around it."""
+
+import json
+
+import pytest
+from pydantic import BaseModel
+
+from treadle import (
+    Loop,
+    Ok,
+    ToolDefinitionError,
+    tool,
+)
+from treadle.loop.child import TASK_SCHEMA
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, answers
+
+
+class Answer(BaseModel):
+    """Answer."""
+
+    text: str
+    score: int = 1
+
+
+@tool
+def add(a: int, b: int):
+    return a + b
+
+
+def asked(task="t", call_id="k"):
+    return calls(call("helper", call_id, task=task))
+
+
+def helper(*script, loop=None, **options):
+    """A child by the name of ``helper`` and its model."""
+    model = ScriptedLLM(*script)
+    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
+
+
+class TestAnswer:
+    """What a call of it brings."""
+
+    def test_its_text(self, way):
+        child, inner = helper(calls(call("add", "i", a=1, b=2)), "It is 3.")
+        with ScriptedLLM(asked("add them"), "outer") as model:
+            result = way.run(Loop(tools=[child]), model)
+        assert result.unwrap().content == "outer"
+        assert answers(result.messages) == {"k": "It is 3."}
+        assert inner.sent[0].messages == [{"role": "user", "content": "add them"}]
+        assert (result.iterations, result.tool_calls_count, inner.left) == (2, 1, 0)
+
+    @pytest.mark.parametrize(
+        ("output", "arguments", "brought"),
+        [
+            (Answer, {"text": "42"}, {"text": "42", "score": 1}),
+            (Answer.model_json_schema(), {"text": "42"}, {"text": "42"}),
+            ({"type": "object"}, {}, {}),
+        ],
+        ids=["a model", "a schema", "nothing in it"],
+    )
+    def test_its_output(self, way, output, arguments, brought):
+        name = "Answer" if output is Answer else "final_answer"
+        child, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert json.loads(answers(result.messages)["k"]) == brought
+
+    def test_a_refusal_is_what_it_said(self):
+        child, _ = helper({"role": "assistant", "content": None, "refusal": "No."})
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages) == {"k": "No."}
+
+    @pytest.mark.parametrize(
+        ("script", "options", "told"),
+        [
+            ([TypeError("broken")], {}, "the model failed: TypeError: broken"),
+            ([calls(call("add", a=1, b=1))], {"max_iterations": 1}, "no answer within"),
+            ([calls(call("add", a=1, b=1))] * 3, {}, "the same calls in 3 iterations in a row"),
+            ([""] * 4, {}, "4 blank answers in a row"),
+        ],
+        ids=["model", "limit", "loop", "blank"],
+    )
+    def test_a_failure_is_an_ordinary_tool_error(self, way, script, options, told):
+        events = []
+        child, _ = helper(*script, loop=Loop(tools=[add], **options))
+        loop = Loop(tools=[child], on_event=events.append)
+        result = way.run(loop, ScriptedLLM(asked(), "sorry"))
+        assert isinstance(result, Ok)
+        assert answers(result.messages)["k"].startswith(f"Error: 'helper' gave no answer: {told}")
+        node = result.run.nodes[0].tool_calls[0]
+        assert (node.status, node.run.status) == ("failed", "failed")
+
+    def test_a_failure_that_comes_again_and_again_breaks_the_circuit(self):
+        child, _ = helper(*[TypeError("broken")] * 3)
+        model = ScriptedLLM(*(asked(str(n), f"k{n}") for n in range(3)))
+        result = SYNC.run(Loop(tools=[child]), model)
+        assert (result.stop_reason, result.reason.tool) == ("circuit_broken", "helper")
+
+    def test_a_last_answer_at_a_limit_is_an_answer(self):
+        loop = Loop(tools=[add], max_iterations=1, on_limit="finish")
+        child, _ = helper(calls(call("add", a=1, b=1)), "so far 2", loop=loop)
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages) == {"k": "so far 2"}
+
+    def test_a_long_answer_is_cut_like_any_result(self):
+        child, _ = helper("x" * 60_000)
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert "[cut: " in answers(result.messages)["k"]
+
+
+class TestInput:
+    """What it takes, and what a run of it starts from."""
+
+    def test_it_is_a_tool_with_one_text(self):
+        child, _ = helper()
+        assert child.as_openai()["function"] == {
+            "name": "helper",
+            "description": "Helps.",
+            "parameters": TASK_SCHEMA,
+        }
+        assert child.runs_by_itself
+
+    @pytest.mark.parametrize("given", [{}, {"task": 5}, {"task": "t", "more": 1}])
+    def test_arguments_that_are_not_valid_start_nothing(self, given):
+        child, inner = helper()
+        model = ScriptedLLM(calls(call("helper", "k", **given)), "outer")
+        result = SYNC.run(Loop(tools=[child]), model)
+        assert answers(result.messages)["k"].startswith("Error: the call of 'helper' was not run")
+        assert inner.sent == []
+
+    def test_a_schema_of_ones_own_comes_as_json(self):
+        schema = {"type": "object", "properties": {"x": {"type": "integer"}, "task": {}}}
+        child, inner = helper("a", "b", "c", input_schema=schema)
+        given = [{"x": 1, "task": "t"}, {"x": 1}, {"task": 5}]
+        script = [calls(call("helper", f"k{n}", **one)) for n, one in enumerate(given)]
+        SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
+        told = [sent.messages[0]["content"] for sent in inner.sent]
+        assert [json.loads(text) for text in told] == given
+
+    def test_instructions_come_before_it(self):
+        child, inner = helper("in", instructions="Be brief.")
+        SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("do"), "outer"))
+        assert inner.sent[0].messages == [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "do"},
+        ]
+
+    def test_messages_of_ones_own(self):
+        made = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+
+        def messages(given):
+            return [*made, {"role": "user", "content": given["task"].upper()}]
+
+        child, inner = helper("in", messages=messages, instructions="Be brief.")
+        SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("do"), "outer"))
+        assert [m["content"] for m in inner.sent[0].messages] == ["Be brief.", "one", "two", "DO"]
+        assert len(made) == 2
+
+    @pytest.mark.parametrize(
+        ("messages", "told"),
+        [
+            (lambda given: given["nope"], "Error: KeyError: 'nope'"),
+            (lambda given: [], "Error: 'helper' gave no answer: messages: "),
+            (lambda given: [{"role": "nobody"}], "Error: 'helper' gave no answer: messages[0]"),
+        ],
+    )
+    def test_messages_that_cannot_be_made_are_told_the_model(self, messages, told):
+        child, inner = helper(messages=messages)
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages)["k"].startswith(told)
+        assert inner.sent == []
+
+    @pytest.mark.parametrize("option", [{"timeout": -1}, {"max_uses": "many"}, {"lock": 5}])
+    def test_an_option_of_the_tool_that_it_cannot_take_is_an_error(self, option):
+        with pytest.raises(ToolDefinitionError):
+            helper(**option)
+
+    def test_a_model_that_is_none_is_an_error_of_the_call(self):
+        child = Loop().as_tool("helper", "Helps.", 5)
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert "llm_send_fn: expected a callable" in answers(result.messages)["k"]
+
+
+def test_options_of_the_loop_are_none_of_the_tool():
+    with pytest.raises(TypeError, match="max_iterations"):
+        helper(max_iterations=3)

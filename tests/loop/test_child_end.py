@@ -1,0 +1,138 @@
+"""A child ends where the run around it ends, and leaves its record in order."""
+
+import anyio
+import pytest
+
+from treadle import (
+    DeadlineExceeded,
+    Loop,
+    Ok,
+    RunCancelled,
+    RunHandle,
+    tool,
+)
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import USER, answers
+
+
+@tool
+def note(n: int):
+    return f"noted {n}"
+
+
+def asked(*ids):
+    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)))
+
+
+def child_of(result, place=0):
+    """The record of the run that a call of the first iteration is made of."""
+    return result.run.nodes[0].tool_calls[place].run
+
+
+class TestEnd:
+    """Where the run around it ends, a child ends, and leaves its record in order."""
+
+    def hanging(self, begin=lambda: None):
+        @tool
+        async def hang():
+            begin()
+            await anyio.sleep(30)
+
+        inner = ScriptedLLM(calls(call("note", "n", n=1)), calls(call("hang", "h")))
+        return Loop(tools=[hang, note]).as_tool("helper", "Helps.", inner)
+
+    def check(self, state):
+        """The child's record: all done, its history valid, its call answered."""
+        check_history(state.messages)
+        told = answers(state.messages)
+        assert told["n"] == "noted 1"
+        assert told["h"].startswith("Cancelled: ")
+        assert (state.status, state.error) == ("failed", str(RunCancelled()))
+        assert [node.status for node in state.nodes] == ["success", "failed"]
+        assert state.nodes[1].tool_calls[0].status == "failed"
+
+    def test_at_the_deadline(self, way):
+        result = way.run(Loop(tools=[self.hanging()], max_seconds=0.2), ScriptedLLM(asked()))
+        assert result.reason == DeadlineExceeded(0.2)
+        assert answers(result.messages)["k"].startswith("Cancelled: the run's time was up")
+        self.check(child_of(result))
+
+    def test_at_a_deadline_of_its_own(self, way):
+        @tool
+        async def hang():
+            await anyio.sleep(30)
+
+        inner = Loop(tools=[hang], max_seconds=0.1)
+        child = inner.as_tool("helper", "h", ScriptedLLM(calls(call("hang", "h"))))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert isinstance(result, Ok)
+        assert answers(result.messages)["k"].endswith("the run took longer than max_seconds=0.1")
+        assert child_of(result).status == "timeout"
+
+    def test_at_the_time_limit_of_its_call(self, way):
+        child = self.hanging()
+        child = tool(child, timeout=0.2)
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages)["k"] == "Error: 'helper' took longer than 0.2 s."
+        self.check(child_of(result))
+
+    def test_when_the_run_is_cancelled_through_its_handle(self, way):
+        handle = RunHandle()
+        loop = Loop(tools=[self.hanging(handle.cancel)])
+        result = way.run(loop, ScriptedLLM(asked()), handle=handle)
+        assert result.reason == RunCancelled()
+        self.check(child_of(result))
+
+    def test_when_the_tools_are_cancelled_and_the_run_goes_on(self, way):
+        handle = RunHandle()
+        loop = Loop(tools=[self.hanging(handle.cancel_all)])
+        result = way.run(loop, ScriptedLLM(asked(), "then not"), handle=handle)
+        assert result.unwrap().content == "then not"
+        assert answers(result.messages)["k"].startswith("Cancelled: the call was stopped")
+        self.check(child_of(result))
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_when_the_task_is_cancelled(self, backend):
+        handle = RunHandle()
+
+        async def main():
+            with anyio.CancelScope() as scope:
+                loop = Loop(tools=[self.hanging(scope.cancel)])
+                await loop.run(USER, ScriptedLLM(asked()), handle=handle)
+
+        anyio.run(main, backend=backend)
+        check_history(handle.messages)
+        self.check(handle.state.nodes[0].tool_calls[0].run)
+
+    def test_when_a_stage_of_the_parent_is_interrupted(self):
+        def stop():
+            raise KeyboardInterrupt
+
+        handle = RunHandle()
+        loop = Loop(tools=[self.hanging(stop)])
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_sync(USER, ScriptedLLM(asked()), handle=handle)
+        check_history(handle.messages)
+        check_history(handle.state.nodes[0].tool_calls[0].run.messages)
+
+    def test_siblings_are_ended_with_it(self, way):
+        handle = RunHandle()
+        inner = Loop(tools=[note])
+        begun = []
+
+        async def model(messages):
+            begun.append(1)
+            if len(begun) == 3:
+                handle.cancel()
+            await anyio.sleep(30)
+
+        child = inner.as_tool("helper", "h", model)
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked("a", "b", "c")), handle=handle)
+        assert result.reason == RunCancelled()
+        states = [child_of(result, place) for place in range(3)]
+        assert [state.status for state in states] == ["failed"] * 3
+        assert all(
+            state.messages == [{"role": "user", "content": i}]
+            for state, i in zip(states, "abc", strict=True)
+        )

@@ -1,0 +1,197 @@
+"""Locks around a child: what its call holds, it may use; what others hold, it waits for or is told of."""
+
+import time
+
+import anyio
+import pytest
+
+from treadle import Locks, Loop, Ok, approve, tool
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, answers
+
+
+def asked(*ids, more=()):
+    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)), *more)
+
+
+class Shop:
+    """A tool that notes how many calls of it run at the same time, for each key."""
+
+    def __init__(self):
+        self.now, self.most, self.log = {}, {}, []
+
+        @tool(lock=lambda given: given["key"])
+        async def work(key: str, n: int = 0):
+            self.now[key] = self.now.get(key, 0) + 1
+            self.most[key] = max(self.most.get(key, 0), self.now[key])
+            self.log.append(f"{key}{n}")
+            await anyio.sleep(0.02)
+            self.now[key] -= 1
+            return f"worked {key}{n}"
+
+        self.work = work
+
+
+@pytest.fixture
+def shop():
+    return Shop()
+
+
+def child_of(result, place=0):
+    return result.run.nodes[0].tool_calls[place].run
+
+
+def works(*keys):
+    return calls(*(call("work", f"w{n}", key=key, n=n) for n, key in enumerate(keys)))
+
+
+@pytest.mark.timeout(20)
+class TestHeldAround:
+    """A key that the call of the child holds."""
+
+    def test_the_child_may_use_it(self, shop, way):
+        loop = Loop(tools=[shop.work])
+        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="L")
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(child_of(result).messages) == {"w0": "worked L0"}
+
+    def test_calls_within_it_do_not_overlap_for_that(self, shop, way):
+        loop = Loop(tools=[shop.work])
+        model = ScriptedLLM(works("L", "L", "L", "M"), "in")
+        child = loop.as_tool("helper", "h", model, lock="L")
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert shop.most == {"L": 1, "M": 1}
+        assert len(shop.log) == 4
+        assert answers(result.messages) == {"k": "in"}
+
+    def test_nobody_else_gets_it_meanwhile(self, shop, way):
+        loop = Loop(tools=[shop.work])
+        child = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
+        more = [call("work", "o", key="L", n=9)]
+        result = way.run(Loop(tools=[child, shop.work]), ScriptedLLM(asked(more=more), "outer"))
+        assert shop.most == {"L": 1}
+        assert answers(result.messages) == {"k": "in", "o": "worked L9"}
+
+    def test_a_child_of_it_may_use_it_as_well(self, shop, way):
+        inner = Loop(tools=[shop.work])
+        grandchild = inner.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "three"), lock="L")
+        middle = Loop(tools=[grandchild, shop.work])
+        more = [call("work", "m", key="L", n=5)]
+        model = ScriptedLLM(asked("g", more=more), "two")
+        child = middle.as_tool("helper", "h", model, lock="L")
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages) == {"k": "two"}
+        assert shop.most == {"L": 1}
+        assert len(shop.log) == 3
+
+    def test_it_is_held_again_after_a_pause(self, shop, way):
+        @tool(requires_approval=True)
+        def sign():
+            return "signed"
+
+        inner = Loop(tools=[shop.work, sign])
+        model = ScriptedLLM(calls(call("sign", "s")), works("L"), "in")
+        child = inner.as_tool("helper", "h", model, lock="L")
+        locks = Locks()
+        loop = Loop(tools=[child], locks=locks)
+        outer = ScriptedLLM(asked(), "outer")
+        paused = way.run(loop, outer)
+        ticket = locks.enter("L")
+        assert ticket.is_set  # a paused run holds nothing
+        locks.leave("L", ticket)
+        result = way.resume(loop, paused, {"k/s": approve}, outer)
+        assert answers(result.messages) == {"k": "in"}
+
+
+@pytest.mark.timeout(20)
+class TestHeldElsewhere:
+    """A key that somebody else holds."""
+
+    def test_a_child_that_holds_nothing_waits_for_it(self, shop, way):
+        loop = Loop(tools=[shop.work])
+        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
+        more = [call("work", f"o{n}", key="L", n=n + 5) for n in range(3)]
+        result = way.run(Loop(tools=[child, shop.work]), ScriptedLLM(asked(more=more), "outer"))
+        assert shop.most == {"L": 1}
+        assert len(shop.log) == 4
+        assert answers(result.messages)["k"] == "in"
+
+    def test_a_child_that_holds_another_is_told_and_never_waits(self, shop, way):
+        """Two who hold a key each and wait for that of the other would wait for ever."""
+        locks = Locks()
+        ticket = locks.enter("L")
+        loop = Loop(tools=[shop.work])
+        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
+        result = way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
+        told = answers(child_of(result).messages)["w0"]
+        assert told == "Not run: 'L' is in use by another call; try again later"
+        assert shop.log == []
+        locks.leave("L", ticket)
+
+    def test_two_children_that_want_each_others_key_both_end(self, shop, way):
+        def model(messages):
+            if len(messages) > 1:
+                return "in"
+            time.sleep(0.02)
+            mine = messages[0]["content"]
+            return works({"A": "B", "B": "A"}[mine])
+
+        loop = Loop(tools=[shop.work])
+        child = loop.as_tool("helper", "h", model, lock=lambda given: given["task"])
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked("A", "B"), "outer"))
+        assert isinstance(result, Ok)
+        assert answers(result.messages) == {"A": "in", "B": "in"}
+        assert all(most == 1 for most in shop.most.values())
+
+    def test_a_table_of_the_childs_own_is_heeded(self, shop, way):
+        """It was given to the loop to share with others, whoever runs it."""
+        shared = Locks()
+        ticket = shared.enter("L")
+        loop = Loop(tools=[shop.work], locks=shared, max_seconds=0.1)
+        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages)["k"].endswith("took longer than max_seconds=0.1")
+        assert shop.log == []
+        shared.leave("L", ticket)
+
+    def test_a_lock_is_given_back_however_the_child_ends(self, shop, way):
+        locks = Locks()
+        loop = Loop(tools=[shop.work])
+        child = loop.as_tool("helper", "h", ScriptedLLM(TypeError("no")), lock="L")
+        way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
+        ticket = locks.enter("L")
+        assert ticket.is_set
+
+    def test_a_step_of_a_recipe_that_is_a_child_may_use_what_the_recipe_holds(self, shop, way):
+        class Resolver:
+            def resolve(self, made):
+                return "resolved"
+
+            def dispatch_recipe(self, name):
+                steps = {"parallel": [("helper", {"task": "t"})] * 2}
+                return (lambda given: steps) if name == "both" else None
+
+        model = lambda messages: works("L") if len(messages) == 1 else "in"  # noqa: E731
+        child = Loop(tools=[shop.work]).as_tool("helper", "h", model)
+        both = tool({"name": "both"}, lock="L")
+        loop = Loop(tools=[both, child], resolve_tool=Resolver(), max_seconds=5)
+        result = way.run(loop, ScriptedLLM(calls(call("both", "b")), "outer"))
+        assert isinstance(result, Ok)
+        assert shop.most == {"L": 1}
+        assert len(shop.log) == 2
+
+
+def test_a_lock_that_is_held_is_no_failure_of_the_tool():
+    """It was not made: the circuit breaker learns nothing of it."""
+    locks = Locks()
+    locks.enter("L")
+
+    @tool(lock="L")
+    def work(n: int):
+        return n
+
+    script = [calls(call("work", n=n)) for n in range(4)]
+    child = Loop(tools=[work]).as_tool("helper", "h", ScriptedLLM(*script, "in"), lock="mine")
+    result = SYNC.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
+    assert answers(result.messages) == {"k": "in"}

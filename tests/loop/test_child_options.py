@@ -1,0 +1,118 @@
+"""A loop as a tool has the options of a tool, and keeps its own."""
+
+import anyio
+
+from treadle import (
+    Loop,
+    tool,
+)
+from treadle.pipeline import layered
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import SYNC, answers
+
+
+@tool
+def add(a: int, b: int):
+    return a + b
+
+
+def asked(task="t", call_id="k"):
+    return calls(call("helper", call_id, task=task))
+
+
+def helper(*script, loop=None, **options):
+    """A child by the name of ``helper`` and its model."""
+    model = ScriptedLLM(*script)
+    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
+
+
+class TestOptions:
+    """It is a tool like others, with the options of one."""
+
+    def test_how_often_it_may_be_used(self):
+        child, inner = helper("a", "b", max_uses=1)
+        script = asked("1", "k1"), asked("2", "k2")
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
+        assert answers(result.messages)["k2"].startswith("Not run: 'helper' may be used 1 times")
+        assert len(inner.sent) == 1
+
+    def test_the_same_task_is_not_done_twice(self):
+        child, inner = helper("a")
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("1"), asked("1", "k2"), "outer"))
+        assert answers(result.messages)["k2"].startswith("Not run again")
+        assert len(inner.sent) == 1
+
+    def test_it_is_tried_again_where_its_time_was_up(self, way):
+        attempts = []
+
+        async def slow_once(messages):
+            attempts.append(messages)
+            await anyio.sleep(30 if len(attempts) == 1 else 0)
+            return "in time"
+
+        child = Loop().as_tool("helper", "Helps.", slow_once, timeout=0.1, retries=1)
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages) == {"k": "in time"}
+        node = result.run.nodes[0].tool_calls[0]
+        assert (node.status, node.run.status) == ("success", "success")
+
+    def test_its_time_is_bounded_even_if_its_tools_do_not_listen(self, way):
+        """As for any tool with a time limit: what ignores its cancellation is left behind."""
+
+        @tool
+        async def stubborn():
+            with anyio.move_on_after(1.6, shield=True):
+                await anyio.sleep(30)
+
+        child, _ = helper(calls(call("stubborn")), loop=Loop(tools=[stubborn]), timeout=0.05)
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages) == {"k": "Error: 'helper' took longer than 0.05 s."}
+        node = result.run.nodes[0].tool_calls[0]
+        assert (node.status, node.duration < 1.5) == ("timeout", True)
+        check_history(node.run.messages)
+
+    def test_settings_of_the_child_stay_its_own(self):
+        """Its limits, its model's options, its handling of failures."""
+        loop = Loop(tools=[add], max_iterations=1, llm_opts={"temperature": 1}, max_retries=0)
+        child, inner = helper(calls(call("add", a=1, b=1)), loop=loop)
+        model = ScriptedLLM(asked(), "outer")
+        result = SYNC.run(Loop(tools=[child], max_iterations=9), model)
+        assert "no answer within max_iterations=1" in answers(result.messages)["k"]
+        assert inner.sent[0].opts["temperature"] == 1
+        assert "temperature" not in model.sent[0].opts
+
+    def test_layers_of_the_child_see_its_effects_and_no_others(self, way):
+        seen, around = [], []
+
+        def layer(into):
+            return lambda steps: layered(steps, lambda e: into.append(e) or e)
+
+        child, _ = helper(
+            calls(call("add", "i", a=1, b=1)), "in", loop=Loop(tools=[add], layers=[layer(seen)])
+        )
+        way.run(Loop(tools=[child], layers=[layer(around)]), ScriptedLLM(asked(), "outer"))
+
+        def made(effects):
+            return [(e.label, e.key) for e in effects if getattr(e, "label", None) in LABELS]
+
+        assert made(seen) == [("chat", "1"), ("execute_tool", "i"), ("chat", "2")]
+        assert made(around) == [
+            ("chat", "1"),
+            ("chat", "k/1"),
+            ("execute_tool", "k/i"),
+            ("chat", "k/2"),
+            ("chat", "2"),
+        ]
+
+    def test_one_child_serves_calls_side_by_side(self, way):
+        def model(messages):
+            return f"did {messages[0]['content']}"
+
+        child = Loop().as_tool("helper", "Helps.", model)
+        batch = calls(*(call("helper", f"k{n}", task=f"t{n}") for n in range(5)))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(batch, "outer"))
+        assert answers(result.messages) == {f"k{n}": f"did t{n}" for n in range(5)}
+
+
+LABELS = {"chat", "execute_tool"}

@@ -1,0 +1,207 @@
+"""What is told of a child, and kept of it: events, records, its layers."""
+
+import anyio
+import pytest
+
+from treadle import (
+    ChildEvent,
+    Loop,
+    LoopDetected,
+    Ok,
+    RunHandle,
+    RunStarted,
+    Usage,
+    tool,
+)
+from treadle.pipeline import Emit, layered
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import SYNC, USER, answers, of
+
+
+@tool
+def add(a: int, b: int):
+    return a + b
+
+
+def asked(task="t", call_id="k"):
+    return calls(call("helper", call_id, task=task))
+
+
+def helper(*script, loop=None, **options):
+    """A child by the name of ``helper`` and its model."""
+    model = ScriptedLLM(*script)
+    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
+
+
+class TestRecord:
+    """Its record is below the node of its call."""
+
+    def test_it_has_a_name_an_id_and_all_nodes(self, way):
+        child, _ = helper(
+            calls(call("add", "i", a=1, b=2)), "in", loop=Loop(tools=[add], name="adder")
+        )
+        result = way.run(Loop(tools=[child], name="outer"), ScriptedLLM(asked(), "outer"))
+        node = result.run.nodes[0].tool_calls[0]
+        assert node.run.agent_name == "adder"
+        assert node.run.run_id == f"{result.run.run_id}/k"
+        assert [len(one.tool_calls) for one in node.run.nodes] == [1, 0]
+        assert node.run.nodes[0].tool_calls[0].name == "add"
+        assert node.run.messages[-1] == {"role": "assistant", "content": "in"}
+        assert (node.run.status, node.status) == ("success", "success")
+        assert result.run.nodes[1].tool_calls == []
+
+    def test_without_a_name_it_has_that_of_the_tool(self):
+        child, _ = helper("in", loop=Loop())
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert result.run.nodes[0].tool_calls[0].run.agent_name == "helper"
+
+    def test_other_calls_have_none(self):
+        child, _ = helper("in")
+        batch = calls(call("add", "a", a=1, b=1), *asked()["tool_calls"])
+        result = SYNC.run(Loop(tools=[child, add]), ScriptedLLM(batch, "outer"))
+        assert [node.run is None for node in result.run.nodes[0].tool_calls] == [True, False]
+
+    def test_its_tokens_are_the_runs_too_at_every_exit(self):
+        def answer(made, tokens):
+            message = made if isinstance(made, dict) else {"role": "assistant", "content": made}
+            usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
+            return {"choices": [{"message": message}], "usage": usage}
+
+        for most, ended in ((2, "max_iterations_reached"), (9, "answered")):
+            child, _ = helper(answer("in", 10))
+            model = ScriptedLLM(answer(asked(), 1), answer("outer", 1))
+            result = SYNC.run(Loop(tools=[child]), model, max_iterations=most)
+            assert result.stop_reason == ended
+            assert result.usage == Usage(11 + (ended == "answered"), 11 + (ended == "answered"))
+            assert result.run.nodes[0].tool_calls[0].run.total_usage == Usage(10, 10)
+
+
+class TestGrandchildren:
+    """A child may have children."""
+
+    def nest(self, depth, *script, **options):
+        """A child in a child in a child; the innermost has the script."""
+        inner = ScriptedLLM(*script)
+        loop, model = Loop(tools=[add], name=f"level{depth}", **options), inner
+        for level in reversed(range(depth)):
+            made = loop.as_tool("helper", "Helps.", model)
+            loop = Loop(tools=[made], name=f"level{level}")
+            model = ScriptedLLM(asked(call_id=f"k{level}"), f"answer {level}")
+        return loop, model
+
+    def test_answers_events_and_records_nest(self, way):
+        events = []
+        loop, model = self.nest(3, calls(call("add", "i", a=1, b=2)), "three")
+        result = way.run(loop, model, on_event=events.append)
+        assert answers(result.messages) == {"k0": "answer 1"}
+        state, ids = result.run, []
+        while state.nodes[0].tool_calls:
+            ids.append(state.run_id)
+            check_history(state.messages)
+            run = state.nodes[0].tool_calls[0].run
+            if run is None:
+                break
+            state = run
+        base = ids[0]
+        assert ids == [base, f"{base}/k0", f"{base}/k0/k1", f"{base}/k0/k1/k2"]
+        depths = {0: 0, 1: 0, 2: 0, 3: 0}
+        for event in events:
+            depth = 0
+            while isinstance(event, ChildEvent):
+                event, depth = event.event, depth + 1  # noqa: PLW2901
+            depths[depth] += isinstance(event, RunStarted)
+        assert depths == {0: 1, 1: 1, 2: 1, 3: 1}
+
+    def test_all_of_them_draw_on_the_outermost(self):
+        loop, model = self.nest(3, *[calls(call("add", a=1, b=n)) for n in range(9)])
+        result = SYNC.run(loop, model, max_iterations=6)
+        assert "max_iterations=6" in answers(result.messages)["k0"]
+        assert result.reason.limit == 6
+
+
+class TestEvents:
+    """Its events are within those of its call."""
+
+    def test_they_nest_and_its_own_observers_are_told_as_well(self, way):
+        outer, inner, contexts = [], [], []
+        loop = Loop(tools=[add], on_event=inner.append, on_iteration=contexts.append)
+        child, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
+        way.run(Loop(tools=[child], on_event=outer.append), ScriptedLLM(asked(), "outer"))
+        told = [event.event for event in of(outer, ChildEvent)]
+        assert told == inner
+        assert {event.call_id for event in of(outer, ChildEvent)} == {"k"}
+        assert [type(event).__name__ for event in inner] == [
+            "RunStarted",
+            "IterationStarted",
+            "ModelResponded",
+            "CallsPlanned",
+            "ToolStarted",
+            "ToolFinished",
+            "IterationFinished",
+            "IterationStarted",
+            "ModelResponded",
+            "IterationFinished",
+            "RunFinished",
+        ]
+        assert [one.iteration for one in contexts] == [1, 2]
+        kinds = [type(event).__name__ for event in outer]
+        assert kinds.index("ToolStarted") < kinds.index("ChildEvent")
+        assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("ChildEvent")
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_its_observers_are_told_though_nobody_watches_the_run_around_it(self, way, is_async):
+        seen = []
+
+        async def observe_later(event):
+            await anyio.sleep(0)
+            seen.append(event)
+
+        observe = observe_later if is_async else seen.append
+        child, _ = helper("in", loop=Loop(on_event=observe))
+        way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert [type(event).__name__ for event in seen][-1] == "RunFinished"
+
+    def test_an_observer_of_it_that_raises_changes_nothing(self, way, caplog):
+        def observe(event):
+            raise ValueError("observer")
+
+        child, _ = helper("in", loop=Loop(on_event=observe))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages) == {"k": "in"}
+        assert "an observer raised at RunStarted" in caplog.text
+
+    def test_where_nobody_listens_no_event_is_made(self):
+        seen = []
+        child, _ = helper("in")
+        loop = Loop(tools=[child], layers=[lambda s: layered(s, lambda e: seen.append(e) or e)])
+        SYNC.run(loop, ScriptedLLM(asked(), "outer"))
+        assert seen
+        assert not any(isinstance(effect, Emit) for effect in seen)
+
+    def test_a_stream_has_them(self):
+        child, _ = helper("in")
+        loop = Loop(tools=[child])
+
+        async def main():
+            async with loop.stream(USER, ScriptedLLM(asked(), "outer")) as events:
+                return [event async for event in events]
+
+        assert len(of(anyio.run(main), ChildEvent)) == 5
+
+    def test_loops_in_it_are_its_own(self):
+        """What the child did over and over is no loop of the parent, which calls it once."""
+        child, _ = helper(*[calls(call("add", a=1, b=1))] * 3)
+        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        assert isinstance(result, Ok)
+        reason = result.run.nodes[0].tool_calls[0].run.error
+        assert reason == str(LoopDetected(('add({"a": 1, "b": 1})',), 3, "x"))
+
+
+def test_a_handle_in_the_childs_settings_is_none_of_the_runs():
+    """A handle belongs to one run, and a child is run for each call."""
+    handle = RunHandle()
+    child, _ = helper("a", "b", loop=Loop(handle=handle))
+    result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("1"), asked("2", "k2"), "outer"))
+    assert isinstance(result, Ok)
+    assert handle.state is None

@@ -1,0 +1,246 @@
+"""The last answer: at a limit the model is asked once more, with what it has."""
+
+import pytest
+from pydantic import BaseModel
+
+from treadle import (
+    BudgetExhausted,
+    CircuitBroken,
+    DeadlineExceeded,
+    Loop,
+    LoopDetected,
+    MaxIterationsReached,
+    Ok,
+    Response,
+    Usage,
+    tool,
+)
+from treadle.loop.finish import GUIDANCE, NO_ANSWER, NOT_RUN
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, USER, answers
+
+GUIDED = GUIDANCE.format(reason="no answer within max_iterations=1", how="")
+PLAIN = NO_ANSWER.format(reason="no answer within max_iterations=1")
+
+
+@tool
+def note(n: int):
+    return f"noted {n}"
+
+
+@tool
+def fail(n: int = 0):
+    raise ValueError("no")
+
+
+class Answer(BaseModel):
+    """Answer."""
+
+    text: str
+
+
+FIRST = calls(call("note", "a", n=1))
+
+
+def finished(way, *script, **options):
+    """Run with a limit of one iteration; return the result and the model."""
+    options = {"tools": [note, fail], "max_iterations": 1, "on_limit": "finish", **options}
+    with ScriptedLLM(FIRST, *script) as model:
+        return way.run(Loop(**options), model), model
+
+
+class TestAnswers:
+    """Whatever the model makes of it, there is an answer in the end."""
+
+    def test_text_is_the_answer(self, way):
+        result, model = finished(way, "so far: 1")
+        assert isinstance(result, Ok)
+        assert (result.unwrap().content, result.stop_reason) == ("so far: 1", "finished")
+        assert result.limit == MaxIterationsReached(1)
+        assert result.messages == [
+            *USER,
+            FIRST,
+            {"role": "tool", "tool_call_id": "a", "content": "noted 1"},
+            {"role": "assistant", "content": "so far: 1"},
+        ]
+        assert (result.iterations, result.tool_calls_count) == (2, 1)
+        assert model.sent[1].opts["tools"] == model.sent[0].opts["tools"]
+        assert "tool_choice" not in model.sent[1].opts
+
+    def test_the_model_is_told_why_in_that_request_alone(self, way):
+        result, model = finished(way, "so far")
+        assert model.sent[1].messages[:-1] == result.messages[:-1]
+        assert model.sent[1].messages[-1] == {"role": "user", "content": GUIDED}
+        assert "budget" not in str(result.messages)
+
+    def test_calls_are_refused_and_it_is_asked_once_more_without_tools(self, way):
+        more = calls(call("note", "b", n=2), call("nope", "c"), call("note", "d", n="x"))
+        result, model = finished(way, more, "now then")
+        assert result.unwrap().content == "now then"
+        told = answers(result.messages)
+        assert told["b"] == NOT_RUN
+        assert "there is no tool named 'nope'" in told["c"]
+        assert "expected integer" in told["d"]
+        assert model.sent[2].opts["tool_choice"] == "none"
+        assert model.sent[2].opts["tools"] == model.sent[0].opts["tools"]
+        assert model.sent[2].messages[-1] == {"role": "user", "content": GUIDED}
+        assert (result.iterations, result.tool_calls_count) == (3, 1)
+
+    def test_text_beside_calls_counts_when_tools_were_disabled(self, way):
+        """The calls are dropped: nothing would ever answer them."""
+        more = calls(call("note", "b", n=2))
+        result, _ = finished(way, more, calls(call("note", "c", n=3), text="then this"))
+        assert result.messages[-1] == {"role": "assistant", "content": "then this"}
+        assert result.unwrap() == Response("then this")
+
+    @pytest.mark.parametrize(
+        "script",
+        [
+            [""],
+            ["  \n"],
+            [FIRST | {"tool_calls": [call("note", "b", n=2)]}, ""],
+            [calls(call("note", "b", n=2)), calls(call("note", "c", n=3))],
+            [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}],
+            [calls(call("note", "b", n=2)), calls(call("note", "c", n=3), text=" ")],
+        ],
+        ids=["blank", "white", "calls, blank", "calls twice", "parts without text", "white beside"],
+    )
+    def test_nothing_at_all_becomes_a_plain_sentence(self, way, script):
+        result, _ = finished(way, *script)
+        assert result.messages[-1] == {"role": "assistant", "content": PLAIN}
+        assert (result.unwrap().content, result.stop_reason) == (PLAIN, "finished")
+
+    def test_a_refusal_is_an_answer(self, way):
+        refusal = {"role": "assistant", "content": None, "refusal": "No."}
+        result, _ = finished(way, refusal)
+        assert result.messages[-1] == refusal
+        assert (result.unwrap().text, result.stop_reason) == ("No.", "finished")
+
+    def test_a_refusal_keeps_what_stands_beside_it(self, way):
+        parts = [{"type": "thinking", "thinking": "hm"}]
+        refusal = {"role": "assistant", "content": parts, "refusal": "No."}
+        result, _ = finished(way, refusal)
+        assert result.messages[-1] == refusal
+
+    def test_parts_with_text_stay_as_they_were(self, way):
+        parts = [{"type": "text", "text": "so "}, {"type": "text", "text": "far"}]
+        result, _ = finished(way, {"role": "assistant", "content": parts, "reasoning": "r"})
+        assert result.unwrap().content == "so far"
+        assert result.messages[-1]["reasoning"] == "r"
+
+    def test_a_streamed_answer_too(self, way):
+        result, _ = finished(way, ["so", " far"])
+        assert result.unwrap().content == "so far"
+
+    def test_where_there_are_no_tools_none_are_disabled(self, way):
+        loop = Loop(max_iterations=1, on_limit="finish")
+        with ScriptedLLM(calls(call("nope", "a")), calls(call("nope", "b")), "ok") as model:
+            result = way.run(loop, model)
+        assert result.unwrap().content == "ok"
+        assert [sent.opts for sent in model.sent] == [{}, {}, {}]
+
+
+class TestOutput:
+    """A terminal tool is how an answer is given, at the limit as well."""
+
+    def options(self):
+        return {"output": Answer}
+
+    def test_its_call_is_the_answer(self, way):
+        ending = calls(call("note", "b", n=2), call("Answer", "c", text="42"))
+        result, model = finished(way, ending, **self.options())
+        assert isinstance(result, Ok)
+        assert (result.output, result.stop_reason) == (Answer(text="42"), "finished")
+        assert model.sent[1].messages[-1]["content"].endswith(", by a call of Answer.")
+        told = answers(result.messages)
+        assert told["c"] == "Accepted: this is the final output."
+        assert told["b"] == "Not run: the call of 'Answer' ended the run."
+
+    def test_one_that_is_not_valid_is_told_and_text_is_asked_for(self, way):
+        result, _ = finished(way, calls(call("Answer", "c", text=5)), "42", **self.options())
+        assert "expected string, got integer 5" in answers(result.messages)["c"]
+        assert (result.output, result.unwrap().content) == (None, "42")
+
+    def test_several_of_them_are_named(self, way):
+        ends = [tool(name=name)(lambda: 1) for name in ("stop", "halt")]
+        ends = [tool(one, terminal=True) for one in ends]
+        _, model = finished(way, "ok", tools=[note, *ends])
+        assert model.sent[1].messages[-1]["content"].endswith("by a call of stop or halt.")
+
+
+class TestWhen:
+    """What leaves room for a last answer, and what does not."""
+
+    @pytest.mark.parametrize(
+        ("script", "options", "limit"),
+        [
+            ([], {}, MaxIterationsReached(1)),
+            (
+                [calls(call("note", "b", n=2))],
+                {"max_iterations": 9, "max_tool_calls": 1},
+                BudgetExhausted("max_tool_calls", 1, 1),
+            ),
+            (
+                [calls(call("note", n=1)), calls(call("note", n=1))],
+                {"max_iterations": 9},
+                LoopDetected(('note({"n": 1})',), 3, "", 1),
+            ),
+        ],
+        ids=["iterations", "tool calls", "loop"],
+    )
+    def test_limits_of_use_and_loops_do(self, way, script, options, limit):
+        result, _ = finished(way, *script, "so far", **options)
+        assert isinstance(result, Ok)
+        assert str(result.limit) == str(limit)
+        assert (type(result.limit), result.stop_reason) == (type(limit), "finished")
+
+    @pytest.mark.parametrize(
+        ("limit", "kind"),
+        [
+            ({"max_total_tokens": 5}, "max_total_tokens"),
+            ({"max_input_tokens": 2}, "max_input_tokens"),
+            ({"max_output_tokens": 3}, "max_output_tokens"),
+            ({"max_cost": 0.5}, "max_cost"),
+        ],
+    )
+    def test_tokens_and_cost_do(self, way, limit, kind):
+        usage = {"prompt_tokens": 2, "completion_tokens": 3}
+        model = ScriptedLLM({"choices": [{"message": FIRST}], "usage": usage}, "so far")
+        loop = Loop(tools=[note], on_limit="finish", price=lambda response: 0.5, **limit)
+        result = way.run(loop, model)
+        assert result.limit.kind == kind
+        assert result.usage == Usage(2, 3, 5, is_lower_bound=True, cost=0.5)
+
+    def test_a_broken_circuit_does_not(self, way):
+        script = [calls(call("fail", n=n)) for n in range(3)]
+        options = {"max_iterations": 9, "on_limit": "finish"}
+        with ScriptedLLM(*script) as model:
+            result = way.run(Loop(tools=[fail], **options), model)
+        assert result.reason == CircuitBroken("fail", "Error: ValueError: no", 3)
+
+    def test_the_time_that_is_up_does_not(self, way, clock):
+        @tool
+        def work():
+            clock.now += 10
+
+        loop = Loop(tools=[work], max_seconds=5, on_limit="finish", layers=[clock.layer])
+        with ScriptedLLM(calls(call("work"))) as model:
+            result = way.run(loop, model)
+        assert result.reason == DeadlineExceeded(5)
+
+    def test_other_failures_do_not(self, way):
+        """Nothing was spent; there is nothing to be told of a budget."""
+        loop = Loop(on_limit="finish", max_blank_stops=0)
+        assert way.run(loop, ScriptedLLM("")).stop_reason == "empty_response"
+        assert way.run(loop, ScriptedLLM(TypeError())).stop_reason == "llm_error"
+
+    def test_an_answer_in_time_is_an_answer(self, way):
+        result = way.run(Loop(on_limit="finish", max_iterations=1), ScriptedLLM("Hello"))
+        assert (result.stop_reason, result.limit) == ("answered", None)
+
+    def test_stop_is_the_default(self):
+        with ScriptedLLM(FIRST) as model:
+            assert SYNC.run(Loop(tools=[note], max_iterations=1), model).stop_reason == (
+                "max_iterations_reached"
+            )

@@ -1,0 +1,150 @@
+"""What is told and kept of a last answer, and what becomes of one that cannot be had."""
+
+import anyio
+
+from treadle import (
+    DeadlineExceeded,
+    Err,
+    IterationFinished,
+    IterationStarted,
+    LimitReached,
+    Loop,
+    MaxIterationsReached,
+    Response,
+    RunCancelled,
+    RunHandle,
+    Usage,
+    tool,
+)
+from treadle.loop.finish import GUIDANCE, NOT_RUN
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, USER, answers, of
+
+GUIDED = GUIDANCE.format(reason="no answer within max_iterations=1", how="")
+
+
+@tool
+def note(n: int):
+    return f"noted {n}"
+
+
+@tool
+def fail(n: int = 0):
+    raise ValueError("no")
+
+
+FIRST = calls(call("note", "a", n=1))
+
+
+def finished(way, *script, **options):
+    """Run with a limit of one iteration; return the result and the model."""
+    options = {"tools": [note, fail], "max_iterations": 1, "on_limit": "finish", **options}
+    with ScriptedLLM(FIRST, *script) as model:
+        return way.run(Loop(**options), model), model
+
+
+class TestFailing:
+    """A last answer that cannot be had."""
+
+    def test_a_model_that_fails_is_an_err_of_its_own(self, way):
+        events = []
+        result, _ = finished(way, TypeError("gone"), on_event=events.append)
+        assert (type(result), result.reason.message) == (Err, "gone")
+        assert result.messages[-1]["content"] == "noted 1"
+        assert (result.iterations, result.run.status) == (2, "failed")
+        assert [one.reason for one in of(events, LimitReached)] == [MaxIterationsReached(1)]
+
+    def test_one_that_fails_at_the_second_request(self, way):
+        result, _ = finished(way, calls(call("note", "b", n=2)), TypeError("gone"))
+        assert result.stop_reason == "llm_error"
+        assert answers(result.messages) == {"a": "noted 1", "b": NOT_RUN}
+
+    def test_one_that_may_pass_is_tried_again(self, way):
+        result, _ = finished(way, ConnectionError(), "so far", retry_delay=0)
+        assert result.unwrap().content == "so far"
+        assert result.iterations == 2
+
+    def test_the_time_may_be_up_meanwhile(self, way):
+        async def hang(messages):
+            await anyio.sleep(30)
+
+        result, _ = finished(way, hang, max_seconds=0.1)
+        assert result.reason == DeadlineExceeded(0.1)
+        assert result.messages[-1]["content"] == "noted 1"
+
+    def test_it_may_be_cancelled_meanwhile(self, way):
+        handle = RunHandle()
+
+        async def cancel(messages):
+            handle.cancel()
+            await anyio.sleep(30)
+
+        result, _ = finished(way, cancel, handle=handle)
+        assert (result.reason, result.iterations) == (RunCancelled(), 2)
+        assert result.messages[-1]["content"] == "noted 1"
+
+
+class TestTold:
+    """What is told of it."""
+
+    def test_the_limit_is_told_once_and_its_requests_are_iterations(self, way):
+        events, contexts = [], []
+        result, _ = finished(
+            way,
+            calls(call("note", "b", n=2)),
+            "so far",
+            on_event=events.append,
+            on_iteration=contexts.append,
+        )
+        assert [one.reason for one in of(events, LimitReached)] == [result.limit]
+        assert [one.iteration for one in of(events, IterationStarted)] == [1, 2, 3]
+        assert [one.iteration for one in of(events, IterationFinished)] == [1, 2, 3]
+        assert [one.iteration for one in contexts] == [1, 2, 3]
+        assert events[-1].result is result
+        assert events[-1].stop_reason == "finished"
+        names = [type(event).__name__ for event in events]
+        assert names.index("LimitReached") == names.index("IterationFinished") + 1
+
+    def test_its_nodes_are_in_the_record(self):
+        result, _ = finished(SYNC, calls(call("note", "b", n=2)), "so far")
+        assert [node.status for node in result.run.nodes] == ["success"] * 3
+        assert [len(node.tool_calls) for node in result.run.nodes] == [1, 0, 0]
+        assert result.run.status == "success"
+        assert result.run.error is None
+
+    def test_its_tokens_count(self):
+        answer = Response("so far", usage=Usage(5, 6))
+        result, _ = finished(SYNC, answer)
+        assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
+
+    def test_what_is_left_is_told_in_it_too(self):
+        _, model = finished(SYNC, "so far", tell_budget=True)
+        asked = model.sent[1].messages[-1]["content"]
+        assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."
+
+    def test_a_stages_guidance_gives_way_to_it(self, way):
+        """A blank answer's nudge was for a request that is not made any more."""
+        loop = Loop(max_iterations=1, on_limit="finish")
+        with ScriptedLLM("", "so far") as model:
+            result = way.run(loop, model)
+        assert model.sent[1].messages == [{"role": "user", "content": f"Hi\n\n{GUIDED}"}]
+        assert result.unwrap().content == "so far"
+
+
+def test_a_text_that_a_stage_let_go_on_is_joined_to_the_last_answer():
+    """Two answers never follow each other."""
+
+    def more(ctx):
+        return ctx.replace(guidance="Go on.") if ctx.iteration == 1 else ctx.done()
+
+    loop = Loop(max_iterations=1, on_limit="finish")
+    loop = loop.with_options(stages=loop.pipeline.replace("loop_decision", more))
+    with ScriptedLLM("one", "two") as model:
+        result = SYNC.run(loop, model)
+    assert (result.unwrap().content, result.stop_reason) == ("two", "finished")
+    assert result.messages == [*USER, {"role": "assistant", "content": "one\n\ntwo"}]
+    assert model.sent[1].messages[1:] == [
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": GUIDED},
+    ]

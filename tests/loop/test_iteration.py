@@ -1,0 +1,221 @@
+"""The iterations of a run, whatever list of stages it has, and whatever those leave behind."""
+
+import pytest
+
+from treadle import (
+    IterationFinished,
+    Loop,
+    MaxIterationsReached,
+    PendingCall,
+    PipelineFailed,
+    Response,
+    RunState,
+    ToolCall,
+    Usage,
+    approve,
+    default_stages,
+    edit,
+    tool,
+)
+from treadle.pipeline import dead_end, drive_sync
+from treadle.stages import parse_tool_calls
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import SYNC, USER, answers, of, stored
+
+
+@tool
+def note(n: int):
+    return f"noted {n}"
+
+
+NOTE = calls(call("note", "a", n=1))
+
+
+def without(*names):
+    """The default stages without some of them."""
+    return [one for one in default_stages() if one.name not in names]
+
+
+class TestAnyStages:
+    """Limits and the history do not depend on which stages there are."""
+
+    def test_without_the_budget_guard_the_limits_hold(self, way):
+        loop = Loop(tools=[note], stages=without("budget_guard"), max_iterations=2)
+        result = way.run(loop, lambda m: calls(call("note", n=len(m))))
+        assert (result.reason, result.tool_calls_count) == (MaxIterationsReached(2), 2)
+        answer = Response(tool_calls=(ToolCall("a", "note", '{"n": 1}'),), usage=Usage(5, 5))
+        loop = Loop(tools=[note], stages=without("budget_guard"), max_total_tokens=10)
+        assert way.run(loop, ScriptedLLM(answer)).reason.kind == "max_total_tokens"
+
+    def test_without_stages_at_all_a_text_is_the_answer(self, way):
+        result = way.run(Loop(stages=[lambda ctx: ctx]), ScriptedLLM("Hello"))
+        assert (result.unwrap().content, result.stop_reason) == ("Hello", "answered")
+
+    def test_calls_that_no_stage_has_looked_at_are_answered(self, way):
+        loop = Loop(tools=[note], stages=[lambda ctx: ctx], max_iterations=1)
+        result = way.run(loop, ScriptedLLM(NOTE))
+        assert answers(result.messages) == {"a": "Not run."}
+
+    def test_calls_that_were_parsed_and_not_run_are_answered(self, way):
+        loop = Loop(tools=[note], stages=[parse_tool_calls], max_iterations=1)
+        result = way.run(loop, ScriptedLLM(NOTE))
+        assert answers(result.messages) == {"a": "Not run."}
+
+    def test_a_stage_that_leaves_the_history_to_the_loop(self, way):
+        loop = Loop(tools=[note], stages=without("inject_results"), max_iterations=1)
+        result = way.run(loop, ScriptedLLM(NOTE))
+        assert answers(result.messages) == {"a": "noted 1"}
+
+    def test_a_stage_that_stops_with_a_reason_of_its_own(self, way):
+        reason = MaxIterationsReached(77)
+        result = way.run(Loop(stages=[lambda ctx: ctx.stop(reason)]), ScriptedLLM("Hello"))
+        assert result.reason is reason
+        assert result.messages[-1] == {"role": "assistant", "content": "Hello"}
+
+
+class TestBroken:
+    """A stage that fails ends the run, with what was done in the history."""
+
+    def broken(self, ctx):
+        raise ValueError("stage")
+
+    @pytest.mark.parametrize("place", range(9))
+    def test_wherever_it_stands(self, way, place):
+        stages = default_stages()
+        stages.insert(place, self.broken)
+        result = way.run(Loop(tools=[note], stages=stages), ScriptedLLM(NOTE))
+        assert result.reason == PipelineFailed("broken", "stage", "ValueError")
+        told = answers(result.messages)["a"]
+        assert told == ("noted 1" if place > 4 else "Not run: the run failed first.")
+        assert result.tool_calls_count == (place > 4)
+        assert result.run.nodes[0].status == "failed"
+
+    def test_its_iteration_is_told_as_any_other(self, way):
+        events = []
+        loop = Loop(stages=[self.broken], on_event=events.append)
+        way.run(loop, ScriptedLLM("Hello"))
+        assert len(of(events, IterationFinished)) == 1
+
+    def test_one_that_drops_the_item(self, way):
+        stages = [*default_stages()[:5], dead_end()]
+        result = way.run(Loop(tools=[note], stages=stages), ScriptedLLM(NOTE))
+        assert (result.stop_reason, result.reason.error_type) == (
+            "pipeline_failed",
+            "NotOneItemError",
+        )
+        assert answers(result.messages) == {"a": "noted 1"}
+
+    def test_an_error_that_cannot_be_shown(self, way):
+        class OddError(Exception):
+            def __str__(self):
+                raise TypeError
+
+        def odd(ctx):
+            raise OddError
+
+        result = way.run(Loop(stages=[odd]), ScriptedLLM("Hello"))
+        assert result.reason.message == "(OddError, which cannot be shown)"
+
+    def test_one_that_leaves_what_no_message_can_be_made_of(self, caplog):
+        """The iteration is lost, and said to be; what came before it is there."""
+
+        def vandal(ctx):
+            return ctx.replace(tool_calls=(5,)) if ctx.iteration == 2 else ctx
+
+        stages = default_stages()
+        stages[1:1] = [vandal]
+        loop = Loop(tools=[note], stages=stages)
+        result = SYNC.run(loop, ScriptedLLM(NOTE, calls(call("note", "b", n=2))))
+        assert result.stop_reason == "pipeline_failed"
+        assert answers(result.messages) == {"a": "noted 1"}
+        assert "an interrupted iteration could not be put in the history" in caplog.text
+
+
+def part_of(steps, most):
+    """Perform so many of the effects of some steps, and leave them where they are.
+
+    Returns:
+        Whether there were more.
+    """
+    effect = next(steps)
+    for _ in range(most):
+        outcome = yield effect
+        try:
+            effect = steps.send(outcome)
+        except StopIteration:
+            return False
+    return True
+
+
+def test_a_run_that_is_closed_at_any_effect_does_no_more():
+    """Nobody drives it any more: it is left at once, without an effect more, and its record is in order."""
+
+    def stream(messages):
+        yield "Hel"
+        yield "lo"
+
+    at, goes_on = 0, True
+    while goes_on:
+        events, state, script = [], RunState(), [lambda messages: NOTE, stream]
+        model = lambda messages, script=script: script.pop(0)(messages)  # noqa: E731
+        steps = Loop(tools=[note], state=state, on_event=events.append).steps(USER, model)
+        goes_on = drive_sync(part_of(steps, at))
+        steps.close()
+        if state.messages:
+            check_history(state.messages)
+        at += 1
+    assert at > 20
+    assert state.messages[-1]["content"] == "Hello"
+
+
+class TestUnknownCalls:
+    """A stage of one's own may ask about any call, known to a tool or not."""
+
+    def test_a_call_without_a_tool_can_be_edited(self):
+        seen = []
+
+        def ask(ctx):
+            if ctx.approvals or not ctx.tool_calls:
+                return ctx
+            made = ctx.tool_calls[0]
+            return ctx.pause((PendingCall(made.id, made.name, {}, "?"),))
+
+        stages = default_stages()
+        stages.insert(2, ask)
+
+        def resolve(made):
+            seen.append(dict(made.input))
+            return "ok"
+
+        loop = Loop(stages=stages, resolve_tool=resolve)
+        model = ScriptedLLM(calls(call("anything", "a", x=1)), "done")
+        paused = SYNC.run(loop, model)
+        result = SYNC.resume(loop, stored(paused), {"a": edit({"y": 2})}, model)
+        assert seen == [{"y": 2}]
+        assert answers(result.messages)["a"].startswith("ok\n\n[note: a person changed")
+
+    def test_a_pause_before_the_plan_takes_part_in_it(self):
+        """What is denied by such a stage is the stage's to see to; what is approved runs."""
+        asked = []
+
+        def ask(ctx):
+            asked.append(ctx.iteration)
+            if ctx.approvals or ctx.iteration > 1:
+                return ctx
+            return ctx.pause((PendingCall("q", "ask", {}, "?"),))
+
+        stages = [ask, *default_stages()]
+        loop, model = Loop(stages=stages, tools=[note]), ScriptedLLM(NOTE, "done")
+        paused = SYNC.run(loop, model)
+        assert answers(paused.messages) == {
+            "a": "Not run yet: the run waits for somebody's approval."
+        }
+        result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
+        assert asked == [1, 1, 2]
+        assert answers(result.messages) == {"a": "noted 1"}
+
+
+def test_messages_of_which_nothing_is_left_are_refused():
+    result = Loop.run_sync([{"role": "assistant", "content": ""}], ScriptedLLM())
+    assert str(result.reason) == "messages: expected at least one message that is not empty"

@@ -1,0 +1,85 @@
+"""The clock of a run stands still while it is paused."""
+
+from treadle import (
+    DeadlineExceeded,
+    Ok,
+    Paused,
+    ToolContext,
+    approve,
+    tool,
+)
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, stored
+
+
+def resumed(loop, paused, model, decisions=None, **options):
+    """Go on from a stored state, with every call that waits approved."""
+    decisions = decisions or {one.id: approve for one in paused.pending}
+    return SYNC.resume(loop, stored(paused), decisions, model, **options)
+
+
+class TestClock:
+    """The time before a pause counts, that of the pause does not."""
+
+    def paused_after(self, clock, desk, seconds, *script, **options):
+        @tool(volatile=True)
+        def work():
+            clock.now += seconds
+
+        desk.tools.append(work)
+        loop = desk.loop(layers=[clock.layer], max_seconds=10, **options)
+        batch = calls(call("work"), call("wipe", "w", path="/"))
+        model = ScriptedLLM(batch, *script, "done")
+        return loop, model, SYNC.run(loop, model)
+
+    def test_however_long_the_pause_the_rest_of_the_time_is_left(self, clock, desk):
+        loop, model, paused = self.paused_after(clock, desk, 4)
+        clock.now += 10_000_000
+        assert isinstance(resumed(loop, paused, model), Ok)
+        assert clock.bounds == [10, 6]
+
+    def test_time_before_and_after_are_added_up(self, clock, desk):
+        later = [calls(call("work", n)) for n in "ab"]
+        loop, model, paused = self.paused_after(clock, desk, 4, *later)
+        clock.now += 10_000_000
+        result = resumed(loop, paused, model)
+        assert result.reason == DeadlineExceeded(10)
+        assert (result.iterations, result.tool_calls_count) == (3, 4)
+
+    def test_every_pause_stands_still(self, clock, desk):
+        later = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
+        loop, model, paused = self.paused_after(clock, desk, 9, *later)
+        while isinstance(paused, Paused):
+            clock.now += 3600
+            paused = resumed(loop, paused, model)
+        assert isinstance(paused, Ok)
+        assert clock.bounds == [10, 1, 1, 1, 1]
+
+    def test_a_tool_sees_what_is_left_of_it(self, clock, desk):
+        seen = []
+
+        @tool(requires_approval=True)
+        def look(context: ToolContext):
+            seen.append(context.remaining.seconds)
+
+        desk.tools.append(look)
+        loop, model, paused = self.paused_after(clock, desk, 4, calls(call("look", "l")))
+        clock.now += 100
+        paused = resumed(loop, paused, model)
+        clock.now += 100
+        resumed(loop, paused, model)
+        assert seen == [6]
+
+    def test_more_time_than_there_was_can_be_given(self, clock, desk):
+        loop, model, paused = self.paused_after(clock, desk, 9, calls(call("work", "x")))
+        assert isinstance(resumed(loop, paused, model, max_seconds=20), Ok)
+        assert clock.bounds == [10, 11]
+
+    def test_a_resumed_run_has_the_time_of_its_record(self, clock, desk):
+        loop, model, paused = self.paused_after(clock, desk, 4)
+        clock.now += 96
+        result = resumed(loop, paused, model)
+        first = result.run.nodes[0]
+        assert (first.started_at, first.ended_at) == (1000, 1100)
+        assert [node.duration for node in first.tool_calls] == [4, 0]

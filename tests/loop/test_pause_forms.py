@@ -1,0 +1,145 @@
+"""The state of a paused run is JSON, which another process can go on from."""
+
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+from types import MappingProxyType
+
+import pytest
+
+from treadle import (
+    Ok,
+    Usage,
+    approve,
+    edit,
+)
+from treadle.loop.pause import VERSION
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, USER, answers, paused_at, refused, stored
+from .elsewhere import INNER, SCRIPT, make
+
+
+class TestElsewhere:
+    """All that is needed to go on is in the state."""
+
+    def elsewhere(self, state, decisions, script, inner=()):
+        told = {"state": state, "decisions": decisions, "script": script, "inner": inner}
+        done = subprocess.run(
+            [sys.executable, pathlib.Path(__file__).with_name("elsewhere.py")],
+            input=json.dumps(told),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def test_another_process_goes_on_and_a_third_after_it(self):
+        ran = []
+        paused = SYNC.run(make(ran, INNER), ScriptedLLM(*SCRIPT))
+        assert sorted(ran) == ["look 1", "look 7"]
+        assert [one.id for one in paused.pending] == ["h/j", "b"]
+        decisions = {"h/j": ["edit", {"to": "robert"}]}
+        second = self.elsewhere(json.dumps(paused.state), decisions, [], ["written"])
+        assert (second["stop_reason"], second["ran"]) == ("paused", ["send robert"])
+        decisions = {"b": ["deny", "not to eve"]}
+        third = self.elsewhere(second["state"], decisions, ["all done"])
+        assert (third["stop_reason"], third["ran"]) == ("answered", ["look 2"])
+        assert answers(third["messages"]) == {
+            "a": "saw 1",
+            "h": "written",
+            "b": "Not run: a person did not approve this call: not to eve. Do without it, or ask.",
+            "c": "saw 2",
+        }
+        assert third["run_id"] == paused.run.run_id
+        assert (third["iterations"], third["tool_calls_count"]) == (2, 3)
+
+
+class TestForms:
+    """A pause comes back in whatever form it was kept."""
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            lambda paused: paused,
+            lambda paused: paused.state,
+            stored,
+            lambda paused: MappingProxyType(paused.state),
+            lambda paused: json.dumps(paused.state),
+            lambda paused: json.dumps(paused.state, indent=2, sort_keys=True),
+            lambda paused: json.dumps(paused.state, ensure_ascii=False).encode(),
+        ],
+        ids=["the pause", "state", "from JSON", "a mapping", "text", "another text", "bytes"],
+    )
+    def test_all_of_them_are_taken(self, desk, form):
+        text = calls(call("wipe", "b", path="/ünï\ud83d\ude00"), text="näive ☃")
+        loop, model, paused = paused_at(desk, text)
+        assert isinstance(SYNC.resume(loop, form(paused), {"b": approve}, model), Ok)
+        assert desk.done == ["wipe /ünï😀"]
+
+    @pytest.mark.parametrize(
+        ("given", "text"),
+        [
+            (None, "^expected a Paused, its state, or that as JSON text, got NoneType$"),
+            (5, "^expected a Paused.* got int$"),
+            (USER, "^expected a Paused.* got list$"),
+            ({}, "^expected a Paused.* got dict$"),
+            ({"version": VERSION}, "^expected a Paused.* got dict$"),
+            ("", "^the paused state is no JSON: "),
+            ("{", "^the paused state is no JSON: "),
+            (b"\xff\xfe\xfd", "^the paused state is no JSON: "),
+            ("null", "^expected a Paused.* got str$"),
+            ("[" * 100_000, "JSON"),
+            ('{"digest": ""}', "of version None, and this is 1$"),
+            ({"digest": "x", "version": VERSION + 1}, "of version 2, and this is 1$"),
+            ({"digest": "x", "version": VERSION}, "was changed"),
+            ({"digest": None, "version": VERSION}, "was changed"),
+            ({"digest": "ä" * 64, "version": VERSION}, "was changed"),
+            ({"digest": "x", "version": VERSION, "more": {1, 2}}, "changed|JSON"),
+            ({"digest": "x", "version": VERSION, 5: 1, "5": 1}, "changed|JSON"),
+        ],
+    )
+    def test_anything_else_is_refused_with_what_it_is(self, desk, given, text):
+        refused(desk.loop(), given, text=text)
+
+    def test_a_pause_is_left_as_it_is_by_whoever_resumes(self, desk):
+        loop, model, paused = paused_at(desk)
+        before = copy.deepcopy(paused.state)
+        SYNC.resume(loop, paused, {"b": edit({"path": "/x"})}, model)
+        assert paused.state == before
+
+    def test_a_pause_with_everything_in_it_comes_back_whole(self, desk):
+        """Reasons, twins, held calls, errors, refusals, unknown keys, signatures, usage and cost."""
+        answer = calls(
+            call("note", "a", n=1),
+            call("nope", "bad"),
+            call("note", "twin", n=1),
+            {**call("wipe", "b", path="/"), "signature": "s"},
+            call("note", "over", n=2),
+            call("note", "late", n=3),
+            text="Let me see.",
+        )
+        completion = {
+            "id": "x1",
+            "model": "m1",
+            "choices": [{"message": {**answer, "reasoning": "because"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+        }
+        loop, model, paused = paused_at(
+            desk, calls(call("note", "z", n=9)), completion, max_tool_calls=4, price=lambda r: 0.5
+        )
+        assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=0.5)
+        result = SYNC.resume(loop, stored(paused), {"b": approve}, model)
+        made = result.messages[3]
+        assert (made["content"], made["reasoning"]) == ("Let me see.", "because")
+        assert made["tool_calls"][3]["signature"] == "s"
+        told = answers(result.messages)
+        assert list(told) == ["z", "a", "bad", "twin", "b", "over", "late"]
+        assert (told["a"], told["b"], told["over"]) == ("noted 1", "wiped /", "noted 2")
+        assert told["twin"].endswith("Its result:\nnoted 1")
+        assert "there is no tool named 'nope'" in told["bad"]
+        assert "the budget of 4 tool calls is spent" in told["late"]
+        assert result.usage.cost == 0.5

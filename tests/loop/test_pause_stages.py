@@ -1,0 +1,174 @@
+"""What any stage may put aside, and what can be put aside at all."""
+
+from types import MappingProxyType
+
+import anyio
+import pytest
+
+from treadle import (
+    IterationFinished,
+    IterationStarted,
+    Loop,
+    Ok,
+    OptionError,
+    PendingCall,
+    approve,
+    deny,
+    stage,
+)
+from treadle.pipeline import plug_with
+from treadle.stages import default_stages
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import BATCH, SYNC, USER, Desk, answers, asking, of, stored
+
+
+class TestNotJSON:
+    """What cannot be put aside ends the run, with a reason and a valid history."""
+
+    @pytest.mark.parametrize(
+        "value", [{1, 2}, object(), float("nan"), float("inf"), {(1, 2): 3}, {1: 2}, [{1: 2}], b"x"]
+    )
+    def test_something_in_the_memo_that_is_no_json(self, desk, way, value):
+        def keep(ctx):
+            return ctx.remember("mine", value)
+
+        loop = desk.loop(stages=[keep, *default_stages()])
+        result = way.run(loop, ScriptedLLM(BATCH))
+        assert result.stop_reason == "pipeline_failed"
+        assert (result.reason.stage, result.reason.error_type) == (
+            "dispatch_tools",
+            "PausedStateError",
+        )
+        assert "cannot be put aside" in result.reason.message
+        assert answers(result.messages)["a"] == "noted 1"
+        assert desk.done == ["note 1"]
+        assert (result.run.status, result.run.nodes[0].status) == ("failed", "failed")
+
+    def test_the_model_is_not_told_that_a_call_waits_when_nobody_will_be_asked(self, desk):
+        loop = desk.loop(stages=[lambda ctx: ctx.remember("mine", {1}), *default_stages()])
+        assert "waits" not in answers(SYNC.run(loop, ScriptedLLM(BATCH)).messages)["b"]
+
+    def test_a_memo_that_holds_itself(self, desk):
+        knot = []
+        knot.append(knot)
+        loop = desk.loop(stages=[lambda ctx: ctx.remember("mine", knot), *default_stages()])
+        assert SYNC.run(loop, ScriptedLLM(BATCH)).stop_reason == "pipeline_failed"
+
+    @pytest.mark.parametrize(
+        "waiting",
+        [
+            ("text",),
+            (PendingCall("q", "asking", {"x": {1, 2}}, "?"),),
+            (PendingCall("q", "asking", MappingProxyType({"x": object()}), "?"),),
+        ],
+    )
+    def test_what_a_stage_waits_for(self, desk, waiting):
+        loop = desk.loop(stages=[lambda ctx: ctx.pause(waiting)])
+        result = SYNC.run(loop, lambda m: "Hello")
+        assert (result.stop_reason, result.reason.error_type) == (
+            "pipeline_failed",
+            "PausedStateError",
+        )
+
+    def test_a_stage_that_nothing_can_enter(self, desk):
+        """It stands within another item's way, so that the run could never go on from there."""
+        inner = plug_with((lambda ctx: ctx, lambda ctx, _: ctx), [asking], name="plug")
+        result = SYNC.run(desk.loop(stages=[inner, *default_stages()]), lambda m: "Hello")
+        assert (result.stop_reason, result.reason.error_type) == (
+            "pipeline_failed",
+            "PausedStateError",
+        )
+        assert "nothing can enter at stage 'plug/asking'" in result.reason.message
+
+    def test_what_json_takes_comes_back(self, desk):
+        seen = []
+        kept = {"n": [1, 2.5, None, True, "ü"], "deep": {"a": {"b": []}}}
+
+        def keep(ctx):
+            seen.append(ctx.memo.get("mine"))
+            return ctx.remember("mine", kept)
+
+        loop, model = desk.loop(stages=[keep, *default_stages()]), ScriptedLLM(BATCH, "done")
+        SYNC.resume(loop, SYNC.run(loop, model), {"b": approve}, model)
+        assert seen == [None, kept]
+
+
+class TestStagesOfOnesOwn:
+    """Any stage may pause a run; it is entered again with the decision."""
+
+    @pytest.mark.parametrize("kind", ["plain", "steps", "async"])
+    def test_it_is_entered_once_more(self, way, kind):
+        entered = []
+
+        def plain(ctx):
+            entered.append(dict(ctx.approvals))
+            return asking(ctx)
+
+        def steps(ctx):
+            yield from ()
+            return plain(ctx)
+
+        async def later(ctx):
+            await anyio.sleep(0)
+            return plain(ctx)
+
+        made = stage({"plain": plain, "steps": steps, "async": later}[kind], name="mine")
+        loop = Loop(stages=[*default_stages()[:2], made, *default_stages()[2:]])
+        paused = way.run(loop, ScriptedLLM("Hello"))
+        assert paused.pending[0].arguments == {"text": "Hello"}
+        assert paused.messages == [*USER, {"role": "assistant", "content": "Hello"}]
+        result = way.resume(loop, stored(paused), {"q": approve}, ScriptedLLM())
+        assert (result.unwrap().content, result.iterations) == ("Hello", 1)
+        assert result.messages == paused.messages
+        assert entered == [{}, {"q": approve}]
+
+    def test_it_may_make_of_a_denial_what_it_likes(self, way):
+        @stage
+        def gate(ctx):
+            said = ctx.approvals.get("q")
+            if said is None:
+                return asking(ctx)
+            return ctx if said.runs else ctx.replace(guidance=f"Say it otherwise: {said.reason}.")
+
+        loop = Loop(stages=[gate, *default_stages()])
+        paused = way.run(loop, ScriptedLLM("Darn"))
+        again = way.resume(loop, paused, {"q": deny("no swearing")}, ScriptedLLM())
+        assert again.stop_reason == "answered"
+
+    def test_it_may_pause_in_each_iteration_and_with_nothing_to_decide(self, way):
+        def rest(ctx):
+            if ctx.memo.get("rested") == ctx.iteration:
+                return ctx
+            return ctx.remember("rested", ctx.iteration).pause(())
+
+        loop = Loop(stages=[rest, *default_stages()], tools=Desk().tools)
+        model = ScriptedLLM(calls(call("note", n=1)), "done")
+        first = way.run(loop, model)
+        assert (first.stop_reason, first.pending) == ("paused", ())
+        second = way.resume(loop, stored(first), {}, model)
+        assert (second.stop_reason, second.iterations) == ("paused", 2)
+        assert isinstance(way.resume(loop, stored(second), {}, model), Ok)
+
+    def test_events_of_the_iteration_are_told_when_it_is_over(self, way):
+        events = []
+        loop = Loop(stages=[asking, *default_stages()], on_event=events.append)
+        paused = way.run(loop, ScriptedLLM("Hello"))
+        assert (len(of(events, IterationStarted)), of(events, IterationFinished)) == (1, [])
+        way.resume(loop, paused, {"q": approve}, ScriptedLLM())
+        assert (len(of(events, IterationStarted)), len(of(events, IterationFinished))) == (1, 1)
+
+
+def test_options_for_the_secret_and_the_claim_are_looked_at():
+    for option in ({"pause_secret": ""}, {"claim_pause": "x"}):
+        with pytest.raises(OptionError):
+            Loop(**option)
+
+
+def test_check_history_holds_at_the_pause_of_a_streamed_answer(desk):
+    """The calls came in pieces, and wait as others do."""
+    chunk = {"choices": [{"delta": {"tool_calls": [{"index": 0, **call("wipe", "b", path="/")}]}}]}
+    loop = desk.loop()
+    paused = SYNC.run(loop, ScriptedLLM([chunk, {"choices": [{"finish_reason": "stop"}]}]))
+    check_history(paused.messages)
+    assert paused.pending[0].id == "b"

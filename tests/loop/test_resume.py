@@ -1,0 +1,177 @@
+"""Resuming is a run like any other: awaited, streamed, watched, steered, cancelled."""
+
+import anyio
+import pytest
+
+from treadle import (
+    IterationFinished,
+    Loop,
+    Ok,
+    Paused,
+    RunFinished,
+    RunHandle,
+    RunStarted,
+    UserSteered,
+    approve,
+    tool,
+)
+from treadle.pipeline import drive_sync
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import BATCH, SYNC, USER, of, stored
+
+
+@pytest.fixture
+def paused(desk):
+    """A loop, its model and a run of it that waits."""
+    loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+    return loop, model, SYNC.run(loop, model)
+
+
+def names(events):
+    return [type(event).__name__ for event in events]
+
+
+class TestEvents:
+    """What is told of a pause, and of going on."""
+
+    PAUSING = "RunStarted IterationStarted ModelResponded CallsPlanned ToolStarted ToolFinished RunFinished"
+    RESUMED = (
+        "RunStarted ToolStarted ToolFinished ToolStarted ToolFinished IterationFinished "
+        "IterationStarted ModelResponded IterationFinished RunFinished"
+    )
+
+    def test_the_run_ends_as_paused_and_starts_as_resumed(self, desk, way):
+        events = []
+        loop = desk.loop(on_event=events.append, max_parallel_calls=1, sequential="in_step")
+        model = ScriptedLLM(BATCH, "done")
+        paused = way.run(loop, model)
+        assert names(events) == self.PAUSING.split()
+        assert events[-1] == RunFinished(
+            stop_reason="paused", total_iterations=1, tool_calls_count=1, result=paused, at=0
+        )
+        assert events[-1].result is paused
+        events.clear()
+        result = way.resume(loop, stored(paused), {"b": approve}, model)
+        assert names(events) == self.RESUMED.split()
+        assert events[0] == RunStarted(agent_name="", run_id="", at=0, resumed=True)
+        assert events[0].run_id == paused.run.run_id
+        assert events[-1].result is result
+        assert [event.iteration for event in of(events, IterationFinished)] == [1, 2]
+
+    def test_a_run_that_was_not_paused_is_not_resumed(self):
+        events = []
+        Loop.run_sync(USER, lambda m: "x", on_event=events.append)
+        assert events[0].resumed is False
+
+    def test_observers_of_iterations_see_the_whole_iteration(self, desk):
+        seen = []
+        loop, model = desk.loop(on_iteration=seen.append), ScriptedLLM(BATCH, "done")
+        paused = SYNC.run(loop, model)
+        assert seen == []
+        SYNC.resume(loop, paused, {"b": approve}, model)
+        assert list(seen[0].tool_results) == ["a", "b", "c"]
+        assert [one.iteration for one in seen] == [1, 2]
+
+
+class TestWays:
+    """Every way to run is one to resume."""
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_streamed_to_the_pause_and_on_from_it(self, desk, backend):
+        loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+
+        async def main():
+            async with loop.stream(USER, model) as events:
+                first = [event async for event in events]
+            check_history(events.result.messages)
+            assert isinstance(events.result, Paused)
+            assert events.messages == events.result.messages
+            async with loop.resume_stream(events.result, {"b": approve}, model) as later:
+                second = [event async for event in later]
+            return first, second, later.result
+
+        first, second, result = anyio.run(main, backend=backend)
+        assert (first[-1].stop_reason, second[0].resumed) == ("paused", True)
+        assert isinstance(result, Ok)
+        assert desk.did == ["note 1", "note 3", "wipe /"]
+        check_history(result.messages)
+
+    def test_by_hand(self, desk, paused):
+        _, model, pause = paused
+        seen = []
+
+        def layer(steps):
+            seen.append("on")
+            return (yield from steps)
+
+        result = desk.loop().resume_sync(pause, {"b": approve}, model, layers=[layer])
+        assert (type(result), seen) == (Ok, ["on"])
+
+    def test_paused_by_hand(self, desk):
+        paused = drive_sync(desk.loop().steps(USER, ScriptedLLM(BATCH)))
+        assert isinstance(paused, Paused)
+
+    def test_within_a_running_event_loop(self, desk, paused):
+        loop, model, pause = paused
+
+        async def main():
+            return loop.resume_sync(pause, {"b": approve}, model)
+
+        assert isinstance(anyio.run(main), Ok)
+
+    def test_another_driver_than_before(self, desk):
+        loop, model = desk.loop(), ScriptedLLM(*[BATCH] * 2, "done", is_async=True)
+        pause = SYNC.run(loop, model)
+
+        async def main():
+            return await loop.resume(pause, {"b": approve}, model)
+
+        assert isinstance(anyio.run(main, backend="trio"), Ok)
+
+
+class TestHandle:
+    """A handle watches, steers and ends a resumed run."""
+
+    def test_it_shows_the_pause_and_then_the_end(self, desk, way):
+        first, second = RunHandle(), RunHandle()
+        loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+        pause = way.run(loop, model, handle=first)
+        assert first.result is pause
+        assert first.messages == pause.messages
+        assert first.in_flight == ()
+        result = way.resume(loop, pause, {"b": approve}, model, handle=second)
+        assert second.result is result
+        assert (first.result, second.state) == (pause, result.run)
+
+    def test_it_belongs_to_one_of_the_two(self, desk):
+        handle = RunHandle()
+        loop, model = desk.loop(handle=handle), ScriptedLLM(BATCH, "done")
+        pause = SYNC.run(loop, model)
+        with pytest.raises(RuntimeError, match="belongs to one run"):
+            loop.resume_sync(pause, {"b": approve}, model)
+        assert SYNC.resume(loop, pause, {"b": approve}, model, handle=RunHandle()).unwrap()
+
+    def test_a_paused_run_takes_nothing_more(self, desk):
+        handle = RunHandle()
+        SYNC.run(desk.loop(), ScriptedLLM(BATCH), handle=handle)
+        assert handle.steer("hello?") is False
+
+    def test_what_was_said_before_the_pause_is_heard_after_it(self, desk, way):
+        """A message that was taken is not lost, in another process either."""
+        handle = RunHandle()
+
+        @tool
+        def talk():
+            assert handle.steer("hurry up")
+
+        desk.tools.append(talk)
+        loop, events = desk.loop(), []
+        model = ScriptedLLM(calls(call("talk", "t"), call("wipe", "b", path="/")), "done")
+        pause = way.run(loop, model, handle=handle)
+        assert pause.messages[-1]["role"] == "tool"
+        result = way.resume(loop, stored(pause), {"b": approve}, model, on_event=events.append)
+        assert result.messages[-2] == {"role": "user", "content": "hurry up"}
+        assert model.sent[1].messages == result.messages[:-1]
+        (steered,) = of(events, UserSteered)
+        assert steered.messages == ({"role": "user", "content": "hurry up"},)

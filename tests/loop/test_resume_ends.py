@@ -1,0 +1,170 @@
+"""A resumed run that is cancelled or fails keeps what was done before the pause and after it."""
+
+import anyio
+import pytest
+
+from treadle import (
+    DeadlineExceeded,
+    Err,
+    Loop,
+    RunCancelled,
+    RunHandle,
+    RunStarted,
+    approve,
+    deny,
+    tool,
+)
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import BATCH, SYNC, answers, stored
+
+
+@pytest.fixture
+def paused(desk):
+    """A loop, its model and a run of it that waits."""
+    loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+    return loop, model, SYNC.run(loop, model)
+
+
+class TestCancelled:
+    """A resumed run that is cancelled keeps what was done before the pause and after it."""
+
+    ONE_BY_ONE = {"sequential": "in_step", "max_parallel_calls": 1}  # noqa: RUF012 - never changed
+
+    @pytest.fixture
+    def hanging(self, desk):
+        @tool
+        async def hang():
+            self.begin()
+            await anyio.sleep(30)
+
+        desk.tools.append(hang)
+        return calls(*BATCH["tool_calls"], call("hang", "h"))
+
+    def begin(self):
+        pass
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_by_its_task(self, desk, hanging, backend):
+        loop, model = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
+        pause, handle = SYNC.run(loop, model), RunHandle()
+
+        async def main():
+            with anyio.CancelScope() as scope:
+                self.begin = scope.cancel
+                await loop.resume(stored(pause), {"b": approve}, model, handle=handle)
+            return scope.cancelled_caught
+
+        assert anyio.run(main, backend=backend)
+        check_history(handle.messages)
+        told = answers(handle.messages)
+        assert (told["a"], told["b"], told["c"]) == ("noted 1", "wiped /", "noted 3")
+        assert told["h"].startswith("Cancelled: ")
+        assert handle.result.reason == RunCancelled()
+        assert handle.result.tool_calls_count == 4
+        assert handle.state.status == "failed"
+
+    def test_through_its_handle(self, desk, hanging, way):
+        loop, model, handle = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging), RunHandle()
+        pause = SYNC.run(loop, model)
+        self.begin = handle.cancel
+        result = way.resume(loop, stored(pause), {"b": deny()}, model, handle=handle)
+        assert result.reason == RunCancelled()
+        told = answers(result.messages)
+        assert (told["a"], told["c"]) == ("noted 1", "noted 3")
+        assert told["h"].startswith("Cancelled: ")
+        assert (result.iterations, result.tool_calls_count) == (1, 3)
+
+    def test_by_its_time(self, desk, hanging, way):
+        loop, model = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
+        pause = SYNC.run(loop, model)
+        result = way.resume(loop, stored(pause), {"b": approve}, model, max_seconds=0.1)
+        assert result.reason == DeadlineExceeded(0.1)
+        assert answers(result.messages)["a"] == "noted 1"
+        assert result.run.nodes[0].status == "timeout"
+
+    @pytest.mark.parametrize("when", ["before", "as it starts"])
+    def test_before_anything_went_on(self, desk, paused, way, when):
+        """Nothing ran, and what had run before the pause is in the history all the same."""
+        loop, model, pause = paused
+        handle = RunHandle()
+        if when == "before":
+            handle.cancel()
+
+        def observe(event):
+            handle.cancel()
+
+        options = {} if when == "before" else {"on_event": observe}
+        result = way.resume(loop, pause, {"b": approve}, model, handle=handle, **options)
+        assert result.reason == RunCancelled()
+        assert desk.done == ["note 1"]
+        assert answers(result.messages)["a"] == "noted 1"
+        assert set(answers(result.messages)) == {"a", "b", "c"}
+        assert handle.messages == result.messages
+        assert (result.iterations, result.tool_calls_count) == (1, 1)
+        assert result.run.nodes[0].status == "failed"
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_by_its_task_before_anything_went_on(self, paused, desk, backend):
+        loop, model, pause = paused
+        handle = RunHandle()
+
+        async def observe(event):
+            scope.cancel()
+            await anyio.sleep(30 if isinstance(event, RunStarted) else 0)
+
+        async def main():
+            nonlocal scope
+            with anyio.CancelScope() as scope:
+                await loop.resume(pause, {"b": approve}, model, handle=handle, on_event=observe)
+
+        scope = None
+        anyio.run(main, backend=backend)
+        check_history(handle.messages)
+        assert answers(handle.messages)["a"] == "noted 1"
+        assert desk.done == ["note 1"]
+
+    def test_an_interrupt_while_an_approved_call_runs(self, desk):
+        @tool(requires_approval=True)
+        def stop():
+            raise KeyboardInterrupt
+
+        desk.tools.append(stop)
+        loop, handle = desk.loop(), RunHandle()
+        model = ScriptedLLM(calls(call("note", "a", n=1), call("stop", "s")))
+        pause = SYNC.run(loop, model)
+        with pytest.raises(KeyboardInterrupt):
+            loop.resume_sync(pause, {"s": approve}, model, handle=handle)
+        check_history(handle.messages)
+        assert answers(handle.messages)["a"] == "noted 1"
+
+
+class TestFailing:
+    """Whatever ends a resumed run, its history is valid and has all of it."""
+
+    def test_a_model_that_fails(self, paused, way):
+        loop, _, pause = paused
+        result = way.resume(loop, pause, {"b": approve}, ScriptedLLM(TypeError("no")))
+        assert (type(result), result.stop_reason) == (Err, "llm_error")
+        assert answers(result.messages) == {"a": "noted 1", "b": "wiped /", "c": "noted 3"}
+
+    def test_a_stage_that_fails(self, desk, paused, way):
+        _, _, pause = paused
+
+        def broken(ctx):
+            raise ValueError("stage")
+
+        loop = Loop(tools=desk.tools)
+        stages = loop.pipeline.insert_before("inject_results", broken)
+        result = way.resume(Loop(tools=desk.tools, stages=stages), pause, {"b": deny("x")}, len)
+        assert (result.stop_reason, result.reason.stage) == ("pipeline_failed", "broken")
+        assert answers(result.messages)["a"] == "noted 1"
+        assert "did not approve this call: x" in answers(result.messages)["b"]
+
+    def test_an_iteration_that_was_the_last(self, desk, way):
+        loop, model = desk.loop(max_iterations=1), ScriptedLLM(BATCH)
+        pause = way.run(loop, model)
+        result = way.resume(loop, stored(pause), {"b": approve}, model)
+        assert (result.stop_reason, result.iterations) == ("max_iterations_reached", 1)
+        assert result.run.nodes[0].status == "success"
+        assert len(answers(result.messages)) == 3

@@ -1,0 +1,275 @@
+"""Steering: the user speaks while the run goes on, and the model hears it before it is asked again."""
+
+import threading
+
+import anyio
+import pytest
+
+from treadle import (
+    Loop,
+    LoopDetected,
+    Ok,
+    RunHandle,
+    UserSteered,
+    tool,
+)
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, USER, Way, answers, of
+
+
+def said(text):
+    return {"role": "user", "content": text}
+
+
+@pytest.fixture
+def handle():
+    return RunHandle()
+
+
+@pytest.fixture
+def speak(handle):
+    """A tool that speaks for the user while it runs."""
+
+    @tool(dedupe=False)
+    def speak(text: str):
+        assert handle.steer(text)
+        return "spoke"
+
+    return speak
+
+
+def saying(handle, *messages, then):
+    """A step of a script: the user speaks while the model thinks."""
+
+    def answer(asked):
+        for message in messages:
+            assert handle.steer(message)
+        return then
+
+    return answer
+
+
+class TestHeard:
+    """What was said is in the next request, and in the history."""
+
+    def test_while_a_tool_runs_it_is_heard_with_its_result(self, way, handle, speak):
+        events = []
+        loop = Loop(tools=[speak], on_event=events.append)
+        with ScriptedLLM(calls(call("speak", "s", text="hurry")), "done") as model:
+            result = way.run(loop, model, handle=handle)
+        assert model.sent[1].messages[2:] == [
+            {"role": "tool", "tool_call_id": "s", "content": "spoke"},
+            said("hurry"),
+        ]
+        assert result.messages[:-1] == model.sent[1].messages
+        assert of(events, UserSteered) == [UserSteered(iteration=2, messages=(said("hurry"),))]
+
+    def test_when_the_model_has_just_answered_the_run_goes_on_with_it(self, way, handle):
+        with ScriptedLLM(saying(handle, "and why?", then="42"), "because") as model:
+            result = way.run(Loop(), model, handle=handle)
+        assert result.messages == [
+            *USER,
+            {"role": "assistant", "content": "42"},
+            said("and why?"),
+            {"role": "assistant", "content": "because"},
+        ]
+        assert (result.unwrap().content, result.iterations) == ("because", 2)
+        assert [node.status for node in result.run.nodes] == ["success", "success"]
+
+    def test_again_and_again(self, handle):
+        steps = [saying(handle, str(n), then=f"a{n}") for n in range(4)]
+        with ScriptedLLM(*steps, "end") as model:
+            result = SYNC.run(Loop(), model, handle=handle)
+        spoken = [m["content"] for m in result.messages]
+        assert spoken == ["Hi", "a0", "0", "a1", "1", "a2", "2", "a3", "3", "end"]
+
+    def test_an_output_is_taken_back_by_it(self, handle):
+        """The call of the terminal tool was answered; what counts is the last."""
+
+        @tool
+        def end(x: int): ...
+
+        first = saying(handle, "no, 2", then=calls(call("end", "a", x=1)))
+        with ScriptedLLM(first, calls(call("end", "b", x=2))) as model:
+            result = SYNC.run(Loop(tools=[end], output="end"), model, handle=handle)
+        assert (result.output, result.stop_reason) == ({"x": 2}, "output")
+        assert answers(result.messages)["a"] == "Accepted: this is the final output."
+        handle = RunHandle()
+        first = saying(handle, "in words", then=calls(call("end", "a", x=1)))
+        with ScriptedLLM(first, "two") as model:
+            result = SYNC.run(Loop(tools=[end], output="end"), model, handle=handle)
+        assert (result.output, result.stop_reason) == (None, "answered")
+
+    def test_before_the_first_request(self, way, handle):
+        assert handle.steer("wait, Ho")
+        with ScriptedLLM("x") as model:
+            result = way.run(Loop(), model, handle=handle)
+        assert model.sent[0].messages == [said("Hi\n\nwait, Ho")]
+        assert result.messages[0] == said("Hi\n\nwait, Ho")
+        assert [said("Hi")] == USER
+
+    def test_several_at_once_are_one_message_in_order(self, way, handle):
+        events = []
+        loop = Loop(on_event=events.append)
+        with ScriptedLLM(saying(handle, "one", "two", "three", then="a"), "b") as model:
+            way.run(loop, model, handle=handle)
+        assert model.sent[1].messages[-1] == said("one\n\ntwo\n\nthree")
+        (steered,) = of(events, UserSteered)
+        assert steered.messages == (said("one"), said("two"), said("three"))
+
+    def test_a_message_of_parts_and_with_unknown_keys_is_kept(self, handle):
+        parts = {"role": "user", "content": [{"type": "text", "text": "look"}], "name": "bob"}
+        with ScriptedLLM(saying(handle, parts, then="a"), "b") as model:
+            SYNC.run(Loop(), model, handle=handle)
+        assert model.sent[1].messages[-1] == parts
+
+    def test_what_was_given_is_copied(self, handle):
+        message = {"role": "user", "content": [{"type": "text", "text": "look"}]}
+        handle.steer(message)
+        message["content"][0]["text"] = "broken"
+        message["role"] = "tool"
+        with ScriptedLLM("x") as model:
+            SYNC.run(Loop(), model, [{"role": "system", "content": "s"}], handle=handle)
+        assert model.sent[0].messages[-1]["content"] == [{"type": "text", "text": "look"}]
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_through_a_stream(self, backend):
+        async def main():
+            async with Loop.stream(USER, ScriptedLLM(step, "because")) as events:
+                seen.append(events)
+                return [event async for event in events], events.result
+
+        seen = []
+
+        def step(messages):
+            assert seen[0].steer("and why?")
+            return "42"
+
+        told, result = anyio.run(main, backend=backend)
+        assert len(of(told, UserSteered)) == 1
+        assert result.messages[-2] == said("and why?")
+
+    def test_a_nudge_for_a_blank_answer_gives_way_to_it(self, handle):
+        with ScriptedLLM(saying(handle, "well?", then=""), "x") as model:
+            SYNC.run(Loop(), model, handle=handle)
+        assert model.sent[1].messages == [said("Hi\n\nwell?")]
+
+    def test_from_other_threads_nothing_is_lost_or_doubled(self, handle):
+        def shout(name):
+            for n in range(50):
+                if not handle.steer(f"{name}.{n}"):
+                    return
+
+        threads = [threading.Thread(target=shout, args=(name,)) for name in "abcd"]
+
+        def first(messages):
+            for thread in threads:
+                thread.start()
+            return "going on"
+
+        def second(messages):
+            for thread in threads:
+                thread.join()
+            return "done"
+
+        loop = Loop(max_iterations=1000)
+        more = iter(lambda: "again", None)
+        script = [first, second]
+        result = SYNC.run(loop, lambda m: script.pop(0)(m) if script else next(more), handle=handle)
+        heard = [
+            line
+            for m in result.messages[1:]
+            if m["role"] == "user"
+            for line in m["content"].split("\n\n")
+        ]
+        for name in "abcd":
+            assert [x for x in heard if x.startswith(name)] == [f"{name}.{n}" for n in range(50)]
+
+
+class TestNewTurn:
+    """With the user's words a new turn begins."""
+
+    def test_what_was_answered_may_be_asked_anew(self, handle):
+        looked = []
+
+        @tool
+        def look():
+            looked.append(1)
+            return "same"
+
+        script = [
+            calls(call("look", "a")),
+            calls(call("look", "b")),
+            saying(handle, "look again", then=calls(call("look", "c"))),
+            calls(call("look", "d")),
+        ]
+        loop = Loop(tools=[look], loop_threshold=None)
+        result = SYNC.run(loop, ScriptedLLM(*script, "done"), handle=handle)
+        told = answers(result.messages)
+        assert len(looked) == 2
+        assert told["b"].startswith("Not run again")
+        assert told["c"].startswith("Not run again")  # it was said while the model thought of it
+        assert told["d"] == "same"
+
+    def test_counts_start_anew_so_that_there_is_no_nudge(self, handle, speak):
+        step = calls(call("speak", "s", text="go on"))
+        script = [calls({**step["tool_calls"][0], "id": f"s{n}"}) for n in range(5)]
+        result = SYNC.run(Loop(tools=[speak]), ScriptedLLM(*script, "done"), handle=handle)
+        assert all(told == "spoke" for told in answers(result.messages).values())
+
+    def test_rounds_start_anew(self, handle):
+        @tool
+        def look():
+            return "same"
+
+        look_on = calls(call("look"))
+        script = [
+            look_on,
+            saying(handle, "go on", then=calls(call("look"))),
+            calls(call("look")),
+            calls(call("look")),
+            calls(call("look")),
+        ]
+        result = SYNC.run(Loop(tools=[look]), ScriptedLLM(*script), handle=handle)
+        assert isinstance(result.reason, LoopDetected)
+        assert result.iterations == 5
+
+    def test_the_same_answer_to_each_question_is_no_loop(self, handle):
+        steps = [saying(handle, "sure?", then="yes") for _ in range(6)]
+        result = SYNC.run(Loop(), ScriptedLLM(*steps, "yes"), handle=handle)
+        assert isinstance(result, Ok)
+
+    def test_budgets_are_those_of_the_run(self, handle):
+        """Speaking to a run does not make its limits larger."""
+        steps = [saying(handle, "more", then="a") for _ in range(9)]
+        result = SYNC.run(Loop(max_iterations=3), ScriptedLLM(*steps), handle=handle)
+        assert (result.stop_reason, result.iterations) == ("max_iterations_reached", 3)
+        assert result.messages[-1] == said("more")
+        assert len([m for m in result.messages if m["role"] == "assistant"]) == 3
+
+    def test_uses_of_a_tool_are_those_of_the_run(self, handle, speak):
+        once = tool(speak, max_uses=1)
+        script = [calls(call("speak", f"s{n}", text="x")) for n in range(2)]
+        result = SYNC.run(Loop(tools=[once]), ScriptedLLM(*script, "done"), handle=handle)
+        assert answers(result.messages)["s1"].startswith("Not run: 'speak' may be used 1 times")
+
+
+def test_a_run_that_is_steered_is_the_same_under_every_driver():
+    """All that is said while the model thinks, and while tools run."""
+    histories = []
+    for name in ("sync", "asyncio", "trio"):
+        handle = RunHandle()
+
+        @tool
+        def speak(text: str, handle_: int = 0):
+            handle.steer(text)  # noqa: B023 - called within this round
+
+        script = [
+            saying(handle, "a", then=calls(call("speak", "s", text="b"))),
+            saying(handle, "c", then="d"),
+            "end",
+        ]
+        result = Way(name).run(Loop(tools=[speak]), ScriptedLLM(*script), handle=handle)
+        histories.append(result.messages)
+    assert histories[0] == histories[1] == histories[2]

@@ -1,0 +1,270 @@
+"""Parity with RunaxAI: budgets, and the last answer that is asked for when they are spent."""
+
+import threading
+
+import pytest
+
+from treadle import BudgetExhausted, Limits, Loop, MaxIterationsReached, Ok, presets, tool
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import CallsPlanned, LimitReached, ToolStarted
+
+GUIDANCE = "Do not call any more tools. Give your final answer now"
+
+
+@tool
+def look(place: str) -> str:
+    """Look somewhere."""
+    return f"{place} is empty"
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+def looks(*places):
+    return calls(*(call("look", place, place=place) for place in places))
+
+
+STEPS = [looks("a"), looks("b"), looks("c")]
+"""Three steps of one call each: RunaxAI's strict policy has no more."""
+
+
+def guidance_of(request):
+    """What the model is told in a request beside the conversation."""
+    last = request.messages[-1]
+    return last["content"] if last["role"] == "user" else ""
+
+
+# The presets
+
+
+@pytest.mark.parametrize(
+    ("preset", "limits"),
+    [
+        (presets.runax(), Limits(max_iterations=3, max_tool_calls=6, max_parallel_calls=3)),
+        (presets.runax_project(), Limits(max_iterations=3, max_tool_calls=4, max_parallel_calls=3)),
+    ],
+    ids=["strict", "project"],
+)
+def test_the_presets_have_the_numbers_of_runax(preset, limits):
+    """Strict: 3 reasoning steps, 6 tool calls in all, 3 in parallel per step; for projects 3 and 4."""
+    settings = Loop(**preset).settings
+    assert settings.limits == limits
+    assert (settings.on_limit, settings.sequential, settings.dedupe) == ("finish", "defer", True)
+
+
+def test_a_preset_is_a_list_of_options_to_change():
+    """Each is a new dict, so that what one caller changes is nobody else's."""
+    changed = presets.runax()
+    changed["max_tool_calls"] = 60
+    assert presets.runax()["max_tool_calls"] == 6
+
+
+PRESETS = ["runax", "runax_project", "llmcore", "orbiter", "planck", "recommended"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_runs_and_ends(run, name):
+    """Whatever its bounds: a model that never stops calling comes to an end, and its history is valid."""
+    preset = getattr(presets, name)()
+
+    def call_on(messages):
+        return looks(f"{len(messages)}", f"{len(messages)} too")
+
+    result = run("?", call_on, **preset, tools=[look])
+    limits = Loop(**preset).settings.limits
+    assert result.stop_reason != "answered"
+    assert result.iterations <= limits.max_iterations + 2
+    assert limits.max_tool_calls is None or result.tool_calls_count <= limits.max_tool_calls
+
+
+# Steps and calls
+
+
+def test_at_most_three_calls_run_at_the_same_time(run):
+    """Of five in one answer three run, and they do run together; two are answered that they may be asked for."""
+    together = threading.Barrier(3)
+
+    @tool
+    def meet(n: int) -> str:
+        together.wait(timeout=5)
+        return f"met {n}"
+
+    batch = calls(*(call("meet", n=n) for n in range(5)))
+    again = calls(*(call("meet", n=n) for n in (3, 4, 5)))
+    result = run("?", ScriptedLLM(batch, again, "Met."), **presets.runax(), tools=[meet])
+    met = [text for text in answers(result) if text.startswith("met")]
+    assert sorted(met) == [f"met {n}" for n in range(6)]
+    assert result.tool_calls_count == 6
+
+
+def test_three_steps_are_made_and_then_the_last_answer_is_asked_for(run):
+    """The third step's calls run, their results are kept; the fourth request asks for the answer."""
+    llm = ScriptedLLM(*STEPS, "All are empty.")
+    result = run("?", llm, **presets.runax(), tools=[look])
+    assert isinstance(result, Ok)
+    assert (result.stop_reason, result.response.content) == ("finished", "All are empty.")
+    assert result.limit == MaxIterationsReached(3)
+    assert answers(result) == ["a is empty", "b is empty", "c is empty"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "fits"), [(presets.runax, 6), (presets.runax_project, 4)], ids=["strict", "project"]
+)
+def test_the_budget_of_calls_is_one_for_all_steps(run, preset, fits):
+    """Calls are counted over the run, step after step, and none beyond the budget ever runs."""
+    ran = []
+
+    @tool
+    def note(n: int) -> str:
+        ran.append(n)
+        return f"noted {n}"
+
+    left = iter(range(9))
+    steps = [calls(*(call("note", n=next(left)) for _ in range(3))) for _ in range(3)]
+    asked = steps if fits == 6 else steps[:2]  # one call too many ends the steps
+    result = run("?", ScriptedLLM(*asked, "Noted."), **preset(), tools=[note])
+    assert sorted(ran) == list(range(fits))
+    assert result.tool_calls_count == fits
+    assert result.limit == BudgetExhausted("max_tool_calls", fits, fits)
+
+
+def test_of_a_batch_larger_than_the_budget_the_part_that_fits_runs(run):
+    """The rest is answered "over budget". (In RunaxAI the whole batch is abandoned.)"""
+    told = []
+    steps = [looks("a", "b", "c"), looks("d", "e"), looks("f", "g", "h")]
+    llm = ScriptedLLM(*steps, "All are empty.")
+    result = run("?", llm, **presets.runax(), tools=[look], on_event=told.append)
+    assert result.limit == BudgetExhausted("max_tool_calls", 6, 6)
+    assert result.tool_calls_count == 6
+    assert answers(result)[5:] == [
+        "f is empty",
+        *["Not run: the budget of 6 tool calls is spent. Answer with what you have."] * 2,
+    ]
+    plan = [event for event in told if isinstance(event, CallsPlanned)][-1]
+    assert (plan.reason, plan.batches) == ("over_budget", (("f",),))
+    assert dict(plan.held) == {"g": "over_budget", "h": "over_budget"}
+    assert [event.reason for event in told if isinstance(event, LimitReached)] == [result.limit]
+    assert len([event for event in told if isinstance(event, ToolStarted)]) == 6
+
+
+def test_a_budget_that_is_spent_to_the_last_call_still_leaves_an_answer(run):
+    """Nothing was refused, so nothing is over: the model answers as usual, without any instruction."""
+    llm = ScriptedLLM(looks("a", "b", "c"), looks("d", "e", "f"), "All are empty.")
+    result = run("?", llm, **presets.runax(), tools=[look])
+    assert (result.stop_reason, result.limit) == ("answered", None)
+    assert result.tool_calls_count == 6
+    assert GUIDANCE not in str(llm.sent[2].messages)
+
+
+# When it is spent
+
+
+def steps_spent():
+    """Steps that spend the budget, one way and the other."""
+    yield "iterations", STEPS
+    yield "tool calls", [looks("a", "b", "c"), looks("d", "e", "f"), looks("g")]
+
+
+@pytest.fixture(params=[pytest.param(steps, id=name) for name, steps in steps_spent()])
+def spending(request):
+    return request.param
+
+
+def test_a_firm_instruction_asks_for_the_answer(run, spending):
+    """It says that the budget is spent, not to call tools, and to answer with what is there."""
+    llm = ScriptedLLM(*spending, "All are empty.")
+    result = run("?", llm, **presets.runax(), tools=[look])
+    assert (result.stop_reason, result.response.content) == ("finished", "All are empty.")
+    asked = llm.sent[-1]
+    assert guidance_of(asked).startswith("The budget for this task is spent (")
+    assert guidance_of(asked).endswith(f"{GUIDANCE}, with what you have.")
+    assert [GUIDANCE in guidance_of(sent) for sent in llm.sent[:-1]] == [False] * 3
+    assert "tool_choice" not in asked.opts  # it is asked, not yet made to
+
+
+def test_a_model_that_still_calls_is_asked_once_more_with_tools_disabled(run, spending):
+    """Its calls do not run, and are answered so; the last request has ``tool_choice="none"``."""
+    ran = []
+
+    @tool(name="look")
+    def watched_look(place: str) -> str:
+        ran.append(place)
+        return f"{place} is empty"
+
+    llm = ScriptedLLM(*spending, looks("x", "y"), "All are empty.")
+    result = run("?", llm, **presets.runax(), tools=[watched_look])
+    assert (result.stop_reason, result.response.content) == ("finished", "All are empty.")
+    assert not {"x", "y"} & set(ran)
+    assert (
+        answers(result)[-2:]
+        == [
+            "Not run: the budget for this task is spent. Give your final answer with what you have."
+        ]
+        * 2
+    )
+    assert [sent.opts.get("tool_choice") for sent in llm.sent] == [None] * 4 + ["none"]
+    assert GUIDANCE in guidance_of(llm.sent[-1])
+    assert [m["role"] for m in result.messages[-4:]] == ["assistant", "tool", "tool", "assistant"]
+
+
+@pytest.mark.parametrize("last", ["", " \n", looks("z"), {"role": "assistant", "content": None}])
+def test_a_model_that_says_nothing_even_then_is_given_a_plain_sentence(run, spending, last):
+    """Blank, or calls although tools are disabled: nothing of it runs, and the user gets words."""
+    llm = ScriptedLLM(*spending, looks("x"), last)
+    result = run("?", llm, **presets.runax(), tools=[look])
+    assert isinstance(result, Ok)
+    assert result.response.content == (
+        f"I could not finish this within the limits I was given ({result.limit})."
+    )
+    assert result.messages[-1] == {"role": "assistant", "content": result.response.content}
+    assert "z is empty" not in str(result.messages)
+
+
+def test_a_blank_first_answer_gets_the_sentence_at_once(run, spending):
+    """Without calls there is nothing to disable: RunaxAI's second pass is for those who still call."""
+    result = run("?", ScriptedLLM(*spending, ""), **presets.runax(), tools=[look])
+    assert result.response.content.startswith("I could not finish this within the limits")
+
+
+def test_the_instruction_is_gone_from_the_history(run, spending):
+    """It stands in the requests that ask for the answer, and nowhere else."""
+    llm = ScriptedLLM(*spending, looks("x"), "All are empty.")
+    result = run("?", llm, **presets.runax(), tools=[look])
+    assert [GUIDANCE in guidance_of(sent) for sent in llm.sent] == [False] * 3 + [True] * 2
+    assert GUIDANCE not in str(result.messages)
+    assert [m["content"] for m in result.messages if m["role"] == "user"] == ["?"]
+    again = ScriptedLLM("As I said.")
+    run([*result.messages, {"role": "user", "content": "Sure?"}], again)
+    assert GUIDANCE not in str(again.sent[0].messages)
+
+
+def test_the_last_answer_may_be_a_call_of_a_terminal_tool(run, spending):
+    """Where answers are given by a tool, that call is the answer; the instruction names the tool."""
+
+    @tool(terminal=True)
+    def report(text: str) -> str:
+        return text
+
+    asked = calls(call("report", text="All are empty."))
+    llm = ScriptedLLM(*spending, asked)
+    result = run("?", llm, **presets.runax(), tools=[look, report])
+    assert (result.stop_reason, result.output) == ("finished", {"text": "All are empty."})
+    assert guidance_of(llm.sent[-1]).endswith("with what you have, by a call of report.")
+
+
+def test_what_is_asked_at_the_end_is_told_and_counted(run, spending):
+    """`LimitReached` comes once, before it; the requests are iterations, with their usage."""
+    told = []
+
+    def counted(answer):
+        completion = {"choices": [{"message": answer}]}
+        return {**completion, "usage": {"prompt_tokens": 10, "completion_tokens": 1}}
+
+    last = [looks("x"), {"role": "assistant", "content": "All are empty."}]
+    llm = ScriptedLLM(*map(counted, [*spending, *last]))
+    result = run("?", llm, **presets.runax(), tools=[look], on_event=told.append)
+    assert result.iterations == len(llm.sent) == len(result.run.nodes) == 5
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (50, 5)
+    (reached,) = [event for event in told if isinstance(event, LimitReached)]
+    assert (reached.iteration, reached.reason) == (3, result.limit)

@@ -1,0 +1,134 @@
+"""Parity with RunaxAI: fingerprints and evidence, and so what is a duplicate."""
+
+import hashlib
+import json
+
+import pytest
+
+from treadle import tool
+from treadle.stages import fingerprint
+from treadle.testing import call, calls
+from treadle.types import CallSuppressed, HeldReason
+
+
+@tool
+def look(place: str) -> str:
+    """Look somewhere."""
+    return f"{place} is empty"
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+def looks(*places):
+    return calls(*(call("look", place, place=place) for place in places))
+
+
+def suppressed(told):
+    found = [event for event in told if isinstance(event, CallSuppressed)]
+    return [(event.call.id, event.reason) for event in found]
+
+
+# Fingerprints
+
+
+def test_a_fingerprint_is_the_sha256_of_name_and_arguments():
+    """Of their canonical JSON, so that the order of keys and white space do not matter."""
+    told = json.dumps(["look", {"a": 1, "b": [2]}], separators=(",", ":")).encode()
+    assert fingerprint("look", {"b": [2], "a": 1}) == hashlib.sha256(told).hexdigest()
+
+
+def test_the_order_of_keys_makes_no_other_call(planned):
+    """The same arguments in another order, and with other white space, are the same call."""
+
+    @tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    texts = ['{"a": 1, "b": 2}', '{"b":2,\n"a":1}']
+    made = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": text}}
+        for n, text in enumerate(texts)
+    ]
+    result, _, told = planned(*map(calls, made), "3", tools=[add])
+    assert result.tool_calls_count == 1
+    assert suppressed(told) == [("c1", HeldReason.NO_NEW_EVIDENCE)]
+
+
+def test_a_tool_may_name_the_fields_that_count(planned):
+    """``dedupe_fields``: what else is in the arguments makes no other call of it."""
+
+    @tool(dedupe_fields=["query"])
+    def search(query: str, why: str) -> str:
+        return f"{query}: nothing, though {why}"
+
+    script = [
+        calls(call("search", "one", query="a", why="I wonder")),
+        calls(call("search", "two", query="a", why="I still wonder")),
+        calls(call("search", "three", query="b", why="I wonder")),
+        "Nothing.",
+    ]
+    result, _, told = planned(*script, tools=[search])
+    assert suppressed(told) == [("two", HeldReason.NO_NEW_EVIDENCE)]
+    assert result.tool_calls_count == 2
+
+
+def test_arguments_that_cannot_be_parsed_are_no_duplicates_of_each_other(planned):
+    """They are answered as what they are. (In RunaxAI all such calls collide, as ``{}``.)"""
+    batch = looks("a", "b", "c")
+    for made, text in zip(batch["tool_calls"], ('{"place"', '{"place":', "{}"), strict=True):
+        made["function"]["arguments"] = text
+    result, plans, told = planned(batch, "Sorry.", tools=[look])
+    assert suppressed(told) == []
+    assert plans[0].held == {}
+    one, other, empty = answers(result)
+    assert "not valid JSON" in one
+    assert "not valid JSON" in other
+    assert "missing required field 'place'" in empty
+
+
+# Evidence
+
+
+def test_an_identical_call_without_new_evidence_is_suppressed(planned):
+    """Reason: duplicate without new evidence. It is answered with what it brought before."""
+    result, plans, told = planned(looks("a"), looks("a"), "Done.", tools=[look])
+    assert dict(plans[1].held) == {"a_2": HeldReason.NO_NEW_EVIDENCE}
+    assert suppressed(told) == [("a_2", HeldReason.NO_NEW_EVIDENCE)]
+    assert result.tool_calls_count == 1
+    first, second = answers(result)
+    assert first == "a is empty"
+    assert "in iteration 1" in second
+    assert "a is empty" in second
+
+
+def test_an_identical_call_after_new_evidence_runs_again(planned):
+    """What was learned in between may have changed what it brings."""
+    result, _, told = planned(looks("a"), looks("b"), looks("a"), "Done.", tools=[look])
+    assert suppressed(told) == []
+    assert result.tool_calls_count == 3
+
+
+@pytest.mark.parametrize("place", ["a", "b", "c"])
+def test_every_call_of_a_batch_counts_as_made(planned, place):
+    """Whichever of them is repeated, first or last. (In RunaxAI only the last one counts.)"""
+    result, _, told = planned(looks("a", "b", "c"), looks(place), "Done.", tools=[look])
+    assert suppressed(told) == [(f"{place}_2", HeldReason.NO_NEW_EVIDENCE)]
+    assert result.tool_calls_count == 3
+
+
+def test_a_call_that_failed_is_no_evidence_against_trying_it_again(planned):
+    """An error is no answer. (RunaxAI suppresses what was executed, whatever came of it.)"""
+    outcomes = iter([OSError("not yet"), "at last"])
+
+    @tool
+    def fetch() -> str:
+        outcome = next(outcomes)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+
+    result, _, told = planned(calls(call("fetch")), calls(call("fetch")), "Done.", tools=[fetch])
+    assert suppressed(told) == []
+    assert answers(result) == ["Error: OSError: not yet", "at last"]

@@ -1,0 +1,261 @@
+"""Parity with RunaxAI: the planner, its reasons, and what is suppressed or deferred."""
+
+import pytest
+
+from treadle import Ok, presets, tool
+from treadle.testing import call, calls
+from treadle.types import (
+    CallDeferred,
+    CallsPlanned,
+    CallSuppressed,
+    HeldReason,
+    IterationFinished,
+    PlanReason,
+    ToolStarted,
+)
+
+
+@tool
+def look(place: str) -> str:
+    """Look somewhere; as many at once as one likes."""
+    return f"{place} is empty"
+
+
+@tool(parallel_safe=False)
+def move(place: str) -> str:
+    """Go somewhere, and nowhere else at the same time."""
+    return f"moved to {place}"
+
+
+@tool(requires_fresh_input=True)
+def decide(place: str) -> str:
+    """Decide for a place, in the light of all that is known."""
+    return f"decided for {place}"
+
+
+TOOLS = [look, move, decide]
+
+
+def answers(result):
+    return [message["content"] for message in result.messages if message["role"] == "tool"]
+
+
+def looks(*places):
+    return calls(*(call("look", place, place=place) for place in places))
+
+
+def each(name, *places):
+    return calls(*(call(name, f"{name} {place}", place=place) for place in places))
+
+
+def reasons_told(told):
+    return [event.reason for event in told if isinstance(event, CallsPlanned)]
+
+
+def of_kind(told, kind):
+    return [(event.call.id, event.reason) for event in told if isinstance(event, kind)]
+
+
+def held_as(reason, *call_ids):
+    return dict.fromkeys(call_ids, reason)
+
+
+# The reasons of a plan
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "batches", "held"),
+    [
+        pytest.param(looks("a"), PlanReason.SINGLE_CALL, [["a"]], {}, id="single call"),
+        pytest.param(
+            looks("a", "b", "c"),
+            PlanReason.PARALLEL_BATCH,
+            [["a", "b", "c"]],
+            {},
+            id="parallel-safe batch",
+        ),
+        pytest.param(
+            looks("a", "b", "c", "d", "e"),
+            PlanReason.PARALLEL_BATCH_CUT,
+            [["a", "b", "c"]],
+            held_as(HeldReason.PARALLEL_CAP, "d", "e"),
+            id="parallel batch cut to its cap",
+        ),
+        pytest.param(
+            calls(call("look", "a", place="a"), call("move", "b", place="b")),
+            PlanReason.MIXED_BATCH_SEQUENCED,
+            [["a"]],
+            held_as(HeldReason.DEFERRED, "b"),
+            id="mixed batch that must be sequenced",
+        ),
+        pytest.param(
+            each("move", "a", "b", "c"),
+            PlanReason.SEQUENTIAL_DEFERRED,
+            [["move a"]],
+            held_as(HeldReason.DEFERRED, "move b", "move c"),
+            id="sequential calls deferred",
+        ),
+        pytest.param(
+            looks("a", "b", "c"),
+            PlanReason.OVER_BUDGET,
+            [["a", "b"]],
+            held_as(HeldReason.OVER_BUDGET, "c"),
+            id="call over budget",
+        ),
+    ],
+)
+def test_the_plan_and_its_event_tell_the_reason(planned, asked, reason, batches, held):
+    """Why a plan is as it is stands on the plan and in `CallsPlanned`, with all that does not run and why."""
+    limit = 2 if reason is PlanReason.OVER_BUDGET else None
+    script = [asked] if limit else [asked, "Done."]
+    _, plans, told = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
+    plan = plans[0]
+    assert (plan.reason, dict(plan.held)) == (reason, held)
+    assert [[each.id for each in batch] for batch in plan.batches] == batches
+    (event,) = [event for event in told if isinstance(event, CallsPlanned)]
+    expected = CallsPlanned(
+        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), held=held
+    )
+    assert event == expected
+    started = [event.call.id for event in told if isinstance(event, ToolStarted)]
+    assert sorted(started) == sorted(each for batch in batches for each in batch)
+
+
+def test_a_plan_without_calls_says_so(planned):
+    """An answer in words, and calls that make no sense, leave nothing to plan.
+
+    No `CallsPlanned` is told of them: there are no calls whose plan it would be. The plan is in the event
+    that ends the iteration.
+    """
+    nonsense = calls(call("look", "a"))
+    _, plans, told = planned(nonsense, "Done.", tools=TOOLS)
+    assert [plan.reason for plan in plans] == [PlanReason.NO_CALLS] * 2
+    assert reasons_told(told) == []
+    contexts = [event.context for event in told if isinstance(event, IterationFinished)]
+    assert [ctx.plan.reason for ctx in contexts] == [PlanReason.NO_CALLS] * 2
+
+
+def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
+    """Nothing runs, and each call is told that it would bring nothing new.
+
+    In RunaxAI this is the only case in which the model is told at all.
+    """
+    result, plans, told = planned(looks("a", "b"), looks("b", "a"), "Done.", tools=TOOLS)
+    assert plans[1].reason is PlanReason.ALL_SUPPRESSED
+    assert plans[1].batches == ()
+    assert reasons_told(told) == [PlanReason.PARALLEL_BATCH, PlanReason.ALL_SUPPRESSED]
+    assert dict(plans[1].held) == held_as(HeldReason.NO_NEW_EVIDENCE, "a_2", "b_2")
+    assert result.tool_calls_count == 2
+
+
+# Why a call does not run
+
+
+def test_a_call_that_stands_twice_in_a_batch_runs_once(planned):
+    """Reason: duplicate in batch. The second is answered with what the first brought.
+
+    In RunaxAI the second vanishes from the history; here every call has its answer.
+    """
+    batch = calls(
+        call("look", "one", place="a"),
+        call("look", "other", place="b"),
+        call("look", "again", place="a"),
+    )
+    result, plans, told = planned(batch, "Done.", tools=TOOLS)
+    assert dict(plans[0].held) == held_as(HeldReason.DUPLICATE_IN_BATCH, "again")
+    assert of_kind(told, CallSuppressed) == [("again", HeldReason.DUPLICATE_IN_BATCH)]
+    assert result.tool_calls_count == 2
+    assert answers(result)[:2] == ["a is empty", "b is empty"]
+    assert "stands beside it" in answers(result)[2]
+    assert "a is empty" in answers(result)[2]
+
+
+def test_calls_over_the_cap_are_deferred_in_band(planned):
+    """Reason: parallel cap. They are answered with the words that they may be asked for again."""
+    result, _, told = planned(
+        looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, max_parallel_calls=3
+    )
+    cut = [("d", HeldReason.PARALLEL_CAP), ("e", HeldReason.PARALLEL_CAP)]
+    assert of_kind(told, CallDeferred) == cut
+    assert all("call 'look' again if you still need it" in text for text in answers(result)[3:5])
+    assert answers(result)[5:] == ["d is empty", "e is empty"]
+    assert result.tool_calls_count == 5
+
+
+@pytest.mark.parametrize("name", ["move", "decide"])
+def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, name):
+    """``parallel_safe=False`` or ``requires_fresh_input=True``: one at a time, the others answered in band.
+
+    In RunaxAI deferred calls vanish from the history, and the model is not told of them.
+    """
+    asked = [each(name, *"abc"[n:]) for n in range(3)]
+    result, plans, told = planned(*asked, "Done.", tools=TOOLS)
+    assert [plan.reason for plan in plans[:3]] == [
+        PlanReason.SEQUENTIAL_DEFERRED,
+        PlanReason.SEQUENTIAL_DEFERRED,
+        PlanReason.SINGLE_CALL,
+    ]
+    first = answers(result)[:3]
+    assert first[0].endswith(" a")
+    assert all(text.startswith("Not run yet: other calls have to run first.") for text in first[1:])
+    assert all(f"call {name!r} again" in text for text in first[1:])
+    deferred = of_kind(told, CallDeferred)
+    assert [reason for _, reason in deferred] == [HeldReason.DEFERRED] * 3
+    assert result.tool_calls_count == 3
+    ran = [event.call.input["place"] for event in told if isinstance(event, ToolStarted)]
+    assert ran == ["a", "b", "c"]
+
+
+def test_what_requires_fresh_input_is_deferred_even_where_the_rest_runs_in_its_step(planned):
+    """``sequential="in_step"`` runs the others; its arguments were chosen before their results were there."""
+    batch = calls(*(call(name, name, place="a") for name in ("look", "move", "decide")))
+    result, plans, _ = planned(batch, "Done.", tools=TOOLS, sequential="in_step")
+    assert [[made.id for made in batch] for batch in plans[0].batches] == [["look"], ["move"]]
+    assert dict(plans[0].held) == held_as(HeldReason.DEFERRED, "decide")
+    assert result.tool_calls_count == 2
+
+
+def test_the_model_is_told_of_every_call_that_does_not_run(planned):
+    """Suppressed, deferred, cut and over budget: with RunaxAI's preset every call has its one answer, in order.
+
+    In RunaxAI calls that do not run vanish from the history.
+    """
+    mixed = calls(
+        call("look", "same", place="a"),
+        call("look", "new", place="b"),
+        call("look", "twin", place="b"),
+        call("move", "later", place="c"),
+    )
+    many = looks("p", "q", "r", "s")
+    over = looks("t", "u", "v")
+    options = {**presets.runax(), "max_iterations": 4, "max_tool_calls": 6}
+    result, plans, _ = planned(looks("a"), mixed, many, over, "Done.", tools=TOOLS, **options)
+    assert isinstance(result, Ok)
+    assert [plan.reason for plan in plans[:4]] == [
+        PlanReason.SINGLE_CALL,
+        PlanReason.MIXED_BATCH_SEQUENCED,
+        PlanReason.PARALLEL_BATCH_CUT,
+        PlanReason.OVER_BUDGET,
+    ]
+    held = {key: reason.value for plan in plans for key, reason in plan.held.items()}
+    assert held == {
+        "same": "no_new_evidence",
+        "twin": "duplicate_in_batch",
+        "later": "deferred",
+        "s": "parallel_cap",
+        "u": "over_budget",
+        "v": "over_budget",
+    }
+    asked = [each["id"] for m in result.messages for each in m.get("tool_calls", ())]
+    answered = [m["tool_call_id"] for m in result.messages if m["role"] == "tool"]
+    assert answered == asked
+    told = dict(zip(answered, answers(result), strict=True))
+    assert {key: told[key].partition(":")[0] for key in held} == {
+        "same": "Not run again",
+        "twin": "Not run twice",
+        "later": "Not run yet",
+        "s": "Not run yet",
+        "u": "Not run",
+        "v": "Not run",
+    }
+    assert result.tool_calls_count == 6

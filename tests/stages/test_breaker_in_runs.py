@@ -1,0 +1,204 @@
+"""The breaker in the stages: asked before calls are planned, told what came of them, shared by runs."""
+
+import pytest
+
+from treadle.pipeline import Call, drive_sync
+from treadle.stages import (
+    BreakerState,
+    CircuitBreaker,
+    ToolRunner,
+    dispatch_tools,
+    fingerprint,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.stages.breaker import not_admitted, noted, released
+from treadle.types import BreakerChanged, HeldReason, RunState, Tool, ToolCall, ToolResult, deny
+
+CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
+STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+
+
+class Flaky:
+    """A tool that works or does not, and notes its calls."""
+
+    def __init__(self):
+        self.works, self.made = False, []
+
+    def __call__(self, n):
+        self.made.append(n)
+        if not self.works:
+            raise ValueError("no route")
+        return "ok"
+
+
+@pytest.fixture
+def flaky():
+    return Flaky()
+
+
+@pytest.fixture
+def answer(context, through, flaky):
+    """Take an answer with some calls through the stages, in a run that has a breaker."""
+    names = iter(range(1, 100))
+
+    def answer(breaker, *calls, run="run-1", emit=None, **more):
+        tools = [Tool("flaky", fn=flaky), Tool("w", fn=lambda n: "ok", parallel_safe=False)]
+        ctx = context(
+            *[call if isinstance(call, tuple) else (call, {"n": next(names)}) for call in calls],
+            tools=more.pop("tools", tools),
+            runner=more.pop("runner", None) or ToolRunner(breaker=breaker),
+            watched=emit is not None,
+            **more,
+        )
+        ctx = ctx.replace(state=RunState("bot", run))
+        ctx.state.new_node(at=0.0).start(0.0)
+        return through(ctx, *STAGES, emit=emit)
+
+    return answer
+
+
+def test_a_tool_that_is_out_of_order_is_not_tried_and_the_model_is_told(answer, flaky):
+    breaker = CircuitBreaker(threshold=2)
+    for _ in range(2):
+        answer(breaker, "flaky")
+    ctx = answer(breaker, "flaky", "w")
+    assert flaky.made == [1, 2]
+    assert ctx.tool_results["c1"].status == "broken"
+    assert "'flaky' is out of order" in ctx.tool_results["c1"].content
+    assert "It kept failing with: Error: ValueError: no route" in ctx.tool_results["c1"].content
+    assert ctx.tool_results["c2"].content == "ok"
+
+
+def test_the_failures_of_all_runs_that_share_it_add_up(answer):
+    breaker = CircuitBreaker(threshold=3)
+    for run in ("one", "two", "three"):
+        answer(breaker, "flaky", run=run)
+    assert breaker.states == {"flaky": OPEN}
+
+
+def test_a_probe_of_one_run_heals_it_for_all(answer, flaky):
+    breaker = CircuitBreaker(threshold=1, cool_down=0)
+    answer(breaker, "flaky", run="one")
+    flaky.works = True
+    assert answer(breaker, "flaky", run="two").tool_results["c1"].content == "ok"
+    assert breaker.states == {}
+
+
+def test_of_several_calls_in_one_answer_one_is_the_probe(answer, flaky):
+    breaker = CircuitBreaker(threshold=1, cool_down=60)
+    breaker.note("flaky", "x", "E", 0.0)
+    flaky.works = True
+    ctx = answer(breaker, "flaky", "flaky", "flaky")
+    assert flaky.made == [1]
+    assert list(ctx.plan.held.values()) == [HeldReason.BREAKER_OPEN] * 2
+
+
+def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
+    breaker = CircuitBreaker(threshold=1, cool_down=60)
+    breaker.note("flaky", "x", "E", 0.0)
+    calls = [ToolCall("c1", "flaky")]
+    ctx = context(runner=ToolRunner(breaker=breaker))
+    assert drive_sync(not_admitted(ctx, calls)) == {}
+    other = ctx.replace(state=RunState("bot", "run-2"), tool_results={"c1": ToolResult("c1", "ok")})
+    drive_sync(noted(other, calls))
+    drive_sync(released(other, calls))
+    assert breaker.states == {"flaky": HALF_OPEN}
+    drive_sync(noted(ctx.replace(tool_results=other.tool_results), calls))
+    assert breaker.states == {}
+
+
+class TestAProbeThatIsNotMade:
+    """It makes room for the next call; else a tool could stay shut for as long as the model asks oddly."""
+
+    @pytest.fixture
+    def breaker(self):
+        breaker = CircuitBreaker(threshold=1, cool_down=60)
+        breaker.note("flaky", "x", "E", 0.0)
+        return breaker
+
+    def test_one_that_is_deferred(self, answer, breaker, flaky):
+        ctx = answer(breaker, "w", "flaky")
+        assert ctx.plan.held == {"c2": HeldReason.DEFERRED}
+        flaky.works = True
+        assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
+
+    def test_one_that_is_over_budget(self, answer, breaker):
+        answer(breaker, "flaky", limits={"max_tool_calls": 0})
+        assert breaker.states == {"flaky": OPEN}
+        assert answer(breaker, "flaky").plan.calls
+
+    def test_one_that_is_suppressed(self, answer, breaker):
+        runner = ToolRunner(breaker=breaker)
+        runner.evidence.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
+        ctx = answer(breaker, ("flaky", {"n": 5}), runner=runner)
+        assert ctx.plan.held == {"c1": HeldReason.NO_NEW_EVIDENCE}
+        assert breaker.states == {"flaky": OPEN}
+        assert answer(breaker, "flaky").plan.calls
+
+    def test_one_that_is_denied(self, answer, breaker, flaky):
+        tools = [Tool("flaky", fn=flaky, requires_approval=True)]
+        ctx = answer(breaker, "flaky", tools=tools, approvals={"c1": deny("no")})
+        assert ctx.tool_results["c1"].status == "denied"
+        assert breaker.states == {"flaky": OPEN}
+        assert answer(breaker, "flaky").plan.calls
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("done", OPEN),
+        ("timeout", OPEN),
+        ("invalid", None),
+        ("cancelled", None),
+        ("skipped", None),
+        ("denied", None),
+    ],
+)
+def test_only_what_ran_to_an_end_says_anything_of_the_tool(context, status, state):
+    breaker = CircuitBreaker(threshold=1)
+    ctx = context(runner=ToolRunner(breaker=breaker))
+    ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "E", True, status)})
+    drive_sync(noted(ctx, [ToolCall("c1", "t"), ToolCall("c2", "t")]))
+    assert breaker.states.get("t") is state
+
+
+def changes(told):
+    return [(e.iteration, e.tool, e.before, e.after) for e in told if type(e) is BreakerChanged]
+
+
+def test_those_who_watch_are_told_when_it_changes_and_not_when_it_does_not(answer, flaky):
+    breaker, told = CircuitBreaker(threshold=2, cool_down=0), []
+    for iteration in (1, 2, 3):
+        answer(breaker, "flaky", emit=told.append, iteration=iteration)
+    flaky.works = True
+    answer(breaker, "flaky", emit=told.append, iteration=4)
+    answer(breaker, "flaky", emit=told.append, iteration=5)
+    assert changes(told) == [
+        (2, "flaky", "closed", "open"),
+        (3, "flaky", "open", "half_open"),
+        (3, "flaky", "half_open", "open"),
+        (4, "flaky", "open", "half_open"),
+        (4, "flaky", "half_open", "closed"),
+    ]
+
+
+def test_all_it_is_asked_and_told_are_effects_for_other_runs_have_a_say_in_them(context):
+    ctx = context(runner=ToolRunner(breaker=CircuitBreaker()))
+    ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "ok")})
+    calls = [ToolCall("c1", "t")]
+    for steps in (not_admitted(ctx, calls), noted(ctx, calls)):
+        next(steps)
+        effect = steps.send(0.0)
+        assert (type(effect), effect.label, effect.key) == (Call, "breaker", "c1")
+        steps.close()
+    (effect,) = list(released(ctx, calls))
+    assert (effect.label, effect.key) == ("breaker", "c1")
+
+
+def test_without_a_breaker_nothing_is_asked(context):
+    ctx = context()
+    for steps in (not_admitted(ctx, [ToolCall("c1", "t")]), noted(ctx, []), released(ctx, [])):
+        assert list(steps) == []
+    assert drive_sync(not_admitted(ctx.replace(runner=None), [ToolCall("c1", "t")])) == {}

@@ -1,0 +1,384 @@
+"""Calls that share a key never overlap: in one answer, within one another, and in runs side by side."""
+
+import threading
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle.pipeline import Call, Parallel, Sleep, drive, drive_sync
+from treadle.stages import (
+    Locks,
+    Recipe,
+    Step,
+    ToolRunner,
+    dispatch_tools,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.stages.calling import attempts
+from treadle.types import (
+    Context,
+    History,
+    Limits,
+    Plan,
+    Response,
+    RunNode,
+    RunNodeStatus,
+    RunState,
+    Tool,
+    ToolCall,
+    ToolFinished,
+    ToolStarted,
+    tool,
+)
+
+STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+
+
+class Workshop:
+    """A tool of steps that notes when it begins and ends, and lets others go on in between."""
+
+    def __init__(self):
+        self.log, self.inside, self.overlaps = [], [], []
+
+    def __call__(self, ctx, call):
+        self.log.append(f"{call.id} begins")
+        self.overlaps += [(other, call.id) for other in self.inside]
+        self.inside.append(call.id)
+        yield Sleep(0)
+        yield Sleep(0)
+        self.inside.remove(call.id)
+        self.log.append(f"{call.id} ends")
+        return "ok"
+
+    @property
+    def order(self):
+        """The calls in the order in which they began; only where none overlapped."""
+        assert self.overlaps == []
+        return [entry.split()[0] for entry in self.log if entry.endswith("begins")]
+
+
+@pytest.fixture
+def workshop():
+    return Workshop()
+
+
+def run(ctx, through):
+    ctx = through(ctx, *STAGES[:3])
+    return anyio.run(drive, dispatch_tools(ctx))
+
+
+def contents(ctx):
+    return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
+
+
+def by_path(arguments):
+    return f"file:{arguments['path']}"
+
+
+class TestInOneAnswer:
+    """The calls of a batch run at the same time, but for those that share a key."""
+
+    def test_calls_of_one_key_run_one_after_another_in_order(self, context, through, workshop):
+        tools = [Tool("t", steps=workshop, lock="k")]
+        run(context(*[("t", {"n": n}) for n in range(4)], tools=tools), through)
+        assert workshop.order == ["c1", "c2", "c3", "c4"]
+
+    def test_tools_may_share_a_key(self, context, through, workshop):
+        tools = [Tool(name, steps=workshop, lock="k") for name in "ab"]
+        run(context(("a", {}), ("b", {}), tools=tools), through)
+        assert workshop.order == ["c1", "c2"]
+
+    def test_a_key_may_depend_on_the_arguments(self, context, through, workshop):
+        tools = [Tool("write", steps=workshop, lock=by_path)]
+        calls = [("write", {"path": path, "n": n}) for path in "ab" for n in (1, 2)]
+        run(context(*calls, tools=tools), through)
+        overlapping = {frozenset(pair) for pair in workshop.overlaps}
+        assert frozenset({"c1", "c3"}) in overlapping
+        assert not overlapping & {frozenset({"c1", "c2"}), frozenset({"c3", "c4"})}
+
+    def test_a_call_may_need_several_keys_and_waits_for_all(self, context, through, workshop):
+        """Whatever the order in which they are named, nobody waits for one who waits for him."""
+        tools = [Tool("move", steps=workshop, lock=lambda arguments: arguments["paths"])]
+        calls = [("move", {"paths": paths}) for paths in (["a", "b"], ["b", "a", "b"], ["c"])]
+        run(context(*calls, tools=tools), through)
+        assert workshop.overlaps in ([("c1", "c3")], [("c3", "c2")])
+
+    def test_no_key_is_no_lock(self, context, through, workshop):
+        tools = [Tool("t", steps=workshop, lock=lambda arguments: None)]
+        run(context(("t", {"n": 1}), ("t", {"n": 2}), tools=tools), through)
+        assert workshop.overlaps == [("c1", "c2")]
+
+    def test_a_call_that_fails_gives_its_key_back(self, context, through):
+        fails = tool(name="t", lock="k")(lambda n: 1 / n)
+        ctx = run(context(("t", {"n": 0}), ("t", {"n": 2}), tools=[fails]), through)
+        assert contents(ctx) == ["Error: ZeroDivisionError: division by zero", "0.5"]
+
+    def test_a_call_begins_in_the_record_and_in_events_when_it_has_its_key(self, context, through):
+        told = []
+        held = Tool("t", steps=Workshop(), lock="k")
+        ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[held], watched=True)
+        ctx = through(ctx, *STAGES[:3])
+        drive_sync(dispatch_tools(ctx), told.append)
+        assert [(type(event), event.call.id) for event in told] == [
+            (ToolStarted, "c1"),
+            (ToolFinished, "c1"),
+            (ToolStarted, "c2"),
+            (ToolFinished, "c2"),
+        ]
+        first, second = ctx.state.current_node.tool_calls
+        assert first.ended_at <= second.started_at
+
+    def test_a_call_is_not_within_another_for_what_its_id_looks_like(self, context, workshop):
+        """Ids are the model's: by them it could have two calls of one key overlap."""
+        ctx = context(tools=[Tool("t", steps=workshop, lock="k")])
+        calls = tuple(ToolCall(name, "t", "{}", {}, name) for name in ("a", "a/b"))
+        ctx = ctx.replace(tool_calls=calls, plan=Plan((calls,)))
+        anyio.run(drive, dispatch_tools(ctx))
+        assert workshop.order == ["a", "a/b"]
+
+
+class TestAKeyFunctionThatRaises:
+    """The call is not run, and its error is told like that of a call that was."""
+
+    @pytest.fixture
+    def ctx(self, context, through):
+        self.told, self.ran = [], []
+        broken = tool(name="t", lock=lambda arguments: arguments["nope"])(self.ran.append)
+        ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], watched=True)
+        ctx = through(ctx, *STAGES[:3])
+        return drive_sync(dispatch_tools(ctx), self.told.append)
+
+    def test_the_model_is_told(self, ctx):
+        result = ctx.tool_results["c1"]
+        assert (result.content, result.is_error) == ("Error: KeyError: 'nope'", True)
+        assert self.ran == []
+
+    def test_it_says_nothing_of_what_the_call_would_bring(self, ctx):
+        assert ctx.tool_results["c1"].status == "skipped"
+        assert ctx.runner.evidence.answer(ctx.tool_calls[0].fingerprint) is None
+
+    def test_it_is_a_failure_in_the_record_and_to_those_who_watch(self, ctx):
+        (node,) = ctx.state.current_node.tool_calls
+        assert (node.status, node.error) == (RunNodeStatus.FAILED, "Error: KeyError: 'nope'")
+        assert [type(event) for event in self.told] == [ToolStarted, ToolFinished]
+
+
+class Expanding:
+    """A resolver whose recipe for ``big`` is given; it resolves the rest itself."""
+
+    def __init__(self, recipe):
+        self.recipe = recipe
+
+    def resolve(self, call):
+        return "direct"
+
+    def available_tools(self):
+        return ["big", "other"]
+
+    def dispatch_recipe(self, name):
+        return (lambda arguments: self.recipe) if name == "big" else None
+
+
+class TestWithinACall:
+    """Whoever holds a key has it for all that he does, and must not wait for what others hold."""
+
+    @pytest.fixture
+    def cook(self, context, through):
+        def cook(recipe, *tools, holding=None, before=(), **more):
+            big = Tool("big", lock=holding)
+            ctx = context(
+                *before, ("big", {}), tools=[big, *tools], resolve_tool=Expanding(recipe), **more
+            )
+            return run(ctx, through)
+
+        return cook
+
+    def test_a_step_that_needs_a_key_of_its_call_has_it(self, cook, workshop):
+        ctx = cook(Recipe([Step("t")]), Tool("t", steps=workshop, lock="k"), holding="k")
+        assert contents(ctx) == ["## Results\n\n### t\nok"]
+
+    def test_steps_that_share_it_do_not_overlap_either(self, cook, workshop):
+        steps = [Step("t", {"n": n}, f"s{n}") for n in range(3)]
+        cook(Recipe(parallel=steps), Tool("t", steps=workshop, lock="k"), holding="k")
+        assert workshop.order == ["c1/s0", "c1/s1", "c1/s2"]
+
+    def test_a_step_that_needs_another_key_takes_it_where_it_is_free(self, cook, workshop):
+        ctx = cook(Recipe([Step("t")]), Tool("t", steps=workshop, lock="other"), holding="k")
+        assert contents(ctx) == ["## Results\n\n### t\nok"]
+
+    def test_a_step_that_needs_a_key_that_others_hold_is_told_so_instead_of_waiting(
+        self, cook, workshop
+    ):
+        """Two calls could wait for each other."""
+        locks = Locks()
+        ticket = locks.enter("other")
+        ctx = cook(
+            Recipe([Step("t")]),
+            Tool("t", steps=workshop, lock="other"),
+            holding="k",
+            runner=ToolRunner(locks=locks),
+        )
+        assert contents(ctx) == [
+            "## Errors\n\n### t\nNot run: 'other' is in use by another call; try again later"
+        ]
+        (step,) = ctx.state.current_node.tool_calls[0].tool_calls
+        assert step.status is RunNodeStatus.FAILED
+        locks.leave("other", ticket)
+        assert workshop.log == []
+        assert locks._queues == {}
+
+    def test_a_step_of_a_call_that_holds_nothing_waits_like_any_call(self, cook, workshop):
+        tools = [Tool("t", steps=workshop, lock="k")]
+        ctx = cook(Recipe([Step("t")]), *tools, before=[("t", {})])
+        assert contents(ctx) == ["ok", "## Results\n\n### t\nok"]
+        assert workshop.order == ["c1", "c2/t"]
+
+    def test_what_a_call_holds_is_known_while_it_runs(self, context, through):
+        """A run within it asks, see `Loop.as_tool`."""
+        seen = {}
+
+        def steps(ctx, call):
+            seen["within"] = set(ctx.runner.held_by(call.id))
+            yield Call(lambda: None)
+
+        ctx = context(("t", {}), tools=[Tool("t", steps=steps, lock=lambda _: ["a", "b"])])
+        ctx = run(ctx, through)
+        assert (seen["within"], dict(ctx.runner.held_by("c1"))) == ({"a", "b"}, {})
+
+    def test_a_step_without_a_key_of_its_own_has_those_of_its_call(self, cook):
+        seen = {}
+
+        def steps(ctx, call):
+            seen[call.id] = set(ctx.runner.held_by(call.id))
+            yield Call(lambda: None)
+
+        cook(Recipe([Step("t")]), Tool("t", steps=steps), holding="k")
+        assert seen == {"c1/t": {"k"}}
+
+    def test_what_was_held_in_a_batch_is_forgotten_with_it(self, cook):
+        ctx = cook(Recipe([Step("t")]), Tool("t", fn=lambda: None), holding="k")
+        ctx.runner.next_batch()
+        assert dict(ctx.runner.held_by("c1/t")) == {}
+
+    def test_keys_that_are_held_around_a_run_are_held_by_its_calls(
+        self, context, through, workshop
+    ):
+        locks = Locks()
+        ticket = locks.enter("k")
+        runner = ToolRunner(locks=locks, held={"k": "k"})
+        tools = [Tool("t", steps=workshop, lock="k"), Tool("p")]
+        ctx = run(context(("t", {}), tools=tools, runner=runner), through)
+        assert contents(ctx) == ["ok"]
+        assert set(runner.held_by("any")) == {"k"}
+        locks.leave("k", ticket)
+
+
+class TestRunsSideBySide:
+    """A table of locks may be shared by runs, in one event loop and in threads."""
+
+    def test_on_one_event_loop(self, context, through, workshop):
+        locks, tools = Locks(), [Tool("t", steps=workshop, lock="k")]
+        contexts = [
+            through(
+                context(("t", {}), tools=tools, runner=ToolRunner(locks=locks)),
+                *STAGES[:3],
+            )
+            for _ in range(3)
+        ]
+
+        def together():
+            return (yield Parallel([dispatch_tools(ctx) for ctx in contexts]))
+
+        done = anyio.run(drive, together())
+        assert [contents(ctx) for ctx in done] == [["ok"]] * 3
+        assert workshop.overlaps == []
+
+    def test_runs_that_share_no_table_do_not_wait_for_each_other(self, context, through):
+        both = threading.Barrier(2, timeout=5)
+        tools = [Tool("t", fn=both.wait, lock="k")]
+        contexts = [through(context(("t", {}), tools=tools), *STAGES[:3]) for _ in "ab"]
+        threads = [
+            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert both.n_waiting == 0
+        assert not both.broken
+
+    def test_in_threads(self, context, through):
+        locks, inside, most = Locks(), 0, []
+
+        def work():
+            nonlocal inside
+            inside += 1
+            most.append(inside)
+            threading.Event().wait(0.001)
+            inside -= 1
+
+        tools = [Tool("t", fn=work, lock="k")]
+        contexts = [
+            through(
+                context(("t", {}), tools=tools, runner=ToolRunner(locks=locks)),
+                *STAGES[:3],
+            )
+            for _ in range(6)
+        ]
+        threads = [
+            threading.Thread(target=drive_sync, args=(dispatch_tools(ctx),)) for ctx in contexts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert most == [1] * 6
+
+
+def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line(context, through):
+    """Two runs share a key; the second is told to stop while it waits for the first."""
+    locks = Locks()
+    ticket = locks.enter("k")
+    runner = ToolRunner(can_cancel=True, locks=locks)
+    ctx = context(("t", {}), tools=[Tool("t", fn=lambda: "ran", lock="k")], runner=runner)
+    ctx = through(ctx, *STAGES[:3])
+    stopper = threading.Timer(0.02, runner.cancel_all)
+    stopper.start()
+    done = drive_sync(dispatch_tools(ctx))
+    stopper.join()
+    assert done.tool_results["c1"].status == "cancelled"
+    locks.leave("k", ticket)
+    assert locks._queues == {}
+
+
+KEYS = st.lists(st.sampled_from("abc"), max_size=2)
+
+
+@settings(max_examples=40)
+@given(st.lists(KEYS, min_size=1, max_size=5))
+def test_whatever_keys_calls_need_no_two_that_share_one_overlap_and_all_run(wanted):
+    """Through the runner, as calls of one answer."""
+    workshop = Workshop()
+    by_id = {f"c{n}": set(keys) for n, keys in enumerate(wanted)}
+    held = Tool("t", steps=workshop, lock=lambda arguments: arguments["keys"])
+    runner = ToolRunner()
+    state, limits = RunState("bot", "run"), Limits(max_parallel_calls=5)
+    ctx = Context(History(), {"t": held}, Response(), limits, state, runner=runner)
+    calls = [
+        ToolCall(call_id, "t", "{}", {"keys": keys})
+        for call_id, keys in zip(by_id, wanted, strict=True)
+    ]
+
+    def together():
+        runner.start(calls)
+        yield Parallel([runner.run(ctx, c, RunNode(), attempts(ctx, c)) for c in calls])
+
+    anyio.run(drive, together())
+    assert set(runner.results) == set(by_id)
+    for one, other in workshop.overlaps:
+        assert not by_id[one] & by_id[other]
+    assert len(workshop.log) == 2 * len(calls)

@@ -1,0 +1,311 @@
+"""Budgets: what was used, what is left, and that a run within another draws on that one's, too."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle.types import (
+    Budget,
+    BudgetExhausted,
+    Limits,
+    MaxIterationsReached,
+    Remaining,
+    Usage,
+)
+
+
+def chained(*limits):
+    """Budgets within one another, the nearest first."""
+    budget = None
+    for one in reversed(limits):
+        budget = Budget(Limits(**one), budget)
+    return list(budget.chain())
+
+
+class TestTheChain:
+    """A child run draws on its parent's budget, and that one on its own parent's."""
+
+    def test_it_goes_from_the_nearest_outwards(self):
+        outer = Budget(Limits())
+        middle = Budget(Limits(), outer)
+        inner = Budget(Limits(), middle)
+        assert list(inner.chain()) == [inner, middle, outer]
+        assert list(outer.chain()) == [outer]
+
+    def test_what_is_taken_is_taken_from_all_of_it(self):
+        inner, outer = chained({}, {})
+        inner.take_iteration()
+        inner.take_calls(3)
+        inner.record_usage(Usage(1, 2, cost=0.5))
+        for one in (inner, outer):
+            assert (one.iterations, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
+
+    def test_what_the_outer_run_takes_is_no_concern_of_the_inner(self):
+        inner, outer = chained({}, {})
+        outer.take_iteration()
+        outer.take_calls(3)
+        outer.record_usage(Usage(1, 2))
+        assert (inner.iterations, inner.tool_calls, inner.usage) == (0, 0, Usage())
+
+    def test_uses_of_a_tool_are_counted_for_each_run_alone(self):
+        inner, outer = chained({}, {})
+        inner.take_uses({"t": 2})
+        assert (inner.uses, outer.uses) == ({"t": 2}, {})
+
+    def test_usage_that_is_unknown_makes_all_totals_lower_bounds(self):
+        inner, outer = chained({}, {})
+        inner.record_usage(None)
+        assert inner.usage.is_lower_bound
+        assert outer.usage.is_lower_bound
+
+    def test_a_call_that_will_not_run_after_all_is_given_back_everywhere(self):
+        inner, outer = chained({}, {})
+        inner.take_calls(3)
+        inner.take_uses({"t": 2, "other": 1})
+        inner.give_back_call("t")
+        assert (inner.tool_calls, outer.tool_calls) == (2, 2)
+        assert inner.uses == {"t": 1, "other": 1}
+
+    def test_uses_that_were_not_counted_are_not_given_back(self):
+        (budget,) = chained({})
+        budget.take_calls(1)
+        budget.give_back_call("t")
+        assert budget.uses_left("t", 1) == 1
+
+
+class TestToolCalls:
+    """How many calls may yet run, by the tightest limit of the chain."""
+
+    @pytest.mark.parametrize(
+        ("limits", "used", "left"),
+        [
+            ([None], 5, None),
+            ([3], 0, 3),
+            ([3], 2, 1),
+            ([3], 3, 0),
+            ([3], 4, 0),
+            ([None, 3], 1, 2),
+            ([3, None], 1, 2),
+            ([5, 3], 1, 2),
+            ([3, 5], 1, 2),
+            ([0], 0, 0),
+        ],
+    )
+    def test_what_is_left(self, limits, used, left):
+        budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
+        budget.take_calls(used)
+        assert budget.calls_left() == left
+
+    @pytest.mark.parametrize(
+        ("limits", "any_number"), [([None], True), ([3], False), ([None, None], False)]
+    )
+    def test_whether_any_number_may_run_is_known_without_looking(self, limits, any_number):
+        """Within another run it is not: that one's limits would have to be looked at."""
+        budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
+        assert budget.has_open_calls is any_number
+
+    @pytest.mark.parametrize(
+        ("limits", "used", "limit"),
+        [([3], 0, 3), ([None, 3], 3, 3), ([5, 3], 3, 3), ([3, 5], 3, 3)],
+    )
+    def test_the_limit_that_has_the_least_left(self, limits, used, limit):
+        budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
+        budget.take_calls(used)
+        assert budget.calls_limit() == limit
+
+    def test_that_is_not_always_the_least_limit(self):
+        inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 6})
+        outer.take_calls(5)
+        assert (inner.calls_left(), inner.calls_limit()) == (1, 6)
+
+    def test_without_a_limit_there_is_none_to_tell(self):
+        (budget,) = chained({})
+        with pytest.raises(ValueError, match="empty"):
+            budget.calls_limit()
+
+    def test_the_reason_names_the_nearest_budget_that_is_spent(self):
+        inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 3})
+        outer.take_calls(1)
+        inner.take_calls(2)
+        assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 3, 3)
+        inner.take_calls(3)
+        assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 5, 5)
+
+    def test_there_is_no_reason_where_calls_are_left(self):
+        inner, _ = chained({"max_tool_calls": 5}, {})
+        with pytest.raises(ValueError, match=r"^tool calls are left$"):
+            inner.calls_exhausted()
+
+    def test_how_often_a_tool_may_yet_be_used(self):
+        (budget,) = chained({})
+        assert budget.uses_left("t", 2) == 2
+        budget.take_uses({"t": 1, "other": 1})
+        assert budget.uses_left("t", 2) == 1
+        budget.take_uses({"t": 5})
+        assert budget.uses_left("t", 2) == 0
+
+
+class TestSpent:
+    """Why no other model call may be made."""
+
+    def test_nothing_is_spent_at_first(self):
+        (budget,) = chained({"max_iterations": 1, "max_total_tokens": 1, "max_cost": 0.01})
+        assert budget.spent() is None
+
+    def test_iterations(self):
+        (budget,) = chained({"max_iterations": 2})
+        budget.take_iteration()
+        assert budget.spent() is None
+        budget.take_iteration()
+        assert budget.spent() == MaxIterationsReached(2)
+
+    @pytest.mark.parametrize(
+        ("kind", "limit", "usage", "used"),
+        [
+            ("max_input_tokens", 10, Usage(10, 1), 10),
+            ("max_output_tokens", 10, Usage(1, 11), 11),
+            ("max_total_tokens", 10, Usage(5, 5), 10),
+            ("max_cost", 0.5, Usage(1, 1, cost=0.5), 0.5),
+        ],
+    )
+    def test_tokens_and_money(self, kind, limit, usage, used):
+        (budget,) = chained({kind: limit})
+        budget.record_usage(usage)
+        assert budget.spent() == BudgetExhausted(kind, limit, used)
+
+    def test_a_cost_that_nobody_told_is_none(self):
+        (budget,) = chained({"max_cost": 0.5})
+        budget.record_usage(Usage(10**9, 10**9))
+        assert budget.spent() is None
+
+    def test_a_cost_of_nothing_at_all_is_a_limit_too(self):
+        (budget,) = chained({"max_cost": 0})
+        assert budget.spent() == BudgetExhausted("max_cost", 0, 0.0)
+
+    def test_tool_calls_do_not_count_for_a_model_that_has_none_left_may_answer(self):
+        (budget,) = chained({"max_tool_calls": 1})
+        budget.take_calls(1)
+        assert budget.spent() is None
+
+    def test_the_budget_around_counts(self):
+        inner, outer = chained({}, {"max_iterations": 2})
+        outer.take_iteration()
+        inner.take_iteration()
+        assert inner.spent() == MaxIterationsReached(2)
+        inner, _ = chained({}, {"max_total_tokens": 5})
+        inner.record_usage(Usage(5, 5))
+        assert inner.spent() == BudgetExhausted("max_total_tokens", 5, 10)
+
+    def test_the_nearest_is_named_first(self):
+        inner, _ = chained({"max_total_tokens": 7}, {"max_total_tokens": 5})
+        inner.record_usage(Usage(5, 5))
+        assert inner.spent().limit == 7
+
+
+class TestRemaining:
+    """What tools and, where that is asked for, the model are told is left."""
+
+    def test_of_each_limit_there_is(self):
+        (budget,) = chained(
+            {
+                "max_iterations": 10,
+                "max_tool_calls": 5,
+                "max_input_tokens": 1000,
+                "max_output_tokens": 500,
+                "max_total_tokens": 1200,
+                "max_cost": 1.0,
+                "max_seconds": 60,
+            }
+        )
+        budget.started_at = 100.0
+        budget.take_iteration()
+        budget.take_calls(2)
+        budget.record_usage(Usage(100, 50, cost=0.25))
+        assert budget.remaining(now=110.0) == Remaining(
+            iterations=9,
+            tool_calls=3,
+            input_tokens=900,
+            output_tokens=450,
+            total_tokens=1050,
+            cost=0.75,
+            seconds=50.0,
+        )
+
+    def test_of_money_all_is_left_where_nobody_told_a_cost(self):
+        (budget,) = chained({"max_cost": 1.0})
+        budget.record_usage(Usage(100, 50))
+        assert budget.remaining(now=0.0).cost == 1.0
+
+    def test_of_no_limit_nothing_is_said(self):
+        (budget,) = chained({})
+        assert budget.remaining(now=0.0) == Remaining(iterations=10)
+
+    def test_it_is_never_less_than_nothing(self):
+        (budget,) = chained({"max_output_tokens": 10, "max_seconds": 5, "max_cost": 0.1})
+        budget.record_usage(Usage(0, 50, cost=3.0))
+        left = budget.remaining(now=99.0)
+        assert (left.output_tokens, left.seconds, left.cost) == (0, 0, 0)
+
+    def test_the_tightest_of_the_chain_counts(self):
+        inner, outer = chained({"max_tool_calls": 5, "max_seconds": 9}, {"max_tool_calls": 3})
+        outer.take_calls(1)
+        left = inner.remaining(now=4.0)
+        assert (left.tool_calls, left.seconds) == (2, 5.0)
+
+    def test_it_is_frozen(self):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            Remaining().seconds = 5.0
+
+    @pytest.mark.parametrize(
+        ("left", "words"),
+        [
+            (Remaining(), "no limit"),
+            (Remaining(iterations=3), "3 model calls"),
+            (
+                Remaining(1, 2, 3_000, 4_000, 5_000, 0.5, 7.4),
+                (
+                    "1 model calls, 2 tool calls, 3,000 input tokens, 4,000 output tokens, "
+                    "5,000 tokens, $0.5000, 7 s"
+                ),
+            ),
+            (Remaining(tool_calls=0, cost=0.0), "0 tool calls, $0.0000"),
+        ],
+    )
+    def test_in_words(self, left, words):
+        assert str(left) == words
+
+
+def test_a_run_that_was_put_aside_goes_on_with_what_it_had_used():
+    (budget,) = chained({"max_tool_calls": 5})
+    budget.take_iteration()
+    budget.take_calls(2)
+    budget.take_uses({"t": 2})
+    budget.record_usage(Usage(3, 4, cost=0.5))
+    budget.record_usage(None)
+    restored = Budget(budget.limits)
+    restored.restore(json.loads(json.dumps(budget.as_json())))
+    assert restored.as_json() == budget.as_json()
+    assert (restored.calls_left(), restored.usage) == (3, budget.usage)
+    restored.take_uses({"t": 1})
+    assert budget.uses == {"t": 2}
+
+
+LIMITS = st.lists(st.none() | st.integers(0, 8), min_size=1, max_size=3)
+
+
+@given(LIMITS, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=10))
+def test_whoever_takes_no_more_than_is_left_oversteps_no_limit_of_the_chain(limits, wanted):
+    """Runs within one another take turns, in whatever order."""
+    chain = chained(*[{"max_tool_calls": limit} for limit in limits])
+    for who, count in wanted:
+        budget = chain[who % len(chain)]
+        left = budget.calls_left()
+        budget.take_calls(count if left is None else min(count, left))
+        for one, limit in zip(chain, limits, strict=True):
+            assert limit is None or one.tool_calls <= limit
+        if left is not None and count >= left:
+            assert budget.calls_left() == 0
+            assert budget.calls_exhausted().limit == budget.calls_exhausted().used

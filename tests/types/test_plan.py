@@ -1,0 +1,52 @@
+"""Plans: which calls run, which do not, and why; the names are those that others read."""
+
+import dataclasses
+
+import pytest
+
+from treadle.types import HeldReason, Plan, PlanReason, ToolCall
+
+A, B, C = (ToolCall(name, "f") for name in "abc")
+
+
+def test_an_empty_plan_has_no_calls_and_says_so():
+    plan = Plan()
+    assert (plan.batches, plan.calls, plan.reason) == ((), (), PlanReason.NO_CALLS)
+    assert (plan.held, plan.twins, plan.approvals) == ({}, {}, {})
+
+
+def test_a_plan_of_one_call_is_that_and_nothing_else():
+    assert Plan.of_one(A) == Plan(((A,),), PlanReason.SINGLE_CALL)
+
+
+def test_its_calls_are_those_of_all_batches_in_order():
+    assert Plan(((A, B),)).calls == (A, B)
+    assert Plan(((A, B), (C,))).calls == (A, B, C)
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Plan().reason = PlanReason.SINGLE_CALL
+
+
+def test_reasons_are_words_that_stay_the_same():
+    """They are in events, in paused states and in what reads those."""
+    assert [str(reason) for reason in PlanReason] == [
+        "no_calls",
+        "single_call",
+        "parallel_batch",
+        "parallel_batch_cut",
+        "mixed_batch_sequenced",
+        "sequential_deferred",
+        "all_suppressed",
+        "over_budget",
+    ]
+    assert [str(reason) for reason in HeldReason] == [
+        "duplicate_in_batch",
+        "no_new_evidence",
+        "parallel_cap",
+        "deferred",
+        "over_budget",
+        "max_uses",
+        "breaker_open",
+    ]

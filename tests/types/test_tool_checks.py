@@ -1,0 +1,142 @@
+"""The options of tools: what each may be, and what MCP's annotations say where one is left out."""
+
+import pytest
+
+from treadle.types import Tool, ToolDefinitionError
+
+POSITIVE = [0, -1, 1.5, "2", True]
+FLAGS = [1, 0, "yes", None]
+WRONG = {
+    "timeout": ("above 0", [0, -1, float("nan"), "5", True]),
+    "retries": ("a whole number of at least 0", [-1, 1.5, "2", None, True]),
+    "max_parallel": ("a whole number of at least 1", POSITIVE),
+    "max_uses": ("a whole number of at least 0", [-1, 1.5, "2", True]),
+    "parallel_safe": ("True or False", [1, "yes"]),
+    "idempotent": ("True or False", [1, "yes"]),
+    "requires_fresh_input": ("True or False", FLAGS),
+    "dedupe": ("True or False", FLAGS),
+    "volatile": ("True or False", FLAGS),
+    "terminal": ("True or False", FLAGS),
+    "dedupe_fields": ("names of fields", ["q", [1], ("q", None), {"q"}, 5]),
+    "lock": ("a key, or a function of the arguments that makes one", [5, ["a"], True]),
+    "requires_approval": ("True, False, or a function of the arguments", [1, "yes", None]),
+}
+RIGHT = {
+    "timeout": [None, 1, 0.5, float("inf")],
+    "retries": [0, 3],
+    "max_parallel": [None, 1, 8],
+    "max_uses": [None, 0, 3],
+    "parallel_safe": [True, False],
+    "idempotent": [True, False],
+    "requires_fresh_input": [True, False],
+    "dedupe": [True, False],
+    "volatile": [True, False],
+    "terminal": [True, False],
+    "dedupe_fields": [None, [], ["q"], ("q", "lang")],
+    "lock": [None, "k", lambda arguments: "k"],
+    "requires_approval": [True, False, lambda arguments: True],
+}
+
+
+def pairs(table):
+    return [(option, value) for option, values in table.items() for value in values]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), pairs({option: values for option, (_, values) in WRONG.items()})
+)
+def test_a_wrong_option_is_told_with_the_tool_what_was_expected_and_what_came(option, value):
+    expected, _ = WRONG[option]
+    with pytest.raises(ToolDefinitionError) as caught:
+        Tool("t", **{option: value})
+    assert str(caught.value) == f"tool 't': {option} must be {expected}, not {value!r}"
+
+
+@pytest.mark.parametrize(("option", "value"), pairs(RIGHT))
+def test_a_right_one_is_taken_as_it_is(option, value):
+    assert getattr(Tool("t", **{option: value}), option) is value
+
+
+def test_an_option_that_is_left_out_lets_a_tool_run_beside_others_and_with_no_limit_of_its_own():
+    made = Tool("t")
+    assert made.parallel_safe
+    assert made.dedupe
+    assert made.requires_approval is False
+    assert not any(
+        (made.idempotent, made.requires_fresh_input, made.volatile, made.terminal, made.retries)
+    )
+    bounds = (made.max_parallel, made.max_uses, made.lock, made.dedupe_fields, made.timeout)
+    assert bounds == (None,) * 5
+
+
+class TestAnnotations:
+    """MCP's are the defaults; what is said outright wins."""
+
+    @pytest.mark.parametrize(
+        ("annotations", "parallel_safe", "idempotent"),
+        [
+            ({}, True, False),
+            ({"readOnlyHint": True}, True, True),
+            ({"readOnlyHint": False}, True, False),
+            ({"destructiveHint": True}, False, False),
+            ({"destructiveHint": False}, True, False),
+            ({"idempotentHint": True}, True, True),
+            ({"idempotentHint": True, "destructiveHint": True}, False, True),
+            ({"readOnlyHint": True, "destructiveHint": True}, True, True),
+            ({"readOnlyHint": None, "destructiveHint": None, "title": "T"}, True, False),
+        ],
+    )
+    def test_what_they_say(self, annotations, parallel_safe, idempotent):
+        """What only reads destroys nothing, whatever else is said of it."""
+        made = Tool("t", annotations=annotations)
+        assert (made.parallel_safe, made.idempotent) == (parallel_safe, idempotent)
+
+    @pytest.mark.parametrize("value", [True, False])
+    @pytest.mark.parametrize("hint", [True, False])
+    def test_what_is_said_outright_wins(self, value, hint):
+        annotations = {"readOnlyHint": hint, "destructiveHint": hint, "idempotentHint": hint}
+        made = Tool("t", parallel_safe=value, idempotent=value, annotations=annotations)
+        assert (made.parallel_safe, made.idempotent) == (value, value)
+
+    def test_they_are_copied_from_their_owner(self):
+        given = {"title": "T"}
+        made = Tool("t", annotations=given)
+        given["title"] = "other"
+        assert made.annotations == {"title": "T"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parallel_safe": False},
+        {"annotations": {"destructiveHint": True}},
+        {"max_parallel": 8},
+        {"max_uses": 100},
+        {"requires_approval": True},
+        {"requires_approval": lambda arguments: False},
+        {"requires_fresh_input": True},
+    ],
+)
+def test_a_tool_that_a_plan_has_to_look_at_is_not_plain(options):
+    assert not Tool("t", **options).is_plain
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"lock": "k"}, {"timeout": 1, "retries": 2}, {"volatile": True}, {"dedupe": False}],
+)
+def test_a_tool_that_concerns_no_plan_is_plain(options):
+    assert Tool("t", **options).is_plain
+
+
+@pytest.mark.parametrize(
+    ("options", "watches"),
+    [
+        ({}, True),
+        ({"dedupe": False}, False),
+        ({"volatile": True}, False),
+        ({"dedupe": False, "volatile": True}, False),
+    ],
+)
+def test_duplicates_are_looked_for_unless_repetition_means_something(options, watches):
+    assert Tool("t", **options).watches_duplicates is watches

@@ -1,0 +1,112 @@
+"""The guards hold at any interleaving: budgets, locks, duplicates; and nothing waits for ever."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle import Paused, RunHandle, RunState, approve, deny, edit
+from treadle.loop.prepared import Prepared
+from treadle.pipeline import Call, Effect, Emit, Parallel, Steps, drive, drive_sync, layered
+from treadle.stages import calling
+from treadle.testing import check_history
+
+from .conftest import ASYNCIO, SYNC, TRIO, Way
+from .guarding import Play, Plot, plots
+from .scripts import HELLO
+from .shuffled import Shuffled, pause
+
+seeds = st.integers(0, 2**32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_retries():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calling, "RETRY_DELAY", 0.0)
+        yield
+
+
+def decisions(paused: Paused, seed: object) -> dict[str, Any]:
+    """What a person says of the calls that wait; of some nothing yet."""
+    die = random.Random(f"{seed} {paused.iterations} {len(paused.pending)}")
+    kinds = [approve, approve, deny("no"), edit({"n": 1})]
+    some = [call for call in paused.pending if die.random() < 0.8] or paused.pending[:1]
+    return {call.id: die.choice(kinds) for call in some}
+
+
+def whole(play: Play, root: str, seed: object) -> Steps[Any]:
+    """A run of a play with all its pauses, each time as if in another process."""
+    loop, model = play.loop(root), play.model(root, play.plot.batches)
+    state: Any = RunState("agent", root)
+    given: Any = list(HELLO)
+    while True:
+        handle = play.handles[root] = RunHandle()
+        prepared = Prepared(loop.with_options(handle=handle, state=state), given, model)
+        result = yield from told(prepared)
+        check_history(result.messages)
+        if not isinstance(result, Paused):
+            return result
+        state = None
+        given = loop.resumption(json.dumps(result.state), decisions(result, seed))
+
+
+def told(prepared: Prepared) -> Steps[Any]:
+    """The steps of a run, which tell its events themselves: several runs may have one driver."""
+
+    def see(effect: Effect) -> Effect:
+        return Call(prepared.emit, effect.event) if isinstance(effect, Emit) else effect
+
+    return layered(prepared.steps, see)
+
+
+def two(play: Play, seed: object) -> Steps[Any]:
+    """Two runs at once, which share their locks and nothing else."""
+    results = yield Parallel([whole(play, root, seed) for root in ("one", "two")])
+    return dict(zip(("one", "two"), results, strict=True))
+
+
+@given(plots, seeds)
+@settings(max_examples=300)
+def test_the_guards_hold_in_any_order_of_the_effects(plot: Plot, seed: int):
+    """A die says what goes on next; at the end nothing was overshot, nothing overlapped, nothing ran in vain."""
+    with Play(plot, pause) as play:
+        result = Shuffled(seed).drive(whole(play, "one", seed))
+    play.check("one", result)
+
+
+@given(plots, seeds)
+@settings(max_examples=100)
+def test_the_guards_hold_for_runs_that_share_their_locks(plot: Plot, seed: int):
+    with Play(plot, pause) as play:
+        results = Shuffled(seed).drive(two(play, seed))
+    for root, result in results.items():
+        play.check(root, result)
+
+
+@given(plots, seeds)
+@settings(max_examples=100)
+def test_the_guards_hold_where_a_time_limit_strikes_at_any_moment(plot: Plot, seed: int):
+    """The run ends there, every call is answered, every lock is given back."""
+    timed = dataclasses.replace(plot, options={**plot.options, "max_seconds": 60})
+    with Play(timed, pause) as play:
+        results = Shuffled(seed, haste=0.03).drive(two(play, seed))
+    for root, result in results.items():
+        play.check(root, result)
+    assert play.locks._queues == {}
+
+
+@pytest.mark.parametrize("way", [ASYNCIO, TRIO, SYNC], ids=repr)
+@given(plots, seeds)
+@settings(max_examples=40)
+def test_the_guards_hold_under_every_driver(way: Way, plot: Plot, seed: int):
+    with Play(plot, gives_up=way.is_sync) as play:
+        steps = two(play, seed)
+        results = drive_sync(steps) if way.is_sync else way.call(drive, steps)
+    for root, result in results.items():
+        play.check(root, result)

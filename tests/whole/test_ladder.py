@@ -1,0 +1,317 @@
+"""What a model meets that gets nowhere: suppressed, nudged, broken, stopped; in this order, as told."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from treadle import (
+    CircuitBreaker,
+    CircuitBroken,
+    Limits,
+    LoopDetected,
+    MaxIterationsReached,
+    Ok,
+    RunHandle,
+    tool,
+)
+from treadle.stages import default_stages, loop_decision
+from treadle.testing import ScriptedLLM, call, calls, check_history
+from treadle.types import (
+    BreakerChanged,
+    CallSuppressed,
+    IterationStarted,
+    LimitReached,
+    ToolNudged,
+    ToolStarted,
+)
+
+from .conftest import Way
+from .scripts import HELLO
+
+RUNGS: dict[type[Any], str] = {
+    ToolStarted: "runs",
+    CallSuppressed: "suppressed",
+    ToolNudged: "nudged",
+    BreakerChanged: "breaker",
+    LimitReached: "limit",
+}
+
+
+def rungs(events: list[Any]) -> list[str]:
+    """What was told of the ladder, iteration by iteration."""
+    told: list[list[str]] = []
+    for event in events:
+        if isinstance(event, IterationStarted):
+            told.append([])
+        elif type(event) in RUNGS:
+            told[-1].append(
+                event.reason.stop_reason if isinstance(event, LimitReached) else RUNGS[type(event)]
+            )
+    return [" ".join(each) for each in told]
+
+
+@tool
+def look(place: str) -> str:
+    """Look somewhere."""
+    return f"{place} is empty"
+
+
+@tool
+def fail(place: str) -> str:
+    """Fail, always alike."""
+    raise OSError("no such place")
+
+
+def each_time(name: str, *places: str) -> list[Any]:
+    return [calls(call(name, place=place)) for place in places]
+
+
+def climb(driven: Way, script: list[Any], **options: Any) -> Any:
+    options = {"tools": [look, fail], **options}
+    told = driven.run(HELLO, ScriptedLLM(*script), **options)
+    check_history(told.result.messages)
+    return told
+
+
+# The same call, with the same good result.
+
+
+def test_a_good_call_is_suppressed_then_nudged_then_stopped(driven: Way):
+    """It runs once. The third makes the nudge and the stop; nothing is broken, since nothing failed."""
+    told = climb(driven, each_time("look", "a", "a", "a"))
+    assert rungs(told.events) == ["runs", "suppressed", "suppressed nudged loop_detected"]
+    assert isinstance(told.result.reason, LoopDetected)
+    assert told.result.tool_calls_count == 1
+    [_, second, third] = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    assert "a is empty" in second
+    assert "call number" not in second
+    assert "[note: this is call number 3 of 'look'" in third
+
+
+def test_the_rungs_are_climbed_one_by_one_where_there_is_time(driven: Way):
+    """With a higher threshold each repetition is suppressed, each from the third on nudged, until it stops."""
+    told = climb(driven, each_time("look", *["a"] * 5), loop_threshold=5)
+    climbed = ["runs", "suppressed", *["suppressed nudged"] * 2, "suppressed nudged loop_detected"]
+    assert rungs(told.events) == climbed
+    assert told.result.reason.iterations == 5
+
+
+def test_without_suppression_the_ladder_begins_with_the_nudge(driven: Way):
+    """For all tools, or for one: the call runs each time, and is stopped all the same."""
+    unique = tool(name="look", dedupe=False)(look.fn)
+    for options in ({"dedupe": False}, {"tools": [unique]}):
+        told = climb(driven, each_time("look", *["a"] * 3), **options)
+        assert rungs(told.events) == ["runs", "runs", "runs nudged loop_detected"]
+
+
+def test_what_is_volatile_meets_no_rung(driven: Way):
+    """A clock may be read until the iterations are spent."""
+    clock = tool(name="look", volatile=True)(look.fn)
+    told = climb(driven, each_time("look", *["a"] * 6), tools=[clock], max_iterations=6)
+    assert rungs(told.events) == [*["runs"] * 5, "runs max_iterations_reached"]
+
+
+def test_new_evidence_takes_a_model_off_the_first_rung_only(driven: Way):
+    """The call runs again after something new; that it was made before counts for the nudge."""
+    places = ["a", "b", "a", "c", "a", "d", "a"]
+    told = climb(driven, [*each_time("look", *places), "Empty."])
+    assert rungs(told.events) == [
+        "runs",
+        "runs",
+        "runs",
+        "runs",
+        "runs nudged",
+        "runs",
+        "runs nudged",
+        "",
+    ]
+    assert isinstance(told.result, Ok)
+
+
+def test_another_result_takes_a_model_off_the_last_rung(driven: Way):
+    """What brings something else each time is progress: nudged, and never stopped."""
+    numbers = itertools.count()
+    tick = tool(name="look", dedupe=False)(lambda place: f"{place} {next(numbers)}")
+    told = climb(driven, [*each_time("look", *["a"] * 5), "Done."], tools=[tick])
+    assert rungs(told.events) == ["runs", "runs", *["runs nudged"] * 3, ""]
+
+
+def test_a_user_message_takes_a_model_off_every_rung(driven: Way):
+    """What was said twice before it may be said twice after it: not suppressed, nudged or stopped."""
+    handle = RunHandle()
+
+    def interrupted(messages: Any) -> Any:
+        handle.steer("Look once more, please.")
+        return each_time("look", "a")[0]
+
+    script = [*each_time("look", "a"), interrupted, *each_time("look", "a", "a"), "Empty."]
+    told = climb(driven, script, handle=handle)
+    assert rungs(told.events) == ["runs", "suppressed", "runs", "suppressed", ""]
+    assert isinstance(told.result, Ok)
+
+
+# The same call, failing alike.
+
+
+def test_a_failing_call_is_broken_before_it_is_stopped(driven: Way):
+    """An error is no answer, so it is tried again; the third ends the run, and says what is broken."""
+    told = climb(driven, each_time("fail", "a", "a", "a"))
+    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
+    assert told.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
+
+
+def test_a_failing_call_is_stopped_where_no_breaker_stops_it(driven: Way):
+    """The last rung is there for it as well."""
+    told = climb(driven, each_time("fail", "a", "a", "a"), breaker_threshold=4)
+    assert rungs(told.events) == ["runs", "runs", "runs loop_detected"]
+    stages = [each for each in default_stages() if each.name != "circuit_breaker"]
+    told = climb(driven, each_time("fail", "a", "a", "a"), stages=stages)
+    assert rungs(told.events) == ["runs", "runs", "runs loop_detected"]
+
+
+def test_other_arguments_are_broken_too_and_never_stopped(driven: Way):
+    """The breaker looks at tool and error; a loop is of the same calls."""
+    told = climb(driven, each_time("fail", "a", "b", "c"))
+    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
+    told = climb(driven, [*each_time("fail", *"abcd"), "No."], breaker_threshold=9)
+    assert rungs(told.events) == ["runs"] * 4 + [""]
+
+
+def test_good_calls_in_between_do_not_keep_a_failing_one_from_being_broken(driven: Way):
+    """The repeated good call is on its own rungs meanwhile."""
+    script = [*each_time("fail", "a"), *each_time("look", "a")] * 2 + each_time("fail", "a")
+    told = climb(driven, script)
+    assert rungs(told.events) == ["runs", "runs", "runs", "suppressed", "runs circuit_broken"]
+
+
+def test_a_shared_breaker_comes_first_of_all(driven: Way):
+    """After its first failure the tool is out of order: no call is made, and the run's own count goes on."""
+    breaker = CircuitBreaker(threshold=1, cool_down=60)
+    script = [*each_time("fail", *"abcd")]
+    told = climb(driven, script, breaker=breaker)
+    assert rungs(told.events) == ["runs breaker", "", "", "circuit_broken"]
+    assert told.result.tool_calls_count == 1
+    assert breaker.states == {"fail": "open"}
+
+
+# Rounds.
+
+
+@pytest.mark.parametrize("places", ["ab", "abc"])
+def test_taking_turns_is_suppressed_then_nudged_then_stopped(driven: Way, places: str):
+    """``A B A B``: what came in between was new at first, so each call but the last is made once more.
+
+    From the third of each call on it is nudged, and the end of the third round is the last.
+    """
+    turns = len(places)
+    told = climb(driven, each_time("look", *places * 3))
+    assert rungs(told.events) == [
+        *["runs"] * (2 * turns - 1),
+        "suppressed",
+        *["suppressed nudged"] * (turns - 1),
+        "suppressed nudged loop_detected",
+    ]
+    reason = told.result.reason
+    assert (reason.iterations, reason.period) == (3, turns)
+
+
+def test_failing_by_turns_is_broken_before_it_is_stopped(driven: Way):
+    """``A B A B`` of calls that fail alike: the breaker sees one tool, and needs no round."""
+    told = climb(driven, each_time("fail", *"abab"))
+    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
+
+
+# Text.
+
+
+def insisting(ctx: Any) -> Any:
+    """The decision of a stage of one's own: what has no number in it is no answer, and gets a nudge."""
+    if ctx.tool_calls or any(letter.isdigit() for letter in ctx.response.text):
+        return loop_decision(ctx)
+    return ctx.replace(guidance="Say a number.")
+
+
+INSISTING = [insisting if made.name == "loop_decision" else made for made in default_stages()]
+
+
+def test_a_text_that_is_repeated_after_a_nudge_is_stopped(driven: Way):
+    """A text has no call to suppress or to break; the stage nudges, and the third time is the last."""
+    told = climb(driven, ["Some.", "Some.", "Some."], stages=INSISTING)
+    assert rungs(told.events) == ["", "", "loop_detected"]
+    assert told.result.reason.calls == ("Some.",)
+
+
+@pytest.mark.parametrize("texts", [["Some.", "Many.", "Some.", "4."], ["Some.", "Some.", "4."]])
+def test_a_text_that_changes_after_a_nudge_goes_on(driven: Way, texts: list[str]):
+    told = climb(driven, texts, stages=INSISTING)
+    assert isinstance(told.result, Ok)
+    assert told.result.response.content == "4."
+
+
+def test_texts_that_take_turns_are_stopped_as_well(driven: Way):
+    told = climb(driven, ["Some.", "Many."] * 3, stages=INSISTING)
+    assert rungs(told.events) == [""] * 5 + ["loop_detected"]
+    assert (told.result.reason.iterations, told.result.reason.period) == (3, 2)
+
+
+# A last answer in place of the stop.
+
+
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        (each_time("look", "a", "a", "a"), {}),
+        (each_time("look", *"ababab"), {}),
+        (each_time("fail", "a", "a", "a"), {"breaker_threshold": 9}),
+        (["Some."] * 3, {"stages": INSISTING}),
+    ],
+    ids=["the same call", "calls by turns", "a failing call", "text"],
+)
+def test_where_it_is_to_finish_the_last_rung_asks_for_an_answer(driven: Way, script, options):
+    """The rungs before it are the same; the stop is a request for the answer, and the result says why."""
+    stopped = climb(driven, script, **options)
+    told = climb(driven, [*script, "It is 4."], **options, on_limit="finish")
+    assert rungs(told.events) == [*rungs(stopped.events), ""]
+    assert rungs(told.events)[-2].endswith("loop_detected")
+    result = told.result
+    assert isinstance(result, Ok)
+    assert (result.stop_reason, result.response.content) == ("finished", "It is 4.")
+    assert result.limit == stopped.result.reason
+    assert result.messages[: len(stopped.result.messages) - 1] == stopped.result.messages[:-1]
+
+
+def test_a_model_that_goes_on_when_it_is_to_finish_climbs_no_further(driven: Way):
+    """Its calls are refused, and it is asked without tools: nothing is suppressed or nudged any more."""
+    script = [*each_time("look", *["a"] * 4), "Empty."]
+    told = climb(driven, script, on_limit="finish")
+    assert rungs(told.events)[2:] == ["suppressed nudged loop_detected", "", ""]
+    assert told.result.stop_reason == "finished"
+
+
+def test_what_is_broken_is_not_finished(driven: Way):
+    """The third rung ends the run whatever there is to be done at limits: a tool is out of order."""
+    told = climb(driven, each_time("fail", "a", "a", "a"), on_limit="finish")
+    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
+    assert told.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
+
+
+# Limits and the ladder.
+
+
+def test_of_a_loop_and_a_spent_limit_the_limit_is_told(driven: Way):
+    """Both are reached in the same iteration: stages come before the look for loops."""
+    told = climb(driven, each_time("look", "a", "a", "a"), limits=Limits(max_iterations=3))
+    assert rungs(told.events) == ["runs", "suppressed", "suppressed nudged max_iterations_reached"]
+    assert told.result.reason == MaxIterationsReached(3)
+
+
+def test_what_is_suppressed_costs_no_call(driven: Way):
+    """It takes nothing out of the budget of calls, nor of its tool's own."""
+    once = tool(name="look", max_uses=2)(look.fn)
+    script = [*each_time("look", "a", "a", "b", "b"), "Empty."]
+    told = climb(driven, script, tools=[once], max_tool_calls=2)
+    assert rungs(told.events) == ["runs", "suppressed", "runs", "suppressed", ""]
+    assert isinstance(told.result, Ok)
