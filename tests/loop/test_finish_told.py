@@ -69,8 +69,11 @@ class TestFailing:
         async def hang(messages):
             await anyio.sleep(30)
 
-        result, _ = finished(way, hang, max_seconds=0.1)
+        events = []
+        result, _ = finished(way, hang, max_seconds=0.1, on_event=events.append)
         assert result.reason == DeadlineExceeded(0.1)
+        told = [one.reason for one in of(events, LimitReached)]
+        assert told == [MaxIterationsReached(1), DeadlineExceeded(0.1)]
         assert result.messages[-1]["content"] == "noted 1"
 
     def test_it_may_be_cancelled_meanwhile(self, way):

@@ -1,5 +1,6 @@
 """What any stage may put aside, and what can be put aside at all."""
 
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import anyio
@@ -12,6 +13,7 @@ from treadle import (
     Ok,
     OptionError,
     PendingCall,
+    Reason,
     approve,
     deny,
     stage,
@@ -124,17 +126,25 @@ class TestStagesOfOnesOwn:
         assert entered == [{}, {"q": approve}]
 
     def test_it_may_make_of_a_denial_what_it_likes(self, way):
+        @dataclass(eq=True)
+        class Rejected(Reason):
+            why: str
+            stop_reason = "rejected"
+            __hash__ = Reason.__hash__
+
         @stage
         def gate(ctx):
             said = ctx.approvals.get("q")
             if said is None:
                 return asking(ctx)
-            return ctx if said.runs else ctx.replace(guidance=f"Say it otherwise: {said.reason}.")
+            return ctx if said.runs else ctx.stop(Rejected(said.reason))
 
         loop = Loop(stages=[gate, *default_stages()])
         paused = way.run(loop, ScriptedLLM("Darn"))
-        again = way.resume(loop, paused, {"q": deny("no swearing")}, ScriptedLLM())
-        assert again.stop_reason == "answered"
+        result = way.resume(loop, paused, {"q": deny("no swearing")}, ScriptedLLM())
+        assert (result.reason, result.stop_reason) == (Rejected("no swearing"), "rejected")
+        assert result.messages[-1] == {"role": "assistant", "content": "Darn"}
+        assert (result.run.status, result.iterations) == ("failed", 1)
 
     def test_it_may_pause_in_each_iteration_and_with_nothing_to_decide(self, way):
         def rest(ctx):

@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from treadle import (
+    HistoryRepaired,
     IterationFinished,
     Loop,
     Ok,
@@ -58,6 +59,15 @@ class TestEvents:
         assert events[0].run_id == paused.run.run_id
         assert events[-1].result is result
         assert [event.iteration for event in of(events, IterationFinished)] == [1, 2]
+
+    def test_repairs_of_what_came_in_are_told_once(self, desk, way):
+        events = []
+        loop, model = desk.loop(on_event=events.append), ScriptedLLM(BATCH, "done")
+        paused = way.run(loop, model, [*USER, {"role": "assistant", "content": ""}])
+        assert len(of(events, HistoryRepaired)) == 1
+        result = way.resume(loop, stored(paused), {"b": approve}, model)
+        assert len(of(events, HistoryRepaired)) == 1
+        assert result.run.repairs == paused.run.repairs != ()
 
     def test_a_run_that_was_not_paused_is_not_resumed(self):
         events = []

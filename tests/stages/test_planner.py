@@ -68,6 +68,7 @@ class TestBatches:
         [
             ("one1 one2 one3", "one1", "one1 | one2 | one3"),
             ("two1 two2 two3", "two1 two2", "two1 two2 | two3"),
+            ("two1 two2 two3 two4 two5", "two1 two2", "two1 two2 | two3 two4 | two5"),
             ("one1 two1 p1 two2 one2", "one1 two1 p1 two2", "one1 two1 p1 two2 | one2"),
             ("one1 one2 p1", "one1", "one1 | one2 p1"),
         ],

@@ -1,6 +1,7 @@
 """What holds for every plan, whatever the calls, the tools, the limits and the modes."""
 
 from collections import Counter
+from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,6 +133,15 @@ def test_a_batch_has_no_more_calls_than_may_run_at_once_and_none_beside_one_that
         for name, count in Counter(call.name for call in batch).items():
             most = TOOL[name].max_parallel if name in TOOL else None
             assert most is None or count <= most
+
+
+@given(CASES)
+def test_a_batch_ends_only_where_the_next_call_could_not_run_with_it(case):
+    for batch, following in pairwise(case.batches):
+        names, after = [call.name for call in batch], following[0]
+        most = TOOL[after.name].max_parallel if after.name in TOOL else None
+        is_full = len(batch) == case.at_once or names.count(after.name) == most
+        assert is_full or runs_alone(batch[0]) or runs_alone(after)
 
 
 @given(CASES)

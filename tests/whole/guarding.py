@@ -55,7 +55,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "plain": {},
     "alone": {"parallel_safe": False},
     "fresh": {"requires_fresh_input": True},
-    "pair": {"max_parallel": 2},
+    "sole": {"max_parallel": 1},
     "scarce": {"max_uses": 2},
     "flaky": {"retries": 1},
     "broken": {},
@@ -317,7 +317,7 @@ def large_plot(seed: int) -> Plot:
     In every other one the root calls nothing but children, side by side, which have little to share.
     """
     die = random.Random(f"plot {seed}")
-    known = [*SPECS, *["file", "files", "asks", "pair", "pair", "flaky"] * 2, *[*CHILDREN] * 3]
+    known = [*SPECS, *["file", "files", "asks", "sole", "flaky"] * 2, *[*CHILDREN] * 3]
     is_shared = seed % 2 == 1
 
     def script(length: int, most: int, known: list[str]) -> list[Batch]:
@@ -340,6 +340,28 @@ def large_plot(seed: int) -> Plot:
     tasks = [script(3, 5, known), script(2, 3, known)]
     bounds = [limits([5, 8, 12] if is_shared else [None, 8, 20, 40]), limits([None, 8, 20])]
     return Plot(root, tasks, *bounds, policy(), policy())
+
+
+def locking_plot(seed: int) -> Plot:
+    """A plot of calls that all hold keys: one or two, in whichever order, and around calls that want some."""
+    die = random.Random(f"locks {seed}")
+    known = ["file", "files", "files", "keyed", "keyed"]
+
+    def script() -> list[Batch]:
+        return [[(die.choice(known), die.randrange(3)) for _ in range(4)] for _ in range(2)]
+
+    policy = {"sequential": "in_step", "dedupe": False, "on_limit": "stop"}
+    limits = Limits(100, None, 8)
+    return Plot(script(), [script(), script()], limits, limits, policy, policy)
+
+
+def racing_plot(seed: int) -> Plot:
+    """A plot of children side by side, each of which would take the last of what is left for all."""
+    die = random.Random(f"race {seed}")
+    tasks = [[[("plain", n), ("clock", n)] for n in range(3)]]
+    limits = Limits(die.randint(2, 9), die.choice([None, 5, 7, 11]), 4)
+    policy = {"sequential": "defer", "dedupe": False, "on_limit": "stop"}
+    return Plot([[("sub", n) for n in range(4)]], tasks, limits, Limits(9), policy, policy)
 
 
 class Play:
@@ -429,6 +451,11 @@ class Play:
             return f"{name} {n} brought {path if name == 'clock' else n}"
         finally:
             self.meter.leave(path)
+
+    def check_all(self, results: Mapping[str, Any]) -> None:
+        """All that has to hold once several runs are over."""
+        for root, result in results.items():
+            self.check(root, result)
 
     def check(self, root: str, result: Any) -> None:
         """All that has to hold once a run is over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from treadle.stages import calling
 from treadle.testing import check_history
 
 from .conftest import ASYNCIO, SYNC, TRIO, Way
-from .guarding import Play, Plot, plots
+from .guarding import KEYS, Play, Plot, large_plot, locking_plot, plots, racing_plot
 from .scripts import HELLO
 from .shuffled import Shuffled, pause
 
@@ -71,42 +72,88 @@ def two(play: Play, seed: object) -> Steps[Any]:
     return dict(zip(("one", "two"), results, strict=True))
 
 
-@given(plots, seeds)
-@settings(max_examples=300)
-def test_the_guards_hold_in_any_order_of_the_effects(plot: Plot, seed: int):
-    """A die says what goes on next; at the end nothing was overshot, nothing overlapped, nothing ran in vain."""
+def play_one(plot: Plot, seed: int) -> None:
     with Play(plot, pause) as play:
         result = Shuffled(seed).drive(whole(play, "one", seed))
     play.check("one", result)
 
 
-@given(plots, seeds)
-@settings(max_examples=100)
-def test_the_guards_hold_for_runs_that_share_their_locks(plot: Plot, seed: int):
+def play_two(plot: Plot, seed: int) -> None:
     with Play(plot, pause) as play:
         results = Shuffled(seed).drive(two(play, seed))
-    for root, result in results.items():
-        play.check(root, result)
+    play.check_all(results)
 
 
-@given(plots, seeds)
-@settings(max_examples=100)
-def test_the_guards_hold_where_a_time_limit_strikes_at_any_moment(plot: Plot, seed: int):
-    """The run ends there, every call is answered, every lock is given back."""
+def play_in_haste(plot: Plot, seed: int) -> None:
     timed = dataclasses.replace(plot, options={**plot.options, "max_seconds": 60})
     with Play(timed, pause) as play:
         results = Shuffled(seed, haste=0.03).drive(two(play, seed))
-    for root, result in results.items():
-        play.check(root, result)
-    assert play.locks._queues == {}
+    play.check_all(results)
+    for key in KEYS:
+        assert play.locks.enter(key).is_set  # whoever held it has given it back
+
+
+@given(plots, seeds)
+@settings(max_examples=150)
+def test_the_guards_hold_in_any_order_of_the_effects(plot: Plot, seed: int):
+    """A die says what goes on next; at the end nothing was overshot, nothing overlapped, nothing ran in vain."""
+    play_one(plot, seed)
+
+
+@given(plots, seeds)
+@settings(max_examples=60)
+def test_the_guards_hold_for_runs_that_share_their_locks(plot: Plot, seed: int):
+    """Two runs, with children that hold keys around their own calls: no overlap, and no deadlock."""
+    play_two(plot, seed)
+
+
+@given(plots, seeds)
+@settings(max_examples=60)
+def test_the_guards_hold_where_a_time_limit_strikes_at_any_moment(plot: Plot, seed: int):
+    """The run ends there, every call is answered, every lock is given back."""
+    play_in_haste(plot, seed)
+
+
+@pytest.mark.parametrize("play", [play_one, play_two, play_in_haste])
+@pytest.mark.parametrize("block", range(4))
+def test_the_guards_hold_in_large_runs(play: Any, block: int):
+    """Of some hundred calls each, with children of children, retries, approvals, cancellations, steering."""
+    for seed in range(block * 15, block * 15 + 15):
+        try:
+            play(large_plot(seed), seed)
+        except BaseException as error:
+            error.add_note(f"large_plot({seed})")
+            raise
+
+
+@pytest.mark.parametrize("play", [play_two, play_in_haste])
+def test_whoever_holds_a_key_holds_it_alone_and_nobody_waits_for_ever(play: Any):
+    """Calls that take two keys in either order, and children that hold one around calls that want some."""
+    for seed in range(12):
+        play(locking_plot(seed), seed)
+
+
+def test_children_that_run_side_by_side_share_the_last_of_a_budget():
+    """Each looks at what is left and takes it at once, so that nobody takes what another has taken."""
+    for seed in range(120):
+        play_one(racing_plot(seed), seed)
 
 
 @pytest.mark.parametrize("way", [ASYNCIO, TRIO, SYNC], ids=repr)
 @given(plots, seeds)
 @settings(max_examples=40)
 def test_the_guards_hold_under_every_driver(way: Way, plot: Plot, seed: int):
+    """In their own order; without a loop in threads, where a call that is cancelled goes on for a while."""
     with Play(plot, gives_up=way.is_sync) as play:
         steps = two(play, seed)
         results = drive_sync(steps) if way.is_sync else way.call(drive, steps)
-    for root, result in results.items():
-        play.check(root, result)
+    play.check_all(results)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_guards_hold_for_runs_in_several_threads(seed: int):
+    """Each run has a thread of its own, and all have one table of locks."""
+    with Play(large_plot(seed), gives_up=True) as play, ThreadPoolExecutor(3) as pool:
+        roots = ["one", "two", "three"]
+        results = pool.map(lambda root: drive_sync(whole(play, root, seed)), roots)
+        play.check_all(dict(zip(roots, results, strict=True)))

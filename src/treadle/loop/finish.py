@@ -72,7 +72,7 @@ def _refused(turn: Iterations, response: Response) -> Context:
 def _answered(turn: Iterations, response: Response, reason: Reason) -> Context:
     """The text as the answer; calls beside it are dropped, since nothing would ever answer them."""
     text = response.content if (response.content or "").strip() else None
-    if text is None and not response.refusal:
+    if text is None and not (response.refusal or "").strip():
         text = NO_ANSWER.format(reason=reason)
     extra = {key: value for key, value in response.extra.items() if key != "content" or not text}
     response = dataclasses.replace(response, content=text, tool_calls=(), extra=extra)

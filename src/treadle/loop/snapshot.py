@@ -22,6 +22,7 @@ from treadle.types import (
     ToolCall,
     ToolResult,
     Usage,
+    sendable_json,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _call_as_json(call: ToolCall) -> JSONDict:
         "arguments": call.arguments,
         "input": None if call.input is None else dict(call.input),
         "fingerprint": call.fingerprint,
-        "extra": dict(call.extra),
+        "extra": sendable_json(call.extra),
     }
 
 
@@ -163,7 +164,7 @@ def _response_as_json(response: Response) -> JSONDict:
         **told,
         "tool_calls": [_call_as_json(call) for call in response.tool_calls],
         "usage": None if response.usage is None else response.usage.as_json(),
-        "extra": dict(response.extra),
+        "extra": sendable_json(response.extra),
     }
 
 

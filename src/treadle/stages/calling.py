@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -76,7 +77,8 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
         mode = _ASYNC if tool.is_async else _THREAD
     else:
         resolver: Resolver = ctx.resolve_tool
-        fn, mode = functools.partial(resolver.fn, call), resolver.mode
+        theirs = dataclasses.replace(call, input=_for_this_try(call.input or {}))
+        fn, mode = functools.partial(resolver.fn, theirs), resolver.mode
     if mode is _ASYNC and (ctx.runner.is_bounded or (tool is not None and tool.timeout)):
         mode = Mode.DETACHED  # whoever has set a bound must not wait for one that ignores it
     return Call(

@@ -52,7 +52,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         tool_results=results, tool_calls_count=ctx.tool_calls_count + len(runner.results)
     )
     waiting = pending_of(ctx) if plan.approvals or runner.paused else ()
-    if waiting:
+    if waiting or runner.paused:  # a stage of a child's may have paused it for another reason
         return ctx.pause(waiting)
     if runner.breaker is not None:
         yield from noted(ctx, plan.calls)

@@ -18,13 +18,13 @@ def parse_tool_calls(ctx: Context) -> Context:
     calls = ctx.response.tool_calls
     if not calls:
         return ctx
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
         call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
         if "/" in call_id:  # it stands between the ids of a call and of what runs within it
             call_id = call_id.replace("/", "_")
         unique = ctx.messages.unused_id(call_id, taken)
-        taken.add(unique)
+        taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
     return ctx.replace(tool_calls=tuple(made))

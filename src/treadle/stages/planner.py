@@ -12,7 +12,6 @@ from treadle.types import Context, HeldReason, Plan, PlanReason, Tool, ToolCall,
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """How much of an earlier result is shown again: the model has it in full further up."""
 
-_SUPPRESSIONS = frozenset({HeldReason.DUPLICATE_IN_BATCH, HeldReason.NO_NEW_EVIDENCE})
 _BUDGETS = frozenset({HeldReason.OVER_BUDGET, HeldReason.MAX_USES})
 
 

@@ -155,12 +155,10 @@ class ToolRunner:
             result = ToolResult(call_id, told(call, problems), True, "invalid")
             self.mark_done(call_id, result)
             return at_once(result)
-        tool = ctx.tools.get(name)
-        if tool is not None and tool.approval_of(call.input or {}) is not None:
-            text = f"Error: {name!r} needs approval, which nobody can be asked for within a recipe."
-            result = ToolResult(call_id, text, True, "denied")
-            self.mark_done(call_id, result)
-            return at_once(result)
+        refusal = _refusal(ctx, call)
+        if refusal is not None:
+            self.mark_done(call_id, refusal)
+            return at_once(refusal)
         node = node or RunNode(kind="tool", created_at=0.0)
         return self.run(ctx, call, node, attempts(ctx, call), within)
 
@@ -308,3 +306,23 @@ def _end(node: RunNode, result: ToolResult, ended: float) -> None:
 
 def _found(call_id: str, tables: Iterable[Mapping[str, ToolResult]]) -> ToolResult | None:
     return next((table[call_id] for table in tables if call_id in table), None)
+
+
+def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
+    """Why a call that is in no plan may not run; None where it may, and it counts as a use of its tool then."""
+    tool = ctx.tools.get(call.name)
+    if tool is None:
+        return None
+    if tool.approval_of(call.input or {}) is not None:
+        text = (
+            f"Error: {call.name!r} needs approval, which nobody can be asked for within a recipe."
+        )
+        return ToolResult(call.id, text, True, "denied")
+    if tool.max_uses is not None:
+        if not ctx.budget.uses_left(call.name, tool.max_uses):
+            text = (
+                f"Not run: {call.name!r} may be used {tool.max_uses} times in a run, and has been."
+            )
+            return ToolResult(call.id, text, True, "over_budget")
+        ctx.budget.take_uses({call.name: 1})
+    return None

@@ -52,8 +52,8 @@ def decided(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]:
 
 def _is_decided(ctx: Context, call_id: str) -> bool:
     """Whether anything was decided for which the run within a call waits."""
-    waiting = (pending["id"] for pending in ctx.children[call_id]["pending"])
-    return any(f"{call_id}/{inner}" in ctx.approvals for inner in waiting)
+    waiting = [pending["id"] for pending in ctx.children[call_id]["pending"]]
+    return not waiting or any(f"{call_id}/{inner}" in ctx.approvals for inner in waiting)
 
 
 def _paused(state: JSONDict) -> Paused:

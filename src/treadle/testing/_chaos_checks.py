@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from treadle.testing._chaos_errors import UnspeakableError
 from treadle.testing.chaos_tools import ChaosTools, ToolRun
 from treadle.testing.history import history_problems
 from treadle.types import (
     CallSuppressed,
     JSONDict,
     Ok,
+    PipelineFailed,
     Result,
     RunFinished,
     RunState,
@@ -58,6 +60,9 @@ def violations(facts: Facts) -> Iterator[str]:
     """Tell everything that is not as it has to be."""
     yield from _of_history(facts)
     yield from _of_limits(facts)
+    reason: Any = getattr(facts.result, "reason", None)
+    if isinstance(reason, PipelineFailed) and reason.error_type != UnspeakableError.__name__:
+        yield f"stages: {reason.stage!r} raised {reason.error_type}: {reason.message:.100}"
     if facts.result.run is not None:
         yield from _of_record(facts.result.run)
     for tools in (facts.tools, *facts.others):

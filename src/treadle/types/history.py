@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, overload
 
 from treadle.types.messages import JSONDict, copy_json
@@ -30,7 +30,17 @@ class _Log:
         self.record.extend(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
-                self.call_ids.add(call.get("id", ""))
+                self._note(call.get("id", ""))
+
+    def _note(self, call_id: str) -> None:
+        self.call_ids.add(call_id)
+        base, _, number = call_id.rpartition("_")
+        if base and number.isdecimal() and len(number) < _MOST_DIGITS:
+            self.numbers[base] = max(self.numbers.get(base, 1), int(number))
+
+
+_MOST_DIGITS = 10
+"""Of a number that is one of ours: what is longer was made by somebody else."""
 
 
 class History(Sequence[JSONDict]):
@@ -84,18 +94,22 @@ class History(Sequence[JSONDict]):
         """A list of copies of all messages, for the caller to keep."""
         return [copy_json(message) for message in self]
 
-    def unused_id(self, wanted: str, taken: Container[str]) -> str:
+    def unused_id(self, wanted: str, taken: dict[str, int]) -> str:
         """An id that no call has: the one that is wanted, or that with a number.
 
         Args:
             wanted: the id.
-            taken: ids that are about to be used.
+            taken: ids that are about to be used, each with the last number that was put behind it; is kept
+                up to date.
         """
         log, unique = self._log, wanted
-        while unique in taken or unique in log.call_ids:
-            # Where it goes on from is remembered: thousands of calls may have come under one id.
-            number = log.numbers[wanted] = log.numbers.get(wanted, 1) + 1
-            unique = f"{wanted}_{number}"
+        if unique in taken or unique in log.call_ids:
+            # Thousands of calls may have come under one id: go on from what the history has, and from these.
+            number = max(log.numbers.get(wanted, 1), taken.get(wanted, 1))
+            while unique in taken or unique in log.call_ids:
+                number += 1
+                unique = f"{wanted}_{number}"
+            taken[wanted] = number
         return unique
 
     def has_call(self, call_id: str) -> bool:

@@ -54,8 +54,7 @@ class Tool:
         idempotent: a call made twice does no more than one made once. None is what its annotations say.
         timeout: seconds that one try may take; None is no limit of its own.
         retries: tries after the first, where it raises.
-        max_uses: calls of it that may run in one run; None is no limit of its own. The steps of recipes
-            do not count.
+        max_uses: calls of it that may run in one run; None is no limit of its own.
         requires_approval: a person has to approve its calls; or a function of the arguments that says
             so, or gives the words in which to ask.
         terminal: its call ends the run, its arguments are the output.

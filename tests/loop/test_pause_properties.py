@@ -1,0 +1,110 @@
+"""However a run is cut by pauses, it comes to what it would have come to without them."""
+
+import copy
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from treadle import Loop, Paused, approve, deny, tool
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, Desk
+
+HELPER = st.tuples(st.just("helper"), st.fixed_dictionaries({"task": st.sampled_from("xyz")}))
+CALLS = st.one_of(
+    HELPER,
+    st.tuples(st.just("note"), st.fixed_dictionaries({"n": st.integers(0, 2)})),
+    st.tuples(st.just("wipe"), st.fixed_dictionaries({"path": st.sampled_from("ab")})),
+    st.tuples(st.just("pay"), st.fixed_dictionaries({"amount": st.sampled_from([50, 500])})),
+    HELPER,
+    st.tuples(st.just("nope"), st.just({})),
+)
+SCRIPTS = st.lists(st.lists(CALLS, min_size=1, max_size=4), min_size=1, max_size=3)
+AMPLE = 99
+OPTIONS = st.fixed_dictionaries(
+    {
+        "sequential": st.sampled_from(["defer", "in_step"]),
+        "max_parallel_calls": st.integers(1, 3),
+        "max_tool_calls": st.none() | st.none() | st.integers(1, 6),
+        "max_iterations": st.just(AMPLE + 1) | st.integers(2, 12),
+        "on_limit": st.sampled_from(["stop", "finish"]),
+        "loop_threshold": st.sampled_from([None, 2, 3]),
+        "dedupe": st.booleans(),
+    }
+)
+
+
+def scripted(script):
+    return [
+        calls(*(call(name, f"c{at}.{place}", **given) for place, (name, given) in enumerate(batch)))
+        for at, batch in enumerate(script)
+    ]
+
+
+def family(options, needs_approval):
+    """A desk with a child that has the same tools; the child's model looks at what it has done.
+
+    Where a budget may run out its calls run alone: who of several would get the last of it is open.
+    """
+    desk = Desk()
+    tools = [one if needs_approval else tool(one, requires_approval=False) for one in desk.tools]
+
+    def model(messages):
+        done = sum(message["role"] == "assistant" for message in messages)
+        task = messages[0]["content"]
+        batch = calls(
+            call("note", f"{task}{done}n", n=7), call("wipe", f"{task}{done}w", path=task)
+        )
+        return batch if done < 2 else f"did {task}"
+
+    inner = Loop(tools=tools, sequential="in_step", max_parallel_calls=1)
+    is_ample = options["max_tool_calls"] is None and options["max_iterations"] > AMPLE
+    child = inner.as_tool("helper", "Helps.", model, parallel_safe=is_ample)
+    return desk, [*tools, child]
+
+
+def resumed(loop, paused, model, choose, decision):
+    """Go on with decisions on some of the calls that wait, through JSON."""
+    ids = [one.id for one in paused.pending]
+    picked = {call_id: decision for call_id in ids if choose()}
+    picked = picked or {ids[0]: decision}
+    return SYNC.resume(loop, json.loads(json.dumps(paused.state)), picked, model)
+
+
+@settings(max_examples=40)
+@given(SCRIPTS, OPTIONS, st.data())
+def test_with_everything_approved_it_is_the_run_without_approvals(script, options, data):
+    desk, tools = family(options, needs_approval=True)
+    loop, model = Loop(tools=tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
+    result = SYNC.run(loop, model)
+    while isinstance(result, Paused):
+        before = copy.deepcopy(result.state)
+        pause = result
+        result = resumed(loop, pause, model, lambda: data.draw(st.booleans()), approve)
+        assert pause.state == before
+    free_desk, free_tools = family(options, needs_approval=False)
+    free = SYNC.run(
+        Loop(tools=free_tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
+    )
+    assert result.messages == free.messages
+    assert desk.did == free_desk.did
+    assert (result.stop_reason, result.iterations, result.tool_calls_count, result.usage) == (
+        free.stop_reason,
+        free.iterations,
+        free.tool_calls_count,
+        free.usage,
+    )
+
+
+@settings(max_examples=20)
+@given(SCRIPTS, OPTIONS, st.data())
+def test_with_everything_denied_nothing_that_needs_approval_runs(script, options, data):
+    desk, tools = family(options, needs_approval=True)
+    loop, model = Loop(tools=tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
+    result = SYNC.run(loop, model)
+    while isinstance(result, Paused):
+        result = resumed(loop, result, model, lambda: data.draw(st.booleans()), deny("no"))
+    assert not any(done.startswith(("wipe", "pay 500")) for done in desk.done)
+    nodes = [made for node in result.run.nodes for made in node.tool_calls]
+    assert len(nodes) == result.tool_calls_count
