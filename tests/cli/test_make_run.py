@@ -1,4 +1,4 @@
-"""What `make run` shows a newcomer: a question about this very folder, and a right answer."""
+"""What `make run` shows a newcomer: a question that takes a tool, and a right answer."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.mark.local
 def test_the_question_of_make_run_is_answered_rightly():
-    """The model calls the right tool on the right folder, and names all that is there."""
+    """The model calls the right tool with the right arguments, and says what it was told."""
     lines = (REPOSITORY / "Makefile").read_text().splitlines()
     question = next(line for line in lines if line.startswith("QUESTION")).split("?= ", 1)[1]
     done = subprocess.run(
@@ -25,8 +25,6 @@ def test_the_question_of_make_run_is_answered_rightly():
     )
     result = json.loads(done.stdout)
     assert [(call["name"], call["status"]) for call in result["calls"]] == [
-        ("list_files", "success")
+        ("calculate", "success")
     ]
-    names = {path.name for path in (REPOSITORY / "benchmarks").iterdir() if path.name[0] != "_"}
-    assert names == {"iterations.py", "local_model"}
-    assert all(name in result["content"] for name in names)
+    assert str(1234 * 5678) in result["content"]

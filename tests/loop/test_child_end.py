@@ -53,8 +53,8 @@ class TestEnd:
         assert state.nodes[1].tool_calls[0].status == "failed"
 
     def test_at_the_deadline(self, way):
-        result = way.run(Loop(tools=[self.hanging()], max_seconds=0.2), ScriptedLLM(asked()))
-        assert result.reason == DeadlineExceeded(0.2)
+        result = way.run(Loop(tools=[self.hanging()], max_seconds=0.4), ScriptedLLM(asked()))
+        assert result.reason == DeadlineExceeded(0.4)
         assert answers(result.messages)["k"].startswith("Cancelled: the run's time was up")
         self.check(child_of(result))
 
@@ -72,9 +72,9 @@ class TestEnd:
 
     def test_at_the_time_limit_of_its_call(self, way):
         child = self.hanging()
-        child = tool(child, timeout=0.2)
+        child = tool(child, timeout=0.4)
         result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
-        assert answers(result.messages)["k"] == "Error: 'helper' took longer than 0.2 s."
+        assert answers(result.messages)["k"] == "Error: 'helper' took longer than 0.4 s."
         self.check(child_of(result))
 
     def test_when_the_run_is_cancelled_through_its_handle(self, way):

@@ -56,7 +56,7 @@ class TestOptions:
             await anyio.sleep(30 if len(attempts) == 1 else 0)
             return "in time"
 
-        child = Loop().as_tool("helper", "Helps.", slow_once, timeout=0.1, retries=1)
+        child = Loop().as_tool("helper", "Helps.", slow_once, timeout=0.3, retries=1)
         result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "in time"}
         node = result.run.nodes[0].tool_calls[0]
@@ -68,7 +68,7 @@ class TestOptions:
 
         @tool
         async def stubborn():
-            end = time.monotonic() + 1.6
+            end = time.monotonic() + 2.2
             while (left := end - time.monotonic()) > 0:
                 with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
                     await anyio.sleep(left)
@@ -82,7 +82,7 @@ class TestOptions:
         )
         assert answers(result.messages)["k"].startswith(told)
         node = result.run.nodes[0].tool_calls[0]
-        assert node.duration < 1.5
+        assert node.duration < 2
         check_history(node.run.messages)
 
     def test_settings_of_the_child_stay_its_own(self):

@@ -45,6 +45,17 @@ class TestDeciding:
         assert (result.tool_calls_count, result.iterations) == (2, 2)
         assert [node.group_id for node in result.run.nodes[0].tool_calls] == ["a", "c"]
 
+    def test_a_denial_is_an_error_of_its_own_status(self, desk):
+        seen = []
+        loop, model, paused = paused_at(desk, BATCH, on_iteration=seen.append)
+        SYNC.resume(loop, paused, {"b": deny()}, model)
+        results = seen[0].tool_results
+        assert {key: (one.status, one.is_error) for key, one in results.items()} == {
+            "a": ("done", False),
+            "b": ("denied", True),
+            "c": ("done", False),
+        }
+
     def test_edited_it_runs_with_other_arguments_and_the_model_is_told(self, desk, way):
         loop, model, paused = paused_at(desk, BATCH, way=way)
         result = way.resume(loop, paused, {"b": edit({"path": "/tmp"})}, model)  # noqa: S108
@@ -150,7 +161,9 @@ class TestSomeDecisions:
         again = SYNC.resume(loop, stored(paused), {}, model)
         assert again.pending == paused.pending
         assert desk.done == ["note 1"]
-        assert again.state["pause_id"] != paused.state["pause_id"]
+        name, number, nonce = again.state["pause_id"].split(":")
+        assert (name, number) == (paused.run.run_id, "2")
+        assert nonce != paused.state["pause_id"].split(":")[2]
 
     def test_each_iteration_may_pause(self, desk, way):
         more = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]

@@ -123,7 +123,8 @@ class TestHalfOpen:
         """Has let the call ``probe`` through at 130."""
         breaker = tried.opened(at=100.0)
         admission = breaker.admit("t", "probe", 130.0)
-        assert (admission.before, admission.after, admission.error) == (OPEN, HALF_OPEN, None)
+        assert (admission.before, admission.after) == (OPEN, HALF_OPEN)
+        assert (admission.error, admission.retry_in) == (None, 0.0)
         return breaker
 
     def test_all_others_have_to_wait(self, probing):
@@ -159,14 +160,14 @@ class TestHalfOpen:
         assert probing.note("t", "second probe", None, 161.0) == (HALF_OPEN, CLOSED)
 
     def test_a_probe_that_does_not_run_makes_room_for_the_next_call_at_once(self, probing):
-        probing.release("t", "probe")
+        assert probing.release("t", "probe") is True
         assert probing.states == {"t": OPEN}
         assert probing.admit("t", "another", 131.0).error is None
         assert probing.note("t", "probe", None, 132.0) == (HALF_OPEN, HALF_OPEN)
 
     @pytest.mark.parametrize(("tool", "call"), [("t", "another"), ("other", "probe")])
     def test_a_call_that_is_no_probe_gives_nothing_back(self, probing, tool, call):
-        probing.release(tool, call)
+        assert probing.release(tool, call) is False
         assert probing.states == {"t": HALF_OPEN}
         assert probing.admit("t", "x", 131.0).error == "E"
 

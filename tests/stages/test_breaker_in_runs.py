@@ -184,6 +184,25 @@ def test_those_who_watch_are_told_when_it_changes_and_not_when_it_does_not(answe
     ]
 
 
+def test_a_probe_that_is_given_back_is_told_and_no_other_call_is(answer):
+    breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
+    breaker.note("flaky", "x", "E", 0.0)
+    answer(breaker, "w", "flaky", "w", emit=told.append, iteration=4)
+    assert changes(told) == [
+        (4, "flaky", "open", "half_open"),
+        (4, "flaky", "half_open", "open"),
+    ]
+
+
+def test_where_nobody_watches_no_event_is_made(context):
+    breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
+    breaker.note("t", "x", "E", 0.0)
+    ctx, calls = context(runner=ToolRunner(breaker=breaker)), [ToolCall("c1", "t")]
+    for steps in (not_admitted(ctx, calls), released(ctx, calls)):
+        drive_sync(steps, told.append)
+    assert (breaker.states, told) == ({"t": OPEN}, [])
+
+
 def test_all_it_is_asked_and_told_are_effects_for_other_runs_have_a_say_in_them(context):
     ctx = context(runner=ToolRunner(breaker=CircuitBreaker()))
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "ok")})
@@ -193,12 +212,14 @@ def test_all_it_is_asked_and_told_are_effects_for_other_runs_have_a_say_in_them(
         effect = steps.send(0.0)
         assert (type(effect), effect.label, effect.key) == (Call, "breaker", "c1")
         steps.close()
-    (effect,) = list(released(ctx, calls))
+    effect = next(released(ctx, calls))
     assert (effect.label, effect.key) == ("breaker", "c1")
 
 
 def test_without_a_breaker_nothing_is_asked(context):
-    ctx = context()
-    for steps in (not_admitted(ctx, [ToolCall("c1", "t")]), noted(ctx, []), released(ctx, [])):
+    ctx, calls = context(), [ToolCall("c1", "t")]
+    for steps in (not_admitted(ctx, calls), noted(ctx, calls), released(ctx, calls)):
         assert list(steps) == []
-    assert drive_sync(not_admitted(ctx.replace(runner=None), [ToolCall("c1", "t")])) == {}
+    ctx = ctx.replace(runner=None)
+    assert drive_sync(not_admitted(ctx, calls)) == {}
+    assert drive_sync(released(ctx, calls)) is None

@@ -295,6 +295,16 @@ class TestTheEffect:
         ctx = context(resolve_tool=lambda call: f"resolved {call.name}")
         assert drive_sync(attempts(ctx, call())).content == "resolved t"
 
+    def test_what_a_resolver_does_to_the_arguments_stays_with_it(self, context):
+        def resolve(call):
+            call.input["items"].append(3)
+            return call.input
+
+        given = call(items=[1, 2])
+        ctx = context(resolve_tool=resolve)
+        assert drive_sync(attempts(ctx, given)).content == '{"items":[1,2,3]}'
+        assert given.input == {"items": [1, 2]}
+
     @pytest.mark.parametrize("fn", [lambda: "ok", later])
     def test_what_it_brings_is_noted_where_it_comes(self, context, fn):
         """Whoever is cancelled while he waits for it can still see that it came."""

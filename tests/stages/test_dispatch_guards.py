@@ -281,6 +281,16 @@ class TestRunsWithinCalls:
         assert list(ctx.runner.paused) == ["c1"]
         assert (dict(ctx.tool_results), ctx.tool_calls_count) == ({}, 0)
 
+    def test_it_is_put_aside_though_nothing_is_to_be_decided(self, context, through):
+        """A stage of the child's may have paused it, for another reason than a call."""
+
+        def steps(ctx, call):
+            yield Call(lambda: None)
+            raise ChildPausedError(Paused(()))
+
+        ctx = through(context(("t", {}), tools=[Tool("t", steps=steps)]), *STAGES)
+        assert (ctx.decision, ctx.waiting) == (Decision.PAUSE, ())
+
     def test_its_siblings_are_not_held_up(self, context, through, child, noting):
         ctx = context(("child", {}), ("t", {"n": 1}), tools=[child, noting.tool("t")])
         ctx = through(ctx, *STAGES)

@@ -193,6 +193,14 @@ NOBODY = "needs approval, which nobody can be asked for within a recipe."
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
+def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook, kind):
+    page = tool(name="page", max_uses=2)(lambda n: n)
+    ctx, _ = cook(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
+    assert told(ctx).count("Not run: 'page' may be used 2 times in a run, and has been.") == 2
+    assert ctx.budget.uses_left("page", 2) == 0
+
+
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_a_step_that_needs_approval_is_denied_for_nobody_can_be_asked(cook, kind):
     send = tool(name="send", requires_approval=True)(lambda: "sent")
     ctx, _ = cook(Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double])

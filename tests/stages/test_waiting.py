@@ -142,6 +142,10 @@ class TestRunsWithinCalls:
         ctx = waiting("a b c", children={"b": self.CHILD}, approvals={inner: approve})
         assert (runnable(ctx), decided(ctx)[2]) == ("a b c", {})
 
+    def test_it_goes_on_where_there_is_nothing_to_decide(self, waiting):
+        """A stage of its own may have paused it, for another reason than a call."""
+        assert runnable(waiting("a b c", children={"b": {"pending": []}})) == "a b c"
+
     def test_a_decision_for_another_call_is_none_for_it(self, waiting):
         ctx = waiting("a! b c", children={"b": self.CHILD}, approvals={"a": approve, "x": approve})
         assert runnable(ctx) == "a"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +12,7 @@ import anyio
 import pytest
 from hypothesis import settings
 
-from treadle import Loop, RunState
+from treadle import Loop, RunHandle, RunState
 
 settings.register_profile("whole", derandomize=True, deadline=None, max_examples=100)
 settings.load_profile("whole")
@@ -50,18 +52,46 @@ class Way:
         return self.name.startswith("stream_")
 
     def run(self, messages: Any, llm: Any, **options: Any) -> Told:
-        """Run to the end."""
+        """Run to the end, or to the first pause.
+
+        Args:
+            messages: what it starts from.
+            llm: the model.
+            **options: of the loop; and ``remote``, which is given the run's handle.
+        """
         told = Told(state=options.pop("state", None) or RunState("agent", "run"))
-        options["state"] = told.state
+        self._go(told, Loop.run, Loop.run_sync, Loop.stream, (messages, llm), options, told.state)
+        return told
+
+    def resume(self, told: Told, decisions: Any, llm: Any, **options: Any) -> None:
+        """Go on with a run that is paused, as if in another process; adds to what it told."""
+        given = (json.dumps(told.result.state), decisions, llm)
+        self._go(told, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
+        told.state = told.result.run
+
+    def _go(
+        self,
+        told: Told,
+        run: Any,
+        run_sync: Any,
+        stream: Any,
+        given: tuple[Any, ...],
+        options: dict[str, Any],
+        state: RunState | None,
+    ) -> None:
+        options = {**options, "state": state}
+        remote = options.pop("remote", None) or Remote()
         if self.is_streamed:
-            anyio.run(_read, told, messages, llm, options, backend=self.backend)
-            return told
+            opened = functools.partial(stream, *given, **options)
+            anyio.run(_read, told, opened, remote, backend=self.backend)
+            return
+        if remote.is_wanted:
+            remote.handle = options["handle"] = RunHandle()
         options["on_event"] = told.events.append
         if self.is_sync:
-            told.result = Loop.run_sync(messages, llm, **options)
+            told.result = run_sync(*given, **options)
         else:
-            told.result = self.call(Loop.run, messages, llm, **options)
-        return told
+            told.result = self.call(run, *given, **options)
 
     def call(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Await an async function on the event loop of this way."""
@@ -72,8 +102,26 @@ class Way:
         return anyio.run(called, backend=self.backend)
 
 
-async def _read(told: Told, messages: Any, llm: Any, options: dict[str, Any]) -> None:
-    async with Loop.stream(messages, llm, **options) as events:
+class Remote:
+    """Where a script finds the handle of its run, whoever has it.
+
+    Args:
+        is_wanted: whether there has to be one.
+    """
+
+    def __init__(self, *, is_wanted: bool = False) -> None:
+        self.is_wanted = is_wanted
+        self.handle: RunHandle | None = None
+
+    def steer(self, text: str) -> None:
+        """Say something to the model."""
+        assert self.handle is not None
+        assert self.handle.steer(text)
+
+
+async def _read(told: Told, opened: Callable[[], Any], remote: Remote) -> None:
+    async with opened() as events:
+        remote.handle = events
         told.events.extend([event async for event in events])
     told.result = events.result
 

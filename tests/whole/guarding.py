@@ -56,7 +56,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "alone": {"parallel_safe": False},
     "fresh": {"requires_fresh_input": True},
     "sole": {"max_parallel": 1},
-    "scarce": {"max_uses": 2},
+    "scarce": {"max_uses": 1},
     "flaky": {"retries": 1},
     "broken": {},
     "clock": {"volatile": True},
@@ -317,7 +317,7 @@ def large_plot(seed: int) -> Plot:
     In every other one the root calls nothing but children, side by side, which have little to share.
     """
     die = random.Random(f"plot {seed}")
-    known = [*SPECS, *["file", "files", "asks", "sole", "flaky"] * 2, *[*CHILDREN] * 3]
+    known = [*SPECS, *["file", "files", "asks", "sole", "flaky", "scarce"] * 2, *[*CHILDREN] * 3]
     is_shared = seed % 2 == 1
 
     def script(length: int, most: int, known: list[str]) -> list[Batch]:

@@ -29,21 +29,36 @@ class Script:
         ends: the stop reason.
         build: makes the backend and the options; anew each time, since tools may count.
         messages: what it starts from.
+        decisions: what is decided at each of its pauses.
     """
 
     name: str
     ends: str
     build: Callable[[], tuple[Any, dict[str, Any]]]
     messages: Any = field(default=HELLO)
+    decisions: tuple[dict[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return self.name
 
 
+def played(way: Any, script: Script, **more: Any) -> Any:
+    """Run a script in some way, with its pauses; what was told of it."""
+    llm, options = script.build()
+    told = way.run(script.messages, llm, **options, **more)
+    for decisions in script.decisions:
+        assert told.result.stop_reason == "paused"
+        way.resume(told, decisions, llm, **options, **more)
+    assert told.result.stop_reason == script.ends
+    return told
+
+
 SCRIPTS: list[Script] = []
 
 
-def script(ends: str = "answered", messages: Any = HELLO) -> Callable[[Any], Any]:
+def script(
+    ends: str = "answered", messages: Any = HELLO, decisions: tuple[dict[str, Any], ...] = ()
+) -> Callable[[Any], Any]:
     """Register a function that makes a backend, or a backend and options."""
 
     def register(build: Callable[[], Any]) -> Any:
@@ -51,7 +66,7 @@ def script(ends: str = "answered", messages: Any = HELLO) -> Callable[[Any], Any
             made = build()
             return made if isinstance(made, tuple) else (made, {})
 
-        SCRIPTS.append(Script(build.__name__, ends, built, messages))
+        SCRIPTS.append(Script(build.__name__, ends, built, messages, decisions))
         return build
 
     return register

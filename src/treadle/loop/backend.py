@@ -84,7 +84,7 @@ class Exchange:
         self._messages = messages
         self._opts = opts
         self._iterator: Any = None
-        self.chunk_mode = Mode.THREAD
+        self.chunk_mode = _THREAD
 
     def open(self) -> Any:
         """Send the request.
@@ -141,6 +141,7 @@ class Exchange:
 
 
 _END = object()
+_THREAD = Mode.THREAD  # members are looked up slowly
 _WHOLE = frozenset({dict, str, Response})
 """Classes of answers that come at once, and are no iterators."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.loop.foreign import (
@@ -177,17 +177,12 @@ def to_usage(raw: Any) -> Usage | None:
     if not value:
         return raw if isinstance(raw, Usage) else None
 
-    def count(*names: str, within: Iterable[str] = ()) -> int | None:
-        sources = [value, *(_as_mapping(value.get(key)) or {} for key in within)]
-        found = (source.get(name) for source in sources for name in names)
-        return next((number for number in found if is_count(number)), None)
-
     counts = (
-        count("input_tokens", "prompt_tokens"),
-        count("output_tokens", "completion_tokens"),
-        count("total_tokens"),
-        count("cached_tokens", within=("prompt_tokens_details", "input_tokens_details")),
-        count("reasoning_tokens", within=("completion_tokens_details", "output_tokens_details")),
+        _count(value, "input_tokens", "prompt_tokens"),
+        _count(value, "output_tokens", "completion_tokens"),
+        _count(value, "total_tokens"),
+        _detail(value, "cached_tokens", "prompt_tokens_details", "input_tokens_details"),
+        _detail(value, "reasoning_tokens", "completion_tokens_details", "output_tokens_details"),
     )
     reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
     cost = float(reported) if is_cost(reported) else None
@@ -196,6 +191,27 @@ def to_usage(raw: Any) -> Usage | None:
     given, made, total, cached, reasoning = (number or 0 for number in counts)
     is_unknown = all(number is None for number in counts)  # a cost alone says nothing of tokens
     return Usage(given, made, total, cached, reasoning, is_unknown, cost)
+
+
+def _count(source: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these keys that is a number of tokens."""
+    # Plain loops: as generator expressions, all counts of an answer take three times as long.
+    for name in names:
+        number: Any = source.get(name)
+        if number is not None and is_count(number):
+            return number
+    return None
+
+
+def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
+    """A count that stands beside the others, or in one of the mappings of details."""
+    number = _count(value, name)
+    for key in within:
+        given = None if number is not None else value.get(key)
+        details = None if given is None else _as_mapping(given)
+        if details is not None:
+            number = _count(details, name)
+    return number
 
 
 def to_chunk(raw: Any) -> Chunk:

@@ -180,6 +180,8 @@ def thousands(dice: Dice, mind: Mind) -> list[JSONDict]:
     if kind == 0:
         return [good_call(dice, mind, place) for place in range(count)]
     call = (good_call if kind < 3 else bad_call)(dice, mind, 0)  # noqa: PLR2004 - bad in one of four
+    # Thousands of huge texts would be more than any client takes.
+    count = min(count, max(1, 20 * mind.longest // len(repr(call))))
     if kind == 1:
         return [dict(call) for _ in range(count)]  # under one id
     return [{**call, "id": f"call_{mind.request}_{place}"} for place in range(count)]

@@ -131,8 +131,7 @@ class History(Sequence[JSONDict]):
         return self._length
 
     def __iter__(self) -> Iterator[JSONDict]:
-        record = self._log.record
-        return (record[index] for index in range(self._length))
+        return iter(self._log.record[: self._length])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, History) and list(self) == list(other)

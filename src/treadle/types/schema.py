@@ -25,7 +25,14 @@ def _refuse_constant(name: str) -> Any:
     raise MalformedJSONError(f"{name} is not JSON")
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise MalformedJSONError(f"{text[:MAX_SHOWN]} is beyond what a number can be")
+    return value
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 def parse_object(text: str) -> dict[str, Any]:
