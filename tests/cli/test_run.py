@@ -45,6 +45,11 @@ async def dozy() -> str:
     print("asleep", flush=True)
     await asyncio.sleep(60)
 
+@tool(requires_approval=True)
+def wipe() -> str:
+    """Wipe everything."""
+    return "gone"
+
 @tool(terminal=True)
 def finish(total: int) -> None:
     """Give the total."""
@@ -207,6 +212,16 @@ def test_a_limit_ends_the_run(endpoint, asked, calls, tools, flag, value, stop_r
     check_history(shown["messages"])
 
 
+def test_a_call_that_needs_approval_is_told(endpoint, asked, calls, tools):
+    """There is nobody to ask here; the run is over, and says so."""
+    endpoint.script = [calls(("wipe", {}))]
+
+    code, out, err = asked("Wipe it", "--tools", "my_tools:wipe", "--json")
+
+    assert (code, json.loads(out)["stop_reason"]) == (1, "paused")
+    assert "waits for approval of wipe" in err
+
+
 def test_a_time_limit_ends_the_run(endpoint, asked, calls, tools):
     """A tool that hangs does not hold it up."""
     endpoint.script = [calls(("sleepy", {}))]
@@ -219,12 +234,14 @@ def test_a_time_limit_ends_the_run(endpoint, asked, calls, tools):
 
 
 def test_parallel_calls_are_limited(endpoint, asked, calls, tools):
-    """With one at a time they take turns, and all are run."""
+    """With one at a time, the other is put off, and the model is told so."""
     endpoint.script = [calls(("add", {"a": 1, "b": 1}), ("add", {"a": 2, "b": 2})), "Done."]
 
     _, out, _ = asked("Add", "--tools", "my_tools:add", "--json", "--max-parallel-calls", "1")
 
-    assert json.loads(out)["tool_calls_count"] == 2
+    shown = json.loads(out)
+    assert shown["tool_calls_count"] == 1
+    assert shown["messages"][-2]["content"].startswith("Not run yet")
 
 
 @pytest.mark.parametrize("retries", [0, 1])

@@ -18,6 +18,7 @@ from treadle import (
     approve,
     default_stages,
     deny,
+    edit,
     tool,
 )
 from treadle.testing import ScriptedLLM, call, calls
@@ -156,6 +157,31 @@ class TestRepetition:
         told = answers(result.messages)
         assert told["again"] == "same"  # the wipe was news
         assert told["once more"].startswith("Not run again: you made this very call in iteration 3")
+
+    def test_where_nothing_new_came_of_it_all_that_was_known_is(self, desk):
+        """The call that waited was denied, which tells nothing of what was asked before."""
+        script = [calls(call("note", "a", n=1)), WIPE, calls(call("note", "a2", n=1))]
+        loop, model = desk.loop(), ScriptedLLM(*script, "done")
+        result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
+        assert desk.done == ["note 1"]
+        assert answers(result.messages)["a2"].startswith("Not run again")
+
+    def test_a_call_that_was_edited_is_known_by_what_it_ran_with(self, desk):
+        """By the fields that tell its calls apart."""
+        ran = []
+
+        @tool(requires_approval=True, dedupe_fields=("to",))
+        def send(to: str, text: str):
+            ran.append((to, text))
+            return "sent"
+
+        first = calls(call("send", "s", to="eve", text="a"))
+        again = calls(call("send", "t", to="bob", text="b"))
+        loop, model = Loop(tools=[send]), ScriptedLLM(first, again, "done")
+        paused = SYNC.run(loop, model)
+        result = resumed(loop, paused, model, {"s": edit({"to": "bob", "text": "a"})})
+        assert ran == [("bob", "a")]
+        assert answers(result.messages)["t"].startswith("Not run again")
 
     def test_counts_go_on_and_the_third_is_nudged(self, desk):
         repeated = [calls(call("note", f"n{n}", n=1), call("pay", amount=n)) for n in range(3)]

@@ -17,7 +17,7 @@ from treadle.loop.pause import _Claims
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, Desk, asking, paused_at, refused, stored
+from .conftest import SYNC, Desk, Way, asking, paused_at, refused, stored
 
 
 class TestStale:
@@ -108,6 +108,19 @@ class TestClaims:
         answer[0] = False
         with pytest.raises(PausedStateError, match="was resumed already"):
             way.resume(loop, paused, {"b": approve}, model)
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_one_that_blocks_does_not_hold_up_the_event_loop(self, desk, backend):
+        """It may ask a database: it is called in a thread, as anything that may block."""
+        threads = []
+
+        def claim(pause_id):
+            threads.append(threading.current_thread())
+            return True
+
+        loop, model, paused = paused_at(desk, claim_pause=claim)
+        Way(backend).resume(loop, paused, {"b": approve}, model)
+        assert threads != [threading.current_thread()]
 
     def test_a_stream_is_refused_too(self, desk):
         loop, model, paused = paused_at(desk, claim_pause=lambda pause_id: False)

@@ -154,6 +154,17 @@ class TestHandle:
         assert second.result is result
         assert (first.result, second.state) == (pause, result.run)
 
+    def test_from_the_first_event_on_it_shows_what_came_before_the_pause(self, desk, way):
+        handle, seen = RunHandle(), []
+
+        def observe(event):
+            seen.append((handle.messages, handle.state.messages, handle.state.status))
+
+        loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+        pause = way.run(loop, model)
+        way.resume(loop, pause, {"b": approve}, model, handle=handle, on_event=observe)
+        assert seen[0] == (USER, USER, "running")
+
     def test_it_belongs_to_one_of_the_two(self, desk):
         handle = RunHandle()
         loop, model = desk.loop(handle=handle), ScriptedLLM(BATCH, "done")

@@ -46,7 +46,8 @@ class TestCancelled:
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     def test_by_its_task(self, desk, hanging, backend):
-        loop, model = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
+        before = calls(call("note", "y", n=8), call("note", "z", n=9))
+        loop, model = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(before, hanging)
         pause, handle = SYNC.run(loop, model), RunHandle()
 
         async def main():
@@ -61,7 +62,7 @@ class TestCancelled:
         assert (told["a"], told["b"], told["c"]) == ("noted 1", "wiped /", "noted 3")
         assert told["h"].startswith("Cancelled: ")
         assert handle.result.reason == RunCancelled()
-        assert handle.result.tool_calls_count == 4
+        assert handle.result.tool_calls_count == 6
         assert handle.state.status == "failed"
 
     def test_through_its_handle(self, desk, hanging, way):

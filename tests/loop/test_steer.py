@@ -150,6 +150,19 @@ class TestHeard:
         assert len(of(told, UserSteered)) == 1
         assert result.messages[-2] == said("and why?")
 
+    def test_whoever_is_told_that_it_was_heard_may_say_more(self, way, handle):
+        heard = []
+
+        def observe(event):
+            if isinstance(event, UserSteered) and not heard:
+                heard.append(handle.steer("tell me"))
+
+        loop = Loop(on_event=observe)
+        with ScriptedLLM(saying(handle, "why?", then="42"), "because") as model:
+            way.run(loop, model, handle=handle)
+        assert heard == [True]
+        assert model.sent[1].messages[-1] == said("why?\n\ntell me")
+
     def test_a_nudge_for_a_blank_answer_gives_way_to_it(self, handle):
         with ScriptedLLM(saying(handle, "well?", then=""), "x") as model:
             SYNC.run(Loop(), model, handle=handle)

@@ -224,11 +224,12 @@ def a_last_answer_that_is_streamed():
     return ScriptedLLM(adds(1), ["Tw", "o."]), options
 
 
+class Sum(BaseModel):
+    number: int
+
+
 @script(ends="finished")
 def a_last_answer_by_a_terminal_tool():
-    class Sum(BaseModel):
-        number: int
-
     options = {"tools": [add], "output": Sum, "max_iterations": 1, "on_limit": "finish"}
     return ScriptedLLM(adds(1), calls(call("Sum", "c1", number=2))), options
 
@@ -347,9 +348,6 @@ def children_that_fail():
 
 @script()
 def a_child_with_an_output():
-    class Sum(BaseModel):
-        number: int
-
     sub = child("sub", adds(1), calls(call("Sum", "d1", number=2)), tools=[add], output=Sum)
     return ScriptedLLM(calls(call("sub", "c1", task="1 + 1?")), "2."), {"tools": [sub]}
 
@@ -456,7 +454,7 @@ def a_run_with_all_of_it():
     return model, {
         "tools": tools,
         "remote": remote,
-        "max_tool_calls": 10,
+        "max_tool_calls": 9,
         "on_limit": "finish",
         "llm_opts": {"temperature": 0},
         "tell_budget": True,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import enum
 import logging
+import os
 import pickle
 import random
+import secrets
 import socket
 import threading
 import time
@@ -19,13 +22,17 @@ import anyio
 import pytest
 
 from treadle import Loop, RunHandle, RunState, Tool, ToolResult, tool
+from treadle.loop.child import ChildLoop
+from treadle.loop.prepared import Prepared
 from treadle.pipeline import Cancelled
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import as_tool
 
 from .conftest import ASYNCIO, SYNC, Told, Way
+from .guard_scripts import SCRIPTS
 from .recorder import Recorder, replay
-from .scripts import HELLO, SCRIPTS, Busy, Script, add, alone, doze, nap
+from .scripts import HELLO, Busy, Script, add, alone, doze, nap, played
+from .test_same_everywhere import alike
 
 
 def forbidden(*args: Any, **options: Any) -> Any:
@@ -48,6 +55,9 @@ WORLD = [
     (time, "monotonic"),
     (time, "sleep"),
     (random, "random"),
+    (random, "uniform"),
+    (os, "urandom"),
+    (secrets, "token_hex"),
     (uuid, "uuid4"),
     (threading.Thread, "start"),
     (socket, "socket"),
@@ -68,12 +78,10 @@ def no_world():
 
 
 def lifeless(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with tools that cannot run and a resolver that cannot resolve."""
+    """The options with tools that cannot run, models of children that cannot be asked, and no resolver."""
     made = dict(options)
-    tools = [as_tool(given) for given in options.get("tools", ())]
-    made["tools"] = [
-        dataclasses.replace(one, fn=forbidden) if one.fn is not None else one for one in tools
-    ]
+    made.pop("remote", None)
+    made["tools"] = [_lifeless(as_tool(given)) for given in options.get("tools", ())]
     resolver = options.get("resolve_tool")
     if hasattr(resolver, "resolve"):
         made["resolve_tool"] = SimpleNamespace(
@@ -86,24 +94,58 @@ def lifeless(options: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def recorded(way: Way, script: Script, **options: Any) -> tuple[Told, list[Any]]:
-    recorder = Recorder()
-    llm, chosen = script.build()
-    told = way.run(script.messages, llm, **chosen, **options, layers=[recorder])
-    return told, recorder.log
-
-
-def replayed(messages: Any, options: dict[str, Any], log: list[Any]) -> Told:
-    told = Told()
-    with no_world():
-        steps = Loop.steps(
-            messages,
-            forbidden,
-            **lifeless(options),
-            state=told.state,
-            on_event=told.events.append,
+def _lifeless(one: Tool) -> Tool:
+    if isinstance(one.steps, ChildLoop):
+        child: Any = copy.copy(one.steps)
+        child._loop = child._loop.with_options(
+            tools=list(map(_lifeless, child._loop.tools.values()))
         )
-        told.result = replay(steps, log, told.events.append)
+        child._llm_send_fn = forbidden
+        return dataclasses.replace(one, steps=child)
+    return dataclasses.replace(one, fn=forbidden) if one.fn is not None else one
+
+
+def recorded(way: Way, script: Script, **options: Any) -> tuple[Told, list[list[Any]]]:
+    """What was told of a script, and a recording of each part of it between pauses."""
+    recorders: list[Recorder] = []
+
+    def record(steps: Any) -> Any:
+        recorders.append(Recorder())
+        return recorders[-1](steps)
+
+    told = played(way, script, **options, layers=[record])
+    return told, [recorder.log for recorder in recorders]
+
+
+def replayed(
+    messages: Any,
+    options: dict[str, Any],
+    *logs: list[Any],
+    decisions: Any = (),
+    wanted: Any = None,
+) -> Told:
+    """Run again from recordings.
+
+    Args:
+        messages: what the run started from.
+        options: its options; nothing in them is alive.
+        *logs: a recording of each part of it between pauses.
+        decisions: what was decided at each pause.
+        wanted: whether a handle is given, as when it was recorded.
+    """
+    told = Told()
+    chosen = lifeless(options)
+    chosen["on_event"] = told.events.append
+    loop = Loop(**chosen)
+    given, state = messages, {"state": told.state}
+    with no_world():
+        for number, log in enumerate(logs):
+            handle = {"handle": RunHandle()} if wanted else {}
+            prepared = Prepared(loop.with_options(**state, **handle), given, forbidden)
+            told.result = replay(prepared.steps, log, told.events.append)
+            if number < len(decisions):
+                given, state = loop.resumption(told.result, decisions[number]), {}
+    told.state = told.result.run
     return told
 
 
@@ -112,9 +154,14 @@ def same(one: Told, other: Told) -> None:
     assert other.result == one.result
     assert list(map(repr, other.events)) == list(map(repr, one.events))
     assert other.events == one.events
-    assert other.state.nodes == one.state.nodes
-    assert other.state.messages == one.state.messages
-    assert (other.state.status, other.state.error) == (one.state.status, one.state.error)
+    assert other.state.as_json() == one.state.as_json()
+    assert said(other.state) == said(one.state)
+
+
+def said(state: RunState) -> list[Any]:
+    """What was said in a run, and in its children."""
+    children = [call.run for node in state.nodes for call in node.tool_calls if call.run]
+    return [state.messages, *map(said, children)]
 
 
 def is_data(value: Any) -> bool:
@@ -125,35 +172,39 @@ def is_data(value: Any) -> bool:
         return all(map(is_data, value))
     if isinstance(value, dict):
         return all(map(is_data, value)) and all(map(is_data, value.values()))
-    if type(value).__module__.startswith("treadle.types.") and dataclasses.is_dataclass(value):
+    if type(value).__module__.startswith("treadle.") and dataclasses.is_dataclass(value):
         return all(is_data(getattr(value, each.name)) for each in dataclasses.fields(value))
     return False
 
 
+def again(way: Way, script: Script, *logs: list[Any]) -> Told:
+    """A script once more, from its recordings."""
+    options = script.build()[1]
+    wanted = way.is_streamed or "remote" in options
+    return replayed(script.messages, options, *logs, decisions=script.decisions, wanted=wanted)
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_a_recorded_run_happens_again_without_the_world(script: Script, driven: Way):
-    told, log = recorded(driven, script)
-    assert told.result.stop_reason == script.ends
-    for path, outcome, _ in log:
-        assert is_data(outcome), (path, outcome)
+    told, logs = recorded(driven, script)
+    for log in logs:
+        for path, outcome, _ in log:
+            assert is_data(outcome), (path, outcome)
 
-    kept = pickle.loads(pickle.dumps(log))  # noqa: S301 - what was written here
-
-    again = replayed(script.messages, script.build()[1], kept)
-    same(told, again)
+    kept = pickle.loads(pickle.dumps(logs))  # noqa: S301 - what was written here
+    same(told, again(driven, script, *kept))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_a_recording_changes_nothing(script: Script):
-    llm, options = script.build()
-    plain = SYNC.run(script.messages, llm, **options)
-    assert recorded(SYNC, script)[0].result == plain.result
+    plain = played(SYNC, script)
+    assert alike(recorded(SYNC, script)[0].result) == alike(plain.result)
 
 
 def test_a_recording_that_was_tampered_with_does_not_pass():
     """The tests above would see it if a recording were not followed to the letter."""
     script = next(script for script in SCRIPTS if script.name == "one_sync_call")
-    told, log = recorded(SYNC, script)
+    told, [log] = recorded(SYNC, script)
     for place, (path, outcome, error) in enumerate(log):
         changed: Any = None
         if isinstance(outcome, float):
@@ -173,9 +224,9 @@ def test_the_delays_of_retries_are_those_that_were_drawn(driven: Way):
     options = {"retry_delay": 0.02, "max_retries": 2}
     llm = ScriptedLLM(Busy("busy"), Busy("still busy"), "Hi.")
     told = driven.run(HELLO, llm, **options, layers=[recorder])
-    again = replayed(HELLO, options, recorder.log)
-    same(told, again)
-    delays = [event.delay for event in again.events if hasattr(event, "delay")]
+    second = replayed(HELLO, options, recorder.log)
+    same(told, second)
+    delays = [event.delay for event in second.events if hasattr(event, "delay")]
     assert 0.015 <= delays[0] <= 0.02 < 0.03 <= delays[1] <= 0.04
 
 
@@ -218,7 +269,7 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     ]
 
     kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
-    same(told, replayed(HELLO, {**options, "handle": RunHandle()}, kept))
+    same(told, replayed(HELLO, options, kept, wanted=True))
 
 
 def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
@@ -238,7 +289,7 @@ def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
     told = driven.run(HELLO, llm, tools=tools, handle=handle, layers=[recorder])
     [answer] = [m["content"] for m in told.result.messages if m["role"] == "tool"]
     assert answer.startswith("Cancelled")
-    same(told, replayed(HELLO, {"tools": tools, "handle": RunHandle()}, recorder.log))
+    same(told, replayed(HELLO, {"tools": tools}, recorder.log, wanted=True))
 
 
 def test_a_run_whose_task_was_cancelled(awaited: Way):
@@ -278,7 +329,7 @@ def test_a_run_whose_task_was_cancelled(awaited: Way):
 def test_any_prefix_of_a_recording_leads_to_the_same_place():
     """Each entry advances the run by one step: what a durable run that was cut off goes on from."""
     script = next(s for s in SCRIPTS if s.name == "parallel_calls_sync_and_async")
-    told, log = recorded(ASYNCIO, script)
+    told, [log] = recorded(ASYNCIO, script)
     for length in range(len(log)):
         again = Told()
         with no_world():

@@ -132,7 +132,9 @@ def test_watching_changes_nothing(script: Script):
     llm, options = script.build()
     if "remote" in options:
         return  # somebody has to hold the handle
+    options["state"] = RunState("agent", "run")
     result = Loop.run_sync(script.messages, llm, **options)
+    del options["state"]
     for decisions in script.decisions:
         result = Loop.resume_sync(result, decisions, llm, **options)
     assert alike(result) == alike(watched.result)

@@ -29,6 +29,7 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
     "max_input_tokens": (int, "tokens of all prompts"),
     "max_output_tokens": (int, "tokens of all answers"),
     "max_total_tokens": (int, "tokens of both"),
+    "max_cost": (float, "US dollars, where the model's server reports a cost"),
     "max_seconds": (float, "wall time in seconds"),
 }
 """The members of `Limits`, their types, and what each counts."""

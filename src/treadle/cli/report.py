@@ -23,7 +23,7 @@ def document(result: Result) -> dict[str, Any]:
     """The whole result as a dict, with a record of each call that ran, durations in seconds."""
     return {
         "ok": isinstance(result, Ok),
-        "reason": str(result.reason) if isinstance(result, Err) else None,
+        "reason": why(result),
         "stop_reason": result.stop_reason,
         "content": result.response.text if isinstance(result, Ok) else None,
         "output": result.output,
@@ -33,6 +33,16 @@ def document(result: Result) -> dict[str, Any]:
         "tool_calls_count": result.tool_calls_count,
         "calls": list(_calls(result)),
     }
+
+
+def why(result: Result) -> str | None:
+    """Why there is no answer; None where there is one."""
+    if isinstance(result, Ok):
+        return None
+    if isinstance(result, Err):
+        return str(result.reason)
+    waiting = ", ".join(call.name for call in result.pending)
+    return f"the run waits for approval of {waiting}, which this command cannot ask for"
 
 
 def _calls(result: Result) -> Iterator[dict[str, Any]]:

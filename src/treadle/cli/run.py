@@ -13,13 +13,13 @@ from typing import Any
 from treadle.cli.arguments import given_options
 from treadle.cli.exits import Exit, UsageError
 from treadle.cli.progress import make_progress
-from treadle.cli.report import answer, as_json, summary, transcript
+from treadle.cli.report import answer, as_json, summary, transcript, why
 from treadle.cli.text import clean
 from treadle.cli.tools import load_tools
 from treadle.cli.toolset import read_only_tools
 from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
-from treadle.types import Err, Ok, Result, TreadleError
+from treadle.types import Err, Ok, Paused, Result, TreadleError
 
 
 def run(args: argparse.Namespace) -> Exit:
@@ -101,16 +101,16 @@ def _report(result: Result, args: argparse.Namespace) -> Exit:
     elif isinstance(result, Ok):
         text = answer(result)
         print(clean(text) if sys.stdout.isatty() else text)
-    if isinstance(result, Err):
+    if not isinstance(result, Ok):
         sys.stdout.flush()
         _report_error(result, with_history=not args.json)
         return Exit.INTERRUPTED if result.stop_reason == "cancelled" else Exit.FAILED
     return Exit.OK
 
 
-def _report_error(result: Err, *, with_history: bool) -> None:
+def _report_error(result: Err | Paused, *, with_history: bool) -> None:
     if with_history and result.stop_reason == "cancelled":
         for line in transcript(result.messages):
             print(line, file=sys.stderr)
-    reason = clean(str(result.reason))
+    reason = clean(why(result) or "")
     print(f"treadle: {reason} ({summary(result)})", file=sys.stderr)

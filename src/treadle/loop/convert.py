@@ -45,7 +45,7 @@ def to_response(raw: Any) -> Response:
     value = _as_mapping(raw)
     if value is None:
         raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got {kind_of(raw)}")
-    if "choices" in value:
+    if "choices" in value and "role" not in value:
         return _from_completion(value)
     if "role" in value or "content" in value or "tool_calls" in value:
         return _from_message(value, None, None, value)
