@@ -4,16 +4,19 @@ import anyio
 import pytest
 
 from treadle import (
+    ChildEvent,
     DeadlineExceeded,
     Loop,
     Ok,
     RunCancelled,
     RunHandle,
+    RunStarted,
+    approve,
     tool,
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import USER, answers
+from .conftest import USER, answers, of
 
 
 @tool
@@ -136,3 +139,47 @@ class TestEnd:
             state.messages == [{"role": "user", "content": i}]
             for state, i in zip(states, "abc", strict=True)
         )
+
+
+class TestWaiting:
+    """A child that waits for a person, in a run that is ended before anybody has decided."""
+
+    @pytest.mark.parametrize("bound", ["handle", "time"])
+    def test_its_record_is_closed_with_that_of_its_parent(self, desk, way, bound):
+        handle = RunHandle()
+        inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
+        loop = Loop(tools=[desk.loop().as_tool("helper", "h", inner)])
+        paused = way.run(loop, ScriptedLLM(asked()))
+        assert [one.id for one in paused.pending] == ["k/w"]
+        options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
+        handle.cancel()
+        result = way.resume(loop, paused, {"k/w": approve}, ScriptedLLM(), **options)
+        node = result.run.nodes[0].tool_calls[0]
+        ended = "timeout" if bound == "time" else "failed"
+        assert (result.run.status, node.run.status) == (ended, ended)
+        assert node.status == "failed"
+        check_history(node.run.messages)
+        assert desk.done == ["note 1"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_well(backend):
+    """Whoever counts starts and ends around the child misses neither."""
+    told = []
+
+    async def observe(event):
+        if isinstance(event, RunStarted):
+            scope.cancel()
+            await anyio.sleep(30)
+
+    async def main():
+        nonlocal scope
+        child = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
+        loop = Loop(tools=[child], on_event=told.append)
+        with anyio.CancelScope() as scope:
+            await loop.run(USER, ScriptedLLM(asked()))
+
+    scope = None
+    anyio.run(main, backend=backend)
+    inner = [type(event.event).__name__ for event in of(told, ChildEvent)]
+    assert inner == ["RunStarted", "RunFinished"]

@@ -68,8 +68,21 @@ def test_a_number_of_thousands_of_digits_is_refused_and_not_raised():
 
 
 def test_endless_nesting_is_refused_and_not_raised():
-    with pytest.raises(MalformedJSONError, match="RecursionError"):
+    with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
         parse_object('{"a": ' + "[" * 200_000)
+
+
+def test_arguments_are_nested_a_hundred_levels_at_most():
+    """Brackets within text open nothing."""
+    assert parse_object('{"a": ' + "[" * 99 + "]" * 99 + "}")
+    with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
+        parse_object('{"a": ' + "[" * 100 + "]" * 100 + "}")
+    assert parse_object('{"a": "' + "[" * 500 + '"}') == {"a": "[" * 500}
+
+
+def test_a_number_beyond_all_bounds_is_refused():
+    with pytest.raises(MalformedJSONError, match="1e999 is beyond what a number can be"):
+        parse_object('{"a": 1e999}')
 
 
 def test_of_a_key_that_stands_twice_the_last_counts():

@@ -137,8 +137,9 @@ class Cancelling:
             assert ends[0].result is None
             assert self.handle.result is not None
             assert self.handle.result.reason == RunCancelled()
+            assert state.is_terminal
             for each in states_of(state):
-                assert each.is_terminal
+                assert not each.is_running
                 assert all(node.status.value != "running" for node in nodes_of(each))
 
     def check_children(self) -> None:

@@ -59,7 +59,8 @@ class Asker:
         attempt = 1
         key = str(iteration)
         mode = self.backend.mode
-        if self.is_bounded and mode is Mode.ASYNC:
+        is_async = mode is _ASYNC
+        if self.is_bounded and is_async:
             # Whoever has set a bound must not wait for a request that ignores it. The pieces of a stream are
             # awaited here all the same: a generator may not be resumed in one task after another.
             mode = Mode.DETACHED
@@ -70,7 +71,10 @@ class Asker:
                     _add_guidance(messages, guidance)
                 exchange = self.backend.exchange(messages, self.tools, uses_tools=uses_tools)
                 response: Response | None = yield Call(
-                    exchange.open, mode=mode, label="chat", key=key
+                    exchange.open_async if is_async else exchange.open,
+                    mode=mode,
+                    label="chat",
+                    key=key,
                 )
                 if response is None:
                     response = yield from self._streamed(exchange, iteration, key)
@@ -126,6 +130,9 @@ class Asker:
             assembler.add(chunk)
             if chunk.text and self.watched:
                 yield Emit(TextDelta(iteration=iteration, text=chunk.text))
+
+
+_ASYNC = Mode.ASYNC  # members are looked up slowly
 
 
 def _add_guidance(messages: list[JSONDict], guidance: str) -> None:

@@ -162,5 +162,13 @@ def nested(steps: Steps[Any], call_id: str, observers: Observers | None) -> Step
 
 
 def _tell(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
-    yield Call(observers, event, label="observe")
+    try:
+        yield Call(observers, event, label="observe")
+    except GeneratorExit:
+        raise
+    except (
+        BaseException
+    ):  # a cancellation: those around are told all the same, or they would miss a start
+        yield outer
+        raise
     yield outer

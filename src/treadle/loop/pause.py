@@ -17,6 +17,7 @@ from treadle.stages import inject, parse_tool_calls
 from treadle.types import (
     Approval,
     Context,
+    History,
     JSONDict,
     OptionError,
     Paused,
@@ -141,6 +142,7 @@ class Resumption:
                 )
         self.decisions = dict(decisions)
         self.run_state = RunState.from_json(self.state["run"])
+        self.run_state.history = History(self.state["messages"])
         self.context = restored_context(self.state, self.decisions, tools)
         self._check_children(tools)
 

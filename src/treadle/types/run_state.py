@@ -152,7 +152,7 @@ class RunNode:
             "usage": None if self.usage is None else self.usage.as_json(),
             "error": self.error,
             "metadata": dict(self.metadata),
-            "run": None if self.run is None else self.run.as_json(),
+            "run": None if self.run is None else self.run.as_json(with_messages=True),
         }
 
     @classmethod
@@ -270,9 +270,11 @@ class RunState:
         """End at a time limit."""
         self._move("timeout")
 
-    def as_json(self) -> dict[str, Any]:
-        """All of it but the conversation, as JSON takes it."""
+    def as_json(self, *, with_messages: bool = False) -> dict[str, Any]:
+        """All of it, as JSON takes it; with or without the conversation of the run itself."""
+        conversation = {"messages": self.messages} if with_messages else {}
         return {
+            **conversation,
             "agent_name": self.agent_name,
             "run_id": self.run_id,
             "status": self.status.value,
@@ -290,6 +292,7 @@ class RunState:
         state.nodes = [RunNode.from_json(node) for node in told["nodes"]]
         state.total_usage = Usage.from_json(told["total_usage"])
         state.error, state.repairs = told["error"], tuple(told["repairs"])
+        state.history = History(told.get("messages", ()))
         return state
 
     def _move(self, event: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,10 @@ MAX_PATH = 3 * MAX_SHOWN
 
 MAX_VIOLATIONS = 20
 """Violations that are told of one call; more are counted."""
+
+
+MAX_DEPTH = 100
+"""Levels of nesting that arguments may have: no tool takes more, and all that handle them can."""
 
 
 class MalformedJSONError(ValueError):
@@ -35,12 +40,29 @@ def _finite(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def _depth_of(text: str) -> int:
+    """How deep a text opens brackets, those within quotes left out."""
+    depth = deepest = 0
+    for mark in _MARKS.findall(text):
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth -= 1
+    return deepest
+
+
 def parse_object(text: str) -> dict[str, Any]:
     """Parse arguments as a model wrote them; white space alone counts as no arguments.
 
     Raises:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
+    if text.count("{") + text.count("[") > MAX_DEPTH and _depth_of(text) > MAX_DEPTH:
+        raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep")
     value: Any
     try:
         if text.startswith("{"):  # as nearly always, with nothing around it
