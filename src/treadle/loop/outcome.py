@@ -27,7 +27,7 @@ def end_record(state: RunState, reason: Reason | None, ended: float) -> None:
             node.fail(reason, ended)
     for call in node.tool_calls if node is not None and reason is not None else ():
         # One that waits for a person, and will wait no more.
-        if call.run is not None and not call.run.is_terminal:
+        if call.run is not None and call.run.is_running:
             end_record(call.run, reason, ended)
         if call.is_running:
             call.fail(reason, ended)
