@@ -21,14 +21,23 @@ from typing import Any
 import anyio
 import pytest
 
-from treadle import Loop, RunHandle, RunState, Tool, ToolResult, tool
+from treadle import (
+    CircuitBreaker,
+    Locks,
+    Loop,
+    RunHandle,
+    RunState,
+    Tool,
+    ToolResult,
+    tool,
+)
 from treadle.loop.child import ChildLoop
 from treadle.loop.prepared import Prepared
 from treadle.pipeline import Cancelled
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import as_tool
+from treadle.types import ToolStarted, as_tool
 
-from .conftest import ASYNCIO, SYNC, Told, Way
+from .conftest import ASYNCIO, SYNC, Remote, Told, Way
 from .guard_scripts import SCRIPTS
 from .recorder import Recorder, replay
 from .scripts import HELLO, Busy, Script, add, alone, doze, nap, played
@@ -290,6 +299,72 @@ def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
     [answer] = [m["content"] for m in told.result.messages if m["role"] == "tool"]
     assert answer.startswith("Cancelled")
     same(told, replayed(HELLO, {"tools": tools}, recorder.log, wanted=True))
+
+
+# What others did meanwhile is in the recording, and nowhere else.
+
+
+def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
+    """In the replay nobody holds it; the run waits all the same."""
+    locks, recorder = Locks(), Recorder()
+    ticket = locks.enter("a")
+    keyed = tool(name="add", lock="a")(add.fn)
+    options = {"tools": [keyed], "locks": locks}
+    llm = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "2.")
+    timer = threading.Timer(0.05, lambda: locks.leave("a", ticket))
+    timer.start()
+    told = driven.run(HELLO, llm, **options, layers=[recorder])
+    timer.join()
+    [started] = [event.at for event in told.events if isinstance(event, ToolStarted)]
+    assert started - told.events[0].at > 0.03
+    same(told, replayed(HELLO, {**options, "locks": Locks()}, recorder.log))
+
+
+def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
+    """In the replay it is closed; the tool is out of order all the same."""
+    opened, recorder = CircuitBreaker(threshold=1, cool_down=600), Recorder()
+    opened.note("add", "another/c1", "down", time.time())
+    llm = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "Sorry.")
+    options = {"tools": [add], "breaker": opened}
+    told = driven.run(HELLO, llm, **options, layers=[recorder])
+    assert "out of order" in told.result.messages[3]["content"]
+    closed = CircuitBreaker(threshold=1, cool_down=600)
+    same(told, replayed(HELLO, {**options, "breaker": closed}, recorder.log))
+    assert closed.states == {}
+
+
+def test_a_run_that_was_steered_from_another_thread(driven: Way):
+    """In the replay nobody speaks; what was said is heard all the same."""
+    remote, recorder = Remote(is_wanted=True), Recorder()
+
+    def think(messages: Any) -> Any:
+        thread = threading.Thread(target=lambda: remote.steer("Go on."))
+        thread.start()
+        thread.join()
+        return calls(call("add", "c1", a=1, b=1))
+
+    options = {"tools": [add]}
+    llm = ScriptedLLM(think, "2.")
+    told = driven.run(HELLO, llm, **options, remote=remote, layers=[recorder])
+    assert told.result.messages[4] == {"role": "user", "content": "Go on."}
+    same(told, replayed(HELLO, options, recorder.log, wanted=True))
+
+
+def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: Way):
+    """Whoever replays a resumed run claims nothing."""
+    script = next(s for s in SCRIPTS if s.name == "a_run_that_is_resumed")
+    claimed: list[str] = []
+
+    def claim(pause_id: str) -> bool:
+        claimed.append(pause_id)
+        return claimed.count(pause_id) == 1
+
+    told, logs = recorded(driven, script, claim_pause=claim)
+    assert len(claimed) == 1
+    options = {**script.build()[1], "claim_pause": claim}
+    for _ in range(2):
+        same(told, replayed(script.messages, options, *logs, decisions=script.decisions))
+    assert len(claimed) == 1
 
 
 def test_a_run_whose_task_was_cancelled(awaited: Way):
