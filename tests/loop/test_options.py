@@ -65,7 +65,11 @@ def test_an_option_like_no_other_names_them_all():
         ("stages", 5, "stages: expected a list of stages, or a Pipeline, got int"),
         ("stages", "x", "stages: expected a list of stages, or a Pipeline, got str"),
         ("layers", None, "layers: expected a list of layers, got NoneType"),
-        ("on_event", 5, "on_event: expected a callable that takes an event, got int"),
+        (
+            "on_event",
+            5,
+            "on_event: expected a callable that takes an event, or a list of such, got int",
+        ),
         ("on_iteration", 5, "on_iteration: expected a callable that takes a Context, got int"),
         ("repair_call", 5, "repair_call: expected a callable that takes a call and its problems"),
         ("state", {}, "state: expected a RunState, got dict"),

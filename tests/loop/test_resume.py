@@ -49,13 +49,21 @@ class TestEvents:
         paused = way.run(loop, model)
         assert names(events) == self.PAUSING.split()
         assert events[-1] == RunFinished(
-            stop_reason="paused", total_iterations=1, tool_calls_count=1, result=paused, at=0
+            stop_reason="paused",
+            total_iterations=1,
+            tool_calls_count=1,
+            result=paused,
+            at=0,
+            usage=paused.usage,
         )
         assert events[-1].result is paused
         events.clear()
         result = way.resume(loop, stored(paused), {"b": approve}, model)
         assert names(events) == self.RESUMED.split()
-        assert events[0] == RunStarted(agent_name="", run_id="", at=0, resumed=True)
+        assert isinstance(events[0], RunStarted)
+        assert events[0].resumed
+        assert events[0].limits == loop.settings.limits
+        assert [tool["function"]["name"] for tool in events[0].tools] == list(loop.tools)
         assert events[0].run_id == paused.run.run_id
         assert events[-1].result is result
         assert [event.iteration for event in of(events, IterationFinished)] == [1, 2]

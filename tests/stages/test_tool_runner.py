@@ -208,7 +208,8 @@ class TestRun:
         steps = ctx.runner.run(ctx, call(), node, layered(attempts(ctx, call()), awake))
         drive_sync(steps, told.append)
         assert node.status is RunNodeStatus.TIMEOUT
-        assert ctx.runner.results["c1"].status == told[1].result.status == "timeout"
+        assert ctx.runner.results["c1"].status == told[-1].result.status == "timeout"
+        assert (told[1].attempt, told[1].error_type) == (1, "timeout")
 
 
 class TestACallThatWaits:

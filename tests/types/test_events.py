@@ -36,7 +36,7 @@ def test_times_and_ids_do_not_count_for_equality():
         iteration=1, call=call, result=result, at=2, duration=2
     )
     retried = {"iteration": 1, "attempt": 1, "error": "x", "error_type": "E"}
-    assert ModelRetried(**retried, delay=1) == ModelRetried(**retried, delay=2)
+    assert ModelRetried(**retried, delay=1, at=1) == ModelRetried(**retried, delay=2, at=2)
 
 
 def test_what_happened_counts():

@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from treadle.loop.assembler import Assembler
 from treadle.loop.backend import Backend, Exchange
 from treadle.loop.retry import BASE_DELAY, delay_before_retry, is_retryable
-from treadle.pipeline import Call, Emit, Mode, Sleep, Steps
-from treadle.types import History, JSONDict, LLMError, ModelRetried, Response, TextDelta, text_of
+from treadle.pipeline import NOW, Call, Emit, Mode, Sleep, Steps
+from treadle.types import (
+    History,
+    JSONDict,
+    LLMError,
+    ModelRetried,
+    Response,
+    StreamStarted,
+    TextDelta,
+    text_of,
+)
 
 CHUNKS_AT_ONCE = 32
 """Pieces of a stream that are read before others have their turn."""
@@ -90,16 +99,17 @@ class Asker:
     def _wait(self, error: Exception, attempt: int, iteration: int) -> Steps[None]:
         """Wait before the next try, and tell of it."""
         delay = yield from delay_before_retry(error, attempt, self.retry_delay)
-        if self.watched:
-            yield Emit(
-                ModelRetried(
-                    iteration=iteration,
-                    attempt=attempt,
-                    error=text_of(error),
-                    error_type=type(error).__name__,
-                    delay=delay,
-                )
+        now = yield NOW
+        yield Emit(
+            ModelRetried(
+                iteration=iteration,
+                attempt=attempt,
+                error=text_of(error),
+                error_type=type(error).__name__,
+                delay=delay,
+                at=now,
             )
+        )
         yield Sleep(delay)
 
     def _streamed(self, exchange: Exchange, iteration: int, key: str) -> Steps[Response]:
@@ -127,6 +137,9 @@ class Asker:
             )
             if chunk is None:
                 return assembler.response()
+            if count == 1 and self.watched:
+                now = yield NOW
+                yield Emit(StreamStarted(iteration=iteration, at=now))
             assembler.add(chunk)
             if chunk.text and self.watched:
                 yield Emit(TextDelta(iteration=iteration, text=chunk.text))

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from treadle.loop.convert import to_chunk, to_response
 from treadle.loop.foreign import NotAResponseError
+from treadle.loop.identity import identity
 from treadle.pipeline import Mode, Then, call_mode, did_you_mean, is_awaitable
 from treadle.types import ATOMS, Chunk, JSONDict, OptionError, Response, copy_json
 
@@ -43,6 +44,8 @@ class Backend:
         OptionError: it is not callable, takes no messages, or does not take an option of ``llm_opts``.
     """
 
+    __slots__ = ("_call", "_fn", "_has_nested", "_opts", "mode")
+
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
@@ -50,6 +53,11 @@ class Backend:
         self._opts: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
         self._call = _adapted(fn, self._opts)
+        self._fn = fn
+
+    def identity(self) -> tuple[str | None, str | None]:
+        """The model that is asked for, and its provider; each None where it cannot be seen."""
+        return identity(self._fn, self._opts)
 
     def exchange(
         self, messages: list[JSONDict], tools: list[JSONDict], *, uses_tools: bool = True

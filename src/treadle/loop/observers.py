@@ -8,12 +8,29 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 from treadle.pipeline import is_awaitable
-from treadle.types import Context, Event, IterationFinished
+from treadle.types import (
+    Completion,
+    Context,
+    Event,
+    IterationFinished,
+    RunFinished,
+    RunStarted,
+)
 
 log = logging.getLogger("treadle.loop")
 
 Observer: TypeAlias = Callable[[Event], Any]
-"""Takes an event; sync or async. The run waits for it, so that a slow one holds the run up."""
+"""Takes an event; sync or async. The run waits for it, so that a slow one holds the run up.
+
+One that is told of several runs at once, and has to tell them apart, has a method ``for_run()`` that makes an
+observer for one run; it is asked before each.
+"""
+
+
+def for_run(observer: Observer) -> Observer:
+    """The observer to tell of one run: one that it makes for it, or itself."""
+    make: Callable[[], Observer] | None = getattr(observer, "for_run", None)
+    return observer if make is None else make()
 
 
 def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
@@ -21,6 +38,20 @@ def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
 
     def observe(event: Event) -> Any:
         return on_iteration(event.context) if isinstance(event, IterationFinished) else None
+
+    return observe
+
+
+def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
+    """An observer that hands on what a run came to, once it is over."""
+    started: list[RunStarted] = []
+
+    def observe(event: Event) -> Any:
+        if isinstance(event, RunStarted):
+            started.append(event)
+        elif isinstance(event, RunFinished):
+            return on_complete(Completion.of(started[-1], event))
+        return None
 
     return observe
 

@@ -16,6 +16,7 @@ from treadle.pipeline import Pipeline, Steps, did_you_mean
 from treadle.stages import CircuitBreaker, Locks, RepairCall
 from treadle.types import (
     LIMIT_NAMES,
+    Completion,
     Context,
     Limits,
     OptionError,
@@ -62,12 +63,16 @@ class LoopOptions(TypedDict, total=False):
     pause_secret: str | bytes | None
     claim_pause: Callable[[str], Any] | None
     on_iteration: Callable[[Context], Any] | None
-    on_event: Observer | None
+    on_event: Observer | Sequence[Observer] | None
+    on_complete: Callable[[Completion], Any] | None
     state: RunState | None
     handle: RunHandle | None
     layers: Sequence[Layer]
     tracer_provider: Any
     meter_provider: Any
+    logger_provider: Any
+    capture_content: bool | None
+    chat_telemetry: bool
 
 
 @dataclass(frozen=True)
@@ -107,12 +112,18 @@ class Settings:
         claim_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
             is a table of this process.
         on_iteration: is told the context after each iteration.
-        on_event: is told every event.
+        on_event: is told every event; one observer, or several.
+        on_complete: is told what the run came to, on every exit; sync or async.
         state: the record to go on in; None makes a new one.
         handle: watches and ends the run from outside.
         layers: wrap the steps of the run, the first outermost.
         tracer_provider: of OpenTelemetry; None is the global one.
         meter_provider: of OpenTelemetry; None is the global one.
+        logger_provider: of OpenTelemetry, for the completion event; None is the global one.
+        capture_content: whether spans have messages, arguments and results; None is what the environment
+            variable ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` says, and that is no by default.
+        chat_telemetry: report the model's calls as spans and metrics; False where the model's SDK is
+            instrumented, which would report them a second time.
 
     Raises:
         OptionError: a value that an option cannot take.
@@ -141,12 +152,16 @@ class Settings:
     pause_secret: str | bytes | None = None
     claim_pause: Callable[[str], Any] | None = None
     on_iteration: Callable[[Context], Any] | None = None
-    on_event: Observer | None = None
+    on_event: Observer | Sequence[Observer] | None = None
+    on_complete: Callable[[Completion], Any] | None = None
     state: RunState | None = None
     handle: RunHandle | None = None
     layers: Sequence[Layer] = ()
     tracer_provider: Any = None
     meter_provider: Any = None
+    logger_provider: Any = None
+    capture_content: bool | None = None
+    chat_telemetry: bool = True
 
     def __post_init__(self) -> None:
         self._check(_NAMES)
@@ -225,6 +240,10 @@ def _check_kind(name: str, value: Any) -> None:
         raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
 
 
+def _is_observer(value: Any) -> bool:
+    return callable(value) or (isinstance(value, (list, tuple)) and all(map(callable, value)))  # pyright: ignore[reportUnknownArgumentType]
+
+
 def _is_many(value: Any) -> bool:
     return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
 
@@ -236,7 +255,7 @@ _LEAST: Mapping[str, float] = {
     "breaker_threshold": 1,
     "max_blank_stops": 0,
 }
-_MANY = frozenset({"tools", "stages", "layers"})
+_MANY = frozenset({"tools", "stages", "layers", "on_event"})
 OF_DEFAULT_STAGES = (
     "sequential",
     "dedupe",
@@ -266,7 +285,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "stages": (_is_many, "a list of stages, or a Pipeline"),
     "layers": (_is_many, "a list of layers"),
     "on_iteration": (callable, "a callable that takes a Context"),
-    "on_event": (callable, "a callable that takes an event"),
+    "on_event": (_is_observer, "a callable that takes an event, or a list of such"),
+    "on_complete": (callable, "a callable that takes a Completion"),
+    "capture_content": (lambda value: isinstance(value, bool), "True, False or None"),
+    "chat_telemetry": (lambda value: isinstance(value, bool), "True or False"),
     "repair_call": (callable, "a callable that takes a call and its problems"),
     "state": (lambda value: isinstance(value, RunState), "a RunState"),
     "handle": (lambda value: isinstance(value, RunHandle), "a RunHandle"),

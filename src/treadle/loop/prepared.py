@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from treadle.loop.ask import Asker
 from treadle.loop.backend import Backend, LLMSendFn
 from treadle.loop.handle import EventStream, RunHandle
-from treadle.loop.observers import Observer, Observers, of_iterations
+from treadle.loop.logs import RunLog, log
+from treadle.loop.observers import Observer, Observers, for_run, of_completion, of_iterations
 from treadle.loop.options import Settings
 from treadle.loop.pause import Resumption
 from treadle.loop.plant import Around, Plant
@@ -48,13 +50,16 @@ class Prepared:
         if tell is not None:  # last: it may wait for a reader, and be cancelled there
             observers.append(tell)
         telemetry = active_telemetry(settings.tracer_provider, settings.meter_provider)
-        watched = bool(observers) or telemetry is not None
+        watched = bool(observers) or telemetry is not None or log.isEnabledFor(logging.INFO)
         handles = [handle for handle in (stream, settings.handle) if handle is not None]
         if len(handles) > 1:
             raise OptionError("handle: a stream is the handle of its run; leave it out")
         handle = handles[0] if handles else None
         plant = _plant(loop, llm_send_fn, watched=watched, handle=handle)
-        run = Run(plant, given, _state_for(settings, given))
+        state = _state_for(settings, given)
+        if log.isEnabledFor(logging.WARNING):
+            observers.insert(0, RunLog(state.run_id, state.agent_name))
+        run = Run(plant, given, state)
         if handle is not None:
             handle.bind(run)
         self.emit = Observers(observers) if observers else None
@@ -99,9 +104,12 @@ def prepare_child(
 
 
 def _observers_of(settings: Settings) -> list[Observer]:
-    observers = [settings.on_event] if settings.on_event is not None else []
+    given = settings.on_event or ()
+    observers = [for_run(one) for one in ((given,) if callable(given) else given)]
     if settings.on_iteration is not None:
         observers.append(of_iterations(settings.on_iteration))
+    if settings.on_complete is not None:
+        observers.append(of_completion(settings.on_complete))
     return observers
 
 

@@ -42,11 +42,15 @@ def request(
     started = (yield NOW) if context.watched else turn.clock
     node = turn.state.new_node(at=started)
     node.start(started)
-    if context.watched:
-        yield Emit(IterationStarted(iteration=iteration, at=started))
     if plant.tell_budget:
         left = f"Left for this task: {turn.budget.remaining(started)}."
         guidance = left if guidance is None else f"{guidance}\n\n{left}"
+    if context.watched:
+        yield Emit(
+            IterationStarted(
+                iteration=iteration, at=started, messages=context.messages, guidance=guidance
+            )
+        )
     try:
         response: Response = yield from plant.asker.ask(
             context.messages, guidance, iteration, uses_tools=uses_tools

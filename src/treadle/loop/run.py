@@ -16,6 +16,7 @@ from treadle.types import (
     CircuitBroken,
     DeadlineExceeded,
     Decision,
+    Err,
     Event,
     History,
     HistoryRepaired,
@@ -64,14 +65,8 @@ class Run:
         self.turn.clock = started = yield NOW
         refusal = self._begin(started)
         try:
-            yield from self._tell(
-                RunStarted(
-                    agent_name=self.state.agent_name,
-                    run_id=self.state.run_id,
-                    at=started,
-                    resumed=self._resumes,
-                )
-            )
+            if self._plant.watched:
+                yield Emit(self._started(started))
             if self.state.repairs and not self._resumes and refusal is None:
                 yield from self._tell(HistoryRepaired(repairs=self.state.repairs))
             has_bounds = (
@@ -104,6 +99,21 @@ class Run:
             self.state.repairs = taken.repairs
             turn.keep(turn.context.replace(messages=History(taken.messages)))
         return taken.refusal
+
+    def _started(self, at: float) -> RunStarted:
+        plant = self._plant
+        model, provider = plant.asker.backend.identity()
+        return RunStarted(
+            agent_name=self.state.agent_name,
+            run_id=self.state.run_id,
+            at=at,
+            resumed=self._resumes,
+            limits=plant.limits,
+            tools=plant.asker.tools,
+            model=model,
+            provider=provider,
+            state=self.state,
+        )
 
     def _tell(self, event: Event) -> Steps[None]:
         if self._plant.watched:
@@ -177,13 +187,18 @@ class Run:
                 run=self.state,
             )
         self.result = result
-        yield from self._tell(
-            RunFinished(
-                stop_reason=result.stop_reason,
-                total_iterations=result.iterations,
-                tool_calls_count=result.tool_calls_count,
-                result=result if returns else None,
-                at=ended,
-            )
-        )
+        if reason is not None or self._plant.watched:  # a run that failed is in the log in any case
+            yield Emit(_finished(result, ended, returns=returns))
         return result
+
+
+def _finished(result: Result, at: float, *, returns: bool) -> RunFinished:
+    return RunFinished(
+        stop_reason=result.stop_reason,
+        total_iterations=result.iterations,
+        tool_calls_count=result.tool_calls_count,
+        result=result if returns else None,
+        at=at,
+        usage=result.usage,
+        error=str(result.reason) if isinstance(result, Err) else None,
+    )

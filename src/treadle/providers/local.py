@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Any, Self
@@ -75,6 +76,16 @@ class LocalModel:
         self._engine: Engine | None = None
         self._toolsets: OrderedDict[str, Chooser] = OrderedDict()
         self._turn = Lock()
+
+    @property
+    def model(self) -> str:
+        """The name of the file, without its ending."""
+        return Path(self.path).stem
+
+    @property
+    def provider(self) -> str:
+        """What runs the model."""
+        return "llama.cpp"
 
     def __call__(self, messages: Sequence[Message], **opts: Any) -> dict[str, Any]:
         """Ask the model.

@@ -52,7 +52,8 @@ class OpenAIModel:
     ) -> None:
         if not name:
             raise OptionError("model: expected the name of a model, got an empty one")
-        self.name = name
+        self.name = self.model = name
+        self.provider = "openai"
         self.opts = {**(_STREAMED if stream else {}), **opts}
         self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         self._api_key = _key(api_key, self._base_url)

@@ -241,7 +241,7 @@ def _name(ctx: Context, call: ToolCall) -> str:
 
 
 def _tell(ctx: Context, call: ToolCall, before: BreakerState, after: BreakerState) -> Steps[None]:
-    if ctx.watched and before is not after:
+    if before is not after:
         yield Emit(
             BreakerChanged(
                 iteration=ctx.iteration, tool=call.name, before=before.value, after=after.value

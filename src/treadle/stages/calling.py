@@ -7,7 +7,18 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.pipeline import Call, Mode, Sleep, Steps, Then, TimeLimitReached, Within, is_awaitable
+from treadle.pipeline import (
+    NOW,
+    Call,
+    Emit,
+    Mode,
+    Sleep,
+    Steps,
+    Then,
+    TimeLimitReached,
+    Within,
+    is_awaitable,
+)
 from treadle.stages.resolver import Resolver
 from treadle.stages.text import cut, error_text, render
 from treadle.types import (
@@ -20,6 +31,7 @@ from treadle.types import (
     ToolCall,
     ToolContext,
     ToolResult,
+    ToolRetried,
     copy_json,
 )
 
@@ -62,9 +74,24 @@ def attempts(ctx: Context, call: ToolCall) -> Steps[ToolResult]:
             raise
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model is told
             result = _failed(call, tool, error)
+            kind = "timeout" if result.status == "timeout" else type(error).__name__
         if attempt > retries:
             return result
-        yield Sleep(RETRY_DELAY * 2 ** (attempt - 1))
+        delay = RETRY_DELAY * 2 ** (attempt - 1)
+        if ctx.watched:
+            now = yield NOW
+            yield Emit(
+                ToolRetried(
+                    iteration=ctx.iteration,
+                    call=call,
+                    attempt=attempt,
+                    error=result.content,
+                    error_type=kind,
+                    delay=delay,
+                    at=now,
+                )
+            )
+        yield Sleep(delay)
         attempt += 1
 
 

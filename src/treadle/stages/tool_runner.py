@@ -187,7 +187,7 @@ class ToolRunner:
         if within is not None:
             self._held[call.id] = self.held_by(within)
         if tool is None or tool.lock is None:
-            return self._run(ctx, call, node, steps)
+            return self._run(ctx, call, node, steps, within)
         return self._run_locked(ctx, call, node, steps, within)
 
     def _run_locked(
@@ -210,7 +210,7 @@ class ToolRunner:
             self._held[call.id] = {**around, **wanted}
             # Whoever holds a key must not wait for what others hold, or they could wait for each other.
             may_wait = {name: key in around or not around for key, name in wanted.items()}
-            running = self._run(ctx, call, node, steps)
+            running = self._run(ctx, call, node, steps, within)
             return (yield from self.locks.holding(may_wait, running))
         except LockedError as error:
             result = ToolResult(call.id, f"Not run: {error}", True, "skipped")
@@ -219,17 +219,24 @@ class ToolRunner:
         finally:
             self._held.pop(call.id, None)
         steps.close()
-        return (yield from self._run(ctx, call, node, at_once(result)))
+        return (yield from self._run(ctx, call, node, at_once(result), within))
 
     def _run(
-        self, ctx: Context, call: ToolCall, node: RunNode, steps: Steps[ToolResult]
+        self,
+        ctx: Context,
+        call: ToolCall,
+        node: RunNode,
+        steps: Steps[ToolResult],
+        within: str | None,
     ) -> Steps[ToolResult]:
         self.now = started = yield NOW
         if node.status is RunNodeStatus.INIT:  # it is running where it goes on after a pause
             node.start(started)
         try:
             if ctx.watched:
-                yield Emit(ToolStarted(iteration=ctx.iteration, call=call, at=started))
+                yield Emit(
+                    ToolStarted(iteration=ctx.iteration, call=call, at=started, within=within)
+                )
             result = yield from steps
         except GeneratorExit:
             raise

@@ -5,19 +5,21 @@ Times do not count for equality, so that two runs of one script can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from treadle.types.calls import ToolCall, ToolResult
+from treadle.types.limits import Limits
 from treadle.types.messages import JSONDict
 from treadle.types.plan import HeldReason, PlanReason
-from treadle.types.response import Response
+from treadle.types.response import Response, Usage
 
 if TYPE_CHECKING:
     from treadle.types.context import Context
     from treadle.types.reasons import Reason
     from treadle.types.results import Result
+    from treadle.types.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +31,22 @@ class RunStarted:
         run_id: its id.
         at: seconds since the epoch.
         resumed: it goes on after a pause, under the id that it had.
+        limits: how much it may take.
+        tools: the tools that the model may call, in OpenAI's form.
+        model: the model that is asked for, where that can be seen.
+        provider: who serves it, in OpenTelemetry's words, where that can be seen.
+        state: the record of the run, which goes on while it runs.
     """
 
     agent_name: str
     run_id: str = field(compare=False)
     at: float = field(compare=False)
     resumed: bool = False
+    limits: Limits = field(default_factory=Limits)
+    tools: Sequence[JSONDict] = field(default=(), repr=False)
+    model: str | None = None
+    provider: str | None = None
+    state: RunState | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +58,24 @@ class HistoryRepaired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationStarted:
-    """The model is about to be asked. ``at`` is in seconds since the epoch."""
+    """The model is about to be asked.
+
+    Args:
+        iteration: the number of the iteration, from 1.
+        at: seconds since the epoch.
+        messages: the conversation as it is sent, without the guidance.
+        guidance: what the model is told in this request only.
+    """
+
+    iteration: int
+    at: float = field(compare=False)
+    messages: Sequence[JSONDict] = field(default=(), compare=False, repr=False)
+    guidance: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStarted:
+    """The first piece of a streamed answer is there. ``at`` is in seconds since the epoch."""
 
     iteration: int
     at: float = field(compare=False)
@@ -70,6 +99,7 @@ class ModelRetried:
         error: what went wrong.
         error_type: the class of what was raised.
         delay: seconds until the next try.
+        at: seconds since the epoch.
     """
 
     iteration: int
@@ -77,6 +107,7 @@ class ModelRetried:
     error: str
     error_type: str
     delay: float = field(compare=False)
+    at: float = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +185,41 @@ class BreakerChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """A tool is about to run. ``at`` is in seconds since the epoch."""
+    """A tool is about to run.
+
+    Args:
+        iteration: the number of the iteration.
+        call: the call.
+        at: seconds since the epoch.
+        within: the id of the call whose recipe it is a step of; None of one that the model made.
+    """
 
     iteration: int
     call: ToolCall
+    at: float = field(compare=False)
+    within: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRetried:
+    """A try to run a tool failed, and another follows.
+
+    Args:
+        iteration: the number of the iteration.
+        call: the call.
+        attempt: the number of the try that failed, from 1.
+        error: what went wrong.
+        error_type: the class of what was raised, or ``timeout``.
+        delay: seconds until the next try.
+        at: seconds since the epoch.
+    """
+
+    iteration: int
+    call: ToolCall
+    attempt: int
+    error: str
+    error_type: str
+    delay: float = field(compare=False)
     at: float = field(compare=False)
 
 
@@ -208,6 +270,8 @@ class RunFinished:
         tool_calls_count: the tool calls that ran.
         result: what `run` returns, a `Paused` too; None where it was cancelled and returns nothing.
         at: seconds since the epoch.
+        usage: the tokens it took, those of runs within it too.
+        error: why there is no answer; None where there is one, or the run is paused.
     """
 
     stop_reason: str
@@ -215,6 +279,48 @@ class RunFinished:
     tool_calls_count: int
     result: Result | None
     at: float = field(compare=False)
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a run came to: the completion event as data, for those who do without OpenTelemetry.
+
+    Args:
+        agent_name: whose run it was.
+        run_id: its id.
+        stop_reason: why it ended, in one word.
+        total_iterations: the model calls it made.
+        tool_calls_count: the tool calls that ran.
+        usage: the tokens it took, those of runs within it too.
+        duration: seconds from its start, or from where it was gone on with, to its end.
+        error: why there is no answer; None where there is one, or the run is paused.
+    """
+
+    name: ClassVar[str] = "treadle.loop.complete"
+    agent_name: str
+    run_id: str = field(compare=False)
+    stop_reason: str
+    total_iterations: int
+    tool_calls_count: int
+    usage: Usage
+    duration: float = field(compare=False)
+    error: str | None = None
+
+    @classmethod
+    def of(cls, started: RunStarted, finished: RunFinished) -> Completion:
+        """What a run came to, by its first and its last event."""
+        return cls(
+            agent_name=started.agent_name,
+            run_id=started.run_id,
+            stop_reason=finished.stop_reason,
+            total_iterations=finished.total_iterations,
+            tool_calls_count=finished.tool_calls_count,
+            usage=finished.usage,
+            duration=finished.at - started.at,
+            error=finished.error,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +340,7 @@ Event: TypeAlias = (
     RunStarted
     | HistoryRepaired
     | IterationStarted
+    | StreamStarted
     | TextDelta
     | ModelRetried
     | ModelResponded
@@ -244,6 +351,7 @@ Event: TypeAlias = (
     | CallDeferred
     | BreakerChanged
     | ToolStarted
+    | ToolRetried
     | ToolFinished
     | ToolNudged
     | LimitReached

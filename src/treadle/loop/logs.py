@@ -1,0 +1,170 @@
+"""What a run writes to the standard logger ``treadle.loop``; it installs no handler.
+
+Levels: INFO where a run starts and ends, DEBUG for what happens in between, WARNING where something needs a
+look: a run that a guard ended or that failed, a model that has to be asked again, a breaker that opened. What
+is a WARNING is told in any case; the other events are made only where somebody listens.
+
+Each record has ``run_id`` and ``agent_name``, and where they apply ``iteration`` and ``call_id``, as
+attributes. What models, tools and users say is in no record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from treadle.types import (
+    BreakerChanged,
+    CallDeferred,
+    CallSuppressed,
+    ChildEvent,
+    Event,
+    HistoryRepaired,
+    IterationStarted,
+    LimitReached,
+    ModelResponded,
+    ModelRetried,
+    RunCancelled,
+    RunFinished,
+    RunStarted,
+    ToolFinished,
+    ToolRetried,
+    ToolStarted,
+)
+
+log = logging.getLogger("treadle.loop")
+
+Line = tuple[int, str, tuple[Any, ...]]
+"""A level, a text with places for values, and the values."""
+
+
+class RunLog:
+    """An observer that writes the events of one run to the log.
+
+    Args:
+        run_id: of the run.
+        agent_name: whose run it is.
+    """
+
+    __slots__ = ("_children", "_ids")
+
+    def __init__(self, run_id: str, agent_name: str = "") -> None:
+        self._ids = {"run_id": run_id, "agent_name": agent_name}
+        self._children: dict[str, RunLog] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Write one event, if its level is on."""
+        if isinstance(event, ChildEvent):
+            self._child(event)
+            return
+        tell = _LINES.get(event.__class__)
+        if tell is None:
+            return
+        level, text, values = tell(event)
+        if log.isEnabledFor(level):
+            log.log(level, text, *values, extra=self._extra(event))
+
+    def _child(self, event: ChildEvent) -> None:
+        """A run within a call has the ids that its record has."""
+        child = self._children.get(event.call_id)
+        if child is None:
+            run_id = f"{self._ids['run_id']}/{event.call_id}"
+            child = self._children[event.call_id] = RunLog(run_id)
+        if isinstance(event.event, RunStarted):
+            child._ids["agent_name"] = event.event.agent_name
+        child(event.event)
+        if isinstance(event.event, RunFinished):
+            del self._children[event.call_id]
+
+    def _extra(self, event: Any) -> dict[str, Any]:
+        extra: dict[str, Any] = dict(self._ids)
+        iteration = getattr(event, "iteration", None)
+        call = getattr(event, "call", None)
+        if iteration is not None:
+            extra["iteration"] = iteration
+        if call is not None:
+            extra["call_id"] = call.id
+        return extra
+
+
+def _run_started(event: RunStarted) -> Line:
+    return logging.INFO, "run resumed" if event.resumed else "run started", ()
+
+
+def _history_repaired(event: HistoryRepaired) -> Line:
+    return logging.INFO, "history repaired in %d places", (len(event.repairs),)
+
+
+def _iteration_started(event: IterationStarted) -> Line:
+    return logging.DEBUG, "iteration %d: asking the model", (event.iteration,)
+
+
+def _model_retried(event: ModelRetried) -> Line:
+    text = "iteration %d: try %d to ask the model failed (%s); again in %.1f s"
+    return logging.WARNING, text, (event.iteration, event.attempt, event.error_type, event.delay)
+
+
+def _model_responded(event: ModelResponded) -> Line:
+    usage, calls = event.response.usage, len(event.response.tool_calls)
+    text = "iteration %d: the model answered in %.3f s, %d tool calls"
+    values: tuple[Any, ...] = (event.iteration, event.duration, calls)
+    if usage is None:
+        return logging.DEBUG, text, values
+    tokens = (usage.input_tokens, usage.output_tokens)
+    return logging.DEBUG, f"{text}, %d + %d tokens", (*values, *tokens)
+
+
+def _call_held(event: CallSuppressed | CallDeferred) -> Line:
+    what = "suppressed" if isinstance(event, CallSuppressed) else "deferred"
+    return logging.DEBUG, "call of %s " + what + ": %s", (event.call.name, event.reason.value)
+
+
+def _tool_started(event: ToolStarted) -> Line:
+    return logging.DEBUG, "call of %s started", (event.call.name,)
+
+
+def _tool_retried(event: ToolRetried) -> Line:
+    text = "call of %s: try %d failed (%s); again in %.1f s"
+    return logging.INFO, text, (event.call.name, event.attempt, event.error_type, event.delay)
+
+
+def _tool_finished(event: ToolFinished) -> Line:
+    level = logging.INFO if event.result.is_error else logging.DEBUG
+    values = (event.call.name, event.result.status, event.duration)
+    return level, "call of %s ended: %s, %.3f s", values
+
+
+def _breaker_changed(event: BreakerChanged) -> Line:
+    level = logging.WARNING if event.after == "open" else logging.INFO
+    return level, "breaker of %s: %s, was %s", (event.tool, event.after, event.before)
+
+
+def _limit_reached(event: LimitReached) -> Line:
+    return logging.INFO, "limit reached: %s", (event.reason.stop_reason,)
+
+
+def _run_finished(event: RunFinished) -> Line:
+    is_fine = event.error is None or event.stop_reason == RunCancelled.stop_reason
+    level = logging.INFO if is_fine else logging.WARNING
+    text = "run ended: %s, %d iterations, %d tool calls"
+    values: tuple[Any, ...] = (event.stop_reason, event.total_iterations, event.tool_calls_count)
+    kind = getattr(getattr(event.result, "reason", None), "error_type", None)
+    return (level, text, values) if kind is None else (level, f"{text} (%s)", (*values, kind))
+
+
+_LINES: Mapping[type, Callable[[Any], Line]] = {
+    RunStarted: _run_started,
+    HistoryRepaired: _history_repaired,
+    IterationStarted: _iteration_started,
+    ModelRetried: _model_retried,
+    ModelResponded: _model_responded,
+    CallSuppressed: _call_held,
+    CallDeferred: _call_held,
+    ToolStarted: _tool_started,
+    ToolRetried: _tool_retried,
+    ToolFinished: _tool_finished,
+    BreakerChanged: _breaker_changed,
+    LimitReached: _limit_reached,
+    RunFinished: _run_finished,
+}
