@@ -116,7 +116,8 @@ class TestChildren:
             "treadle.stop_reason": "answered",
         }
         assert kid.kind is SpanKind.INTERNAL
-        assert [event.name for event in kid.events] == [names.COMPLETE]
+        told = [event.name for event in kid.events]
+        assert told == [names.ITERATION_END, names.ITERATION_END, names.COMPLETE]
         _, points = telemetry.points(names.ITERATIONS_METRIC)
         assert sorted(point.attributes[names.AGENT_NAME] for point in points) == ["bot", "kid"]
 

@@ -98,10 +98,12 @@ def test_a_call_that_never_ran_has_no_span(run, telemetry):
 def test_tries_are_events_of_one_span(run, telemetry):
     run(OverloadedError("busy"), OverloadedError("busy"), "Hi")
     chat = telemetry.one("chat")
-    assert [event.name for event in chat.events] == [names.RETRY] * 2
+    assert [event.name for event in chat.events] == [names.MODEL_RETRY] * 2
     assert chat.events[0].attributes == {
         "error.type": "OverloadedError",
-        "treadle.model.retry.attempt": 1,
+        "treadle.attempt": 1,
+        "treadle.delay": 0.0,
+        "treadle.iteration": 1,
     }
     assert chat.status.status_code is StatusCode.UNSET
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    # What went wrong is told once, in words of the command's own; without this, Python would print it too.
+    logging.getLogger("treadle").addHandler(logging.NullHandler())
     parser = make_parser()
     args = parser.parse_args(argv)
     from treadle.cli.run import run  # noqa: PLC0415 - not needed for --help

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from treadle.loop.convert import to_chunk, to_response
 from treadle.loop.foreign import NotAResponseError
-from treadle.loop.identity import identity
+from treadle.loop.identity import Identity, identity
 from treadle.pipeline import Mode, Then, call_mode, did_you_mean, is_awaitable
 from treadle.types import ATOMS, Chunk, JSONDict, OptionError, Response, copy_json
 
@@ -55,8 +55,8 @@ class Backend:
         self._call = _adapted(fn, self._opts)
         self._fn = fn
 
-    def identity(self) -> tuple[str | None, str | None]:
-        """The model that is asked for, and its provider; each None where it cannot be seen."""
+    def identity(self) -> Identity:
+        """Which model is asked for, of whom, and how, as far as it can be seen."""
         return identity(self._fn, self._opts)
 
     def exchange(

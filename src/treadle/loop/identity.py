@@ -1,10 +1,12 @@
-"""Which model a backend asks, and who serves it, as far as that can be seen from outside."""
+"""Which model a backend asks, of whom and how, as far as that can be seen from outside."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+from treadle.types import is_dict
 
 _PROVIDERS: Mapping[str, str] = {
     "anthropic": "anthropic",
@@ -16,35 +18,68 @@ _PROVIDERS: Mapping[str, str] = {
 }
 """The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""
 
+_OPTIONS = frozenset(
+    {
+        "frequency_penalty",
+        "max_completion_tokens",
+        "max_tokens",
+        "n",
+        "presence_penalty",
+        "reasoning_effort",
+        "seed",
+        "stop",
+        "stream",
+        "temperature",
+        "top_k",
+        "top_p",
+    }
+)
+"""OpenAI's options that say how to answer. No other is looked at: a header may hold a secret."""
 
-def identity(fn: Any, opts: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Tell the model and the provider of a backend.
+
+class Identity(NamedTuple):
+    """What can be seen of a backend.
 
     Args:
-        fn: the backend: a function, a method of a client, a partial of one, or an object that may say it
-            itself, as ``model`` and ``provider``.
-        opts: the options of every request; a ``model`` there comes first.
-
-    Returns:
-        The model as it is asked for, and the provider in OpenTelemetry's words; each None where it cannot be
-        seen.
+        model: as it is asked for; None where it cannot be seen.
+        provider: in OpenTelemetry's words; None where it cannot be seen.
+        request: options of every request that say how the model shall answer.
     """
-    model: Any = opts.get("model")
+
+    model: str | None
+    provider: str | None
+    request: Mapping[str, Any]
+
+
+def identity(fn: Any, opts: Mapping[str, Any]) -> Identity:
+    """Tell what can be seen of a backend.
+
+    Args:
+        fn: a function, a method of a client, a partial of one, or an object that may say it itself, as
+            ``model``, ``provider`` and ``opts``.
+        opts: the options of every request, which come first.
+    """
+    given: dict[str, Any] = dict(opts)
     while isinstance(fn, functools.partial):
-        model = model or fn.keywords.get("model")
+        given = {**fn.keywords, **given}
         fn = fn.func
-    model = model or _said(fn, "model")
-    provider = _said(fn, "provider")
+    own = _fact(fn, "opts")
+    if is_dict(own):
+        given = {**own, **given}
+    model = given.get("model") or _fact(fn, "model")
+    provider = _fact(fn, "provider")
     if provider is None:
-        owner = getattr(fn, "__self__", fn)
-        module = _said(type(owner), "__module__") or ""
+        module = str(_fact(type(_fact(fn, "__self__") or fn), "__module__"))
         provider = _PROVIDERS.get(module.partition(".")[0])
-    return model if isinstance(model, str) else None, provider
+    return Identity(
+        model if isinstance(model, str) else None,
+        provider if isinstance(provider, str) else None,
+        {name: given[name] for name in sorted(_OPTIONS & given.keys())},
+    )
 
 
-def _said(holder: Any, name: str) -> str | None:
+def _fact(holder: Any, name: str) -> Any:
     try:
-        said = getattr(holder, name, None)
+        return getattr(holder, name, None)
     except Exception:  # noqa: BLE001 - a property of somebody else's
         return None
-    return said if isinstance(said, str) and said else None

@@ -49,7 +49,13 @@ class Prepared:
         observers = _observers_of(settings)
         if tell is not None:  # last: it may wait for a reader, and be cancelled there
             observers.append(tell)
-        telemetry = active_telemetry(settings.tracer_provider, settings.meter_provider)
+        telemetry = active_telemetry(
+            settings.tracer_provider,
+            settings.meter_provider,
+            settings.logger_provider,
+            capture_content=settings.capture_content,
+            chat_telemetry=settings.chat_telemetry,
+        )
         watched = bool(observers) or telemetry is not None or log.isEnabledFor(logging.INFO)
         handles = [handle for handle in (stream, settings.handle) if handle is not None]
         if len(handles) > 1:

@@ -102,7 +102,8 @@ class Run:
 
     def _started(self, at: float) -> RunStarted:
         plant = self._plant
-        model, provider = plant.asker.backend.identity()
+        model, provider, request = plant.asker.backend.identity()
+        resolvable = () if plant.resolver is None else plant.resolver.names or ()
         return RunStarted(
             agent_name=self.state.agent_name,
             run_id=self.state.run_id,
@@ -110,8 +111,10 @@ class Run:
             resumed=self._resumes,
             limits=plant.limits,
             tools=plant.asker.tools,
+            available=tuple({**plant.tools, **dict.fromkeys(resolvable)}),
             model=model,
             provider=provider,
+            request=request,
             state=self.state,
         )
 

@@ -1,38 +1,190 @@
 """Every name that goes to OpenTelemetry, in one place, since the conventions are still in development.
 
-Source: OpenTelemetry's semantic conventions for generative AI systems (spans, agent spans, metrics), as they
-stood in November 2026. Names that start with ``treadle.`` are ours.
+Source: https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai (gen-ai-agent-spans.md,
+gen-ai-spans.md, gen-ai-metrics.md), in development, read on 2026-11-22. What the model's calls are measured
+with has its names of version 1.41 of the conventions (``gen_ai.client.operation.duration`` and
+``gen_ai.client.token.usage``), which backends and dashboards read; the main branch is about to rename them.
+Names that start with ``treadle.`` are ours.
 """
 
 SCOPE = "treadle"
+"""The name of the instrumentation scope of all spans, metrics and log records."""
+
+CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable that asks for content; ``true``, ``span_only`` and ``span_and_event`` do."""
+
+# Operations
 
 INVOKE_AGENT = "invoke_agent"
 CHAT = "chat"
 EXECUTE_TOOL = "execute_tool"
 
+# Attributes of the conventions
+
 OPERATION_NAME = "gen_ai.operation.name"
+PROVIDER_NAME = "gen_ai.provider.name"
 AGENT_NAME = "gen_ai.agent.name"
+REQUEST_MODEL = "gen_ai.request.model"
 RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_ID = "gen_ai.response.id"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
+TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - a name
 TOOL_NAME = "gen_ai.tool.name"
+TOOL_DESCRIPTION = "gen_ai.tool.description"
 TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 ERROR_TYPE = "error.type"
 
+REQUEST_OPTIONS = {
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "max_completion_tokens": "gen_ai.request.max_tokens",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "n": "gen_ai.request.choice.count",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "reasoning_effort": "gen_ai.request.reasoning.level",
+    "seed": "gen_ai.request.seed",
+    "stop": "gen_ai.request.stop_sequences",
+    "stream": "gen_ai.request.stream",
+    "temperature": "gen_ai.request.temperature",
+    "top_k": "gen_ai.request.top_k",
+    "top_p": "gen_ai.request.top_p",
+}
+"""The attributes of options of a request, by OpenAI's names of them."""
+
+# Attributes with content, which are there only when asked for; their values are JSON text
+
+SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_CALL_RESULT = "gen_ai.tool.call.result"
+
+# Attributes of ours
+
 RUN_ID = "treadle.run.id"
+RESUMED = "treadle.run.resumed"
 ITERATION = "treadle.iteration"
+STAGES = "treadle.stages"
 STOP_REASON = "treadle.stop_reason"
 TOTAL_ITERATIONS = "treadle.total_iterations"
 TOOL_CALLS_COUNT = "treadle.tool_calls_count"
+ATTEMPT = "treadle.attempt"
+DELAY = "treadle.delay"
+REASON = "treadle.reason"
+COUNT = "treadle.count"
+BREAKER_STATE = "treadle.circuit_breaker.state"
+LINK = "treadle.link"
+
+# Span events, all ours
 
 COMPLETE = "treadle.loop.complete"
-RETRY = "treadle.model.retry"
-RETRY_ATTEMPT = "treadle.model.retry.attempt"
+"""The completion event, which is a log record as well."""
+MODEL_RETRY = "treadle.model.retry"
+TOOL_RETRY = "treadle.tool.retry"
+ITERATION_END = "treadle.iteration.end"
+HISTORY_REPAIRED = "treadle.history.repaired"
+STEERED = "treadle.steered"
+CALL_SUPPRESSED = "treadle.tool_call.suppressed"
+CALL_DEFERRED = "treadle.tool_call.deferred"
+CALL_NUDGED = "treadle.tool_call.nudged"
+BREAKER_CHANGED = "treadle.circuit_breaker.transition"
+LIMIT_REACHED = "treadle.limit.reached"
+
+# Values
+
+INPUT, OUTPUT = "input", "output"
+FUNCTION = "function"
+OTHER = "_OTHER"
+"""The conventions' stand-in for a value that is not one of a small set."""
+ABANDONED = "abandoned"
+"""The kind of error of a run whose steps were closed in midway, so that it came to no end."""
+
+# Metrics of the conventions: name, unit, and where they advise them, the bounds of the buckets
+
+OPERATION_DURATION = "gen_ai.client.operation.duration"
+FIRST_CHUNK_DURATION = "gen_ai.client.operation.time_to_first_chunk"
+TOKEN_USAGE = "gen_ai.client.token.usage"  # noqa: S105 - a name
+AGENT_DURATION = "gen_ai.invoke_agent.duration"
+AGENT_INFERENCE_CALLS = "gen_ai.invoke_agent.inference_calls"
+AGENT_TOOL_CALLS = "gen_ai.invoke_agent.tool_calls"
+TOOL_DURATION = "gen_ai.execute_tool.duration"
+
+SECONDS = "s"
+SECONDS_BUCKETS = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+)
+FIRST_CHUNK_BUCKETS = (
+    0.001,
+    0.005,
+    0.01,
+    0.02,
+    0.04,
+    0.06,
+    0.08,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+)
+AGENT_SECONDS_BUCKETS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
+TOKENS = "{token}"
+TOKENS_BUCKETS = (
+    1,
+    4,
+    16,
+    64,
+    256,
+    1024,
+    4096,
+    16384,
+    65536,
+    262144,
+    1048576,
+    4194304,
+    16777216,
+    67108864,
+)
+INFERENCE_CALLS = "{inference_call}"
+TOOL_CALLS = "{tool_call}"
+COUNT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+# Metrics of ours
 
 ITERATIONS_METRIC = "treadle.invoke_agent.iterations"
 ITERATIONS_UNIT = "{iteration}"
 ITERATIONS_BUCKETS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500)
 """Finer where runs usually end: ten iterations is the default limit."""
+ACTIVE_RUNS = "treadle.invoke_agent.active"
+RUNS = "{run}"
+SUPPRESSED_CALLS = "treadle.tool_calls.suppressed"
+DEFERRED_CALLS = "treadle.tool_calls.deferred"
+BREAKER_TRANSITIONS = "treadle.circuit_breaker.transitions"
+TRANSITIONS = "{transition}"
+USAGE_COST = "treadle.usage.cost"
+US_DOLLARS = "{USD}"
+MODEL_RETRIES = "treadle.model.retries"
+RETRIES = "{retry}"

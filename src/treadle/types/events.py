@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from treadle.types.calls import ToolCall, ToolResult
+from treadle.types.calls import ToolCall, ToolResult, nothing
 from treadle.types.limits import Limits
 from treadle.types.messages import JSONDict
 from treadle.types.plan import HeldReason, PlanReason
@@ -33,8 +33,11 @@ class RunStarted:
         resumed: it goes on after a pause, under the id that it had.
         limits: how much it may take.
         tools: the tools that the model may call, in OpenAI's form.
+        available: the names of all tools there are, those that only the resolver knows among them.
         model: the model that is asked for, where that can be seen.
         provider: who serves it, in OpenTelemetry's words, where that can be seen.
+        request: options of every request that say how the model shall answer, such as ``temperature``, where
+            they can be seen.
         state: the record of the run, which goes on while it runs.
     """
 
@@ -44,8 +47,10 @@ class RunStarted:
     resumed: bool = False
     limits: Limits = field(default_factory=Limits)
     tools: Sequence[JSONDict] = field(default=(), repr=False)
+    available: tuple[str, ...] = ()
     model: str | None = None
     provider: str | None = None
+    request: Mapping[str, Any] = field(default_factory=nothing)
     state: RunState | None = field(default=None, compare=False, repr=False)
 
 

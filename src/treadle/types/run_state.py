@@ -180,6 +180,9 @@ class RunState:
     Args:
         agent_name: whose run it is.
         run_id: names the run; None makes a new id.
+
+    Attributes:
+        traceparent: the span of its latest run, as W3C's Trace Context writes it; None where there is none.
     """
 
     def __init__(self, agent_name: str = "", run_id: str | None = None) -> None:
@@ -191,6 +194,7 @@ class RunState:
         self.total_usage = Usage()
         self.error: str | None = None
         self.repairs: tuple[str, ...] = ()
+        self.traceparent: str | None = None
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -282,6 +286,7 @@ class RunState:
             "total_usage": self.total_usage.as_json(),
             "error": self.error,
             "repairs": list(self.repairs),
+            "traceparent": self.traceparent,
         }
 
     @classmethod
@@ -292,6 +297,7 @@ class RunState:
         state.nodes = [RunNode.from_json(node) for node in told["nodes"]]
         state.total_usage = Usage.from_json(told["total_usage"])
         state.error, state.repairs = told["error"], tuple(told["repairs"])
+        state.traceparent = told.get("traceparent")
         state.history = History(told.get("messages", ()))
         return state
 

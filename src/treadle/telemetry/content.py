@@ -1,0 +1,154 @@
+"""What models, tools and users say, as JSON attributes in the form of OpenTelemetry's conventions.
+
+A message is ``{"role", "parts"}``, and a part is text, a call, the answer to one, or whatever else the message
+has, under its own type. It is made only where somebody asked for content.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from treadle.telemetry import names
+from treadle.types import (
+    JSONDict,
+    Response,
+    ToolCall,
+    ToolResult,
+    is_list,
+    is_mapping,
+    sendable,
+    sendable_json,
+    text_of,
+)
+
+_YES = frozenset({"1", "true", "yes", "span", "span_only", "span_and_event"})
+_ROLES_OF_INSTRUCTIONS = frozenset({"system", "developer"})
+
+
+def is_asked_for(option: bool | None) -> bool:
+    """Whether content is to be recorded: what the option says, else the environment variable.
+
+    Args:
+        option: of the loop; None leaves it to ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``.
+    """
+    if option is not None:
+        return option
+    return os.environ.get(names.CAPTURE_VARIABLE, "").strip().lower() in _YES
+
+
+def of_request(
+    messages: Sequence[JSONDict], guidance: str | None, tools: Sequence[JSONDict]
+) -> dict[str, str]:
+    """The attributes of what a model is sent.
+
+    Args:
+        messages: the conversation.
+        guidance: what the model is told in this request only.
+        tools: in OpenAI's form.
+    """
+    instructions: list[JSONDict] = []
+    told: list[JSONDict] = []
+    for message in messages:
+        if message.get("role") in _ROLES_OF_INSTRUCTIONS:
+            instructions += _parts(message)
+        else:
+            told.append(_message(message))
+    if guidance is not None:
+        told.append({"role": "user", "parts": [_text(guidance)]})
+    attributes = {names.INPUT_MESSAGES: as_json(told)}
+    if instructions:
+        attributes[names.SYSTEM_INSTRUCTIONS] = as_json(instructions)
+    if tools:
+        attributes[names.TOOL_DEFINITIONS] = as_json([_definition(tool) for tool in tools])
+    return attributes
+
+
+def of_response(response: Response) -> dict[str, str]:
+    """The attributes of what a model answered."""
+    parts = [_text(response.text)] if response.text else []
+    reasoning = response.extra.get("reasoning_content") or response.extra.get("reasoning")
+    if isinstance(reasoning, str):
+        parts.insert(0, {"type": "reasoning", "content": reasoning})
+    parts += [_call(call.id, call.name, call.arguments) for call in response.tool_calls]
+    told = {
+        "role": "assistant",
+        "parts": parts,
+        "finish_reason": response.finish_reason or ("tool_call" if response.tool_calls else "stop"),
+    }
+    return {names.OUTPUT_MESSAGES: as_json([told])}
+
+
+def of_call(call: ToolCall) -> dict[str, str]:
+    """The attributes of what a tool is called with."""
+    return {names.TOOL_CALL_ARGUMENTS: sendable(call.arguments)}
+
+
+def of_result(result: ToolResult) -> dict[str, str]:
+    """The attributes of what a tool brought."""
+    return {names.TOOL_CALL_RESULT: sendable(result.content)}
+
+
+def as_json(value: Any) -> str:
+    """JSON text; what is no JSON is told as text, and ASCII alone goes through any exporter."""
+    try:
+        return json.dumps(value, default=text_of, allow_nan=False)
+    except (TypeError, ValueError):  # a key that is no text, a number that is none
+        return json.dumps(sendable_json(value))
+
+
+def _message(message: Mapping[str, Any]) -> JSONDict:
+    if message.get("role") != "tool":
+        return {"role": str(message.get("role", "")), "parts": _parts(message)}
+    answer = {
+        "type": "tool_call_response",
+        "id": message.get("tool_call_id"),
+        "response": message.get("content"),
+    }
+    return {"role": "tool", "parts": [answer]}
+
+
+def _parts(message: Mapping[str, Any]) -> list[JSONDict]:
+    content: Any = message.get("content")
+    parts: list[JSONDict] = []
+    if isinstance(content, str) and content:
+        parts.append(_text(content))
+    elif is_list(content):
+        parts += [_part(part) for part in content]
+    parts += _calls(message.get("tool_calls") or ())
+    return parts
+
+
+def _part(part: Any) -> JSONDict:
+    """One part of a content that has several; what is no text keeps its own form, as a part of its own type."""
+    if is_mapping(part):
+        if part.get("type") == "text":
+            return _text(str(part.get("text", "")))
+        return {"type": "other", **part}
+    return _text(str(part))
+
+
+def _calls(calls: Iterable[Any]) -> list[JSONDict]:
+    return [
+        _call(call.get("id"), call["function"]["name"], call["function"]["arguments"])
+        for call in calls
+        if is_mapping(call) and is_mapping(call.get("function"))
+    ]
+
+
+def _call(call_id: str | None, name: str, arguments: str) -> JSONDict:
+    try:
+        given = json.loads(arguments)
+    except (ValueError, RecursionError):  # as the model wrote it
+        given = arguments
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": given}
+
+
+def _text(content: str) -> JSONDict:
+    return {"type": "text", "content": content}
+
+
+def _definition(tool: Mapping[str, Any]) -> JSONDict:
+    return {"type": "function", **tool.get("function", {})}
