@@ -17,6 +17,7 @@ from treadle.types import (
     Response,
     StreamStarted,
     TextDelta,
+    labels,
     text_of,
 )
 
@@ -82,7 +83,7 @@ class Asker:
                 response: Response | None = yield Call(
                     exchange.open_async if is_async else exchange.open,
                     mode=mode,
-                    label="chat",
+                    label=labels.CHAT,
                     key=key,
                 )
                 if response is None:
@@ -120,7 +121,7 @@ class Asker:
             raise
         except BaseException:
             try:
-                yield Call(exchange.close, mode=exchange.chunk_mode, label="close", key=key)
+                yield Call(exchange.close, mode=exchange.chunk_mode, label=labels.CLOSE, key=key)
             except Exception:  # the answer is given up already; that is what has to be told
                 log.debug("closing a broken stream failed", exc_info=True)
             raise
@@ -133,7 +134,7 @@ class Asker:
                 # A stream that has its pieces ready never waits, and a time limit needs somebody to wait.
                 yield Sleep(0)
             chunk = yield Call(
-                exchange.next_chunk, mode=exchange.chunk_mode, label="chunk", key=key
+                exchange.next_chunk, mode=exchange.chunk_mode, label=labels.CHUNK, key=key
             )
             if chunk is None:
                 return assembler.response()

@@ -22,6 +22,7 @@ from treadle.types import (
     Result,
     RunState,
     ToolCall,
+    labels,
 )
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def nested(steps: Steps[Any], call_id: str, observers: Observers | None) -> Step
 
 def _tell(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
     try:
-        yield Call(observers, event, label="observe")
+        yield Call(observers, event, label=labels.OBSERVE)
     except GeneratorExit:
         raise
     except (

@@ -27,6 +27,7 @@ from treadle.types import (
     RunState,
     UserSteered,
     joined,
+    labels,
     text_of,
 )
 
@@ -150,7 +151,7 @@ class Iterations:
         given, self.unheard = self.unheard, ()
         if handle is not None:
             key = str(self.iteration + 1)
-            given += yield Call(handle.take, is_over and not given, label="steer", key=key)
+            given += yield Call(handle.take, is_over and not given, label=labels.STEER, key=key)
         if not given:
             return False
         self.hear(given)
@@ -163,7 +164,7 @@ class Iterations:
         """Put in the history what the user has said to the end of the run, and hear no more."""
         said, self.unheard = self.unheard, ()
         if self.plant.handle is not None:
-            said += yield Call(self.plant.handle.close, label="steer", key="end")
+            said += yield Call(self.plant.handle.close, label=labels.STEER, key="end")
         self.hear(said)
 
     def hear(self, said: tuple[JSONDict, ...]) -> None:

@@ -47,18 +47,19 @@ class RunLog:
         agent_name: whose run it is.
     """
 
-    __slots__ = ("_children", "_ids")
+    __slots__ = ("_children", "_ids", "_lines")
 
     def __init__(self, run_id: str, agent_name: str = "") -> None:
         self._ids = {"run_id": run_id, "agent_name": agent_name}
         self._children: dict[str, RunLog] = {}
+        self._lines = _LINES if log.isEnabledFor(logging.INFO) else _WARNINGS
 
     def __call__(self, event: Event) -> None:
         """Write one event, if its level is on."""
         if isinstance(event, ChildEvent):
             self._child(event)
             return
-        tell = _LINES.get(event.__class__)
+        tell = self._lines.get(event.__class__)
         if tell is None:
             return
         level, text, values = tell(event)
@@ -168,3 +169,5 @@ _LINES: Mapping[type, Callable[[Any], Line]] = {
     LimitReached: _limit_reached,
     RunFinished: _run_finished,
 }
+_WARNINGS = {kind: _LINES[kind] for kind in (ModelRetried, BreakerChanged, RunFinished)}
+"""Those of which some are warnings."""

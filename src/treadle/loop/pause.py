@@ -26,6 +26,7 @@ from treadle.types import (
     ToolCall,
     TreadleError,
     is_mapping,
+    labels,
 )
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ def put_aside(turn: Iterations, plant: Plant) -> Steps[JSONDict]:
     now = yield NOW
     turn.pauses += 1
     if plant.handle is not None:
-        turn.unheard += yield Call(plant.handle.close, label="steer", key="pause")
+        turn.unheard += yield Call(plant.handle.close, label=labels.STEER, key="pause")
     key = str(turn.pauses)
     # A run may go on in a record, and so under the id, of one that was paused as well.
-    nonce = yield Call(secrets.token_hex, 8, label="random", key=f"pause {key}")
+    nonce = yield Call(secrets.token_hex, 8, label=labels.RANDOM, key=f"pause {key}")
     stage = turn.context.trace[-1]
     if not plant.pipeline.has_entry(stage):
         raise PausedStateError(f"the run cannot be put aside: nothing can enter at stage {stage!r}")
@@ -175,7 +176,7 @@ class Resumption:
         pause_id = self.state["pause_id"]
         claim = self._claim or _CLAIMS.claim
         mode = Mode.INLINE if self._claim is None else call_mode(self._claim)
-        is_ours = yield Call(claim, pause_id, mode=mode, label="claim", key=pause_id)
+        is_ours = yield Call(claim, pause_id, mode=mode, label=labels.CLAIM, key=pause_id)
         if not is_ours:
             raise PausedStateError(f"the paused state is stale: {pause_id!r} was resumed already")
 

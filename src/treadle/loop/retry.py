@@ -7,6 +7,7 @@ from typing import Any
 
 from treadle.loop.foreign import NotAResponseError
 from treadle.pipeline import Call, Steps
+from treadle.types import labels
 
 BASE_DELAY = 0.5
 MAX_DELAY = 30.0
@@ -71,7 +72,7 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     if asked is not None:
         return min(asked, MAX_DELAY)
     longest = min(base * 2 ** (attempt - 1), MAX_DELAY)
-    share = yield Call(random.random, label="random")
+    share = yield Call(random.random, label=labels.RANDOM)
     return longest * (1 - 0.25 * float(share))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import anyio
@@ -129,12 +129,13 @@ class AsyncDriver:
 
     async def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - one for each kind of effect
         match effect:
+            case Emit():  # the most frequent here
+                told = self._tell(effect.event)
+                return None if told is None else await told
             case Call():
                 return await self._call(effect)
             case Now():
                 return self._clock_origin + time.perf_counter()
-            case Emit(event=event):
-                return await self._tell(event)
             case Parallel():
                 return await self._parallel(effect)
             case Within():
@@ -146,12 +147,27 @@ class AsyncDriver:
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is no effect")
 
-    async def _tell(self, event: Any) -> None:
-        if self._emit is not None:
-            try:
-                await self._call(Call(self._emit, event))
-            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
-                report(error)
+    def _tell(self, event: Any) -> Awaitable[Any] | None:
+        """Tell the watcher; the outcome is None, or has to be awaited where the watcher's has."""
+        if self._emit is None:
+            return None
+        try:
+            told = self._emit(event)
+        except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+            report(error)
+            return None
+        except asyncio.CancelledError as error:
+            if cancellations_of_task() > 0:
+                raise
+            report(CallCancelled(str(error) or "a watcher raised a cancellation"))
+            return None
+        return self._wait_for_watcher(told) if is_awaitable(told) else None
+
+    async def _wait_for_watcher(self, told: Awaitable[Any]) -> Any:
+        try:
+            await self._call(Call(lambda: told))
+        except Exception as error:  # noqa: BLE001 - as above
+            report(error)
 
     async def _call(self, effect: Call) -> Any:
         try:

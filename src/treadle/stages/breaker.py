@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from treadle.pipeline import NOW, Call, Emit, Steps
-from treadle.types import BreakerChanged, Context, OptionError, ToolCall
+from treadle.types import BreakerChanged, Context, OptionError, ToolCall, labels
 
 
 class BreakerState(StrEnum):
@@ -181,7 +181,7 @@ def not_admitted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str
     now = yield NOW
     for call in calls:
         admission: Admission = yield Call(
-            breaker.admit, call.name, _name(ctx, call), now, label="breaker", key=call.id
+            breaker.admit, call.name, _name(ctx, call), now, label=labels.BREAKER, key=call.id
         )
         if admission.error is not None:
             errors[call.id] = admission.error
@@ -200,7 +200,7 @@ def released(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
     if breaker is not None:
         for call in calls:
             was_probe = yield Call(
-                breaker.release, call.name, _name(ctx, call), label="breaker", key=call.id
+                breaker.release, call.name, _name(ctx, call), label=labels.BREAKER, key=call.id
             )
             if was_probe:
                 yield from _tell(ctx, call, BreakerState.HALF_OPEN, BreakerState.OPEN)
@@ -227,7 +227,7 @@ def noted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
                 _name(ctx, call),
                 error,
                 now,
-                label="breaker",
+                label=labels.BREAKER,
                 key=call.id,
             )
             yield from _tell(ctx, call, before, after)

@@ -33,6 +33,7 @@ from treadle.types import (
     ToolResult,
     ToolRetried,
     copy_json,
+    labels,
 )
 
 RETRY_DELAY = 0.1
@@ -109,7 +110,7 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
     if mode is _ASYNC and (ctx.runner.is_bounded or (tool is not None and tool.timeout)):
         mode = Mode.DETACHED  # whoever has set a bound must not wait for one that ignores it
     return Call(
-        _answering(fn, call, ctx.runner.brought), mode=mode, label="execute_tool", key=call.id
+        _answering(fn, call, ctx.runner.brought), mode=mode, label=labels.EXECUTE_TOOL, key=call.id
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from treadle.pipeline import Call, Signal, Steps, Wait
+from treadle.types import labels
 
 R = TypeVar("R")
 
@@ -73,7 +74,7 @@ class Locks:
                 ticket = self.enter(key)
                 held.append((key, ticket))
                 # What other runs hold comes from outside, and is an effect therefore.
-                is_free = yield Call(_is_set, ticket, label="lock", key=key)
+                is_free = yield Call(_is_set, ticket, label=labels.LOCK, key=key)
                 if not is_free:
                     if not may_wait:
                         raise LockedError(f"{key!r} is in use by another call; try again later")

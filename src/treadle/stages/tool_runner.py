@@ -23,6 +23,7 @@ from treadle.types import (
     ToolFinished,
     ToolResult,
     ToolStarted,
+    labels,
 )
 
 _NOTHING_HELD: Mapping[str, str] = {}
@@ -280,7 +281,7 @@ class ToolRunner:
 
         This is an effect, for it comes from outside.
         """
-        result = yield Call(_found, call.id, tables, label="cancelled", key=call.id)
+        result = yield Call(_found, call.id, tables, label=labels.CANCELLED, key=call.id)
         if result is not None:
             self.running.pop(call.id, None)
             self.results[call.id] = result

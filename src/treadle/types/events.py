@@ -6,13 +6,14 @@ Times do not count for equality, so that two runs of one script can be compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from treadle.types.calls import ToolCall, ToolResult, nothing
 from treadle.types.limits import Limits
 from treadle.types.messages import JSONDict
 from treadle.types.plan import HeldReason, PlanReason
+from treadle.types.record import keyword_record
 from treadle.types.response import Response, Usage
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from treadle.types.run_state import RunState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class RunStarted:
     """A run began.
 
@@ -54,14 +55,14 @@ class RunStarted:
     state: RunState | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class HistoryRepaired:
     """The messages that came in could not have been sent as they were; each repair is told."""
 
     repairs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class IterationStarted:
     """The model is about to be asked.
 
@@ -78,7 +79,7 @@ class IterationStarted:
     guidance: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class StreamStarted:
     """The first piece of a streamed answer is there. ``at`` is in seconds since the epoch."""
 
@@ -86,7 +87,7 @@ class StreamStarted:
     at: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class TextDelta:
     """A piece of the text of a streamed answer."""
 
@@ -94,7 +95,7 @@ class TextDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ModelRetried:
     """A try to ask the model failed, and another follows. Text told so far in this iteration is void.
 
@@ -115,7 +116,7 @@ class ModelRetried:
     at: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ModelResponded:
     """The model answered, after ``duration`` seconds, retries included."""
 
@@ -125,7 +126,7 @@ class ModelResponded:
     duration: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ModelFailed:
     """The model could not be asked; the run ends."""
 
@@ -135,7 +136,7 @@ class ModelFailed:
     at: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class UserSteered:
     """User messages came in while the run went on; the next request has them."""
 
@@ -143,7 +144,7 @@ class UserSteered:
     messages: tuple[JSONDict, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class CallsPlanned:
     """It is decided which calls of an answer run.
 
@@ -160,7 +161,7 @@ class CallsPlanned:
     held: Mapping[str, HeldReason]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class CallSuppressed:
     """A call does not run, because it was answered before, or is made twice in one batch."""
 
@@ -169,7 +170,7 @@ class CallSuppressed:
     reason: HeldReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class CallDeferred:
     """A call does not run now; the model may ask for it again."""
 
@@ -178,7 +179,7 @@ class CallDeferred:
     reason: HeldReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class BreakerChanged:
     """A circuit breaker that is shared by several runs changed for a tool: closed, open or half_open."""
 
@@ -188,7 +189,7 @@ class BreakerChanged:
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ToolStarted:
     """A tool is about to run.
 
@@ -205,7 +206,7 @@ class ToolStarted:
     within: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ToolRetried:
     """A try to run a tool failed, and another follows.
 
@@ -228,7 +229,7 @@ class ToolRetried:
     at: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ToolFinished:
     """A call that ran has its result, after ``duration`` seconds, retries included."""
 
@@ -239,7 +240,7 @@ class ToolFinished:
     duration: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ToolNudged:
     """A result carries a note, because the same call was made ``count`` times in this turn."""
 
@@ -248,7 +249,7 @@ class ToolNudged:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class LimitReached:
     """A limit or a guard ends the run; where it is to be finished, it is asked for a last answer first."""
 
@@ -256,7 +257,7 @@ class LimitReached:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class IterationFinished:
     """An iteration is over; ``context`` is as it came out of the pipeline."""
 
@@ -265,7 +266,7 @@ class IterationFinished:
     at: float = field(compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class RunFinished:
     """A run is over, on every exit; the last event.
 
@@ -288,7 +289,7 @@ class RunFinished:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Completion:
     """What a run came to: the completion event as data, for those who do without OpenTelemetry.
 
@@ -328,7 +329,7 @@ class Completion:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class ChildEvent:
     """Something happened in a loop that a call of this run is made of.
 

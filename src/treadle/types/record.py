@@ -20,7 +20,18 @@ def record(cls: type[T]) -> type[T]:
     Args:
         cls: a class with annotated fields and no ``__post_init__``.
     """
-    made = dataclass(frozen=True, slots=True)(cls)
+    return _quick(dataclass(frozen=True, slots=True)(cls))
+
+
+@dataclass_transform(
+    frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field,)
+)
+def keyword_record(cls: type[T]) -> type[T]:
+    """As `record`, with fields that are given by keyword alone."""
+    return _quick(dataclass(frozen=True, slots=True, kw_only=True)(cls), "*, ")
+
+
+def _quick(made: type[T], start: str = "") -> type[T]:
     names: dict[str, Any] = {"MISSING": MISSING}
     parameters: list[str] = []
     lines: list[str] = []
@@ -37,9 +48,9 @@ def record(cls: type[T]) -> type[T]:
             parameters.append(f"{name}=default_{name}" if has_default else name)
             lines.append(f"set_{name}(self, {name})")
     body = "\n    ".join(lines)
-    exec(f"def __init__(self, {', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
+    exec(f"def __init__(self, {start}{', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
     init = names["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    init.__qualname__ = f"{made.__qualname__}.__init__"
     init.__annotations__ = made.__init__.__annotations__
     made.__init__ = init  # type: ignore[method-assign]  # it is the same but for its speed
     return made
