@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.types import (
     BreakerChanged,
@@ -35,8 +35,10 @@ from treadle.types import (
 
 log = logging.getLogger("treadle.loop")
 
-Line = tuple[int, str, tuple[Any, ...]]
+Line: TypeAlias = tuple[int, str, tuple[Any, ...]]
 """A level, a text with places for values, and the values."""
+Lines: TypeAlias = Mapping[type, Callable[[Any], Line]]
+"""What is written of events, by their classes."""
 
 
 class RunLog:
@@ -154,7 +156,7 @@ def _run_finished(event: RunFinished) -> Line:
     return (level, text, values) if kind is None else (level, f"{text} (%s)", (*values, kind))
 
 
-_LINES: Mapping[type, Callable[[Any], Line]] = {
+_LINES: Lines = {
     RunStarted: _run_started,
     HistoryRepaired: _history_repaired,
     IterationStarted: _iteration_started,
@@ -169,5 +171,5 @@ _LINES: Mapping[type, Callable[[Any], Line]] = {
     LimitReached: _limit_reached,
     RunFinished: _run_finished,
 }
-_WARNINGS = {kind: _LINES[kind] for kind in (ModelRetried, BreakerChanged, RunFinished)}
+_WARNINGS: Lines = {kind: _LINES[kind] for kind in (ModelRetried, BreakerChanged, RunFinished)}
 """Those of which some are warnings."""
