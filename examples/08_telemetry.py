@@ -1,4 +1,4 @@
-"""OpenTelemetry: a run as spans, how many iterations it took as a histogram, and one completion event.
+"""OpenTelemetry: a run as spans and metrics, and one completion event.
 
 The providers are handed to the loop, which never sets a global one. In an application they export to
 a collector; here they keep what they get in memory. This needs the extra ``otel``.
@@ -48,10 +48,9 @@ for event in agent.events:
     print(event.name, dict(event.attributes))
 
 for resource in metrics.get_metrics_data().resource_metrics:
-    for metric in resource.scope_metrics[0].metrics:
-        for point in metric.data.data_points:
-            print(f"{metric.name}: {point.count} run, {point.sum} iterations")
-            print(f"  buckets {point.explicit_bounds[:4]}...: {point.bucket_counts[:5]}...")
+    for metric in sorted(resource.scope_metrics[0].metrics, key=lambda metric: metric.name):
+        counted = sum(getattr(point, "count", 1) for point in metric.data.data_points)
+        print(f"{metric.name} ({metric.unit}): {counted}")
 
 tracer_provider.shutdown()
 meter_provider.shutdown()

@@ -96,7 +96,7 @@ def _run_started(event: RunStarted) -> Line:
 
 
 def _history_repaired(event: HistoryRepaired) -> Line:
-    return logging.INFO, "history repaired in %d places", (len(event.repairs),)
+    return logging.INFO, "history repaired; places: %d", (len(event.repairs),)
 
 
 def _iteration_started(event: IterationStarted) -> Line:
@@ -110,12 +110,12 @@ def _model_retried(event: ModelRetried) -> Line:
 
 def _model_responded(event: ModelResponded) -> Line:
     usage, calls = event.response.usage, len(event.response.tool_calls)
-    text = "iteration %d: the model answered in %.3f s, %d tool calls"
+    text = "iteration %d: the model answered in %.3f s; tool calls: %d"
     values: tuple[Any, ...] = (event.iteration, event.duration, calls)
     if usage is None:
         return logging.DEBUG, text, values
     tokens = (usage.input_tokens, usage.output_tokens)
-    return logging.DEBUG, f"{text}, %d + %d tokens", (*values, *tokens)
+    return logging.DEBUG, f"{text}, tokens: %d + %d", (*values, *tokens)
 
 
 def _call_held(event: CallSuppressed | CallDeferred) -> Line:
@@ -150,7 +150,7 @@ def _limit_reached(event: LimitReached) -> Line:
 def _run_finished(event: RunFinished) -> Line:
     is_fine = event.error is None or event.stop_reason == RunCancelled.stop_reason
     level = logging.INFO if is_fine else logging.WARNING
-    text = "run ended: %s, %d iterations, %d tool calls"
+    text = "run ended: %s; iterations: %d, tool calls: %d"
     values: tuple[Any, ...] = (event.stop_reason, event.total_iterations, event.tool_calls_count)
     kind = getattr(getattr(event.result, "reason", None), "error_type", None)
     return (level, text, values) if kind is None else (level, f"{text} (%s)", (*values, kind))
