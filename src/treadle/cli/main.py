@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -28,14 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    # What went wrong is told once, in words of the command's own; without this, Python would print it too.
-    logging.getLogger("treadle").addHandler(logging.NullHandler())
     parser = make_parser()
     args = parser.parse_args(argv)
-    from treadle.cli.run import run  # noqa: PLC0415 - not needed for --help
-
     try:
-        code = run(args)
+        code = _carry_out(args)
         sys.stdout.flush()
     except UsageError as error:
         args.parser.error(str(error))
@@ -48,3 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return code
+
+
+def _carry_out(args: argparse.Namespace) -> int:
+    # What a command needs is imported with it: nothing of it is needed for --help.
+    if args.command == "report":
+        from treadle.cli.report_command import report  # noqa: PLC0415 - as said above
+
+        return report(args)
+    from treadle.cli.run import run  # noqa: PLC0415 - as said above
+
+    return run(args)

@@ -41,6 +41,15 @@ Lines: TypeAlias = Mapping[type, Callable[[Any], Line]]
 """What is written of events, by their classes."""
 
 
+def is_logged(level: int) -> bool:
+    """Whether the log takes records of a level, and somebody has set up where they go.
+
+    Where nobody has, Python would write what is a warning to stderr: a script that reads its result would be told
+    of it twice.
+    """
+    return log.isEnabledFor(level) and log.hasHandlers()
+
+
 class RunLog:
     """An observer that writes the events of one run to the log.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.loop.ask import Asker
 from treadle.loop.backend import Backend, LLMSendFn
 from treadle.loop.handle import EventStream, RunHandle
-from treadle.loop.logs import RunLog, log
+from treadle.loop.logs import RunLog, is_logged
 from treadle.loop.observers import Observer, Observers, for_run, of_completion, of_iterations
 from treadle.loop.options import Settings
 from treadle.loop.pause import Resumption
@@ -56,14 +56,14 @@ class Prepared:
             capture_content=settings.capture_content,
             chat_telemetry=settings.chat_telemetry,
         )
-        watched = bool(observers) or telemetry is not None or log.isEnabledFor(logging.INFO)
+        watched = bool(observers) or telemetry is not None or is_logged(logging.INFO)
         handles = [handle for handle in (stream, settings.handle) if handle is not None]
         if len(handles) > 1:
             raise OptionError("handle: a stream is the handle of its run; leave it out")
         handle = handles[0] if handles else None
         plant = _plant(loop, llm_send_fn, watched=watched, handle=handle)
         state = _state_for(settings, given)
-        if log.isEnabledFor(logging.WARNING):
+        if is_logged(logging.WARNING):
             observers.insert(0, RunLog(state.run_id, state.agent_name))
         run = Run(plant, given, state)
         if handle is not None:
