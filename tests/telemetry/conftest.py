@@ -53,6 +53,14 @@ class Telemetry:
         return None, []
 
 
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong_unseen(caplog):
+    """Telemetry that fails, and a context that cannot be left, are only logged: a run goes on all the same."""
+    yield
+    for record in caplog.get_records("call"):
+        assert not record.name.startswith(("treadle.telemetry", "opentelemetry")), record
+
+
 @pytest.fixture
 def telemetry():
     made = Telemetry()

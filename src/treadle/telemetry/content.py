@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from treadle.telemetry import names
+from treadle.telemetry.media import media
 from treadle.types import (
     JSONDict,
     Response,
@@ -68,22 +69,19 @@ def of_request(
 
 def of_response(response: Response) -> dict[str, str]:
     """The attributes of what a model answered."""
-    parts = [_text(response.text)] if response.text else []
-    reasoning = response.extra.get("reasoning_content") or response.extra.get("reasoning")
-    if isinstance(reasoning, str):
-        parts.insert(0, {"type": "reasoning", "content": reasoning})
-    parts += [_call(call.id, call.name, call.arguments) for call in response.tool_calls]
+    message = {"content": response.content, "refusal": response.refusal, **response.extra}
+    calls = [_call(call.id, call.name, call.arguments) for call in response.tool_calls]
     told = {
         "role": "assistant",
-        "parts": parts,
+        "parts": _said(message) + calls,
         "finish_reason": response.finish_reason or ("tool_call" if response.tool_calls else "stop"),
     }
     return {names.OUTPUT_MESSAGES: as_json([told])}
 
 
 def of_call(call: ToolCall) -> dict[str, str]:
-    """The attributes of what a tool is called with."""
-    return {names.TOOL_CALL_ARGUMENTS: sendable(call.arguments)}
+    """The attributes of what a tool is called with; models write nothing where they mean nothing."""
+    return {names.TOOL_CALL_ARGUMENTS: sendable(call.arguments) if call.arguments else "{}"}
 
 
 def of_result(result: ToolResult) -> dict[str, str]:
@@ -92,16 +90,31 @@ def of_result(result: ToolResult) -> dict[str, str]:
 
 
 def as_json(value: Any) -> str:
-    """JSON text; what is no JSON is told as text, and ASCII alone goes through any exporter."""
+    """JSON text; what is no JSON is told as text.
+
+    It has no lone surrogates, not as escapes either: who reads it strictly would refuse the whole of it.
+    """
     try:
-        return json.dumps(value, default=text_of, allow_nan=False)
-    except (TypeError, ValueError):  # a key that is no text, a number that is none
-        return json.dumps(sendable_json(value))
+        text = json.dumps(value, default=text_of, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # a key that is no text, a number that is none
+        text = _as_shown(value)
+    return sendable(text)
+
+
+def _as_shown(value: Any) -> str:
+    try:
+        return json.dumps(sendable_json(value), ensure_ascii=False)
+    except (
+        RecursionError
+    ):  # nested nearly without end, as a model may write it: nobody could read it
+        return "[]"
 
 
 def _message(message: Mapping[str, Any]) -> JSONDict:
     if message.get("role") != "tool":
-        return {"role": str(message.get("role", "")), "parts": _parts(message)}
+        told: JSONDict = {"role": str(message.get("role", "")), "parts": _parts(message)}
+        name = message.get("name")
+        return {**told, "name": name} if isinstance(name, str) else told
     answer = {
         "type": "tool_call_response",
         "id": message.get("tool_call_id"),
@@ -111,22 +124,29 @@ def _message(message: Mapping[str, Any]) -> JSONDict:
 
 
 def _parts(message: Mapping[str, Any]) -> list[JSONDict]:
-    content: Any = message.get("content")
+    return _said(message) + _calls(message.get("tool_calls") or ())
+
+
+def _said(message: Mapping[str, Any]) -> list[JSONDict]:
+    """The parts of a message but for its calls: its reasoning first, which comes before what it says."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
     parts: list[JSONDict] = []
-    if isinstance(content, str) and content:
+    if isinstance(reasoning, str):
+        parts.append({"type": "reasoning", "content": reasoning})
+    content: Any = message.get("content") or message.get("refusal")
+    if isinstance(content, str):
         parts.append(_text(content))
     elif is_list(content):
         parts += [_part(part) for part in content]
-    parts += _calls(message.get("tool_calls") or ())
     return parts
 
 
 def _part(part: Any) -> JSONDict:
-    """One part of a content that has several; what is no text keeps its own form, as a part of its own type."""
+    """One part of a content that has several; what the conventions do not know keeps its own form."""
     if is_mapping(part):
         if part.get("type") == "text":
             return _text(str(part.get("text", "")))
-        return {"type": "other", **part}
+        return media(part) or {"type": "other", **part}
     return _text(str(part))
 
 
@@ -151,4 +171,5 @@ def _text(content: str) -> JSONDict:
 
 
 def _definition(tool: Mapping[str, Any]) -> JSONDict:
-    return {"type": "function", **tool.get("function", {})}
+    function = tool.get("function")  # a backend may have changed what it was handed
+    return {"type": "function", **(function if is_mapping(function) else {})}

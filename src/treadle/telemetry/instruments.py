@@ -10,6 +10,7 @@ from opentelemetry.metrics import Counter, Histogram, Meter, UpDownCounter
 
 from treadle.telemetry import names
 from treadle.telemetry.bounded import Bounded
+from treadle.telemetry.scope import scope
 from treadle.types import Usage
 
 Labels: TypeAlias = dict[str, Any]
@@ -120,9 +121,12 @@ def _counter(meter: Meter, name: str, unit: str, description: str) -> Counter:
 
 def instruments_of(meters: Any) -> Instruments:
     """The instruments of a meter provider: made once, since to make them takes longer than a short run."""
-    made = _MADE.get(meters)
-    if made is None:
-        made = _MADE[meters] = Instruments(meters.get_meter(names.SCOPE))
+    try:
+        made = _MADE.get(meters)
+        if made is None:
+            made = _MADE[meters] = Instruments(meters.get_meter(*scope()))
+    except TypeError:  # somebody's own provider, which no table can have as a key
+        return Instruments(meters.get_meter(*scope()))
     return made
 
 

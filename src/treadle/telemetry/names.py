@@ -8,7 +8,9 @@ Names that start with ``treadle.`` are ours.
 """
 
 SCOPE = "treadle"
-"""The name of the instrumentation scope of all spans, metrics and log records."""
+"""The name of the instrumentation scope of all spans, metrics and log records; the package's as well."""
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
+"""The schema of the version of the conventions that the names are of; the few newer ones are not in it."""
 
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The environment variable that asks for content; ``true``, ``span_only`` and ``span_and_event`` do."""

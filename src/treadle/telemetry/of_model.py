@@ -32,7 +32,7 @@ def asked(report: RunReport, event: IterationStarted) -> None:
     if report.telemetry.has_chats:
         name = f"{names.CHAT} {report.request.get(names.REQUEST_MODEL, '')}".strip()
         facts = {**report.request, names.ITERATION: event.iteration, **told}
-        report.chat = report.open(name, SpanKind.CLIENT, facts, event.at)
+        report.chat = report.open(name, SpanKind.CLIENT, facts, event.at, report.model_labels)
 
 
 def retried(report: RunReport, event: ModelRetried) -> None:
@@ -47,8 +47,9 @@ def retried(report: RunReport, event: ModelRetried) -> None:
     place, meters = report.chat or report.agent, report.telemetry.instruments
     if place is not None:
         spans.add_event(place.span, names.MODEL_RETRY, facts, event.at)
-    kind = meters.error_types(event.error_type)
-    meters.retries.add(1, {**_of_the_model(report), names.ERROR_TYPE: kind})
+    if meters is not None:
+        kind = meters.error_types(event.error_type)
+        meters.retries.add(1, {**_of_the_model(report), names.ERROR_TYPE: kind})
 
 
 def stream_started(report: RunReport, event: StreamStarted) -> None:
@@ -58,8 +59,19 @@ def stream_started(report: RunReport, event: StreamStarted) -> None:
 
 def responded(report: RunReport, event: ModelResponded) -> None:
     """The model answered."""
-    response, chat, first_chunk = event.response, report.chat, report.first_chunk
-    meters, usage, answered_by = report.telemetry.instruments, response.usage, {}
+    chat = report.chat
+    _measure(report, event)
+    if chat is not None:
+        if chat.span.is_recording():
+            _describe(report, chat, event.response)
+        _end(report, chat, event.at)
+
+
+def _measure(report: RunReport, event: ModelResponded) -> None:
+    response, chat, meters = event.response, report.chat, report.telemetry.instruments
+    if meters is None:
+        return
+    usage, answered_by = response.usage, {}
     if response.model is not None:
         answered_by = {names.RESPONSE_MODEL: meters.model_names(response.model)}
     if usage is not None and usage.cost is not None:
@@ -68,13 +80,10 @@ def responded(report: RunReport, event: ModelResponded) -> None:
         return
     labels = {**report.model_labels, **answered_by}
     meters.operation.record(event.duration, labels, chat.context)
-    if first_chunk is not None:
-        meters.first_chunk.record(first_chunk, labels, chat.context)
+    if report.first_chunk is not None:
+        meters.first_chunk.record(report.first_chunk, labels, chat.context)
     if usage is not None:
         meters.record_tokens(usage, labels, chat.context)
-    if chat.span.is_recording():
-        _describe(report, chat, response)
-    _end(report, chat, event.at)
 
 
 def _describe(report: RunReport, chat: Open, response: Response) -> None:
@@ -90,8 +99,9 @@ def failed(report: RunReport, event: ModelFailed) -> None:
     chat, meters = report.chat, report.telemetry.instruments
     if chat is None:
         return
-    labels = {**report.model_labels, names.ERROR_TYPE: meters.error_types(event.error_type)}
-    meters.operation.record(max(0.0, event.at - report.asked_at), labels, chat.context)
+    if meters is not None:
+        labels = {**report.model_labels, names.ERROR_TYPE: meters.error_types(event.error_type)}
+        meters.operation.record(max(0.0, event.at - report.asked_at), labels, chat.context)
     spans.fail(chat.span, event.error_type)
     _end(report, chat, event.at)
 

@@ -7,7 +7,8 @@ from typing import Any
 from opentelemetry.trace import SpanKind
 
 from treadle.telemetry import content, names, spans
-from treadle.telemetry.report import RunReport
+from treadle.telemetry.instruments import Labels
+from treadle.telemetry.report import Open, RunReport, ToolFacts
 from treadle.types import (
     BreakerChanged,
     CallDeferred,
@@ -16,6 +17,7 @@ from treadle.types import (
     ToolNudged,
     ToolRetried,
     ToolStarted,
+    is_mapping,
 )
 
 _FAILED_STATUSES = frozenset({"timeout", "cancelled"})
@@ -25,26 +27,21 @@ _WAITING = "waiting"
 
 def started(report: RunReport, event: ToolStarted) -> None:
     """A tool is about to run."""
-    call, description = event.call, _description(report, event.call.name)
+    call, known = event.call, _facts(report, event.call.name)
     facts: dict[str, Any] = {
-        names.OPERATION_NAME: names.EXECUTE_TOOL,
-        names.TOOL_NAME: spans.clean(call.name),
+        **known.attributes,
         names.TOOL_CALL_ID: spans.clean(call.id),
-        names.TOOL_TYPE: names.FUNCTION,
         names.ITERATION: event.iteration,
     }
-    if names.AGENT_NAME in report.request:
-        facts[names.AGENT_NAME] = report.request[names.AGENT_NAME]
-    if description:
-        facts[names.TOOL_DESCRIPTION] = description
+    if known.labels[names.TOOL_NAME] is names.OTHER:
+        facts[names.TOOL_NAME] = spans.clean(call.name)
     if report.telemetry.captures:
         facts |= content.of_call(call)
-    # Names of spans are few: one that the model made up is in the attribute alone.
-    name = names.EXECUTE_TOOL
-    if _label(report, call.name) is not names.OTHER:
-        name = f"{name} {call.name}"
-    within = None if event.within is None else report.tools.get(event.within)
-    report.tools[call.id] = report.open(name, SpanKind.INTERNAL, facts, event.at, within)
+    around = None if event.within is None else report.tools.get(event.within)
+    labels = {**known.labels, names.TOOL_TYPE: names.FUNCTION}
+    report.tools[call.id] = report.open(
+        known.span_name, SpanKind.INTERNAL, facts, event.at, labels, within=around
+    )
 
 
 def retried(report: RunReport, event: ToolRetried) -> None:
@@ -67,31 +64,41 @@ def finished(report: RunReport, event: ToolFinished) -> None:
         child.abandon()  # where it ended as it should, there is nothing left to end
     if tool is None:
         return
-    labels = {**_labels(report, event.call.name), names.TOOL_TYPE: names.FUNCTION}
+    kind: str | None = None
     if result.is_error:
         kind = result.status if result.status in _FAILED_STATUSES else "tool_error"
         spans.fail(tool.span, kind)
-        labels[names.ERROR_TYPE] = kind
     if result.status != _WAITING:
         report.tool_calls += not tool.is_step
-        report.telemetry.instruments.tool.record(event.duration, labels, tool.context)
+        _measure(report, event, tool, kind)
     if report.telemetry.captures:
         tool.span.set_attributes(content.of_result(result))
     tool.span.end(spans.nanoseconds(event.at))
 
 
+def _measure(report: RunReport, event: ToolFinished, tool: Open, error_type: str | None) -> None:
+    meters = report.telemetry.instruments
+    if meters is not None:
+        failed = {} if error_type is None else {names.ERROR_TYPE: error_type}
+        meters.tool.record(event.duration, {**tool.labels, **failed}, tool.context)
+
+
 def suppressed(report: RunReport, event: CallSuppressed) -> None:
     """A call does not run, since it was answered before."""
     _held(report, event, names.CALL_SUPPRESSED)
-    labels = {**_labels(report, event.call.name), names.REASON: event.reason.value}
-    report.telemetry.instruments.suppressed.add(1, labels)
+    meters = report.telemetry.instruments
+    if meters is not None:
+        labels = {**_labels(report, event.call.name), names.REASON: event.reason.value}
+        meters.suppressed.add(1, labels)
 
 
 def deferred(report: RunReport, event: CallDeferred) -> None:
     """A call does not run now."""
     _held(report, event, names.CALL_DEFERRED)
-    labels = {**_labels(report, event.call.name), names.REASON: event.reason.value}
-    report.telemetry.instruments.deferred.add(1, labels)
+    meters = report.telemetry.instruments
+    if meters is not None:
+        labels = {**_labels(report, event.call.name), names.REASON: event.reason.value}
+        meters.deferred.add(1, labels)
 
 
 def _held(report: RunReport, event: CallSuppressed | CallDeferred, name: str) -> None:
@@ -123,24 +130,43 @@ def breaker_changed(report: RunReport, event: BreakerChanged) -> None:
         names.BREAKER_STATE: event.after,
     }
     report.note(names.BREAKER_CHANGED, facts)
-    labels = {**_labels(report, event.tool), names.BREAKER_STATE: event.after}
-    report.telemetry.instruments.transitions.add(1, labels)
+    meters = report.telemetry.instruments
+    if meters is not None:
+        labels = {**_labels(report, event.tool), names.BREAKER_STATE: event.after}
+        meters.transitions.add(1, labels)
 
 
-def _label(report: RunReport, name: str) -> str:
-    """The name of a tool on a metric: one that nobody but the model knows is ``_OTHER``."""
-    is_known = report.started is not None and name in report.started.available
-    return name if is_known else names.OTHER
+def _labels(report: RunReport, tool: str) -> Labels:
+    return _facts(report, tool).labels
 
 
-def _labels(report: RunReport, tool: str) -> dict[str, Any]:
-    return {**report.labels, names.TOOL_NAME: _label(report, tool)}
+def _facts(report: RunReport, name: str) -> ToolFacts:
+    """What is the same for all calls of a tool. One that nobody but the model knows is ``_OTHER``."""
+    started = report.started
+    is_known = started is not None and name in started.available
+    known = report.tool_facts.get(name if is_known else names.OTHER)
+    if known is None:
+        known = report.tool_facts[name if is_known else names.OTHER] = _made(
+            report, name if is_known else None
+        )
+    return known
 
 
-def _description(report: RunReport, name: str) -> str:
-    """What the tool's author says of it."""
-    if not report.descriptions and report.started is not None:
-        for tool in report.started.tools:
-            facts = tool["function"]
-            report.descriptions[facts["name"]] = spans.clean(facts.get("description") or "")
-    return report.descriptions.get(name, "")
+def _made(report: RunReport, name: str | None) -> ToolFacts:
+    attributes: dict[str, Any] = {
+        names.OPERATION_NAME: names.EXECUTE_TOOL,
+        names.TOOL_TYPE: names.FUNCTION,
+    }
+    if names.AGENT_NAME in report.request:
+        attributes[names.AGENT_NAME] = report.request[names.AGENT_NAME]
+    if name is None:
+        # Names of spans are few: what the model made up is in the attribute alone.
+        labels = {**report.labels, names.TOOL_NAME: names.OTHER}
+        return ToolFacts(names.EXECUTE_TOOL, attributes, labels)
+    attributes[names.TOOL_NAME] = spans.clean(name)
+    for tool in () if report.started is None else report.started.tools:
+        facts = tool.get("function")  # a backend may have changed what it was handed
+        if is_mapping(facts) and facts.get("name") == name and facts.get("description"):
+            attributes[names.TOOL_DESCRIPTION] = spans.clean(str(facts["description"]))
+    labels = {**report.labels, names.TOOL_NAME: attributes[names.TOOL_NAME]}
+    return ToolFacts(f"{names.EXECUTE_TOOL} {attributes[names.TOOL_NAME]}", attributes, labels)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -89,7 +90,13 @@ def _attribute(value: Any) -> Any:
         return clean(value)
     if isinstance(value, (list, tuple)):
         return [clean(part) for part in value if isinstance(part, str)]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, int) and not -_MOST <= value < _MOST:
+        return None
     return value if isinstance(value, (bool, int, float)) else None
+
+
+_MOST = 2**63
+"""What is beyond it has no place in what is sent: an exporter would fail at it, and at all that goes with it."""
 
 
 def attributes_of_response(response: Response, first_chunk: float | None) -> dict[str, Any]:
@@ -130,17 +137,16 @@ def traceparent_of(span: Span) -> str | None:
 
 def link_to(traceparent: str | None) -> list[Link]:
     """A link to the span that a run goes on from; none where that is not known."""
-    try:
-        _, trace_id, span_id, flags = (traceparent or "").split("-")
-        where = SpanContext(
-            int(trace_id, 16),
-            int(span_id, 16),
-            is_remote=True,
-            trace_flags=TraceFlags(int(flags, 16)),
-        )
-    except ValueError:
+    told = _TRACEPARENT.fullmatch(traceparent or "")
+    if told is None:
         return []
+    trace_id, span_id, flags = (int(part, 16) for part in told.groups())
+    where = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
     return [Link(where, {names.LINK: "continues"})] if where.is_valid else []
+
+
+_TRACEPARENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+"""Source: https://www.w3.org/TR/trace-context/#traceparent-header"""
 
 
 def within(context: Context, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,19 +163,76 @@ def within(context: Context, fn: Callable[..., Any]) -> Callable[..., Any]:
             value = fn(*args)
         finally:
             otel_context.detach(token)
-        return later(value) if is_awaitable(value) else value
+        return Attached(value, context) if is_awaitable(value) else value
 
-    async def later(value: Any) -> Any:
-        token = otel_context.attach(context)
+    return run
+
+
+class Attached(Coroutine[Any, Any, Any]):
+    """An awaitable, within a context from its first step to its last.
+
+    It has no frame of its own, so that one which is given up before it began reaches the awaitable itself:
+    wrapped in an ``async def`` that would be left over, and Python would warn of it.
+
+    Args:
+        awaitable: a coroutine, or anything else that can be awaited.
+        context: has the span that is to be the current one.
+    """
+
+    __slots__ = ("_context", "_inner", "_token")
+
+    def __init__(self, awaitable: Awaitable[Any], context: Context) -> None:
+        self._inner: Coroutine[Any, Any, Any] = (
+            awaitable if isinstance(awaitable, Coroutine) else _awaited(awaitable)
+        )
+        self._context = context
+        self._token: Any = None
+
+    def send(self, value: Any) -> Any:
+        """Go on; see `collections.abc.Coroutine`."""
+        self._begin()
         try:
-            value = await value
+            return self._inner.send(value)
+        except BaseException:
+            self._end()
+            raise
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where it waits; see `collections.abc.Coroutine`."""
+        try:
+            return self._inner.throw(*error)
         except GeneratorExit:
             # Somebody lets go of it, and where that is, this context is not the current one.
             raise
         except BaseException:
-            otel_context.detach(token)
+            self._end()
             raise
-        otel_context.detach(token)
+
+    def close(self) -> None:
+        """End it; see `collections.abc.Coroutine`."""
+        self._inner.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        self._begin()
+        try:
+            value = yield from self._inner.__await__()
+        except GeneratorExit:  # as above
+            raise
+        except BaseException:
+            self._end()
+            raise
+        self._end()
         return value
 
-    return run
+    def _begin(self) -> None:
+        if self._token is None:
+            self._token = otel_context.attach(self._context)
+
+    def _end(self) -> None:
+        token, self._token = self._token, None
+        if token is not None:
+            otel_context.detach(token)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -7,7 +7,8 @@ themselves has the right parent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,11 +21,14 @@ from treadle.pipeline import Call, Effect, Emit, Parallel, Steps, Within
 from treadle.telemetry import content, names
 from treadle.telemetry.instruments import Instruments, instruments_of
 from treadle.telemetry.report import RunReport
+from treadle.telemetry.scope import scope
 from treadle.telemetry.spans import within
 from treadle.telemetry.telling import tell
-from treadle.types import ChildEvent, RunFinished, RunStarted
+from treadle.types import ChildEvent, RunStarted
 
 R = TypeVar("R")
+
+log = logging.getLogger("treadle.telemetry")
 
 
 def has_sdk(provider: object) -> bool:
@@ -41,14 +45,14 @@ class Telemetry:
 
     Args:
         tracer: makes spans.
-        instruments: make metrics.
+        instruments: make metrics; None where nobody takes them.
         logger: takes the completion event; None where nobody does.
         captures: whether spans have what models, tools and users say.
         has_chats: whether the calls of the model are reported, as spans and as metrics.
     """
 
     tracer: trace.Tracer
-    instruments: Instruments
+    instruments: Instruments | None
     logger: Logger | None = None
     captures: bool = False
     has_chats: bool = True
@@ -78,13 +82,13 @@ class Telemetry:
         tracers = tracer_provider or trace.get_tracer_provider()
         meters = meter_provider or metrics.get_meter_provider()
         loggers = logger_provider or get_logger_provider()
-        logs = has_sdk(loggers)
-        if not (has_sdk(tracers) or has_sdk(meters) or logs):
+        measures, logs = has_sdk(meters), has_sdk(loggers)
+        if not (has_sdk(tracers) or measures or logs):
             return None
         return cls(
-            tracers.get_tracer(names.SCOPE),
-            instruments_of(meters),
-            loggers.get_logger(names.SCOPE) if logs else None,
+            tracers.get_tracer(*scope()),
+            instruments_of(meters) if measures else None,
+            loggers.get_logger(*scope()) if logs else None,
             content.is_asked_for(capture_content),
             chat_telemetry,
         )
@@ -107,30 +111,29 @@ class Telemetry:
         """Wrap the steps of a run so that it is reported, whatever its end."""
         report = RunReport(self)
         try:
-            return (yield from _reported(steps, report, None))
+            return (yield from _reported(steps, report, [report]))
         finally:
-            report.abandon()  # where its end was told, there is nothing left to end
+            _safely(report.abandon)  # where its end was told, there is nothing left to end
 
 
-def _reported(steps: Steps[R], report: RunReport, context: Context | None) -> Steps[R]:
+def _reported(steps: Steps[R], root: RunReport, runs: list[RunReport]) -> Steps[R]:
     """Advance steps in the context of the run that they are of, and see to each of their effects.
 
     Args:
         steps: a generator of effects that has not been started.
-        report: of the outermost run.
-        context: that in which they are advanced; None is the one that there is.
+        root: of the outermost run, which all events are told from.
+        runs: those that the steps are of, each within the one before; kept up to date.
     """
-    contexts = [context]
     advance: Any = steps.send
     given: Any = None
     try:
         while True:
-            effect = _advanced(advance, given, contexts[-1])
+            effect = _advanced(advance, given, _innermost(runs))
             if isinstance(effect, Emit):
-                tell(report, effect.event)
-                _follow(report, effect.event, contexts)
+                _safely(tell, root, effect.event)
+                _follow(root, effect.event, runs)
             else:
-                effect = _seen(effect, report, contexts[-1])
+                effect = _seen(effect, root, runs)
             try:
                 given = yield effect
             except GeneratorExit:
@@ -143,41 +146,59 @@ def _reported(steps: Steps[R], report: RunReport, context: Context | None) -> St
     except StopIteration as stop:
         result: R = stop.value
         return result
+    finally:
+        del given  # an exception leads to this frame, and would keep it alive
 
 
-def _advanced(advance: Any, given: Any, context: Context | None) -> Effect:
-    if context is None:
+def _safely(report: Callable[..., Any], *args: Any) -> None:
+    """Report something; where somebody's exporter or processor raises, the run goes on all the same."""
+    try:
+        report(*args)
+    except Exception:
+        log.exception("telemetry failed; the run goes on")
+
+
+def _advanced(advance: Any, given: Any, run: RunReport) -> Effect:
+    if run.agent is None:
         return advance(given)
     # It is synchronous from here to there, so that no user's code ever finds it the current one.
-    token = otel_context.attach(context)
+    token = otel_context.attach(run.agent.context)
     try:
         return advance(given)
     finally:
         otel_context.detach(token)
 
 
-def _follow(report: RunReport, event: Any, contexts: list[Context | None]) -> None:
-    """Keep in mind of which run the steps are: of a run within a call from its start to its end."""
+def _innermost(runs: list[RunReport]) -> RunReport:
+    """The run that steps are of now: a run within a call only until its end."""
+    while len(runs) > 1 and runs[-1].agent is None:
+        runs.pop()
+    return runs[-1]
+
+
+def _follow(report: RunReport, event: Any, runs: list[RunReport]) -> None:
+    """Keep in mind that steps are those of a run within a call, from its start on."""
     while isinstance(event, ChildEvent):
         report, event = report.child_of(event.call_id), event.event
-    if isinstance(event, RunStarted):
-        contexts.append(None if report.agent is None else report.agent.context)
-    elif isinstance(event, RunFinished) and len(contexts) > 1:
-        contexts.pop()
+    if isinstance(event, RunStarted) and report is not runs[-1]:
+        runs.append(report)
 
 
-def _seen(effect: Effect, report: RunReport, context: Context | None) -> Effect:
+def _seen(effect: Effect, root: RunReport, runs: list[RunReport]) -> Effect:
     """The effect to perform in the place of one: a call within its span, steps that are reported, too."""
+    run = _innermost(runs)
     if isinstance(effect, Call):
-        place = report.context_for(effect.label, effect.key) if effect.key else None
+        place = run.context_for(effect.label, effect.key)
         if place is None:
             return effect
         fn = within(place, effect.fn)
         return Call(fn, *effect.args, mode=effect.mode, label=effect.label, key=effect.key)
     if isinstance(effect, Parallel):
-        inner = [_reported(steps, report, context) for steps in effect.steps]
+        # What is alone goes on where these steps stand, and a run may begin or end in it.
+        is_one = len(effect.steps) == 1
+        inner = [_reported(steps, root, runs if is_one else [run]) for steps in effect.steps]
         return Parallel(inner, effect.limit)
     if isinstance(effect, Within):
-        inner_steps = _reported(effect.steps, report, context)
+        inner_steps = _reported(effect.steps, root, [run])
         return Within(inner_steps, seconds=effect.seconds, until=effect.until)
     return effect

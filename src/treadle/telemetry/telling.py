@@ -62,7 +62,7 @@ def _history_repaired(report: RunReport, event: HistoryRepaired) -> None:
 
 
 def _iteration_finished(report: RunReport, event: IterationFinished) -> None:
-    facts = {names.ITERATION: event.iteration, names.STAGES: list(event.context.trace)}
+    facts = {names.ITERATION: event.iteration, names.STAGES: " ".join(event.context.trace)}
     report.note(names.ITERATION_END, facts, event.at)
 
 

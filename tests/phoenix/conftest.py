@@ -1,0 +1,140 @@
+"""Phoenix, started once, with what it knows of the runs in `runs.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SECONDS = 350
+"""For everything: Phoenix alone takes most of a minute to start where the machine is slow."""
+
+NAMESPACES = {
+    "as root": ["unshare", "--net"],
+    "as a user": ["unshare", "--user", "--map-root-user", "--net"],
+}
+ENDS_WITH_IT = ["--pid", "--fork", "--kill-child"]
+"""Whatever ends `unshare` ends all that runs in the namespace, Phoenix among it."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """What was done in one project.
+
+    Args:
+        sent: the spans that were sent.
+        spans: those that Phoenix has, by their start.
+        traces: Phoenix's summary of each trace, by its start.
+        sessions: its summaries of sessions.
+        cost: what it says that all of it costs, in US dollars.
+    """
+
+    sent: list[dict[str, Any]]
+    spans: list[dict[str, Any]]
+    traces: list[dict[str, Any]]
+    sessions: list[dict[str, Any]]
+    cost: float = 0.0
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [span for span in self.spans if span["name"] == name]
+
+    def one(self, name: str) -> dict[str, Any]:
+        (span,) = self.named(name)
+        return span
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        return [span for span in self.spans if span["span_kind"] == kind]
+
+    def path(self, span: dict[str, Any]) -> tuple[str, ...]:
+        """The name of a span and of those around it, the outermost last; each has to be there."""
+        by_id = {one["context"]["span_id"]: one for one in self.spans}
+        names = [span["name"]]
+        while span["parent_id"] is not None:
+            span = by_id[span["parent_id"]]
+            names.append(span["name"])
+        return tuple(names)
+
+    @property
+    def paths(self) -> list[tuple[str, ...]]:
+        return sorted(self.path(span) for span in self.spans)
+
+    @property
+    def tokens(self) -> list[tuple[int, int, int]]:
+        """Of each trace, as Phoenix sums them: read, written, together."""
+        kinds = ("prompt", "completion", "total")
+        return [tuple(trace[f"token_count_{kind}"] for kind in kinds) for trace in self.traces]
+
+
+def by_start(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By the start; of two that start at once, the one that ends later is around the other."""
+    late_first = sorted(found, key=lambda one: one["end_time"], reverse=True)
+    return sorted(late_first, key=lambda one: one["start_time"])
+
+
+def python_of_phoenix() -> str:
+    """An interpreter that has Phoenix."""
+    default = HERE.parents[1] / ".venv-phoenix" / "bin" / "python"
+    python = os.environ.get("TREADLE_PHOENIX_PYTHON") or default
+    if shutil.which(python) is None:
+        pytest.fail(f"there is no {python}: run `make .venv-phoenix`", pytrace=False)
+    return str(Path(python).absolute())  # not resolved: that would lead out of the environment
+
+
+def namespace() -> list[str]:
+    """The command that runs another one in a network namespace of its own."""
+    told = []
+    for how, command in NAMESPACES.items():
+        whole = [*command, *ENDS_WITH_IT]
+        try:
+            tried = subprocess.run([*whole, "true"], capture_output=True, text=True, check=False)
+        except FileNotFoundError as error:
+            pytest.fail(f"{error}: install util-linux", pytrace=False)
+        if tried.returncode == 0:
+            return whole
+        told.append(f"{how}: {tried.stderr.strip()}")
+    pytest.fail(
+        "no network namespace can be made here, and without one Phoenix would listen on every "
+        f"interface; run as root or allow user namespaces ({'; '.join(told)})",
+        pytrace=False,
+    )
+
+
+def project_of(facts: dict[str, Any]) -> Project:
+    """A project, all that Phoenix told of it in order."""
+    in_order = {key: by_start(facts[key]) for key in ("spans", "traces", "sessions")}
+    return Project(**{**facts, **in_order})
+
+
+@pytest.fixture(scope="session")
+def phoenix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
+    """What Phoenix knows of each project, after all runs."""
+    folder = tmp_path_factory.mktemp("phoenix")
+    inside = [sys.executable, str(HERE / "inside.py"), python_of_phoenix(), str(folder)]
+    done = subprocess.run(
+        [*namespace(), *inside], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    if done.returncode != 0:
+        pytest.fail(f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}", pytrace=False)
+    told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    found = {**told["projects"], "guide": told["guide"]}
+    return {name: project_of(facts) for name, facts in found.items()}
+
+
+@pytest.fixture
+def runs(phoenix: dict[str, Project]) -> dict[str, Project]:
+    """The projects of `runs.py`, by their names."""
+    return {name: project for name, project in phoenix.items() if name != "guide"}
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, phoenix: dict[str, Project]) -> Project:
+    """The project that is named in the test's parameter."""
+    return phoenix[request.param]

@@ -1,0 +1,24 @@
+"""How the tests look at what Phoenix tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+TOKENS = ("llm.token_count.prompt", "llm.token_count.completion", "llm.token_count.total")
+
+
+def of(name: str) -> Any:
+    """The project that a test is about."""
+    return pytest.mark.parametrize("project", [name], indirect=True, ids=[""])
+
+
+def tokens_of(span: dict[str, Any]) -> tuple[Any, ...]:
+    """What a span has read and written, and both together; None each where it does not say."""
+    return tuple(span["attributes"].get(key) for key in TOKENS)
+
+
+def events_of(span: dict[str, Any]) -> list[str]:
+    """The names of a span's events."""
+    return [event["name"] for event in span["events"]]
