@@ -1,0 +1,157 @@
+"""The list of panels is whole and consistent; what it asks is put to a real Prometheus in test_prometheus.py."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from treadle import types
+from treadle.reports import _promql, panels
+from treadle.reports.alerts import ALERTS
+from treadle.reports.panels import PANELS, ROWS, exactly, fill
+from treadle.reports.rules import RECORDINGS
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guide-dashboards.md"
+QUERIES = [
+    pytest.param(query, id=f"{panel.key}-{number}")
+    for panel in PANELS
+    for number, query in enumerate(panel.queries)
+]
+
+
+def every_stop_reason():
+    """Of every kind of reason, and of results that are no error."""
+    reasons = {
+        kind.stop_reason
+        for kind in vars(types).values()
+        if isinstance(kind, type) and issubclass(kind, types.Reason) and kind is not types.Reason
+    }
+    return reasons | {"answered", "output", "finished", "paused"}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_nothing_is_left_to_fill_in(query):
+    filled = fill(query.expression, agent="an agent", window="7m", range="8h")
+    assert not re.search(r"\{\w+\}", filled)
+    assert "[7m]" in filled or "[8h]" in filled or "[" not in query.expression
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_question_asks_for_the_agent_and_for_what_treadle_counted(query):
+    """Each metric is restricted so. Agents share breakers, and open ones are counted over all of them."""
+    metrics = re.findall(
+        r"\b((?:gen_ai|treadle)_\w+)\{([^}]*)\}", fill(query.expression, agent="me")
+    )
+    assert metrics
+    for metric, inside in metrics:
+        is_shared = metric == _promql.BREAKER and "=~" not in inside
+        assert is_shared or 'gen_ai_agent_name=~"me"' in inside.split(",")
+        assert metric.startswith("treadle_") or 'otel_scope_name=~"treadle|"' in inside.split(",")
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_legend_names_the_labels_that_the_answer_has(query):
+    """All that its sums are made by, and no other; a quantile has no ``le`` any more."""
+    kept = {
+        label for by in re.findall(r"by \(([^)]*)\)", query.expression) for label in by.split(", ")
+    }
+    if "histogram_quantile" in query.expression:
+        kept.remove("le")
+    assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) == kept
+
+
+def test_the_rows_hold_all_panels_once():
+    assert [panel for row in ROWS.values() for panel in row] == list(PANELS)
+    keys = [panel.key for panel in PANELS]
+    titles = [panel.title for panel in PANELS]
+    assert len(set(keys)) == len(keys)
+    assert len(set(titles)) == len(titles)
+
+
+def test_a_panel_that_shows_the_whole_time_at_once_asks_for_all_of_it():
+    """One number and a table have no time axis, so a rate over a window would be of its last bit alone."""
+    for panel in PANELS:
+        for query in panel.queries:
+            is_at_once = panel.kind in {"stat", "table"}
+            assert (
+                "{window}" not in query.expression
+                if is_at_once
+                else "{range}" not in query.expression
+            )
+
+
+def test_the_reasons_that_questions_name_are_reasons():
+    for reasons in (_promql.GOOD, _promql.LIMITS, "circuit_broken|loop_detected|paused"):
+        assert set(reasons.split("|")) <= every_stop_reason()
+
+
+def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
+    """`LIMITS` was not forgotten when a limit was added: these are the reasons that it leaves out."""
+    others = every_stop_reason() - set(_promql.LIMITS.split("|")) - set(_promql.GOOD.split("|"))
+    assert others == {
+        "paused",
+        "cancelled",
+        "circuit_broken",
+        "empty_response",
+        "invalid_input",
+        "llm_error",
+        "loop_detected",
+        "pipeline_failed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "filled"),
+    [
+        ("helper", "helper"),
+        ("", ""),
+        ("a.b", r"a\\.b"),
+        ('say "hi"', r"say\\ \"hi\""),
+        ("back\\slash", r"back\\\\slash"),
+        ("a|b", r"a\\|b"),
+    ],
+)
+def test_an_agent_by_its_very_name(name, filled):
+    """As a regular expression, within a string of PromQL."""
+    assert exactly(name) == filled
+    assert fill('x{a=~"{agent}"}', agent=exactly(name)) == f'x{{a=~"{filled}"}}'
+
+
+def test_what_is_filled_in_is_not_looked_at_again():
+    assert fill("{agent}[{window}]", agent="{window}", window="{range}") == "{window}[{range}]"
+
+
+def test_by_default_a_question_is_of_every_agent():
+    assert fill('x{gen_ai_agent_name=~"{agent}"}') == 'x{gen_ai_agent_name=~".*"}'
+    assert panels.ALL_AGENTS == ".*"
+
+
+def test_alerts_read_series_that_are_recorded():
+    recorded = {one.name for one in RECORDINGS}
+    read = {name for alert in ALERTS for name in re.findall(r"treadle:\w+:\w+", alert.expression)}
+    assert read <= recorded
+    assert len(recorded) == len(RECORDINGS)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_says_what_happened_and_what_to_do(alert):
+    assert "{{" in alert.summary
+    assert alert.description.endswith(".")
+    assert alert.runbook.endswith(".")
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.key)
+def test_the_guide_tells_of_every_panel(panel):
+    assert f"| {panel.title} | {panel.description} |" in GUIDE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_the_guide_tells_of_every_alert(alert):
+    assert re.search(
+        rf"^\| `{alert.name}` \| {alert.severity} \| \w", GUIDE.read_text("utf-8"), re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize("one", RECORDINGS, ids=lambda one: one.name)
+def test_the_guide_tells_of_every_recorded_series(one):
+    assert f"| `{one.name}` | {one.meaning} |" in GUIDE.read_text(encoding="utf-8")
