@@ -12,6 +12,7 @@ NAMES = [
     "Budget",
     "BudgetExhausted",
     "CallDeferred",
+    "CallRefused",
     "CallSuppressed",
     "CallsPlanned",
     "ChildEvent",

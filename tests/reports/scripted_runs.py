@@ -117,6 +117,7 @@ TOOL_CALLS = {
 """The tool calls of a round that run, by tool and kind of error."""
 SUPPRESSED = {("failing", "read", "no_new_evidence"): 3, ("guarded", "read", "no_new_evidence"): 1}
 DEFERRED = {("guarded", "write", "deferred"): 1}
+REFUSED = {("guarded", "search", "breaker_open"): 1}
 TRANSITIONS = {
     ("search", "open"): 1,
     ("flaky", "open"): 2,

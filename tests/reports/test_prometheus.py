@@ -154,6 +154,7 @@ class TestWhatIsCounted:
             script.SUPPRESSED
         )
         assert prometheus.by("treadle_tool_calls_deferred_total", *labels) == times(script.DEFERRED)
+        assert prometheus.by("treadle_tool_calls_refused_total", *labels) == times(script.REFUSED)
 
     def test_breakers(self, prometheus):
         found = prometheus.by(

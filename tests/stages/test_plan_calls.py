@@ -10,6 +10,7 @@ from treadle.stages.planner import Planner
 from treadle.types import (
     Budget,
     CallDeferred,
+    CallRefused,
     CallsPlanned,
     CallSuppressed,
     HeldReason,
@@ -215,9 +216,13 @@ class TestEvents:
         _, deferred = told(ready("p p", limits={"max_parallel_calls": 1}))
         assert (type(deferred), deferred.reason) == (CallDeferred, HeldReason.PARALLEL_CAP)
 
-    def test_what_is_beyond_a_budget_is_in_the_plan_alone(self, told, ready):
-        (planned,) = told(ready("once once p", limits={"max_tool_calls": 1}))
+    def test_what_is_beyond_a_budget_is_refused(self, told, ready):
+        planned, *refused = told(ready("once once p", limits={"max_tool_calls": 1}))
         assert planned.held == {"c2": HeldReason.MAX_USES, "c3": HeldReason.OVER_BUDGET}
+        assert [(type(one), one.call.id, one.reason) for one in refused] == [
+            (CallRefused, "c2", HeldReason.MAX_USES),
+            (CallRefused, "c3", HeldReason.OVER_BUDGET),
+        ]
 
     def test_a_call_that_was_answered_before_is_not_told(self, told, ready):
         planned, *more = told(ready("? p"))

@@ -66,16 +66,20 @@ def identity(fn: Any, opts: Mapping[str, Any]) -> Identity:
     own = _fact(fn, "opts")
     if is_dict(own):
         given = {**own, **given}
-    model = given.get("model") or _fact(fn, "model")
-    provider = _fact(fn, "provider")
+    provider = _name(_fact(fn, "provider"))
     if provider is None:
-        module = str(_fact(type(_fact(fn, "__self__") or fn), "__module__"))
+        owner = _fact(fn, "__self__")
+        module = str(_fact(type(fn if owner is None else owner), "__module__"))
         provider = _PROVIDERS.get(module.partition(".")[0])
     return Identity(
-        model if isinstance(model, str) else None,
-        provider if isinstance(provider, str) else None,
+        _name(given.get("model")) or _name(_fact(fn, "model")),
+        provider,
         {name: given[name] for name in sorted(_OPTIONS & given.keys())},
     )
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _fact(holder: Any, name: str) -> Any:

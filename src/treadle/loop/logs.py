@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from treadle.types import (
     BreakerChanged,
     CallDeferred,
+    CallRefused,
     CallSuppressed,
     ChildEvent,
     Event,
@@ -127,8 +128,8 @@ def _model_responded(event: ModelResponded) -> Line:
     return logging.DEBUG, f"{text}, tokens: %d + %d", (*values, *tokens)
 
 
-def _call_held(event: CallSuppressed | CallDeferred) -> Line:
-    what = "suppressed" if isinstance(event, CallSuppressed) else "deferred"
+def _call_held(event: CallSuppressed | CallDeferred | CallRefused) -> Line:
+    what = event.__class__.__name__.removeprefix("Call").lower()
     return logging.DEBUG, "call of %s " + what + ": %s", (event.call.name, event.reason.value)
 
 
@@ -173,6 +174,7 @@ _LINES: Lines = {
     ModelResponded: _model_responded,
     CallSuppressed: _call_held,
     CallDeferred: _call_held,
+    CallRefused: _call_held,
     ToolStarted: _tool_started,
     ToolRetried: _tool_retried,
     ToolFinished: _tool_finished,

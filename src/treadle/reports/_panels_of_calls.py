@@ -11,6 +11,7 @@ from treadle.reports._promql import (
     FAILED,
     FIRST_CHUNK,
     MODEL,
+    REFUSED,
     RETRIES,
     RUNS,
     SUPPRESSED,
@@ -59,7 +60,8 @@ TOOLS_ROW = (
     Panel(
         "calls_held",
         "Calls that were not made",
-        "Per minute, with the reason: `suppressed` calls never run, `deferred` ones may be asked for again.",
+        "Per minute, with the reason: `suppressed` calls were answered before, `deferred` ones may be asked for "
+        "again, `refused` ones are over a budget, or their tool is out of order.",
         "timeseries",
         "per_minute",
         (
@@ -70,6 +72,10 @@ TOOLS_ROW = (
             Query(
                 f"60 * {rate(DEFERRED, by='gen_ai_tool_name, treadle_reason')}",
                 "deferred {{gen_ai_tool_name}}: {{treadle_reason}}",
+            ),
+            Query(
+                f"60 * {rate(REFUSED, by='gen_ai_tool_name, treadle_reason')}",
+                "refused {{gen_ai_tool_name}}: {{treadle_reason}}",
             ),
         ),
     ),

@@ -19,6 +19,7 @@ from treadle.reports._promql import (
     ITERATIONS,
     LIMITS,
     MODEL,
+    REFUSED,
     RETRIES,
     RUN,
     RUNS,
@@ -149,6 +150,11 @@ RECORDINGS: tuple[Recording, ...] = (
         "treadle:calls_deferred:rate5m",
         _rate(f"{_TOOL}, treadle_reason", "5m", DEFERRED),
         "calls per second that were put off",
+    ),
+    Recording(
+        "treadle:calls_refused:rate5m",
+        _rate(f"{_TOOL}, treadle_reason", "5m", REFUSED),
+        "calls per second that were over a budget, or of a tool that is out of order",
     ),
     Recording(
         "treadle:breakers_open:sum",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from treadle.pipeline import Emit, Steps, stage
@@ -10,6 +11,7 @@ from treadle.stages.planner import Planner
 from treadle.stages.tool_runner import ToolRunner
 from treadle.types import (
     CallDeferred,
+    CallRefused,
     CallsPlanned,
     CallSuppressed,
     Context,
@@ -98,10 +100,17 @@ def _tell(ctx: Context) -> Steps[None]:
         reason = plan.held.get(call.id)
         if reason is None:
             continue
-        if reason in _REPEATED:
-            yield Emit(CallSuppressed(iteration=ctx.iteration, call=call, reason=reason))
-        elif reason in _DEFERRED:
-            yield Emit(CallDeferred(iteration=ctx.iteration, call=call, reason=reason))
+        kind = _KINDS[reason]
+        yield Emit(kind(iteration=ctx.iteration, call=call, reason=reason))
 
 
-_DEFERRED = frozenset({HeldReason.PARALLEL_CAP, HeldReason.DEFERRED})
+_KINDS: Mapping[HeldReason, type[CallSuppressed | CallDeferred | CallRefused]] = {
+    HeldReason.DUPLICATE_IN_BATCH: CallSuppressed,
+    HeldReason.NO_NEW_EVIDENCE: CallSuppressed,
+    HeldReason.PARALLEL_CAP: CallDeferred,
+    HeldReason.DEFERRED: CallDeferred,
+    HeldReason.OVER_BUDGET: CallRefused,
+    HeldReason.MAX_USES: CallRefused,
+    HeldReason.BREAKER_OPEN: CallRefused,
+}
+"""What is told of a call that does not run."""

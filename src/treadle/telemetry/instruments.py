@@ -85,6 +85,12 @@ class Instruments:
             names.TOOL_CALLS,
             "Tool calls that did not run yet; the model may ask again.",
         )
+        self.refused = _counter(
+            meter,
+            names.REFUSED_CALLS,
+            names.TOOL_CALLS,
+            "Tool calls that did not run: a budget was spent, or the tool was out of order.",
+        )
         self.transitions = _counter(
             meter,
             names.BREAKER_TRANSITIONS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from opentelemetry.metrics import Counter
 from opentelemetry.trace import SpanKind
 
 from treadle.telemetry import content, names, spans
@@ -12,6 +13,7 @@ from treadle.telemetry.report import Open, RunReport, ToolFacts
 from treadle.types import (
     BreakerChanged,
     CallDeferred,
+    CallRefused,
     CallSuppressed,
     ToolFinished,
     ToolNudged,
@@ -85,23 +87,28 @@ def _measure(report: RunReport, event: ToolFinished, tool: Open, error_type: str
 
 def suppressed(report: RunReport, event: CallSuppressed) -> None:
     """A call does not run, since it was answered before."""
-    _held(report, event, names.CALL_SUPPRESSED)
     meters = report.telemetry.instruments
-    if meters is not None:
-        labels = {**_labels(report, event.call.name), names.REASON: event.reason.value}
-        meters.suppressed.add(1, labels)
+    _held(report, event, names.CALL_SUPPRESSED, None if meters is None else meters.suppressed)
 
 
 def deferred(report: RunReport, event: CallDeferred) -> None:
     """A call does not run now."""
-    _held(report, event, names.CALL_DEFERRED)
     meters = report.telemetry.instruments
-    if meters is not None:
-        labels = {**_labels(report, event.call.name), names.REASON: event.reason.value}
-        meters.deferred.add(1, labels)
+    _held(report, event, names.CALL_DEFERRED, None if meters is None else meters.deferred)
 
 
-def _held(report: RunReport, event: CallSuppressed | CallDeferred, name: str) -> None:
+def refused(report: RunReport, event: CallRefused) -> None:
+    """A call does not run: a budget is spent, or its tool is out of order."""
+    meters = report.telemetry.instruments
+    _held(report, event, names.CALL_REFUSED, None if meters is None else meters.refused)
+
+
+def _held(
+    report: RunReport,
+    event: CallSuppressed | CallDeferred | CallRefused,
+    name: str,
+    counter: Counter | None,
+) -> None:
     facts = {
         names.ITERATION: event.iteration,
         names.TOOL_NAME: event.call.name,
@@ -109,6 +116,8 @@ def _held(report: RunReport, event: CallSuppressed | CallDeferred, name: str) ->
         names.REASON: event.reason.value,
     }
     report.note(name, facts)
+    if counter is not None:
+        counter.add(1, {**_labels(report, event.call.name), names.REASON: event.reason.value})
 
 
 def nudged(report: RunReport, event: ToolNudged) -> None:

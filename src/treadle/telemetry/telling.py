@@ -10,6 +10,7 @@ from treadle.telemetry.report import RunReport
 from treadle.types import (
     BreakerChanged,
     CallDeferred,
+    CallRefused,
     CallSuppressed,
     ChildEvent,
     Event,
@@ -95,5 +96,6 @@ _TELLERS: Mapping[type, Callable[[RunReport, Any], None]] = {
     ToolNudged: of_tools.nudged,
     CallSuppressed: of_tools.suppressed,
     CallDeferred: of_tools.deferred,
+    CallRefused: of_tools.refused,
     BreakerChanged: of_tools.breaker_changed,
 }

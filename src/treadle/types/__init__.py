@@ -8,6 +8,7 @@ from treadle.types.errors import MissingExtraError, OptionError, ToolDefinitionE
 from treadle.types.events import (
     BreakerChanged,
     CallDeferred,
+    CallRefused,
     CallsPlanned,
     CallSuppressed,
     ChildEvent,
@@ -98,6 +99,7 @@ __all__ = [
     "BudgetExhausted",
     "CallChunk",
     "CallDeferred",
+    "CallRefused",
     "CallSuppressed",
     "CallsPlanned",
     "ChildEvent",

@@ -180,6 +180,15 @@ class CallDeferred:
 
 
 @keyword_record
+class CallRefused:
+    """A call does not run, because a budget is spent, or its tool is out of order."""
+
+    iteration: int
+    call: ToolCall
+    reason: HeldReason
+
+
+@keyword_record
 class BreakerChanged:
     """A circuit breaker that is shared by several runs changed for a tool: closed, open or half_open."""
 
@@ -355,6 +364,7 @@ Event: TypeAlias = (
     | CallsPlanned
     | CallSuppressed
     | CallDeferred
+    | CallRefused
     | BreakerChanged
     | ToolStarted
     | ToolRetried
