@@ -1,19 +1,25 @@
 """The progress of a run: what is told of it, live on a terminal, in plain lines elsewhere."""
 
+import contextlib
 import io
+import os
+import pty
 import re
+import signal
+import subprocess
 
 import pytest
 
 from treadle import Loop, tool
 from treadle.cli.narrator import Narrator
 from treadle.cli.progress import make_progress
-from treadle.cli.text import clean, counted, one_line, timed
 from treadle.testing import ScriptedLLM, call
 from treadle.testing import calls as called
-from treadle.types import IterationStarted, RunStarted, ToolStarted
+from treadle.types import RunStarted
 
 QUESTION = [{"role": "user", "content": "Go"}]
+LIVE = {"CI": ""}
+"""What is live on a terminal is so where these tests run in CI, too."""
 
 
 @tool
@@ -100,62 +106,91 @@ def test_quiet_is_no_observer_at_all():
         assert on_event is None
 
 
-def test_what_is_under_way_is_known():
-    """The model, then the tools that run."""
-    narrator = Narrator()
-    made = called(call("add", a=1, b=2))
-    shown = []
-
-    def observe(event):
-        list(narrator.lines(event))
-        if isinstance(event, (IterationStarted, ToolStarted)):
-            shown.append(narrator.under_way)
-
-    Loop.run_sync(QUESTION, ScriptedLLM(made, "Three."), tools=[add], on_event=observe)
-
-    assert shown == [
-        "iteration 1: asking the model 0 s",
-        "iteration 1: add 0 s",
-        "iteration 2: asking the model 0 s",
-    ]
-
-
 def test_events_that_tell_nothing_have_no_lines():
     assert list(Narrator().lines(RunStarted(agent_name="", run_id="", at=0.0))) == []
 
 
 def test_a_terminal_is_shown_live_progress(endpoint, on_terminal, calls):
-    """Lines of what happened stay; the one that tells what is under way comes and goes."""
+    """Lines of what happened stay; the view of what is under way comes, and goes when the run is over."""
     pytest.importorskip("rich")
     endpoint.script = [calls(("list_files", {"folder": "docs"})), "There is guide.md."]
 
-    code, shown = on_terminal("Go", streams=("stderr",))
+    code, shown = on_terminal("Go", streams=("stderr",), env=LIVE)
 
     assert code == 0
     assert "\x1b[?25l" in shown  # the cursor is hidden
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # and shown again
-    assert "asking the model 0 s" in shown
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    assert 'list_files {"folder": "docs"}: done in' in plain
-    assert "answered: 2 iterations, 1 tool call" in plain
+    assert "  1/10  asking the model 0." in shown
+    assert "iterations " in shown
+    left = left_on(shown)
+    assert re.sub(r"\d+\.\d+ s", "N s", left) == (
+        "iteration 1: 1 tool call, 10 + 5 tokens, N s\n"
+        '  list_files {"folder": "docs"}: done in N s\n'
+        "iteration 2: an answer, 10 + 5 tokens, N s\n"
+        "answered: 2 iterations, 1 tool call, N s\n"
+    )
+
+
+def left_on(shown):
+    """What stays on a terminal: lines that were wiped are gone."""
+    lines = [""]
+    for piece in re.split(r"(\n|\x1b\[1A|\x1b\[2K)", shown.replace("\r", "")):
+        if piece == "\n":
+            lines.append("")
+        elif piece == "\x1b[1A":
+            lines.pop()
+        elif piece == "\x1b[2K":
+            lines[-1] = ""
+        else:
+            lines[-1] += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", piece)
+    return "\n".join(lines)
+
+
+def test_an_interrupted_run_leaves_the_terminal_in_order(endpoint, command, root, hang):
+    """The view is gone, the cursor is there, and the reason stands on a line of its own."""
+    pytest.importorskip("rich")
+    endpoint.script = [hang]
+    reading, terminal = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "200", **LIVE}
+    process = subprocess.Popen(command("Go"), cwd=root, env=env, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+
+    assert endpoint.asked.wait(30)
+    process.send_signal(signal.SIGINT)
+    pieces = []
+    with contextlib.suppress(OSError):  # Linux says EIO where the other end is closed
+        while piece := os.read(reading, 65536):
+            pieces.append(piece)
+    os.close(reading)
+
+    assert process.wait(30) == 130
+    shown = b"".join(pieces).decode()
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    lines = left_on(shown).splitlines()
+    assert lines[0].startswith("cancelled: 1 iteration, 0 tool calls, ")
+    assert lines[-1].startswith("treadle: the run was cancelled (")
+    assert not [line for line in lines if "asking the model" in line]
 
 
 def test_a_terminal_never_obeys_a_model(endpoint, on_terminal, calls):
     """Neither in the name of a tool nor in its arguments, which the model wrote; nor as markup."""
     endpoint.script = [calls(("[red]x\x1b[2J", '{"a": "\x1b]0;owned\x07"}')), "Done."]
 
-    code, shown = on_terminal("Go", streams=("stderr",))
+    code, shown = on_terminal("Go", streams=("stderr",), env=LIVE)
 
     assert code == 0
+    assert "\x1b[?25l" in shown
     assert "[red]x\\x1b[2J" in shown
     assert "\x1b]0;" not in shown
 
 
-@pytest.mark.parametrize("why", ["rich is missing", "a dumb terminal"])
+@pytest.mark.parametrize("why", ["rich is missing", "a dumb terminal", "nobody looks"])
 def test_a_terminal_without_more_gets_plain_lines(endpoint, on_terminal, without, why):
-    """rich is an extra, and needs a terminal that understands it."""
+    """rich is an extra, and needs a terminal that understands it; what CI keeps is to be read later."""
     endpoint.script = ["Hello."]
-    env = without("rich") if why == "rich is missing" else {"TERM": "dumb"}
+    env = {"TERM": "dumb"} if why == "a dumb terminal" else {"CI": "true"}
+    if why == "rich is missing":
+        env = {**LIVE, **without("rich")}
 
     code, shown = on_terminal("Go", env=env)
 
@@ -163,21 +198,3 @@ def test_a_terminal_without_more_gets_plain_lines(endpoint, on_terminal, without
     assert "\x1b" not in shown
     assert shown.startswith("iteration 1: asking the model\n")
     assert shown.endswith("Hello.\n")
-
-
-def test_text_is_cleaned():
-    """Line ends and tabs are harmless."""
-    assert clean("a\r\nb\tc\x00\x7f\x85\u2028\u202ed\U0001f600é") == (
-        "a\nb\tc\\x00\\x7f\\x85\\u2028\\u202ed\U0001f600é"
-    )
-
-
-def test_text_is_put_on_one_line_and_cut():
-    assert one_line("a\n  b\tc") == "a b c"
-    assert one_line("x" * 200, 10) == "x" * 10 + "..."
-    assert len(one_line("\x1b" * 10_000_000, 10)) < 20
-
-
-def test_numbers_and_durations_are_told_as_people_do():
-    assert (counted(1, "call"), counted(0, "call")) == ("1 call", "0 calls")
-    assert (timed(0.004), timed(1.26), timed(75.2)) == ("0.00 s", "1.3 s", "75 s")

@@ -1,13 +1,12 @@
-"""Puts the events of a run in words: what happened, and what is under way."""
+"""Puts the events of a run in words: what happened."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.cli.text import counted, one_line, timed
+from treadle.reports.text import counted, one_line, timed
 from treadle.types import (
     Event,
     IterationFinished,
@@ -41,9 +40,6 @@ class Narrator:
 
     def __init__(self) -> None:
         self._started = 0.0
-        self._iteration = 0
-        self._running: dict[str, str] = {}
-        self._since = time.monotonic()
         self._tell: Mapping[type, Callable[[Any], Iterator[Line]]] = {
             RunStarted: self._run_started,
             IterationStarted: self._iteration_started,
@@ -60,20 +56,11 @@ class Narrator:
         tell = self._tell.get(type(event))
         return tell(event) if tell is not None else iter(())
 
-    @property
-    def under_way(self) -> str:
-        """What is under way now, and for how long; may be asked for from any thread."""
-        running = ", ".join(list(self._running.values())) or "asking the model"
-        seconds = time.monotonic() - self._since
-        return f"iteration {self._iteration}: {one_line(running)} {seconds:.0f} s"
-
     def _run_started(self, event: RunStarted) -> Iterator[Line]:
         self._started = event.at
         yield from ()
 
     def _iteration_started(self, event: IterationStarted) -> Iterator[Line]:
-        self._iteration, self._since = event.iteration, time.monotonic()
-        self._running.clear()
         yield Line(f"iteration {event.iteration}: asking the model", passing=True)
 
     def _model_retried(self, event: ModelRetried) -> Iterator[Line]:
@@ -91,13 +78,9 @@ class Narrator:
         yield Line(f"iteration {event.iteration}: {made}{took}")
 
     def _tool_started(self, event: ToolStarted) -> Iterator[Line]:
-        if not self._running:
-            self._since = time.monotonic()
-        self._running[event.call.id] = event.call.name
         yield Line(f"  {_shown(event.call)}", passing=True)
 
     def _tool_finished(self, event: ToolFinished) -> Iterator[Line]:
-        self._running.pop(event.call.id, None)
         told = f"  {_shown(event.call)}: "
         if event.result.is_error:
             why = one_line(event.result.content)

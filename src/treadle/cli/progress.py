@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from typing import Any, TextIO
+from typing import TextIO
 
 from treadle.cli.narrator import Narrator
-from treadle.types import Event
+from treadle.reports.live import LiveView, can_show
+from treadle.types import Event, MissingExtraError
 
 OnEvent = Callable[[Event], None]
 
@@ -20,7 +20,7 @@ def make_progress(stream: TextIO, *, quiet: bool = False) -> AbstractContextMana
     """Show the progress of one run.
 
     Args:
-        stream: where to. A terminal is shown live lines if rich is installed.
+        stream: where to. A terminal is shown a live view if rich is installed.
         quiet: show nothing.
 
     Returns:
@@ -28,9 +28,9 @@ def make_progress(stream: TextIO, *, quiet: bool = False) -> AbstractContextMana
     """
     if quiet:
         return contextlib.nullcontext()
-    if stream.isatty() and os.environ.get("TERM") != "dumb":
-        with contextlib.suppress(ImportError):  # rich is an extra; plain lines tell the same
-            return _live(stream)
+    if can_show(stream):
+        with contextlib.suppress(MissingExtraError):  # plain lines tell the same
+            return _live(LiveView(stream, transient=True))
     return contextlib.nullcontext(_plain(stream))
 
 
@@ -44,29 +44,16 @@ def _plain(stream: TextIO) -> OnEvent:
     return on_event
 
 
-def _live(stream: TextIO) -> AbstractContextManager[OnEvent]:
-    """Lines of what happened, and below them one that says what is under way, and for how long."""
-    from rich.console import Console  # noqa: PLC0415 - an extra
-    from rich.live import Live  # noqa: PLC0415 - an extra
-    from rich.spinner import Spinner  # noqa: PLC0415 - an extra
-    from rich.text import Text  # noqa: PLC0415 - an extra
-
-    console = Console(file=stream, highlight=False, soft_wrap=True)
-    narrator, spinner = Narrator(), Spinner("dots")
-
-    def shown() -> Any:
-        # Text, not markup: what a model writes has no styles to set
-        spinner.update(text=Text(narrator.under_way, no_wrap=True, overflow="ellipsis"))
-        return spinner
+@contextlib.contextmanager
+def _live(view: LiveView) -> Generator[OnEvent]:
+    """Lines of what happened, and below them a view of what is under way, which goes when the run is over."""
+    narrator = Narrator()
 
     def on_event(event: Event) -> None:
+        view(event)
         for line in narrator.lines(event):
             if not line.passing:
-                console.print(Text(line.text, style=_STYLES[line.style]))
+                view.print(line.text, _STYLES[line.style])
 
-    @contextlib.contextmanager
-    def watching() -> Generator[OnEvent]:
-        with Live(get_renderable=shown, console=console, transient=True, refresh_per_second=8):
-            yield on_event
-
-    return watching()
+    with view:
+        yield on_event

@@ -23,13 +23,13 @@ Observer: TypeAlias = Callable[[Event], Any]
 """Takes an event; sync or async. The run waits for it, so that a slow one holds the run up.
 
 One that is told of several runs at once, and has to tell them apart, has a method ``for_run()`` that makes an
-observer for one run; it is asked before each.
+observer for one run, or returns None where nobody looks; it is asked before each.
 """
 
 
-def for_run(observer: Observer) -> Observer:
-    """The observer to tell of one run: one that it makes for it, or itself."""
-    make: Callable[[], Observer] | None = getattr(observer, "for_run", None)
+def for_run(observer: Observer) -> Observer | None:
+    """The observer to tell of one run: one that it makes for it, or itself; None where nobody looks."""
+    make: Callable[[], Observer | None] | None = getattr(observer, "for_run", None)
     return observer if make is None else make()
 
 

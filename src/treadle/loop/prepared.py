@@ -111,7 +111,8 @@ def prepare_child(
 
 def _observers_of(settings: Settings) -> list[Observer]:
     given = settings.on_event or ()
-    observers = [for_run(one) for one in ((given,) if callable(given) else given)]
+    asked = map(for_run, (given,) if callable(given) else given)
+    observers = [observer for observer in asked if observer is not None]
     if settings.on_iteration is not None:
         observers.append(of_iterations(settings.on_iteration))
     if settings.on_complete is not None:

@@ -1,0 +1,143 @@
+"""The runs of a view: which go on, which are over, which are shown within others."""
+
+import pytest
+
+from treadle import Loop, Paused, approve, tool
+from treadle.reports.live_board import KEPT, Board, Watcher
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import IterationStarted, RunFinished, RunStarted, RunState, Usage
+
+GO = [{"role": "user", "content": "Go."}]
+
+
+@pytest.fixture
+def board():
+    return Board(lambda: 0.0)
+
+
+class Watching:
+    """A view without a picture, as far as a loop can tell."""
+
+    def __init__(self, board):
+        self.board = board
+
+    def __call__(self, event):
+        raise AssertionError("each run is to have an observer of its own")
+
+    def for_run(self):
+        return Watcher(self.board)
+
+
+def started(run_id="r", **more):
+    return RunStarted(agent_name="", run_id=run_id, at=0.0, **more)
+
+
+def finished(**more):
+    facts = {"stop_reason": "answered", "total_iterations": 1, "tool_calls_count": 0}
+    return RunFinished(**facts, result=None, at=1.0, **more)
+
+
+def test_runs_at_once_do_not_mix(board):
+    one, other = Watcher(board), Watcher(board)
+    for watcher, iterations in ((one, 2), (other, 5)):
+        watcher(started())
+        watcher(IterationStarted(iteration=iterations, at=0.0))
+    assert [run.iteration for run in board.active.values()] == [2, 5]
+
+    one(finished())
+    assert [run.iteration for run in board.active.values()] == [5]
+    assert (len(board.finished), board.count) == (1, 2)
+
+
+def test_a_watcher_can_follow_one_run_after_another(board):
+    watcher = Watcher(board)
+    for _ in range(3):
+        watcher(started())
+        watcher(finished())
+    assert (board.active, len(board.finished)) == ({}, 3)
+
+
+def test_what_comes_before_a_run_has_begun_is_not_shown(board):
+    Watcher(board)(finished())
+    assert board.count == 0
+
+
+def test_only_the_last_runs_are_kept_one_by_one_and_the_sums_are_those_of_all(board):
+    watcher = Watcher(board)
+    for number in range(KEPT + 5):
+        watcher(started(str(number)))
+        watcher(finished(usage=Usage(1, 1, cost=0.5)))
+    assert [run.run_id for run in board.finished] == [str(n) for n in range(5, KEPT + 5)]
+    assert (board.forgotten, board.count) == (5, KEPT + 5)
+    assert (board.tokens, board.cost) == (2 * (KEPT + 5), 0.5 * (KEPT + 5))
+
+
+def test_what_nobody_told_the_cost_of_costs_nothing_known(board):
+    watcher = Watcher(board)
+    watcher(started())
+    watcher(finished(usage=Usage(1, 1)))
+    assert board.cost is None
+
+
+def test_a_run_that_is_over_holds_on_to_nothing(board):
+    watcher = Watcher(board)
+    watcher(started(state=RunState()))
+    watcher(finished())
+    assert board.finished[0].state is None
+
+
+@tool(requires_approval=True)
+def buy(what: str) -> str:
+    """Buy something."""
+    return f"bought {what}"
+
+
+def test_a_run_that_goes_on_is_no_longer_one_that_has_paused(board):
+    """So it is there once, and its tokens are counted once."""
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    asks = {"choices": [{"message": calls(call("buy", what="tea"))}], "usage": usage}
+    loop = Loop(tools=[buy], on_event=Watching(board))
+
+    paused = loop.run_sync(GO, ScriptedLLM(asks))
+    assert isinstance(paused, Paused)
+    assert [run.ending.stop_reason for run in board.finished] == ["paused"]
+    assert board.tokens == 15
+
+    decisions = {pending.id: approve for pending in paused.pending}
+    result = loop.resume_sync(paused.state, decisions, ScriptedLLM("Done."))
+    assert [run.ending.stop_reason for run in board.finished] == ["answered"]
+    assert board.tokens == result.usage.total_tokens == 15
+
+
+@tool
+def look(where: str) -> str:
+    """Look somewhere."""
+    return f"nothing at {where}"
+
+
+def test_a_run_within_another_is_shown_there_and_only_there(board):
+    """Even where its own loop is watched by the same view, as is that of the run within it."""
+    seen = []
+
+    def note(_messages):
+        seen.append([run.name for run in board.active.values()])
+        return "Found."
+
+    watching = Watching(board)
+    innermost = Loop(name="innermost", on_event=watching).as_tool("ask", "Ask.", note)
+    asks = ScriptedLLM(calls(call("ask", task="it")), note)
+    inner = Loop(name="inner", tools=[innermost], on_event=watching).as_tool("dig", "Dig.", asks)
+    outer = Loop(name="outer", tools=[inner], on_event=watching)
+
+    outer.run_sync(GO, ScriptedLLM(calls(call("dig", task="x")), note))
+
+    assert seen == [["outer"]] * 3
+    assert [run.name for run in board.finished] == ["outer"]
+
+
+def test_a_run_within_one_that_is_not_watched_is_a_run_of_its_own(board):
+    inner = Loop(name="inner", on_event=Watching(board)).as_tool("dig", "Dig.", ScriptedLLM("x"))
+    Loop(name="outer", tools=[inner]).run_sync(
+        GO, ScriptedLLM(calls(call("dig", task="x")), "Done.")
+    )
+    assert [run.name for run in board.finished] == ["inner"]

@@ -1,0 +1,233 @@
+"""Every span ends, and every run is told complete once, whatever the exit is."""
+
+from contextlib import suppress
+
+import anyio
+import pytest
+from opentelemetry.trace import StatusCode
+
+from treadle import Loop, RunHandle, tool
+from treadle.pipeline import drive
+from treadle.telemetry import names
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import ChildEvent, IterationStarted, ToolStarted
+
+from .watching import DRIVERS, Watch, go
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request):
+    return request.param
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool
+async def hang():
+    await anyio.sleep(60)
+
+
+def asked(*ids):
+    return calls(*(call("helper", call_id, task=call_id) for call_id in ids))
+
+
+def helper(*script, tools=(double, hang), **options):
+    loop = Loop(tools=tools, name="kid", **options)
+    return loop.as_tool("helper", "Helps.", ScriptedLLM(*script))
+
+
+def kinds_of_error(watch):
+    return {span.name: span.attributes.get(names.ERROR_TYPE) for span in watch.spans}
+
+
+class TestClosed:
+    """Steps that a driver of somebody's closes midway come to no end: the run is abandoned."""
+
+    def closed_at(self, watch, count, **options):
+        child = helper(calls(call("double", "i", n=1)), "in")
+        model = ScriptedLLM(asked("k1"), calls(call("double", "c2", n=2)), "out")
+        steps = Loop.steps(USER, model, tools=[child, double], **watch.options, **options)
+        effect, taken = steps.send(None), 0
+        try:
+            while taken < count:
+                taken += 1
+                effect = steps.send(self.performed(effect))
+        except StopIteration:
+            return False
+        steps.close()
+        return True
+
+    def performed(self, effect):
+        kind = type(effect).__name__
+        if kind == "Now":
+            return float(self.now())
+        return effect.fn(*effect.args) if kind == "Call" else None
+
+    clock = 1_700_000_000.0
+
+    def now(self):
+        self.clock += 0.01
+        return self.clock
+
+    def test_at_every_effect_all_spans_end(self):
+        count, was_closed, abandoned = 0, True, 0
+        while was_closed:
+            watch = Watch()
+            was_closed = self.closed_at(watch, count)
+            watch.check_whole()
+            agents = [a for a in watch.kind(names.INVOKE_AGENT) if a.parent is None]
+            reasons = [agent.attributes[names.STOP_REASON] for agent in agents]
+            assert reasons in ([], ["abandoned"], ["answered"])
+            abandoned += reasons == ["abandoned"]
+            count += 1
+        assert abandoned > 25
+
+    def test_what_was_open_says_so(self, watch):
+        self.closed_at(watch, 8)
+        errors = kinds_of_error(watch)
+        assert errors["invoke_agent"] == "abandoned"
+        assert watch.one("invoke_agent").status.status_code is StatusCode.ERROR
+        assert set(errors.values()) <= {"abandoned", None}
+
+    def test_steps_that_are_let_go_are_abandoned_too(self, watch):
+        steps = Loop.steps(USER, lambda m: "x", **watch.options)
+        for given in (None, 1_700_000_000.0, None):
+            steps.send(given)
+        del steps
+        watch.check_whole(runs=1)
+        assert watch.one("invoke_agent").attributes[names.STOP_REASON] == "abandoned"
+
+    def test_steps_that_never_began_are_no_run(self, watch):
+        Loop.steps(USER, lambda m: "x", **watch.options).close()
+        assert watch.ledger.started == []
+        assert watch.logs() == []
+
+
+class TestCancelled:
+    """What was under way when the run was cancelled ends with it."""
+
+    def test_by_its_handle(self, driver, watch):
+        handle = RunHandle()
+
+        def at_the_call(event):
+            inner = event.event if isinstance(event, ChildEvent) else event
+            if isinstance(inner, ToolStarted) and inner.call.name == "hang":
+                handle.cancel()
+
+        child = helper(calls(call("hang", "i")))
+        go(
+            driver, USER, ScriptedLLM(asked("k1")), tools=[child], handle=handle,
+            on_event=at_the_call, **watch.options,
+        )  # fmt: skip
+        watch.check_whole(runs=1)
+        assert kinds_of_error(watch) == {
+            "chat": None,
+            "execute_tool hang": "cancelled",
+            "invoke_agent kid": "cancelled",
+            "execute_tool helper": "cancelled",
+            "invoke_agent": "cancelled",
+        }
+
+    def test_while_the_model_is_asked(self, driver, watch):
+        handle = RunHandle()
+
+        async def model(messages):
+            await anyio.sleep(60)
+
+        def at_the_request(event):
+            if isinstance(event, IterationStarted):
+                handle.cancel()
+
+        go(driver, USER, model, handle=handle, on_event=at_the_request, **watch.options)
+        watch.check_whole(runs=1)
+        assert kinds_of_error(watch) == {"chat": "cancelled", "invoke_agent": "cancelled"}
+
+    def test_at_its_time_limit_with_a_tool_that_will_not_end(self, backend, watch):
+        """It is left behind and goes on; its span ends with the run all the same."""
+        ends, is_over = [], []
+
+        @tool
+        async def stubborn():
+            with anyio.CancelScope(shield=True):
+                while not is_over:
+                    with suppress(anyio.get_cancelled_exc_class()):
+                        await anyio.sleep(0.01)
+            ends.append(len(watch.spans))
+
+        async def main():
+            options = {"tools": [stubborn], "max_seconds": 0.05, **watch.options}
+            steps = Loop.steps(USER, ScriptedLLM(calls(call("stubborn", "c1"))), **options)
+            result = await drive(steps, grace=0.01)
+            assert result.stop_reason == "deadline_exceeded"
+            watch.check_whole(runs=1)
+            is_over.append(True)
+            with anyio.fail_after(30):
+                while not ends:
+                    await anyio.sleep(0.01)
+
+        anyio.run(main, backend=backend)
+        assert ends == [3]  # it did go on, when all was over
+        assert kinds_of_error(watch)["execute_tool stubborn"] == "deadline_exceeded"
+        watch.check_whole(runs=1)
+
+    def test_a_stream_that_is_left_early(self, backend, watch):
+        child = helper(calls(call("hang", "i")))
+
+        async def main(leave_at):
+            reading = Watch()
+            model = ScriptedLLM(asked("k1"))
+            async with Loop.stream(USER, model, tools=[child], **reading.options) as events:
+                count = 0
+                async for _ in events:
+                    count += 1
+                    if count == leave_at:
+                        break
+            reading.check_whole(runs=1)
+            return reading.kind(names.INVOKE_AGENT)[-1].attributes[names.STOP_REASON]
+
+        reasons = [anyio.run(main, leave_at, backend=backend) for leave_at in range(1, 9)]
+        assert set(reasons) == {"cancelled"}
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+    @pytest.mark.parametrize("place", ["model", "stream", "tool", "child", "observer"])
+    def test_by_an_interrupt(self, driver, watch, place, interrupt):
+        @tool
+        def broken():
+            raise interrupt
+
+        def raising(messages):
+            raise interrupt
+
+        def streamed(messages):
+            yield "a"
+            raise interrupt
+
+        def observe(event):
+            if place == "observer" and isinstance(event, ToolStarted):
+                raise interrupt
+
+        kid = Loop(tools=[broken], name="kid").as_tool(
+            "helper", "", ScriptedLLM(calls(call("broken")))
+        )
+        first = asked("k1") if place == "child" else calls(call("broken"))
+        model = {"model": raising, "stream": streamed}.get(place) or ScriptedLLM(first)
+        with pytest.raises(interrupt):
+            go(driver, USER, model, tools=[broken, kid], on_event=observe, **watch.options)
+        watch.check_whole(runs=1)
+        agents = watch.kind(names.INVOKE_AGENT)
+        assert {agent.attributes[names.STOP_REASON] for agent in agents} == {"cancelled"}
