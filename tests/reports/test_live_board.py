@@ -3,7 +3,7 @@
 import pytest
 
 from treadle import Loop, Paused, approve, tool
-from treadle.reports.live_board import KEPT, Board, Watcher
+from treadle.reports.live.board import KEPT, Board, Watcher
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import IterationStarted, RunFinished, RunStarted, RunState, Usage
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 from rich.text import Text
 
-from treadle.reports.live_board import Board
-from treadle.reports.live_screen import Screen
+from treadle.reports.live.board import Board
+from treadle.reports.live.screen import Screen
 
 from .emulated import Terminal
 

@@ -5,8 +5,8 @@ import typing
 import pytest
 
 from treadle import Loop, Paused, approve, tool
-from treadle.reports.live_parts import Phase
-from treadle.reports.live_state import RunProgress, innermost
+from treadle.reports.live.parts import Phase
+from treadle.reports.live.state import RunProgress, innermost
 from treadle.stages import CircuitBreaker
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM

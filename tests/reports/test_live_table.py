@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from treadle.reports.live_board import Board, Watcher
-from treadle.reports.live_table import Table
+from treadle.reports.live.board import Board, Watcher
+from treadle.reports.live.table import Table
 from treadle.types import (
     BreakerChanged,
     CallDeferred,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, TextIO
 
-from treadle.reports.live_board import Board
+from treadle.reports.live.board import Board
 
 Show = Callable[[str], None]
 """Puts whole lines above the picture."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from treadle.reports.live_state import Clock, RunProgress, innermost
+from treadle.reports.live.state import Clock, RunProgress, innermost
 from treadle.types import ChildEvent, Event, RunStarted, RunState
 
 KEPT = 200

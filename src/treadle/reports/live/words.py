@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from treadle.reports.live_parts import Ending, Flight, Phase, Retry
-from treadle.reports.live_state import RunProgress
+from treadle.reports.live.parts import Ending, Flight, Phase, Retry
+from treadle.reports.live.state import RunProgress
 from treadle.reports.text import counted, money, steady, ticking
 from treadle.types import ToolCall, Usage, is_mapping, text_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.reports.live_parts import Ending, Flight, Phase, Retry
+from treadle.reports.live.parts import Ending, Flight, Phase, Retry
 from treadle.types import (
     BreakerChanged,
     CallDeferred,

@@ -11,10 +11,10 @@ from itertools import islice
 from rich.cells import cell_len
 from rich.text import Text
 
-from treadle.reports.live_board import Board
-from treadle.reports.live_parts import Ending
-from treadle.reports.live_state import RunProgress
-from treadle.reports.live_words import (
+from treadle.reports.live.board import Board
+from treadle.reports.live.parts import Ending
+from treadle.reports.live.state import RunProgress
+from treadle.reports.live.words import (
     budgets,
     call_name,
     call_time,

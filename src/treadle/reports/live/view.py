@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from treadle.reports.live_board import Board, Watcher, ignore
-from treadle.reports.live_state import Clock
-from treadle.reports.live_streams import is_terminal
+from treadle.reports.live.board import Board, Watcher, ignore
+from treadle.reports.live.state import Clock
+from treadle.reports.live.streams import is_terminal
 from treadle.reports.text import clean
 from treadle.types import Event, MissingExtraError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from treadle.loop import Observer
-    from treadle.reports.live_screen import Screen
+    from treadle.reports.live.screen import Screen
 
 
 class LiveView:
@@ -75,7 +75,7 @@ class LiveView:
             self._board, self._around = board, stream
             self._direct = Watcher(self._board)
             return self
-        from treadle.reports.live_screen import Screen  # noqa: PLC0415 - needs an extra
+        from treadle.reports.live.screen import Screen  # noqa: PLC0415 - needs an extra
 
         screen = Screen(stream, self._picture, self._board, transient=self._transient)
         screen.open()
@@ -127,7 +127,7 @@ class LiveView:
         return self._lines(width, height - 1, encoding)
 
     def _lines(self, width: int, height: int, encoding: str) -> list[Text]:
-        from treadle.reports.live_table import Table  # noqa: PLC0415 - needs an extra
+        from treadle.reports.live.table import Table  # noqa: PLC0415 - needs an extra
 
         board = self._board
         with board.lock:

@@ -13,8 +13,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from treadle.reports.live_board import Board
-from treadle.reports.live_streams import redirected
+from treadle.reports.live.board import Board
+from treadle.reports.live.streams import redirected
 
 FRAMES = 8
 """Pictures a second."""
