@@ -13,6 +13,7 @@ from typing import Any
 from treadle.cli.arguments import given_options
 from treadle.cli.exits import Exit, UsageError
 from treadle.cli.progress import make_progress
+from treadle.cli.recording import recording
 from treadle.cli.report import answer, as_json, summary, transcript, why
 from treadle.cli.text import clean
 from treadle.cli.tools import load_tools
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> Exit:
         The exit code.
 
     Raises:
-        UsageError: the model, the tools or a limit cannot be had as they were given.
+        UsageError: the model, the tools or a limit cannot be had as they were given, or a file cannot be written.
         KeyboardInterrupt: it was interrupted twice, or before the run began.
     """
     loop, model = _prepared(args)
@@ -42,11 +43,13 @@ def run(args: argparse.Namespace) -> Exit:
     handle = RunHandle()
     # A tool may print; stdout is for the answer.
     with (
+        recording(args.record, args.report) as recorder,
         contextlib.redirect_stdout(sys.stderr),
-        make_progress(sys.stderr, quiet=args.quiet) as on_event,
+        make_progress(sys.stderr, quiet=args.quiet) as progress,
         _interrupts_end(handle),
     ):
-        result = loop.run_sync(messages, model, handle=handle, on_event=on_event)
+        observers = [one for one in (recorder, progress) if one is not None]
+        result = loop.run_sync(messages, model, handle=handle, on_event=observers)
     if result.stop_reason not in _LEFT_RUNNING:
         model.close()
     return _report(result, args)

@@ -1,0 +1,111 @@
+"""`render_report`: recorded runs as one HTML file, which asks nobody for anything.
+
+What models, tools and users wrote is data in the page, never markup: it stands in a script of the type
+``application/json``, in ASCII and without the characters that could end it, and the page's own script makes text
+nodes of it. The page's policy lets no other script or style take effect, no request be made, and no text be made
+markup by a script. Where there is no JavaScript, a summary and the beginning of the transcript are shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+from treadle.reports.plain_json import one_line
+from treadle.reports.plain_page import plain_page, visible
+from treadle.reports.read_record import read_record
+from treadle.reports.record_model import Record, Run
+from treadle.reports.report_data import report_data
+from treadle.reports.words import headline
+
+_SCRIPTS = (
+    "report_text.js",
+    "report_rows.js",
+    "report_list.js",
+    "report_timeline.js",
+    "report.js",
+)
+
+
+def render_report(runs: str | os.PathLike[str] | Record | Iterable[Run]) -> str:
+    """Render recorded runs as a page.
+
+    Args:
+        runs: the path of a record, what `read_record` made of one, or runs of it.
+
+    Returns:
+        The whole of an HTML file, in ASCII.
+
+    Raises:
+        RecordError: there is no record at the path, or a broken one.
+        OSError: it cannot be read.
+    """
+    record = _record_of(runs)
+    style = _part("report.css")
+    script = "\n".join(['"use strict";', "(() => {", *map(_part, _SCRIPTS), "})();"])
+    filled = {
+        "policy": _policy(style, script),
+        "title": escape(_title(record)),
+        "style": style,
+        "script": script,
+        "data": _embedded(one_line(report_data(record))),
+        "plain": plain_page(record),
+    }
+    page = re.sub(r"\{\{(\w+)\}\}", lambda name: filled[name[1]], _part("report.html"))
+    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+def _record_of(runs: str | os.PathLike[str] | Record | Iterable[Run]) -> Record:
+    if isinstance(runs, Record):
+        return runs
+    if isinstance(runs, (str, os.PathLike)):
+        return read_record(runs)
+    return Record(list(runs))
+
+
+def _title(record: Record) -> str:
+    if len(record.runs) != 1:
+        return f"treadle: {len(record.runs)} runs"
+    run = record.runs[0]
+    return visible(f"{run.agent_name or 'run'}: {headline(run)}"[:200])
+
+
+def _part(name: str) -> str:
+    """A file of the page; the hash of what is in it has to be that of what the browser sees: ASCII."""
+    text = files("treadle.reports").joinpath(name).read_text(encoding="utf-8")
+    if name.endswith(".js"):
+        return "".join(one if one.isascii() else _escaped(one) for one in text)
+    return text
+
+
+def _escaped(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
+
+
+def _policy(style: str, script: str) -> str:
+    """What the page may do: run its own script, have its own style, and nothing else."""
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        ]
+    )
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _embedded(data: str) -> str:
+    """JSON that no text in it can end: it is ASCII already, and these are within strings only."""
+    return data.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")

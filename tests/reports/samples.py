@@ -1,0 +1,187 @@
+"""One event of each kind, all fields of it filled; and a record of a run in which much happens."""
+
+import io
+from typing import get_args
+
+from treadle import Loop, Ok, Response, ToolCall, Usage, tool
+from treadle.reports.record import Recorder
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import (
+    BreakerChanged,
+    BudgetExhausted,
+    CallDeferred,
+    CallRefused,
+    CallsPlanned,
+    CallSuppressed,
+    ChildEvent,
+    Context,
+    Event,
+    HeldReason,
+    History,
+    HistoryRepaired,
+    IterationFinished,
+    IterationStarted,
+    LimitReached,
+    Limits,
+    ModelFailed,
+    ModelResponded,
+    ModelRetried,
+    PlanReason,
+    RunFinished,
+    RunStarted,
+    RunState,
+    StreamStarted,
+    TextDelta,
+    ToolFinished,
+    ToolNudged,
+    ToolResult,
+    ToolRetried,
+    ToolStarted,
+    UserSteered,
+)
+
+CALL = ToolCall("c1", "add", '{"a": 1}', {"a": 1}, "f" * 8, {"signature": "s"})
+OTHER = ToolCall("c2", "add", "{", None)
+USAGE = Usage(10, 5, cached_tokens=2, reasoning_tokens=1, cost=0.25)
+RESPONSE = Response("text", (CALL, OTHER), "stop", USAGE, "m", "r1", {"reasoning": "so"}, "no", "p")
+RESULT = ToolResult("c1", "1", False, "done")
+USER = {"role": "user", "content": "hello"}
+ANSWER = {"role": "assistant", "content": "hi"}
+STATE = RunState("agent", "run-1")
+CONTEXT = Context(
+    messages=History([USER, ANSWER]),
+    tools={},
+    response=RESPONSE,
+    limits=Limits(),
+    state=STATE,
+    tool_calls=(CALL, OTHER),
+    tool_results={"c1": RESULT, "c2": ToolResult("c2", "no JSON", True, "invalid")},
+    validation_errors={"c2": ("no JSON",)},
+    guidance="go on",
+    trace=("parse_tool_calls",),
+)
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {}}}
+
+EVENTS = [
+    RunStarted(
+        agent_name="agent",
+        run_id="run-1",
+        at=1.0,
+        resumed=False,
+        limits=Limits(max_cost=1.5),
+        tools=[TOOL],
+        available=("add",),
+        model="m",
+        provider="p",
+        request={"temperature": 0.5},
+        state=STATE,
+    ),
+    HistoryRepaired(repairs=("dropped a blank message",)),
+    IterationStarted(iteration=1, at=2.0, messages=[USER], guidance="be quick"),
+    StreamStarted(iteration=1, at=2.5),
+    TextDelta(iteration=1, text="te"),
+    ModelRetried(iteration=1, attempt=1, error="busy", error_type="Busy", delay=0.5, at=2.7),
+    ModelResponded(iteration=1, response=RESPONSE, at=3.0, duration=1.0),
+    ModelFailed(iteration=1, error="gone", error_type="Gone", at=3.0),
+    UserSteered(iteration=1, messages=(USER,)),
+    CallsPlanned(
+        iteration=1,
+        reason=PlanReason.SINGLE_CALL,
+        batches=(("c1",),),
+        held={"c2": HeldReason.OVER_BUDGET},
+    ),
+    CallSuppressed(iteration=1, call=CALL, reason=HeldReason.NO_NEW_EVIDENCE),
+    CallDeferred(iteration=1, call=CALL, reason=HeldReason.PARALLEL_CAP),
+    CallRefused(iteration=1, call=OTHER, reason=HeldReason.OVER_BUDGET),
+    BreakerChanged(iteration=1, tool="add", before="closed", after="open"),
+    ToolStarted(iteration=1, call=CALL, at=3.5, within="c0"),
+    ToolRetried(
+        iteration=1, call=CALL, attempt=1, error="bad", error_type="timeout", delay=0.1, at=3.6
+    ),
+    ToolFinished(iteration=1, call=CALL, result=RESULT, at=4.0, duration=0.5),
+    ToolNudged(iteration=1, call=CALL, count=3),
+    LimitReached(iteration=1, reason=BudgetExhausted("max_cost", 1.5, 2.0)),
+    IterationFinished(iteration=1, context=CONTEXT, at=5.0),
+    RunFinished(
+        stop_reason="finished",
+        total_iterations=1,
+        tool_calls_count=1,
+        result=Ok(RESPONSE, [USER, ANSWER], {"n": 1}, limit=BudgetExhausted("max_cost", 1.5, 2.0)),
+        at=6.0,
+        usage=USAGE,
+    ),
+    ChildEvent(
+        call_id="c1", event=ChildEvent(call_id="d1", event=TextDelta(iteration=2, text="x"))
+    ),
+]
+
+assert {type(event) for event in EVENTS} == set(get_args(Event)), "a kind of event has no sample"
+
+
+def recorded(*events):
+    """The text of a record of some events."""
+    stream = io.StringIO()
+    recorder = Recorder(stream)
+    for event in events:
+        recorder(event)
+    return stream.getvalue()
+
+
+_flaky = []
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(retries=1)
+def flaky(key: str) -> str:
+    """Fail once for each key."""
+    if key not in _flaky:
+        _flaky.append(key)
+        raise ConnectionError("not yet")
+    return f"{key} at last"
+
+
+@tool
+def broken() -> str:
+    """Fail."""
+    raise ValueError("it is broken")
+
+
+@tool
+def echo(text: str) -> str:
+    """Say the same."""
+    return text
+
+
+def eventful(to, question="What is it?", **options):
+    """A run with parallel calls, a retry, a suppressed call, an invalid one, a failure and a run within it."""
+    _flaky.clear()
+    inner = Loop(tools=[add], name="inner", max_iterations=4)
+
+    def sum_up(messages):
+        last = messages[-1]
+        return (
+            calls(call("add", a=20, b=22))
+            if last["role"] == "user"
+            else f"It is {last['content']}."
+        )
+
+    delegate = inner.as_tool("delegate", "Hand it on.", sum_up)
+    model = ScriptedLLM(
+        calls(call("add", a=1, b=2), call("flaky", key="k"), call("broken"), text="First these."),
+        ConnectionError("the model is busy"),
+        calls(call("add", a=1, b="x"), call("nobody")),
+        calls(call("delegate", task="sum")),
+        calls(call("add", a=1, b=2)),
+        calls(call("add", a=1, b=2)),
+        ["It is ", "forty-two."],
+    )
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
+    loop = Loop(
+        tools=[add, flaky, broken, delegate], name="outer", max_iterations=12, retry_delay=0.001
+    )
+    return loop.run_sync(messages, model, on_event=to, **options)

@@ -1,0 +1,277 @@
+"""The page of a report, as text: whole, safe to open, and in plain words."""
+
+import base64
+import contextlib
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from treadle import Loop
+from treadle.reports.html import render_report
+from treadle.reports.plain_page import MOST_STEPS, visible
+from treadle.reports.read_record import RecordError, read_record
+from treadle.reports.record import Recorder
+from treadle.reports.record_model import Record, Run
+from treadle.reports.report_data import report_data
+from treadle.reports.words import HEADLINES, headline, held, why
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import HeldReason, Reason
+
+from .samples import add, eventful
+from .spoilt import spoilt_records
+
+QUESTION = [{"role": "user", "content": "go"}]
+
+
+@pytest.fixture
+def record(tmp_path):
+    """The path of a record of a run in which much happens."""
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        eventful(recorder)
+    return path
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the text of those that matter here."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.elements = []
+        self.texts = {}
+        self._in = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self._in.append((tag, dict(attrs).get("id", "")))
+
+    def handle_data(self, data):
+        if self._in:
+            self.texts[self._in[-1]] = self.texts.get(self._in[-1], "") + data
+
+    def handle_endtag(self, tag):
+        if self._in and self._in[-1][0] == tag:
+            self._in.pop()
+
+    @property
+    def policy(self):
+        (made,) = [one["content"] for _, one in self.elements if "http-equiv" in one]
+        return dict(part.partition(" ")[::2] for part in made.split("; "))
+
+    @property
+    def data(self):
+        return json.loads(self.texts["script", "data"])
+
+
+def test_the_page_is_one_file_that_refers_to_nothing(record):
+    """No source, no link out, no address; and it is ASCII, so that no encoding can break it."""
+    text = render_report(record)
+    page = Page(text)
+    assert text.isascii()
+    attributes = [(tag, name) for tag, given in page.elements for name in given]
+    assert not {name for _, name in attributes} & {"src", "srcset", "action", "style", "onload"}
+    assert [given["href"] for _, given in page.elements if "href" in given] == ["#steps"]
+    found = re.findall(r"\w+://[\w.]+", text)
+    assert set(found) <= {"http://www.w3.org"}  # the name of SVG, which is no request
+
+
+def test_the_policy_lets_only_the_pages_own_script_and_style_take_effect(record):
+    """By their hashes; nothing is requested, and no text can be made markup by a script."""
+    page = Page(render_report(record))
+    style, script = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(page.texts[tag, ''].encode()).digest()).decode()}'"
+        for tag in ("style", "script")
+    )
+    assert page.policy == {
+        "default-src": "'none'",
+        "script-src": script,
+        "style-src": style,
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    }
+
+
+def test_no_script_of_the_page_makes_markup_of_text(record):
+    """It has no use for it; so that there is nothing to get wrong."""
+    script = Page(render_report(record)).texts["script", ""]
+    for sink in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacent",
+        "document.write",
+        "eval(",
+        "Function(",
+    ):
+        assert sink not in script
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script></script foo ></script\t<!-- <script <style> &lt; \u2028\u2029 ]]> "
+    "{{data}} \\u003c"
+)
+
+
+def test_what_somebody_wrote_cannot_end_the_data(tmp_path):
+    """It is in the page once, between quotes, and comes back as it was."""
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        Loop(name=HOSTILE, on_event=recorder).run_sync(QUESTION, ScriptedLLM(HOSTILE))
+    text = render_report(path)
+    page = Page(text)
+    (run,) = page.data["runs"]
+    assert (run["agent"], run["answer"]) == (HOSTILE, HOSTILE)
+    assert [tag for tag, _ in page.elements].count("script") == 2
+    assert "alert(1)</script>" not in text
+    assert "<!-- <script" not in text
+    assert text.lower().count("</script") == 2
+
+
+def test_runs_can_be_given_in_any_form(record):
+    """A path, what was read from it, or some runs of it."""
+    read = read_record(record)
+    assert render_report(record) == render_report(str(record)) == render_report(read)
+    assert Page(render_report(read.runs)).data["runs"] == report_data(read)["runs"]
+
+
+def test_no_record_is_no_report(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text("hello\n")
+    with pytest.raises(RecordError, match=r"run\.jsonl:1: this is no record"):
+        render_report(path)
+
+
+def test_the_data_has_what_happened(record):
+    """Tokens, calls with their last words, retries, guards, the run within."""
+    (run,) = Page(render_report(record)).data["runs"]
+    assert (run["headline"], run["iterations"], run["calls"], run["guards"], run["retries"]) == (
+        "Answered",
+        6,
+        5,
+        4,
+        2,
+    )
+    rows = [(row["k"], row.get("name")) for row in run["steps"][0]["rows"]]
+    assert rows == [
+        ("message", None),
+        ("message", None),
+        ("answer", None),
+        ("call", "add"),
+        ("call", "flaky"),
+        ("call", "broken"),
+    ]
+    suppressed = run["steps"][4]["rows"][-1]
+    assert suppressed["guard"] == "It was answered before, and nothing new has been learned since."
+    assert suppressed["result"].startswith("Not run again: you made this very call in iteration 4")
+    assert "with the same arguments in this turn" in suppressed["result"]  # the nudge, added later
+    (inner,) = run["steps"][2]["rows"][0]["runs"]
+    assert (inner["agent"], inner["headline"]) == ("inner", "Answered")
+    assert run["t"] <= inner["t"] <= inner["e"] <= run["e"]
+
+
+def reasons(kind=Reason):
+    """All reasons there are."""
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("treadle."):
+            yield child.stop_reason
+            yield from reasons(child)
+
+
+def test_there_are_plain_words_for_every_way_to_end():
+    """For each reason, and for the ends that have none."""
+    assert set(reasons()) <= set(HEADLINES)
+    assert {"answered", "output", "finished", "paused"} <= set(HEADLINES)
+    assert headline(Run("r", stop_reason="bored")) == "Ended: bored"
+
+
+def test_there_are_plain_words_for_every_reason_to_hold_a_call():
+    """A sentence each."""
+    told = {held(reason.value) for reason in HeldReason}
+    assert len(told) == len(HeldReason)
+    assert all(" " in one and one.endswith(".") for one in told)
+
+
+def test_a_report_says_what_a_run_was_doing_when_its_record_stops(tmp_path):
+    """Where it was not begun, where the model was asked, where a tool ran."""
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        model = ScriptedLLM(calls(call("add", a=1, b=2)), "done")
+        Loop(tools=[add], on_event=recorder).run_sync(QUESTION, model)
+    lines = path.read_bytes().splitlines(keepends=True)
+    told = []
+    for count in range(2, len(lines)):
+        path.write_bytes(b"".join(lines[:count]))
+        (run,) = read_record(path).runs
+        assert headline(run) == "Did not end"
+        told.append(why(run))
+    assert told[0] == "The record stops before the first model call."
+    assert told[1] == "The record stops in iteration 1, while the model was asked."
+    assert "The record stops in iteration 1, after the model's answer." in told
+    assert "The record stops in iteration 1, while add ran." in told
+
+
+def test_without_javascript_there_is_a_summary_and_a_transcript(record):
+    """What was said and done, as text."""
+    plain = Page(render_report(record)).texts
+    text = render_report(record)
+    noscript = text[text.index("<noscript>") : text.index("</noscript>")]
+    assert "outer" in noscript
+    assert "Answered" in noscript
+    assert "It is forty-two." in noscript
+    assert "2. call of add: invalid" in noscript
+    assert plain["title", ""].strip() == "outer: Answered"
+
+
+def test_without_javascript_long_runs_are_cut_and_it_says_so(tmp_path):
+    """A page that nobody looks at that way must not grow twice as large."""
+    path = tmp_path / "run.jsonl"
+    numbers = iter(range(400))
+    with Recorder(path) as recorder:
+        Loop(tools=[add], max_iterations=400, on_event=recorder).run_sync(
+            QUESTION, lambda _: calls(call("add", a=next(numbers), b=1))
+        )
+    text = render_report(path)
+    assert f"these are its first {MOST_STEPS} parts" in text
+    assert text.count("<details>") == MOST_STEPS
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain\n\ttext é", "plain\n\ttext é"),
+        ("a\u202eb", "a[U+202E]b"),
+        ("\x1b[31m\x00", "[U+001B][31m[U+0000]"),
+        ("\ud800", "[U+D800]"),
+        ("a\u200bb\U000e0041", "a[U+200B]b[U+E0041]"),
+    ],
+)
+def test_what_would_not_be_seen_is_shown(text, expected):
+    """Controls, marks of direction, invisible letters, halves of characters."""
+    assert visible(text) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_can_be_read_can_be_rendered(tmp_path, seed):
+    """Records in which anything was replaced by anything: they are refused, or make a page."""
+    made = 0
+    for number, spoilt in enumerate(spoilt_records(seed, 40, readable=False)):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_bytes(spoilt)
+        with contextlib.suppress(RecordError):
+            assert render_report(path).isascii()
+            made += 1
+    assert 0 < made < 40
+
+
+def test_no_runs_are_a_page_too():
+    assert Page(render_report(Record())).data["runs"] == []
+
+
+def test_the_same_record_makes_the_same_page(record):
+    """Nothing of the machine or of the time is in it."""
+    assert render_report(record) == render_report(record)
