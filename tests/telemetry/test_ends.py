@@ -4,7 +4,6 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from opentelemetry.trace import StatusCode
 
 from treadle import Loop, RunHandle, tool
 from treadle.pipeline import drive
@@ -53,69 +52,6 @@ def helper(*script, tools=(double, hang), **options):
 
 def kinds_of_error(watch):
     return {span.name: span.attributes.get(names.ERROR_TYPE) for span in watch.spans}
-
-
-class TestClosed:
-    """Steps that a driver of somebody's closes midway come to no end: the run is abandoned."""
-
-    def closed_at(self, watch, count, **options):
-        child = helper(calls(call("double", "i", n=1)), "in")
-        model = ScriptedLLM(asked("k1"), calls(call("double", "c2", n=2)), "out")
-        steps = Loop.steps(USER, model, tools=[child, double], **watch.options, **options)
-        effect, taken = steps.send(None), 0
-        try:
-            while taken < count:
-                taken += 1
-                effect = steps.send(self.performed(effect))
-        except StopIteration:
-            return False
-        steps.close()
-        return True
-
-    def performed(self, effect):
-        kind = type(effect).__name__
-        if kind == "Now":
-            return float(self.now())
-        return effect.fn(*effect.args) if kind == "Call" else None
-
-    clock = 1_700_000_000.0
-
-    def now(self):
-        self.clock += 0.01
-        return self.clock
-
-    def test_at_every_effect_all_spans_end(self):
-        count, was_closed, abandoned = 0, True, 0
-        while was_closed:
-            watch = Watch()
-            was_closed = self.closed_at(watch, count)
-            watch.check_whole()
-            agents = [a for a in watch.kind(names.INVOKE_AGENT) if a.parent is None]
-            reasons = [agent.attributes[names.STOP_REASON] for agent in agents]
-            assert reasons in ([], ["abandoned"], ["answered"])
-            abandoned += reasons == ["abandoned"]
-            count += 1
-        assert abandoned > 25
-
-    def test_what_was_open_says_so(self, watch):
-        self.closed_at(watch, 8)
-        errors = kinds_of_error(watch)
-        assert errors["invoke_agent"] == "abandoned"
-        assert watch.one("invoke_agent").status.status_code is StatusCode.ERROR
-        assert set(errors.values()) <= {"abandoned", None}
-
-    def test_steps_that_are_let_go_are_abandoned_too(self, watch):
-        steps = Loop.steps(USER, lambda m: "x", **watch.options)
-        for given in (None, 1_700_000_000.0, None):
-            steps.send(given)
-        del steps
-        watch.check_whole(runs=1)
-        assert watch.one("invoke_agent").attributes[names.STOP_REASON] == "abandoned"
-
-    def test_steps_that_never_began_are_no_run(self, watch):
-        Loop.steps(USER, lambda m: "x", **watch.options).close()
-        assert watch.ledger.started == []
-        assert watch.logs() == []
 
 
 class TestCancelled:

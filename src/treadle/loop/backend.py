@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
 from treadle.loop.convert import to_chunk, to_response
@@ -85,13 +86,14 @@ class Exchange:
     Its methods are what `Call` effects call: all that they return is data, so that it can be recorded.
     """
 
-    __slots__ = ("_iterator", "_messages", "_opts", "_send", "chunk_mode")
+    __slots__ = ("_context", "_iterator", "_messages", "_opts", "_send", "chunk_mode")
 
     def __init__(self, send: Send, messages: list[JSONDict], opts: dict[str, Any]) -> None:
         self._send = send
         self._messages = messages
         self._opts = opts
         self._iterator: Any = None
+        self._context: Context | None = None
         self.chunk_mode = _THREAD
 
     def open(self) -> Any:
@@ -125,7 +127,11 @@ class Exchange:
         """Take the next piece; None, or an awaitable of it, where there is no more."""
         if self.chunk_mode is Mode.ASYNC:
             return self._next_later()
-        raw = next(self._iterator, _END)
+        # A generator may hold something open from one piece to the next, such as a span, and each piece may be
+        # asked for in another thread: its context variables are its own, from the first piece to the last.
+        if self._context is None:
+            self._context = copy_context()
+        raw = self._context.run(next, self._iterator, _END)
         return None if raw is _END else to_chunk(raw)
 
     async def _next_later(self) -> Chunk | None:
@@ -148,7 +154,7 @@ class Exchange:
         for name in ("aclose", "close"):
             close = getattr(self._iterator, name, None)
             if callable(close):
-                return close()
+                return close() if self._context is None else self._context.run(close)
         return None
 
 

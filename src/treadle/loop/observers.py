@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 from treadle.pipeline import is_awaitable
@@ -74,6 +74,9 @@ class Observers:
             except Exception:  # noqa: BLE001 - whatever it is, it is the observer's
                 _report(event)
                 continue
+            except BaseException:
+                self._tell_at_once(event, place + 1)
+                raise
             if is_awaitable(told):
                 return self._go_on(event, told, place + 1)
         return None
@@ -83,9 +86,28 @@ class Observers:
             await told
         except Exception:  # noqa: BLE001 - as above
             _report(event)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self._tell_at_once(event, place)
+            raise
         rest = Observers(self._observers[place:])(event)
         if rest is not None:
             await rest
+
+    def _tell_at_once(self, event: Event, place: int) -> None:
+        """Tell the others while an interrupt is under way: who misses the start of a run is lost at its end.
+
+        It is too late for what has to be awaited.
+        """
+        for observer in self._observers[place:]:
+            try:
+                told = observer(event)
+            except Exception:  # noqa: BLE001 - as above
+                _report(event)
+                continue
+            if isinstance(told, Coroutine):
+                told.close()  # pyright: ignore[reportUnknownMemberType]
 
 
 def _report(event: Event) -> None:

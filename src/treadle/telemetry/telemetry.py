@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger_provider
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 
-from treadle.pipeline import Call, Effect, Emit, Parallel, Steps, Within
+from treadle.pipeline import NOW, Call, Effect, Emit, Parallel, Steps, Within
 from treadle.telemetry import content, names
 from treadle.telemetry.instruments import Instruments, instruments_of
 from treadle.telemetry.report import RunReport
@@ -128,11 +127,21 @@ def _reported(steps: Steps[R], root: RunReport, runs: list[RunReport]) -> Steps[
     given: Any = None
     try:
         while True:
-            effect = _advanced(advance, given, _innermost(runs))
+            run = runs[-1] if len(runs) == 1 else _innermost(runs)
+            if run.agent is None:
+                effect = advance(given)
+            else:
+                # It is synchronous from here to there: nobody's code between effects finds it current.
+                token = attach(run.agent.context)
+                try:
+                    effect = advance(given)
+                finally:
+                    detach(token)
             if isinstance(effect, Emit):
                 _safely(tell, root, effect.event)
-                _follow(root, effect.event, runs)
-            else:
+                if effect.event.__class__ in _STARTING:
+                    _follow(root, effect.event, runs)
+            elif effect is not NOW:
                 effect = _seen(effect, root, runs)
             try:
                 given = yield effect
@@ -158,15 +167,8 @@ def _safely(report: Callable[..., Any], *args: Any) -> None:
         log.exception("telemetry failed; the run goes on")
 
 
-def _advanced(advance: Any, given: Any, run: RunReport) -> Effect:
-    if run.agent is None:
-        return advance(given)
-    # It is synchronous from here to there, so that no user's code ever finds it the current one.
-    token = otel_context.attach(run.agent.context)
-    try:
-        return advance(given)
-    finally:
-        otel_context.detach(token)
+_STARTING = frozenset({RunStarted, ChildEvent})
+"""Events with which steps may come to be those of a run within a call."""
 
 
 def _innermost(runs: list[RunReport]) -> RunReport:

@@ -1,0 +1,300 @@
+"""What a run writes to the standard log: at which level, whose it is, and that it is never what anybody said."""
+
+import logging
+import subprocess
+import sys
+
+import anyio
+import pytest
+
+from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
+from treadle.pipeline import Emit, layered
+from treadle.testing import ScriptedLLM, call, calls
+
+NAME = "treadle.loop"
+USER = [{"role": "user", "content": "canary user"}]
+
+
+class OverloadedError(Exception):
+    status_code = 503
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool
+def fail(text: str = "canary"):
+    raise ValueError("canary error")
+
+
+@tool(retries=1)
+def flaky():
+    raise OSError("canary error")
+
+
+@tool(requires_approval=True)
+def sign(text: str):
+    return "canary signed"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    from treadle.stages import calling
+
+    monkeypatch.setattr(calling, "RETRY_DELAY", 0)
+
+
+@pytest.fixture(params=["sync", "asyncio", "trio"])
+def run(request, caplog):
+    """Run a script, and give the records of its log."""
+
+    def run(*script, level=logging.DEBUG, messages=USER, **options):
+        options = {"tools": [double, fail, flaky, sign], "name": "bot", "retry_delay": 0, **options}
+        model = ScriptedLLM(*script)
+        caplog.clear()
+        with caplog.at_level(level, NAME):
+            if request.param == "sync":
+                result = Loop.run_sync(messages, model, **options)
+            else:
+                result = anyio.run(
+                    lambda: Loop.run(messages, model, **options), backend=request.param
+                )
+        run.result = result
+        return [record for record in caplog.records if record.name.startswith("treadle")]
+
+    return run
+
+
+def told(records, level):
+    return [record.getMessage() for record in records if record.levelno == level]
+
+
+def starts(records, *beginnings):
+    """Whether there are as many texts as beginnings, each with its own."""
+    return len(records) == len(beginnings) and all(map(str.startswith, records, beginnings))
+
+
+class TestLevels:
+    """INFO for starts and ends, DEBUG for what is between, WARNING for what needs a look."""
+
+    def test_a_run_that_goes_well(self, run):
+        records = run(calls(call("double", n=1)), "canary answer")
+        assert starts(told(records, logging.INFO), "run started", "run ended: answered")
+        assert starts(
+            told(records, logging.DEBUG),
+            "iteration 1: asking the model",
+            "iteration 1: the model answered in",
+            "call of double started",
+            "call of double ended: done",
+            "iteration 2: asking the model",
+            "iteration 2: the model answered in",
+        )
+        assert told(records, logging.WARNING) == []
+
+    def test_tokens_where_they_are_known(self, run):
+        completion = {
+            "choices": [{"message": {"role": "assistant", "content": "Hi"}}],
+            "usage": {"prompt_tokens": 31, "completion_tokens": 47},
+        }
+        (answered,) = [t for t in told(run(completion), logging.DEBUG) if "answered" in t]
+        assert "31" in answered
+        assert "47" in answered
+
+    @pytest.mark.parametrize(
+        ("script", "options", "ends"),
+        [
+            ([calls(call("double", n=1))], {"max_iterations": 1}, "max_iterations_reached"),
+            ([calls(call("double", n=1))], {"max_tool_calls": 0}, "budget_exhausted"),
+            ([calls(call("fail"))], {"breaker_threshold": 1}, "circuit_broken"),
+            ([calls(call("double", n=1))], {"loop_threshold": 1}, "loop_detected"),
+            ([TypeError("canary")], {}, "llm_error"),
+            ([""], {"max_blank_stops": 0}, "empty_response"),
+            ([], {"messages": []}, "invalid_input"),
+        ],
+    )
+    def test_a_run_that_a_guard_ended_or_that_failed(self, run, script, options, ends):
+        (warning,) = told(run(*script, **options), logging.WARNING)
+        assert warning.startswith(f"run ended: {ends}")
+        assert ("TypeError" in warning) == (ends == "llm_error")
+
+    def test_a_run_that_was_cancelled_or_is_paused_is_no_reason_to_look(self, run):
+        handle = RunHandle()
+        handle.cancel()
+        for options, ends in (({"handle": handle}, "cancelled"), ({}, "paused")):
+            records = run(calls(call("sign", text="canary")), **options)
+            assert told(records, logging.INFO)[-1].startswith(f"run ended: {ends}")
+            assert told(records, logging.WARNING) == []
+
+    def test_a_run_that_was_finished_at_its_limit_ends_well(self, run):
+        script = [calls(call("double", n=1)), "so far"]
+        records = run(*script, max_iterations=1, on_limit="finish")
+        assert starts(
+            told(records, logging.INFO),
+            "run started",
+            "limit reached: max_iterations_reached",
+            "run ended: finished",
+        )
+        assert told(records, logging.WARNING) == []
+
+    def test_a_model_that_has_to_be_asked_again(self, run):
+        records = run(OverloadedError("canary"), "x")
+        (warning,) = told(records, logging.WARNING)
+        assert "OverloadedError" in warning
+
+    def test_a_tool_that_is_tried_again_and_fails(self, run):
+        records = run(calls(call("flaky", "c1")), "x")
+        _, again, ended, _ = told(records, logging.INFO)
+        assert again.startswith("call of flaky: try 1 failed (OSError)")
+        assert ended.startswith("call of flaky ended: ")
+
+    def test_a_breaker_that_opens(self, run):
+        outcomes = iter([ValueError("canary"), "yes"])
+
+        @tool
+        def fetch(n: int):
+            outcome = next(outcomes)
+            if isinstance(outcome, ValueError):
+                raise outcome
+            return outcome
+
+        script = [calls(call("fetch", n=1)), calls(call("fetch", n=2)), "x"]
+        records = run(*script, tools=[fetch], breaker=CircuitBreaker(1, 0))
+        assert told(records, logging.WARNING) == ["breaker of fetch: open, was closed"]
+        infos = [text for text in told(records, logging.INFO) if text.startswith("breaker")]
+        assert infos == [
+            "breaker of fetch: half_open, was open",
+            "breaker of fetch: closed, was half_open",
+        ]
+
+    def test_calls_that_do_not_run(self, run):
+        batch = calls(*(call("double", f"c{n}", n=n // 2) for n in range(3)))
+        debugs = told(run(batch, "x", max_parallel_calls=1), logging.DEBUG)
+        assert "call of double suppressed: duplicate_in_batch" in debugs
+        assert "call of double deferred: parallel_cap" in debugs
+
+    def test_a_history_that_is_repaired(self, run):
+        broken = [{"role": "tool", "tool_call_id": "c9", "content": "canary"}, *USER]
+        assert told(run("x", messages=broken), logging.INFO)[1].startswith("history repaired")
+
+
+class TestQuiet:
+    """What is not asked for is neither written nor made."""
+
+    def effects(self, run, *script, level, **options):
+        """The effects of a run that tell something, by what they tell; and its records."""
+        made = []
+
+        def see(effect):
+            made.extend([type(effect.event).__name__] if isinstance(effect, Emit) else [])
+            return effect
+
+        records = run(*script, level=level, layers=[lambda steps: layered(steps, see)], **options)
+        return made, records
+
+    @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.CRITICAL])
+    def test_a_run_that_goes_well_makes_no_event(self, run, level):
+        kid = Loop(tools=[double]).as_tool("kid", "", ScriptedLLM(calls(call("double", n=1)), "in"))
+        script = [calls(call("double", n=1), call("kid", task="a")), "x"]
+        made, records = self.effects(run, *script, level=level, tools=[double, kid])
+        assert (made, records) == ([], [])
+
+    def test_what_is_a_warning_is_made_and_nothing_else(self, run):
+        script = [OverloadedError(), calls(call("double", n=1))]
+        made, records = self.effects(run, *script, level=logging.WARNING, max_iterations=1)
+        assert made == ["ModelRetried", "RunFinished"]
+        assert [record.levelno for record in records] == [logging.WARNING] * 2
+
+    def test_at_critical_there_is_nothing(self, run):
+        _, records = self.effects(run, OverloadedError(), TypeError(), level=logging.CRITICAL)
+        assert records == []
+
+    def test_at_info_what_is_between_is_not_written(self, run):
+        made, records = self.effects(run, calls(call("double", n=1)), "x", level=logging.INFO)
+        assert [record.levelno for record in records] == [logging.INFO] * 2
+        assert made
+
+    def test_no_handler_is_installed(self, run):
+        run("x")
+        manager = logging.root.manager
+        made = [name for name in manager.loggerDict if name.partition(".")[0] == "treadle"]
+        assert NAME in made
+        assert [logging.getLogger(name).handlers for name in made] == [[]] * len(made)
+        assert all(logging.getLogger(name).propagate for name in made)
+        assert {logging.getLogger(name).level for name in made} == {logging.NOTSET}
+
+    def test_a_program_that_sets_nothing_up_sees_nothing(self):
+        program = (
+            "from treadle import Loop\n"
+            "def model(messages): raise ValueError('canary')\n"
+            "Loop.run_sync([{'role': 'user', 'content': 'Hi'}], model, max_retries=1, retry_delay=0)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert (done.stdout, done.stderr) == ("", "")
+
+
+class TestExtras:
+    """Each record says whose it is."""
+
+    def test_the_run_the_iteration_and_the_call(self, run):
+        records = run(calls(call("double", "c1", n=1)), "x")
+        assert {record.run_id for record in records} == {run.result.run.run_id}
+        assert {record.agent_name for record in records} == {"bot"}
+        of_calls = [record for record in records if record.getMessage().startswith("call of")]
+        assert [(record.iteration, record.call_id) for record in of_calls] == [(1, "c1")] * 2
+        asked = [record.iteration for record in records if "asking" in record.getMessage()]
+        assert asked == [1, 2]
+        assert not any(hasattr(records[at], "iteration") for at in (0, -1))
+
+    def test_a_run_within_a_call_has_its_own(self, run):
+        inner = Loop(tools=[double], name="inner")
+        innermost = inner.as_tool("deep", "", ScriptedLLM(calls(call("double", "i1", n=1)), "in"))
+        kid = Loop(tools=[innermost]).as_tool(
+            "kid", "", ScriptedLLM(calls(call("deep", "d", task="a")), "in")
+        )
+        records = run(calls(call("kid", "k", task="a")), "x", tools=[kid])
+        outer = run.result.run.run_id
+        whose = {(record.run_id, record.agent_name) for record in records}
+        assert whose == {(outer, "bot"), (f"{outer}/k", "kid"), (f"{outer}/k/d", "inner")}
+        (deep,) = [record for record in records if "double started" in record.getMessage()]
+        assert (deep.run_id, deep.call_id) == (f"{outer}/k/d", "i1")
+
+    def test_warnings_of_a_run_within_a_call_too(self, run):
+        """Though its start is told to nobody then."""
+        kid = Loop(name="inner", retry_delay=0).as_tool(
+            "kid", "", ScriptedLLM(OverloadedError(), "in")
+        )
+        (record,) = run(calls(call("kid", "k", task="a")), "x", tools=[kid], level=logging.WARNING)
+        assert record.run_id == f"{run.result.run.run_id}/k"
+
+    def test_a_run_that_is_resumed(self, caplog):
+        loop = Loop(tools=[sign], name="bot")
+        model = ScriptedLLM(calls(call("sign", "c1", text="a")), "x")
+        with caplog.at_level(logging.INFO, NAME):
+            paused = loop.run_sync(USER, model)
+            loop.resume_sync(paused, {"c1": approve}, model)
+        texts = [record.getMessage().split(";")[0] for record in caplog.records]
+        assert texts == ["run started", "run ended: paused", "run resumed", "run ended: answered"]
+        assert len({record.run_id for record in caplog.records}) == 1
+
+
+def test_what_models_tools_and_users_say_is_in_no_record(run):
+    invalid = calls(call("double", n="canary"), call("nope", text="canary"))
+    script = [
+        OverloadedError("canary"),
+        calls(call("fail", text="canary argument"), call("flaky"), text="canary thought"),
+        invalid,
+        ["canary ", "stream"],
+    ]
+    kid = Loop(tools=[fail], retry_delay=0).as_tool(
+        "kid", "", ScriptedLLM(calls(call("fail")), ValueError("canary"))
+    )
+    for more in ([*script], [calls(call("kid", task="canary task")), "x"], [ValueError("canary")]):
+        records = run(*more, max_retries=1, tools=[double, fail, flaky, kid])
+        formatted = logging.Formatter("%(message)s %(exc_info)s %(stack_info)s")
+        assert len(records) >= 4
+        assert not any("canary" in formatted.format(record) for record in records)
+        assert not any("canary" in repr(vars(record)) for record in records)

@@ -1,0 +1,125 @@
+"""`on_event` takes one observer or several, and those that have one for each run."""
+
+import anyio
+import pytest
+
+from treadle import Loop, OptionError, tool
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import RunFinished, RunStarted
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+def script():
+    return ScriptedLLM(calls(call("double", "c1", n=1)), "done")
+
+
+@pytest.fixture(params=["sync", "asyncio", "trio"])
+def run(request):
+    def run(model, **options):
+        if request.param == "sync":
+            return Loop.run_sync(USER, model, **options)
+        return anyio.run(lambda: Loop.run(USER, model, **options), backend=request.param)
+
+    return run
+
+
+class Board:
+    """Has an observer for each run, and notes what each was told."""
+
+    def __init__(self):
+        self.of_runs = []
+
+    def __call__(self, event):
+        raise AssertionError("it has one for each run")
+
+    def for_run(self):
+        told = []
+        self.of_runs.append(told)
+        return told.append
+
+
+def test_all_of_them_are_told_everything_in_their_order(run):
+    told = []
+
+    async def later(event):
+        await anyio.sleep(0)
+        told.append(("later", event))
+
+    observers = [
+        lambda event: told.append(("first", event)),
+        later,
+        lambda e: told.append(("last", e)),
+    ]
+    run(script(), tools=[double], on_event=observers)
+    assert [who for who, _ in told] == ["first", "later", "last"] * (len(told) // 3)
+    events = [event for who, event in told if who == "later"]
+    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[-1], RunFinished)
+    assert [event for who, event in told if who == "first"] == events
+
+
+@pytest.mark.parametrize("made", [list, tuple])
+def test_one_that_raises_keeps_nothing_from_the_others(run, made, caplog):
+    told = []
+
+    def wrong(event):
+        raise ValueError("mine")
+
+    async def wrong_later(event):
+        raise ValueError("mine")
+
+    result = run(script(), tools=[double], on_event=made([wrong, wrong_later, told.append]))
+    assert result.unwrap().content == "done"
+    errors = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert len(errors) == 2 * len(told)
+
+
+def test_the_list_is_the_loops_own(run):
+    told, more = [], []
+    observers = [told.append]
+    loop = Loop(on_event=observers)
+    observers.append(more.append)
+    loop.run_sync(USER, ScriptedLLM("x"))
+    assert told
+    assert more == []
+
+
+def test_each_run_has_an_observer_of_its_own(run):
+    board, told = Board(), []
+    loop = Loop(tools=[double], on_event=[board, told.append])
+    loop.run_sync(USER, script())
+    anyio.run(lambda: loop.run(USER, script()))
+    run(script(), tools=[double], on_event=board)
+    first, second, third = board.of_runs
+    assert first + second == told
+    assert first == second == third  # but for their ids and their times, which do not count
+    assert len({each[0].run_id for each in board.of_runs}) == 3
+
+
+def test_runs_within_calls_have_their_own_where_their_loop_has(run):
+    board = Board()
+    kid = Loop(name="kid", on_event=board)
+    child = kid.as_tool("helper", "", lambda messages: "in")
+    batch = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(3)))
+    run(ScriptedLLM(batch, "out"), tools=[child])
+    assert len(board.of_runs) == 3
+    for told in board.of_runs:
+        assert isinstance(told[0], RunStarted)
+        assert isinstance(told[-1], RunFinished)
+        assert sum(isinstance(event, RunStarted) for event in told) == 1
+
+
+@pytest.mark.parametrize("given", [5, "text", [print, 5], {"a": print}])
+def test_what_is_no_observer_is_refused(given):
+    with pytest.raises(OptionError, match="on_event: expected a callable that takes an event"):
+        Loop(on_event=given)
+
+
+def test_no_observer_at_all_is_none(run):
+    assert run(script(), tools=[double], on_event=[]).unwrap().content == "done"

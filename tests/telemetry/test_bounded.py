@@ -1,0 +1,253 @@
+"""Whatever models, servers and users come up with, metrics keep few values, and exporters take everything."""
+
+import json
+from collections import defaultdict
+
+import anyio
+import pytest
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import CollectorRegistry, generate_latest
+
+from treadle import Loop, Paused, Response, ToolCall, approve, deny, tool
+from treadle.telemetry import bounded, names
+from treadle.telemetry.bounded import MOST_CHARACTERS, MOST_VALUES, Bounded
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.testing.chaos import ChaosLLM
+from treadle.testing.chaos_tools import ChaosTools
+
+from .watching import DRIVERS, Watch
+
+USER = [{"role": "user", "content": "Hi"}]
+NASTY = "evil\ud800\nname\x00{}"
+
+LABELS = {
+    names.AGENT_NAME,
+    names.BREAKER_STATE,
+    names.ERROR_TYPE,
+    names.OPERATION_NAME,
+    names.PROVIDER_NAME,
+    names.REASON,
+    names.REQUEST_MODEL,
+    names.RESPONSE_MODEL,
+    names.STOP_REASON,
+    names.TOKEN_TYPE,
+    names.TOOL_NAME,
+    names.TOOL_TYPE,
+}
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+def values_of(watch):
+    """The values that each attribute of a metric has."""
+    values = defaultdict(set)
+    for metric in watch.metrics():
+        for point in metric.data.data_points:
+            for key, value in point.attributes.items():
+                values[key].add(value)
+    return values
+
+
+def encoded(watch):
+    """All of it as OTLP sends it, and the metrics as JSON."""
+    sent = encode_spans(watch.spans).SerializeToString()
+    metrics = watch.reader.get_metrics_data()
+    if metrics is not None:
+        sent += encode_metrics(metrics).SerializeToString()
+    sent += encode_logs(watch.records.get_finished_logs()).SerializeToString()
+    for span in watch.spans:
+        json.loads(span.to_json())
+    return sent
+
+
+class TestValues:
+    """Values are let through until there are many."""
+
+    def test_the_first_ones_stay_and_what_is_more_is_other(self):
+        let_through = Bounded()
+        first = [let_through(f"v{n}") for n in range(MOST_VALUES)]
+        assert first == [f"v{n}" for n in range(MOST_VALUES)]
+        assert let_through("one more") == "_OTHER"
+        assert let_through("v0") == "v0"
+
+    @pytest.mark.parametrize("value", ["", "a\nb", "a\x00", "\ud800", "x" * (MOST_CHARACTERS + 1)])
+    def test_what_no_label_can_be_is_other_and_takes_no_place(self, value):
+        let_through = Bounded()
+        assert [let_through(value) for _ in range(MOST_VALUES + 1)][-1] == "_OTHER"
+        assert let_through("fine") == "fine"
+
+    def test_names_of_any_script_are_fine(self):
+        assert Bounded()("модель-1 (größer)") == "модель-1 (größer)"
+
+
+class TestMadeUp:
+    """What a model made up is on no metric."""
+
+    def test_tool_names(self):
+        watch = Watch()
+        model = ScriptedLLM(calls(call("nope"), call(NASTY), call("double", n=1)), "done")
+        Loop.run_sync(USER, model, tools=[double], **watch.options)
+        assert values_of(watch)[names.TOOL_NAME] == {"double"}
+
+    def test_tool_names_that_a_resolver_takes(self):
+        """They run, and have spans of a common name; the name itself is an attribute of the span alone."""
+        watch = Watch()
+        model = ScriptedLLM(calls(*(call(f"made_up_{n}", f"c{n}") for n in range(3))), "done")
+        Loop.run_sync(USER, model, resolve_tool=lambda asked: asked.name, **watch.options)
+        assert values_of(watch)[names.TOOL_NAME] == {"_OTHER"}
+        spans = watch.named("execute_tool")
+        assert {span.attributes[names.TOOL_NAME] for span in spans} == {
+            f"made_up_{n}" for n in range(3)
+        }
+
+    def test_tool_names_that_a_resolver_lists(self):
+        class Library:
+            def available_tools(self):
+                return ["page"]
+
+            def resolve(self, asked):
+                return asked.name
+
+        watch = Watch()
+        model = ScriptedLLM(calls(call("page", "c1"), call("pge", "c2")), "done")
+        Loop.run_sync(USER, model, resolve_tool=Library(), **watch.options)
+        assert values_of(watch)[names.TOOL_NAME] == {"page"}
+
+    def test_models_that_have_another_name_each_time(self):
+        watch = Watch()
+        loop = Loop(**watch.options)
+        for n in range(MOST_VALUES + 50):
+            loop.run_sync(USER, lambda m, n=n: Response("x", model=f"model {n}"))
+        models = values_of(watch)[names.RESPONSE_MODEL]
+        assert len(models) == MOST_VALUES + 1
+        assert "_OTHER" in models
+
+    def test_errors_that_are_of_another_class_each_time(self):
+        watch = Watch()
+        loop = Loop(max_retries=0, **watch.options)
+        for n in range(MOST_VALUES + 50):
+
+            def failing(messages, n=n):
+                raise type(f"Error{n}", (Exception,), {})
+
+            loop.run_sync(USER, failing)
+        assert len(values_of(watch)[names.ERROR_TYPE]) == MOST_VALUES + 1 + 1  # and llm_error
+
+    def test_agents_that_have_another_name_each_time(self):
+        watch = Watch()
+        for n in range(MOST_VALUES + 50):
+            Loop.run_sync(USER, lambda m: "x", name=f"agent {n}", **watch.options)
+        assert len(values_of(watch)[names.AGENT_NAME]) == MOST_VALUES + 1
+        assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
+
+
+class TestChaos:
+    """Runs of models, and of tools, that do whatever they can do wrong."""
+
+    SEEDS = 40
+
+    def run(self, seed, watch, driver="sync", **more):
+        tools, theirs = ChaosTools(seed, approvals=True), ChaosTools(seed + 1_000)
+        kid = Loop(tools=[*theirs], name="kid", retry_delay=0, max_retries=0, max_iterations=4)
+        child = kid.as_tool("delegate", "", ChaosLLM(seed, [*theirs], longest=300, most_calls=10))
+        loop = Loop(
+            tools=[*tools, child], name="bot", retry_delay=0, max_retries=1, max_iterations=6,
+            max_seconds=20, capture_content=bool(seed % 2), **{**watch.options, **more},
+        )  # fmt: skip
+        model = ChaosLLM(seed, longest=300, most_calls=15, is_async=driver != "sync")
+        result = self.drive(driver, loop.run, loop.run_sync, USER, model)
+        for _ in range(9):
+            if not isinstance(result, Paused):
+                break
+            decisions = {each.id: (approve, deny("No."))[seed % 2] for each in result.pending}
+            result = self.drive(driver, loop.resume, loop.resume_sync, result, decisions, model)
+        return {*loop.tools, *kid.tools}
+
+    @staticmethod
+    def drive(driver, run, run_sync, *given):
+        return run_sync(*given) if driver == "sync" else anyio.run(run, *given, backend=driver)
+
+    @pytest.mark.parametrize("block", range(6))
+    def test_every_attribute_of_a_metric_is_one_of_few(self, block):
+        watch, known = Watch(), {"_OTHER"}
+        for seed in range(block * self.SEEDS, (block + 1) * self.SEEDS):
+            known |= self.run(seed, watch, DRIVERS[block % 3])
+        values = values_of(watch)
+        assert values.keys() <= LABELS
+        assert values[names.TOOL_NAME] <= known
+        assert values[names.AGENT_NAME] == {"bot", "kid"}
+        assert values[names.TOKEN_TYPE] <= {"input", "output"}
+        assert all(len(each) <= MOST_VALUES + 20 for each in values.values())
+        ids = {span.attributes.get(names.TOOL_CALL_ID) for span in watch.spans}
+        ids |= {span.attributes.get(names.RUN_ID) for span in watch.spans}
+        assert len(ids) > self.SEEDS
+        for key, each in values.items():
+            assert not each & (ids - {None}), key
+            assert all(value.isprintable() and len(value) <= MOST_CHARACTERS for value in each)
+        watch.check_whole()
+        assert len(encoded(watch)) > 10_000
+
+    def test_prometheus_takes_all_of_it(self):
+        registry, watch = CollectorRegistry(), Watch()
+        reader = PrometheusMetricReader(registry=registry)
+        meters = MeterProvider([reader], shutdown_on_exit=False)
+        for seed in range(40):
+            self.run(seed, watch, meter_provider=meters)
+        page = generate_latest(registry).decode()
+        assert 'treadle_invoke_agent_iterations_count{gen_ai_agent_name="bot"' in page
+        assert "gen_ai_execute_tool_duration_seconds_bucket" in page
+
+
+class TestNasty:
+    """Lone surrogates, characters of control, and numbers beyond all bounds, wherever somebody can say them."""
+
+    def test_names_ids_and_answers(self):
+        registry, watch = CollectorRegistry(), Watch()
+        reader = PrometheusMetricReader(registry=registry)
+        meters = MeterProvider([reader], shutdown_on_exit=False)
+        nasty = type("Evil\nName", (Exception,), {"status_code": 503})
+        tries = iter([nasty(NASTY)])
+
+        def model(messages, **opts):
+            for failure in tries:
+                raise failure
+            asked = (
+                ToolCall(NASTY, "anything", json.dumps({"n": NASTY})),
+                ToolCall("c2", NASTY, "{"),
+            )
+            if len(messages) == 1:
+                return Response(NASTY, asked, NASTY, None, NASTY, NASTY)
+            return Response(NASTY, (), NASTY, None, NASTY, NASTY, {"reasoning": NASTY})
+
+        for captures in (True, False):
+            tries = iter([nasty(NASTY)])
+            Loop.run_sync(
+                [{"role": "user", "content": NASTY}], model, name=NASTY, retry_delay=0,
+                resolve_tool=lambda asked: NASTY, llm_opts={"stop": [NASTY], "seed": 10**30},
+                **{**watch.options, "meter_provider": meters}, capture_content=captures,
+            )  # fmt: skip
+        watch.check_whole()
+        assert encoded(watch)
+        assert generate_latest(registry)
+
+    def test_a_state_with_a_traceparent_that_is_none(self):
+        from treadle import RunState
+
+        for told in ("", "00", "00-x-y-z", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'f' * 99}-{'f' * 16}-01",
+                     f"00-{'a' * 32}-{'b' * 16}-{'f' * 30}", "00-+1-1_0- 1"):  # fmt: skip
+            watch, state = Watch(), RunState()
+            state.traceparent = told
+            Loop.run_sync(USER, lambda m: "x", state=state, **watch.options)
+            assert watch.one("invoke_agent").links == (), told
+            assert encoded(watch)
+
+
+def test_the_numbers_are_those_that_the_documentation_names():
+    assert (bounded.MOST_VALUES, bounded.MOST_CHARACTERS) == (100, 128)

@@ -1,0 +1,115 @@
+"""Where the model's SDK is traced itself, the requests are not reported a second time."""
+
+import pytest
+
+from treadle import Loop, OptionError, tool
+from treadle.telemetry import names
+from treadle.testing import ScriptedLLM, call, calls
+
+from .watching import DRIVERS, Watch, go
+
+USER = [{"role": "user", "content": "Hi"}]
+COMPLETION = {
+    "id": "x1",
+    "model": "m1",
+    "choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 4, "cost": 0.25},
+}
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+class Traced:
+    """A model whose SDK makes a span for each of its tries, as instrumentation of one does."""
+
+    def __init__(self, watch, *script):
+        self.tracer = watch.tracers.get_tracer("the SDK's")
+        self.script = ScriptedLLM(*script)
+
+    def __call__(self, messages, **opts):
+        facts = {names.OPERATION_NAME: names.CHAT, names.INPUT_TOKENS: 3}
+        with self.tracer.start_as_current_span("chat m1", attributes=facts):
+            return self.script(messages, **opts)
+
+
+def run(driver, watch, **options):
+    model = Traced(watch, calls(call("double", n=1)), ConnectionError("gone"), COMPLETION)
+    options = {"chat_telemetry": False, "retry_delay": 0, "tools": [double], **options}
+    go(driver, USER, model, name="bot", **options, **watch.options).unwrap()
+
+
+def test_there_is_one_span_for_each_request_and_it_is_within_that_of_the_run(driver):
+    watch = Watch()
+    run(driver, watch)
+    spans = watch.kind(names.CHAT)
+    assert {span.instrumentation_scope.name for span in spans} == {"the SDK's"}
+    assert len(spans) == 3
+    agent = watch.one("invoke_agent bot").context.span_id
+    assert {span.parent.span_id for span in spans} == {agent}
+    assert watch.one("execute_tool double").parent.span_id == agent
+
+
+def test_nothing_is_measured_that_the_sdk_measures(driver):
+    watch = Watch()
+    run(driver, watch)
+    assert {metric.name for metric in watch.metrics()} == {
+        "gen_ai.invoke_agent.duration",
+        "gen_ai.invoke_agent.inference_calls",
+        "gen_ai.invoke_agent.tool_calls",
+        "gen_ai.execute_tool.duration",
+        "treadle.invoke_agent.iterations",
+        "treadle.invoke_agent.active",
+        "treadle.model.retries",
+        "treadle.usage.cost",
+    }
+
+
+def test_what_only_we_know_stays(driver):
+    """The cost, the tries, how many requests there were."""
+    watch = Watch()
+    run(driver, watch)
+    (cost,) = watch.points(names.USAGE_COST)
+    assert cost.value == 0.25
+    assert dict(cost.attributes) == {"gen_ai.agent.name": "bot", "gen_ai.response.model": "m1"}
+    assert watch.total(names.AGENT_INFERENCE_CALLS) == 2
+    assert watch.total(names.MODEL_RETRIES) == 1
+
+
+def test_a_run_that_ends_while_the_model_is_asked_is_whole(driver):
+    watch = Watch()
+    go(driver, USER, ScriptedLLM(TypeError()), chat_telemetry=False, **watch.options)
+    watch.check_whole(runs=1)
+    assert [span.name for span in watch.spans] == ["invoke_agent"]
+    assert watch.points(names.OPERATION_DURATION) == []
+
+
+def test_content_that_is_asked_for_is_on_the_span_of_the_run(driver):
+    watch = Watch()
+    run(driver, watch, capture_content=True)
+    agent = watch.one("invoke_agent bot")
+    assert '"content": "Hi"' in agent.attributes[names.INPUT_MESSAGES]
+    assert '"content": "Hi"' in agent.attributes[names.OUTPUT_MESSAGES]
+
+
+def test_with_it_on_both_are_there_and_ours_is_around(driver):
+    """This is why there is the option."""
+    watch = Watch()
+    run(driver, watch, chat_telemetry=True)
+    ours = [span for span in watch.kind(names.CHAT) if span.instrumentation_scope.name == "treadle"]
+    theirs = [span for span in watch.kind(names.CHAT) if span not in ours]
+    assert (len(ours), len(theirs)) == (2, 3)
+    assert {span.parent.span_id for span in theirs} == {span.context.span_id for span in ours}
+
+
+@pytest.mark.parametrize("value", [None, 1, "no"])
+def test_the_option_is_yes_or_no(value):
+    with pytest.raises(OptionError, match="chat_telemetry: expected True or False"):
+        Loop(chat_telemetry=value)

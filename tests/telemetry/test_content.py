@@ -1,0 +1,299 @@
+"""Content that is asked for: JSON in the form of the conventions, whatever models and users come up with."""
+
+import json
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treadle import Chunk, Response, ToolCall, tool
+from treadle.telemetry import content, names
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import ToolResult
+
+from .watching import DRIVERS, Watch, go
+
+TEXT = {"type": "string"}
+PART = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {"type": TEXT},
+    "allOf": [
+        {
+            "if": {"properties": {"type": {"enum": ["text", "reasoning"]}}},
+            "then": {"required": ["content"], "properties": {"content": TEXT}},
+        },
+        {
+            "if": {"properties": {"type": {"const": "tool_call"}}},
+            "then": {
+                "required": ["name"],
+                "properties": {"name": TEXT, "id": {"type": ["string", "null"]}},
+            },
+        },
+        {
+            "if": {"properties": {"type": {"const": "tool_call_response"}}},
+            "then": {"required": ["response"]},
+        },
+    ],
+}
+PARTS = {"type": "array", "items": PART}
+ROLE = {"enum": ["system", "user", "assistant", "tool"]}
+INPUT = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["role", "parts"],
+        "properties": {"role": ROLE, "parts": PARTS},
+    },
+}
+OUTPUT = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["role", "parts", "finish_reason"],
+        "properties": {"role": ROLE, "parts": PARTS, "finish_reason": TEXT},
+    },
+}
+DEFINITIONS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["type", "name"],
+        "properties": {"type": {"const": "function"}, "name": TEXT},
+    },
+}
+# Those of the conventions: gen-ai-input-messages.json and its siblings, as far as they matter here.
+SCHEMAS = {
+    names.INPUT_MESSAGES: INPUT,
+    names.OUTPUT_MESSAGES: OUTPUT,
+    names.SYSTEM_INSTRUCTIONS: PARTS,
+    names.TOOL_DEFINITIONS: DEFINITIONS,
+}
+
+
+def not_json(name):
+    raise AssertionError(f"{name} is no JSON")
+
+
+def read(attributes):
+    """The values of the attributes with content, checked: JSON to the letter, in the form they should have."""
+    told = {}
+    for name, text in attributes.items():
+        if name in SCHEMAS:
+            text.encode()
+            told[name] = json.loads(text, parse_constant=not_json)
+            jsonschema.validate(told[name], SCHEMAS[name])
+            json.dumps(told[name], ensure_ascii=False).encode()  # no half of a character in escapes
+    return told
+
+
+def sent(*messages, guidance=None, tools=()):
+    return read(content.of_request(messages, guidance, tools))
+
+
+def parts_sent(message):
+    return sent(message)[names.INPUT_MESSAGES][0]["parts"]
+
+
+def answered(response):
+    (message,) = read(content.of_response(response))[names.OUTPUT_MESSAGES]
+    return message
+
+
+@tool
+def double(n: int):
+    """Double a number."""
+    return n * 2
+
+
+class TestRequest:
+    """What a model is sent."""
+
+    def test_instructions_stand_apart(self):
+        told = sent(
+            {"role": "system", "content": "Be brief."},
+            {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
+            {"role": "user", "content": "Hi"},
+        )
+        assert told == {
+            names.SYSTEM_INSTRUCTIONS: [
+                {"type": "text", "content": "Be brief."},
+                {"type": "text", "content": "Be kind."},
+            ],
+            names.INPUT_MESSAGES: [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}],
+        }
+
+    def test_calls_and_their_answers(self):
+        asked = calls(call("double", "c1", n=1), text="Let me see.")
+        told = sent(asked, {"role": "tool", "tool_call_id": "c1", "content": "2"})
+        assert told[names.INPUT_MESSAGES] == [
+            {
+                "role": "assistant",
+                "parts": [
+                    {"type": "text", "content": "Let me see."},
+                    {"type": "tool_call", "id": "c1", "name": "double", "arguments": {"n": 1}},
+                ],
+            },
+            {
+                "role": "tool",
+                "parts": [{"type": "tool_call_response", "id": "c1", "response": "2"}],
+            },
+        ]
+
+    def test_guidance_is_the_last_that_the_model_is_told(self):
+        told = sent({"role": "user", "content": "Hi"}, guidance="Answer now.")
+        assert told[names.INPUT_MESSAGES][-1] == {
+            "role": "user",
+            "parts": [{"type": "text", "content": "Answer now."}],
+        }
+
+    def test_tools(self):
+        (told,) = sent(tools=[double.as_openai()])[names.TOOL_DEFINITIONS]
+        assert told == {"type": "function", **double.as_openai()["function"]}
+
+    def test_a_thought_and_a_refusal_of_before(self):
+        message = {
+            "role": "assistant",
+            "content": None,
+            "refusal": "No.",
+            "reasoning_content": "Hm.",
+        }
+        assert parts_sent(message) == [
+            {"type": "reasoning", "content": "Hm."},
+            {"type": "text", "content": "No."},
+        ]
+
+    def test_parts_that_have_no_type(self):
+        assert parts_sent({"role": "user", "content": [{"x": 1}, "plain", None]}) == [
+            {"type": "other", "x": 1},
+            {"type": "text", "content": "plain"},
+            {"type": "text", "content": "None"},
+        ]
+
+    def test_what_a_backend_has_made_of_its_tools(self):
+        assert sent(tools=[{"type": "function", "function": {"name": "x"}}])
+        assert json.loads(
+            content.of_request([], None, [{}, {"function": 5}])[names.TOOL_DEFINITIONS]
+        )
+
+
+class TestResponse:
+    """What a model answers."""
+
+    def test_a_text(self):
+        assert answered(Response("Hi", finish_reason="length")) == {
+            "role": "assistant",
+            "parts": [{"type": "text", "content": "Hi"}],
+            "finish_reason": "length",
+        }
+
+    def test_calls_are_a_reason_to_end(self):
+        message = answered(Response(tool_calls=(ToolCall("c1", "double", '{"n": 1}'),)))
+        assert message["finish_reason"] == "tool_call"
+        assert message["parts"][0]["arguments"] == {"n": 1}
+
+    def test_a_refusal_is_what_it_said_and_nothing_has_no_parts(self):
+        assert answered(Response(refusal="No."))["parts"] == [{"type": "text", "content": "No."}]
+        assert answered(Response())["parts"] == []
+
+    @pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+    def test_reasoning_comes_first(self, key):
+        assert answered(Response("Hi", extra={key: "Hm."}))["parts"] == [
+            {"type": "reasoning", "content": "Hm."},
+            {"type": "text", "content": "Hi"},
+        ]
+
+    def test_reasoning_that_is_no_text_is_left_out(self):
+        (part,) = answered(Response("Hi", extra={"reasoning": [1]}))["parts"]
+        assert part == {"type": "text", "content": "Hi"}
+
+    def test_a_content_of_several_parts(self):
+        given = [{"type": "text", "text": "Look:"}, {"type": "picture", "id": "p1"}]
+        assert answered(Response("Look:", extra={"content": given}))["parts"] == [
+            {"type": "text", "content": "Look:"},
+            {"type": "picture", "id": "p1"},
+        ]
+
+
+ARGUMENTS = [
+    ('{"n": 1', '{"n": 1'),
+    ("", ""),
+    ("[1, 2]", [1, 2]),
+    ('{"n": NaN}', {"n": "nan"}),
+    ('{"n": 1e999}', {"n": "inf"}),
+    ('{"n": "\\ud800"}', {"n": "?"}),
+    ('{"\\ud800": 1}', {"?": 1}),
+    ("\ud800", "?"),
+    ("9" * 10_000, "9" * 10_000),
+]
+
+
+class TestOdd:
+    """Broken arguments, numbers that are none, halves of characters, and no end of nesting."""
+
+    @pytest.mark.parametrize(("given", "expected"), ARGUMENTS)
+    def test_arguments(self, given, expected):
+        (part,) = answered(Response(tool_calls=(ToolCall("c1", "double", given),)))["parts"]
+        assert part["arguments"] == expected
+
+    def test_texts(self):
+        parts = answered(Response("a\ud800b", extra={"reasoning": "\udfff"}))["parts"]
+        assert [part["content"] for part in parts] == ["?", "a?b"]
+
+    def test_values_that_are_no_json(self):
+        told = sent(
+            {"role": "user", "content": [{"type": "x", "a": {1, 2}, "b": float("nan"), 5: object}]}
+        )
+        (part,) = told[names.INPUT_MESSAGES][0]["parts"]
+        assert part["b"] == "nan"
+        assert part["5"] == str(object)
+
+    @pytest.mark.parametrize("start", ['{"a": ', '{"b": NaN, "a": '])
+    def test_nesting_without_end(self, start):
+        """At some depth Python reads what it cannot write again, and that depth is not always the same."""
+        for depth in (10, 100, *range(400, 1_000), 100_000):
+            nested = start + "[" * depth + "]" * depth + "}"
+            message = calls(call("double", "c1"))
+            message["tool_calls"][0]["function"]["arguments"] = nested
+            told = content.of_response(Response(tool_calls=(ToolCall("c1", "double", nested),)))
+            told |= content.of_request([message], None, ())
+            assert all(text.startswith("[") for text in told.values())
+            if depth <= 100:
+                assert all("tool_call" in text for text in told.values())
+
+    def test_calls_and_results_are_told_as_they_are(self):
+        assert content.of_call(ToolCall("c1", "double", '{"n": "\ud800')) == {
+            "gen_ai.tool.call.arguments": '{"n": "?'
+        }
+        assert content.of_result(ToolResult("c1", "a\ud800")) == {"gen_ai.tool.call.result": "a?"}
+
+    @given(st.text(), st.text(), st.text())
+    def test_whatever_a_model_writes(self, text, arguments, reasoning):
+        call_made = ToolCall("c1", text, arguments)
+        answered(Response(text, (call_made,), extra={"reasoning_content": reasoning}))
+
+
+USER = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_where_each_of_it_is(driver):
+    watch = Watch()
+    first = calls(call("double", "c1", n=4), text="Let me see.")
+    model = ScriptedLLM(first, [Chunk("It is "), Chunk("8.")])
+    go(driver, USER, model, tools=[double], capture_content=True, **watch.options)
+    one, two = watch.kind(names.CHAT)
+    agent = watch.one("invoke_agent")
+    told = {span: read(span.attributes) for span in (one, two, agent)}
+    question = [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]
+    assert told[one][names.INPUT_MESSAGES] == told[agent][names.INPUT_MESSAGES] == question
+    assert [m["role"] for m in told[two][names.INPUT_MESSAGES]] == ["user", "assistant", "tool"]
+    assert told[two][names.OUTPUT_MESSAGES] == told[agent][names.OUTPUT_MESSAGES]
+    assert told[agent][names.OUTPUT_MESSAGES][0]["parts"] == [
+        {"type": "text", "content": "It is 8."}
+    ]
+    assert all(set(each) == set(SCHEMAS) for each in told.values())
+    call_span = watch.one("execute_tool double")
+    assert json.loads(call_span.attributes[names.TOOL_CALL_ARGUMENTS]) == {"n": 4}
+    assert call_span.attributes[names.TOOL_CALL_RESULT] == "8"

@@ -1,0 +1,287 @@
+"""Which span is the current one, in all code that a user has in a run, and outside of it."""
+
+import anyio
+import pytest
+from opentelemetry import trace
+
+from treadle import Loop, RunHandle, stage, tool
+from treadle.pipeline import Call, Mode
+from treadle.stages import default_stages
+from treadle.testing import ScriptedLLM, call, calls
+
+from .watching import DRIVERS, Watch, go
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def here(seen, place):
+    """Note which span is the current one."""
+    span = trace.get_current_span()
+    seen.append((place, getattr(span, "name", None)))
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+def stages_that_note(seen, who):
+    """Stages of every form, each of which notes where it is."""
+
+    @stage
+    def plain(ctx):
+        here(seen, f"{who} plain")
+        return ctx
+
+    @stage
+    def steps(ctx):
+        here(seen, f"{who} steps")
+        yield Call(here, seen, f"{who} call", mode=Mode.THREAD)
+        here(seen, f"{who} steps")
+        return ctx
+
+    @stage
+    async def later(ctx):
+        here(seen, f"{who} later")
+        await anyio.sleep(0)
+        here(seen, f"{who} later")
+        return ctx
+
+    return [plain, steps, later, *default_stages()]
+
+
+def told(seen):
+    return {(place, name) for place, name in seen}
+
+
+class TestStages:
+    """A stage is within the span of its run, whatever its form."""
+
+    def test_of_the_run(self, driver, watch):
+        seen = []
+        go(
+            driver,
+            USER,
+            ScriptedLLM("x"),
+            stages=stages_that_note(seen, "bot"),
+            name="bot",
+            **watch.options,
+        )
+        places = ("plain", "steps", "call", "later")
+        assert told(seen) == {(f"bot {place}", "invoke_agent bot") for place in places}
+        assert len(seen) == 6
+
+    @pytest.mark.parametrize("listens", [False, True])
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_of_a_child_whoever_listens_to_it(self, driver, watch, listens, count):
+        """And those of the run around it are within that again, once it is over."""
+        seen = []
+        options = {"on_event": lambda event: here(seen, "observer")} if listens else {}
+        kid = Loop(stages=stages_that_note(seen, "kid"), name="kid", **options)
+        child = kid.as_tool("helper", "Helps.", lambda messages: "in")
+        asked = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(count)))
+        go(
+            driver, USER, ScriptedLLM(asked, "out"), tools=[child], name="bot",
+            stages=stages_that_note(seen, "bot"), **watch.options,
+        )  # fmt: skip
+        places = ("plain", "steps", "call", "later")
+        wanted = {
+            (f"{who} {place}", f"invoke_agent {who}") for who in ("bot", "kid") for place in places
+        }
+        assert told(seen) == wanted | ({("observer", None)} if listens else set())
+
+    def test_with_a_time_limit_and_a_handle(self, driver, watch):
+        seen = []
+        go(
+            driver, USER, ScriptedLLM("x"), stages=stages_that_note(seen, "bot"), name="bot",
+            max_seconds=60, handle=RunHandle(), **watch.options,
+        )  # fmt: skip
+        assert {name for _, name in seen} == {"invoke_agent bot"}
+
+
+class TestTools:
+    """A tool is within the span of its call, in a thread, in a task, and where it is given up."""
+
+    def test_each_of_several(self, driver, watch):
+        seen = []
+
+        @tool
+        def sync(n: int):
+            here(seen, "sync")
+
+        @tool
+        async def later(n: int):
+            await anyio.sleep(0.001)
+            here(seen, "later")
+
+        @tool(timeout=10)
+        async def limited(n: int):
+            await anyio.sleep(0.001)
+            here(seen, "limited")
+
+        @tool
+        def coroutine(n: int):
+            return later.fn(n)
+
+        made = [sync, later, limited, coroutine]
+        batch = calls(*(call(t.name, f"{t.name}{n}", n=n) for n in range(2) for t in made))
+        go(driver, USER, ScriptedLLM(batch, "x"), tools=made, max_seconds=60, **watch.options)
+        assert sorted(seen) == sorted(
+            [("sync", "execute_tool sync"), ("later", "execute_tool later")] * 2
+            + [("limited", "execute_tool limited"), ("later", "execute_tool coroutine")] * 2
+        )
+
+    def test_one_whose_id_looks_like_that_of_a_call_within_another(self, driver, watch):
+        """Models make up ids: one may be the id of a child's call, as it is told to the outside."""
+        seen = []
+
+        @tool
+        def work(who: str):
+            here(seen, who)
+
+        kid = Loop(tools=[work], name="kid")
+        script = ScriptedLLM(calls(call("work", "x", who="kid")), "in")
+        child = kid.as_tool("helper", "Helps.", script)
+        batch = calls(call("helper", "k", task="a"), call("work", "k/x", who="bot"))
+        go(
+            driver,
+            USER,
+            ScriptedLLM(batch, "out"),
+            tools=[child, work],
+            name="bot",
+            **watch.options,
+        )
+        by_parent = {}
+        for span in watch.named("execute_tool work"):
+            by_parent[watch.names_around(span)[1]] = span
+        assert set(by_parent) == {"invoke_agent kid", "invoke_agent bot"}
+        assert sorted(seen) == [("bot", "execute_tool work"), ("kid", "execute_tool work")]
+
+
+class TestModels:
+    """A model is within the span of its request, whole or streamed, sync or async."""
+
+    def streams(self, seen):
+        def pieces(messages):
+            for piece in "abc":
+                here(seen, "model")
+                yield piece
+
+        async def pieces_later(messages):
+            for piece in "abc":
+                here(seen, "model")
+                await anyio.sleep(0)
+                here(seen, "model")
+                yield piece
+
+        def whole(messages):
+            here(seen, "model")
+            return "abc"
+
+        async def whole_later(messages):
+            await anyio.sleep(0)
+            here(seen, "model")
+            return "abc"
+
+        return [pieces, pieces_later, whole, whole_later]
+
+    @pytest.mark.parametrize("bound", [{}, {"max_seconds": 60}])
+    @pytest.mark.parametrize("form", range(4))
+    def test_whatever_its_form(self, driver, watch, form, bound):
+        seen = []
+        result = go(driver, USER, self.streams(seen)[form], **bound, **watch.options)
+        assert result.unwrap().content == "abc"
+        assert {name for _, name in seen} == {"chat"}
+
+    @pytest.mark.parametrize("form", range(4))
+    def test_without_spans_of_requests_it_is_within_that_of_the_run(self, driver, watch, form):
+        seen = []
+        go(driver, USER, self.streams(seen)[form], chat_telemetry=False, **watch.options)
+        assert {name for _, name in seen} == {"invoke_agent"}
+
+
+class TestOutside:
+    """Nowhere else is a span of a run the current one."""
+
+    def test_not_in_observers_of_any_kind(self, driver, watch):
+        seen = []
+
+        async def later(event):
+            await anyio.sleep(0)
+            here(seen, "later")
+
+        @tool
+        def work():
+            return 1
+
+        kid = Loop(tools=[work], on_event=[lambda e: here(seen, "kid"), later])
+        child = kid.as_tool("helper", "Helps.", ScriptedLLM(calls(call("work")), "in"))
+        go(
+            driver, USER, ScriptedLLM(calls(call("helper", task="a")), "out"), tools=[child],
+            on_event=[lambda e: here(seen, "bot"), later], on_iteration=lambda c: here(seen, "bot"),
+            on_complete=lambda c: here(seen, "bot"), **watch.options,
+        )  # fmt: skip
+        assert len(seen) > 30
+        assert {name for _, name in seen} == {None}
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_not_between_the_events_of_a_stream_nor_after_it(self, watch, backend):
+        seen = []
+
+        @tool
+        async def work():
+            await anyio.sleep(0)
+
+        async def main():
+            model = ScriptedLLM(calls(call("work")), ["a", "b"])
+            async with Loop.stream(USER, model, tools=[work], **watch.options) as events:
+                async for _ in events:
+                    here(seen, "between")
+            here(seen, "after")
+
+        anyio.run(main, backend=backend)
+        assert len(seen) > 8
+        assert {name for _, name in seen} == {None}
+
+    def test_what_the_caller_has_as_the_current_one_stays(self, driver, watch):
+        seen = []
+        with watch.tracers.get_tracer("mine").start_as_current_span("mine"):
+            go(driver, USER, lambda m: "x", on_event=lambda e: here(seen, "bot"), **watch.options)
+            here(seen, "after")
+        assert {name for _, name in seen} == {"mine"}
+        assert watch.names_around(watch.one("chat")) == ("chat", "invoke_agent", "mine")
+
+
+@pytest.mark.parametrize(
+    ("driver", "is_async"),
+    [
+        ("sync", False),
+        ("asyncio", False),
+        ("trio", False),
+        ("asyncio", True),
+        ("trio", True),
+    ],
+)
+def test_a_span_that_a_streaming_model_holds_open_between_its_pieces_is_closed_well(
+    watch, driver, is_async
+):
+    """Also where each piece is taken in another thread."""
+    mine = watch.tracers.get_tracer("mine")
+
+    def pieces(messages):
+        with mine.start_as_current_span("mine"):
+            yield from "abc"
+
+    async def pieces_later(messages):
+        with mine.start_as_current_span("mine"):
+            for piece in "abc":
+                await anyio.sleep(0)
+                yield piece
+
+    go(driver, USER, pieces_later if is_async else pieces, **watch.options)
+    assert watch.names_around(watch.one("mine")) == ("mine", "chat", "invoke_agent")

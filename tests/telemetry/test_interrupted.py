@@ -1,0 +1,165 @@
+"""Runs whose steps are interrupted, or closed, at each of their effects: every span ends all the same."""
+
+from collections import Counter
+
+import pytest
+from opentelemetry.trace import StatusCode
+
+from treadle import Chunk, Loop, tool
+from treadle.pipeline import Emit, Now, Parallel, Within
+from treadle.telemetry import names
+from treadle.testing import ScriptedLLM, call, calls
+
+from .watching import Watch
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool(retries=1)
+def fail():
+    raise OSError("no")
+
+
+@tool(timeout=60)
+def limited(n: int):
+    return n
+
+
+class OverloadedError(Exception):
+    status_code = 503
+
+
+def one_by_one(steps):
+    """The effects of steps, those within others in their place: what is parallel comes one after another."""
+    given, error = None, None
+    while True:
+        try:
+            effect = steps.send(given) if error is None else steps.throw(error)
+        except StopIteration as stop:
+            return stop.value
+        given, error = None, None
+        try:
+            if isinstance(effect, Parallel):
+                given = []
+                for each in effect.steps:
+                    given.append((yield from one_by_one(each)))
+            elif isinstance(effect, Within):
+                given = yield from one_by_one(effect.steps)
+            else:
+                given = yield effect
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as raised:
+            error = raised
+
+
+class Clock:
+    """Performs effects that nobody has to wait for, and lets time pass."""
+
+    def __init__(self):
+        self.now = 1_700_000_000.0
+
+    def perform(self, effect):
+        self.now += 0.001
+        if isinstance(effect, Now):
+            return self.now
+        return effect.fn(*effect.args) if hasattr(effect, "fn") else None
+
+
+def run_to(watch, count, end):
+    """Perform so many effects of a run, and end it then; return its result, None where it has none."""
+    inner = Loop(tools=[double], name="inner", on_event=lambda event: None)
+    script = [calls(call("double", "i1", n=1), call("double", "i2", n=2)), "in"]
+    deep = inner.as_tool("deep", "", ScriptedLLM(*script))
+    middle = Loop(tools=[deep], name="middle", max_seconds=60)
+    kid = middle.as_tool(
+        "kid", "", ScriptedLLM(calls(call("deep", "d", task="a")), "in"), timeout=60
+    )
+    model = ScriptedLLM(
+        calls(call("kid", "k", task="a"), call("fail", "f"), call("limited", "l", n=1)),
+        OverloadedError(),
+        [Chunk("o"), Chunk("ut")],
+    )
+    options = {"tools": [kid, fail, limited], "retry_delay": 0, **watch.options}
+    steps, clock = one_by_one(Loop.steps(USER, model, **options)), Clock()
+    try:
+        given, error = steps.send(None), None
+        effect = given
+        for _ in range(count):
+            effect, error = performed(steps, clock, effect, error)
+        end(steps, clock)
+    except StopIteration as stop:
+        return stop.value
+    return None
+
+
+def performed(steps, clock, effect, error):
+    try:
+        given = clock.perform(effect)
+    except Exception as raised:
+        return steps.throw(raised), None
+    return steps.send(given), error
+
+
+def closed(steps, clock):
+    steps.close()
+
+
+def interrupted(steps, clock):
+    """As a driver does it: the interrupt is raised in the steps, and they may put things in order."""
+    with pytest.raises(KeyboardInterrupt):
+        effect = steps.throw(KeyboardInterrupt())
+        while True:
+            effect, _ = performed(steps, clock, effect, None)
+
+
+@pytest.mark.parametrize(("end", "reason"), [(closed, "abandoned"), (interrupted, "cancelled")])
+def test_at_every_effect_all_spans_end(end, reason):
+    count, result, ends, within = 0, None, Counter(), Counter()
+    while result is None:
+        watch = Watch()
+        result = run_to(watch, count, end)
+        watch.check_whole()
+        for agent in watch.kind(names.INVOKE_AGENT):
+            counted = ends if agent.parent is None else within
+            counted[agent.attributes[names.STOP_REASON]] += 1
+        count += 1
+    assert result.unwrap().content == "out"
+    assert ends.total() == count - 1  # before its start it is no run
+    assert ends[reason] > 80
+    assert within[reason] > 60
+    if end is interrupted:  # one that comes between the last deed of a run and its end
+        assert ends["abandoned"] <= 1
+        assert within["abandoned"] <= 2
+
+
+def test_what_was_open_says_so():
+    watch = Watch()
+    run_to(watch, 8, closed)
+    errors = {span.name: span.attributes.get(names.ERROR_TYPE) for span in watch.spans}
+    assert errors["invoke_agent"] == "abandoned"
+    assert watch.one("invoke_agent").status.status_code is StatusCode.ERROR
+    assert set(errors.values()) <= {"abandoned", None}
+
+
+def test_steps_that_are_let_go_are_abandoned_too():
+    watch = Watch()
+    steps = Loop.steps(USER, lambda m: "x", **watch.options)
+    effects = [steps.send(None), steps.send(1_700_000_000.0)]
+    assert isinstance(effects[1], Emit)
+    del steps
+    watch.check_whole(runs=1)
+    assert watch.one("invoke_agent").attributes[names.STOP_REASON] == "abandoned"
+
+
+def test_steps_that_never_began_are_no_run():
+    watch = Watch()
+    Loop.steps(USER, lambda m: "x", **watch.options).close()
+    assert watch.ledger.started == []
+    assert watch.logs() == []

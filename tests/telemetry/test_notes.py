@@ -1,0 +1,208 @@
+"""What else happened in a run: events of its span, none of which says what anybody wrote."""
+
+import pytest
+
+from treadle import CircuitBreaker, RunHandle, tool
+from treadle.telemetry import names
+from treadle.testing import ScriptedLLM, call, calls
+
+from .watching import DRIVERS, Watch, go
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+@tool
+def double(n: int):
+    return n * 2
+
+
+@tool(dedupe=False)
+def clock():
+    return "noon"
+
+
+@tool
+def fail():
+    raise ValueError("no")
+
+
+def noted(watch, name):
+    """The attributes of the events of that name, in order."""
+    events = [event for event in watch.one("invoke_agent").events if event.name == name]
+    agent = watch.one("invoke_agent")
+    assert all(agent.start_time <= event.timestamp for event in events)
+    return [dict(event.attributes) for event in events]
+
+
+def test_calls_that_do_not_run(driver, watch):
+    batch = calls(call("double", "a", n=1), call("double", "b", n=1), call("double", "c", n=2))
+    model = ScriptedLLM(batch, calls(call("double", "d", n=1)), "done")
+    go(driver, USER, model, tools=[double], max_parallel_calls=1, **watch.options)
+    told = {"gen_ai.tool.name": "double"}
+    assert noted(watch, "treadle.tool_call.suppressed") == [
+        {
+            **told,
+            "treadle.iteration": 1,
+            "gen_ai.tool.call.id": "b",
+            "treadle.reason": "duplicate_in_batch",
+        },
+        {
+            **told,
+            "treadle.iteration": 2,
+            "gen_ai.tool.call.id": "d",
+            "treadle.reason": "no_new_evidence",
+        },
+    ]
+    assert noted(watch, "treadle.tool_call.deferred") == [
+        {
+            **told,
+            "treadle.iteration": 1,
+            "gen_ai.tool.call.id": "c",
+            "treadle.reason": "parallel_cap",
+        }
+    ]
+
+
+def test_calls_that_are_made_often(driver, watch):
+    model = ScriptedLLM(*(calls(call("clock", f"c{n}")) for n in range(4)), "done")
+    go(driver, USER, model, tools=[clock], loop_threshold=None, **watch.options)
+    told = {"gen_ai.tool.name": "clock"}
+    assert noted(watch, "treadle.tool_call.nudged") == [
+        {**told, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
+        for n in (3, 4)
+    ]
+
+
+def test_a_breaker_that_changes(driver, watch):
+    breaker = CircuitBreaker(threshold=1, cool_down=0)
+    outcomes = iter([ValueError("no"), "yes"])
+
+    @tool
+    def fetch(n: int):
+        outcome = next(outcomes)
+        if isinstance(outcome, ValueError):
+            raise outcome
+        return outcome
+
+    model = ScriptedLLM(calls(call("fetch", n=1)), calls(call("fetch", n=2)), "done")
+    go(driver, USER, model, tools=[fetch], breaker=breaker, **watch.options)
+    assert noted(watch, "treadle.circuit_breaker.transition") == [
+        {
+            "treadle.iteration": n,
+            "gen_ai.tool.name": "fetch",
+            "treadle.circuit_breaker.state": state,
+        }
+        for n, state in [(1, "open"), (2, "half_open"), (2, "closed")]
+    ]
+    counted = {
+        point.attributes["treadle.circuit_breaker.state"]: point.value
+        for point in watch.points(names.BREAKER_TRANSITIONS)
+    }
+    assert counted == {"open": 1, "half_open": 1, "closed": 1}
+
+
+@pytest.mark.parametrize("on_limit", ["stop", "finish"])
+def test_a_limit_that_is_reached(driver, watch, on_limit):
+    model = ScriptedLLM(calls(call("double", n=1)), "so far")
+    go(driver, USER, model, tools=[double], max_iterations=1, on_limit=on_limit, **watch.options)
+    assert noted(watch, "treadle.limit.reached") == [
+        {"treadle.iteration": 1, "treadle.stop_reason": "max_iterations_reached"}
+    ]
+    ends = {"stop": "max_iterations_reached", "finish": "finished"}
+    assert watch.one("invoke_agent").attributes["treadle.stop_reason"] == ends[on_limit]
+
+
+def test_a_user_who_speaks_meanwhile(driver, watch):
+    handle = RunHandle()
+
+    @tool
+    def hint():
+        handle.steer("secret one")
+        handle.steer("secret two")
+
+    go(
+        driver,
+        USER,
+        ScriptedLLM(calls(call("hint")), "x"),
+        tools=[hint],
+        handle=handle,
+        **watch.options,
+    )
+    assert noted(watch, "treadle.steered") == [{"treadle.iteration": 2, "treadle.count": 2}]
+    assert "secret" not in watch.everything()
+
+
+def test_a_history_that_is_repaired(driver, watch):
+    broken = [{"role": "tool", "tool_call_id": "c9", "content": "nobody asked"}, *USER]
+    go(driver, broken, ScriptedLLM("x"), **watch.options)
+    assert noted(watch, "treadle.history.repaired") == [{"treadle.count": 1}]
+
+
+def test_each_iteration_that_ends_with_the_stages_it_went_through(driver, watch):
+    go(driver, USER, ScriptedLLM(calls(call("double", n=1)), "x"), tools=[double], **watch.options)
+    first, second = noted(watch, "treadle.iteration.end")
+    assert (first["treadle.iteration"], second["treadle.iteration"]) == (1, 2)
+    assert "dispatch_tools" in first["treadle.stages"]
+    assert "dispatch_tools" not in second["treadle.stages"]
+
+
+def test_a_child_notes_what_happens_in_it(driver, watch):
+    from treadle import Loop
+
+    kid = Loop(tools=[fail], name="kid", max_iterations=1)
+    child = kid.as_tool("helper", "", ScriptedLLM(calls(call("fail"))))
+    go(
+        driver,
+        USER,
+        ScriptedLLM(calls(call("helper", task="a")), "x"),
+        tools=[child],
+        **watch.options,
+    )
+    assert noted(watch, "treadle.limit.reached") == []
+    told = [event.name for event in watch.one("invoke_agent kid").events]
+    assert told == ["treadle.iteration.end", "treadle.limit.reached", "treadle.loop.complete"]
+
+
+def test_the_options_of_a_request_are_on_its_span(driver, watch):
+    """Those that say how to answer, and no others: a header may hold a secret."""
+
+    def model(messages, **opts):
+        return "x"
+
+    options = {
+        "model": "m",
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "stop": ["a", "b"],
+        "n": 1,
+        "seed": 3,
+        "reasoning_effort": "low",
+        "extra_headers": {"authorization": "secret"},
+        "user": "secret",
+        "api_key": "secret",
+    }
+    go(driver, USER, model, llm_opts=options, **watch.options)
+    chat = watch.one("chat m")
+    assert dict(chat.attributes) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": "m",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.request.stop_sequences": ("a", "b"),
+        "gen_ai.request.choice.count": 1,
+        "gen_ai.request.seed": 3,
+        "gen_ai.request.reasoning.level": "low",
+        "treadle.iteration": 1,
+    }
+    assert watch.one("invoke_agent").attributes["gen_ai.request.model"] == "m"
+    assert "secret" not in watch.everything()

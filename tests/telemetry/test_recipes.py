@@ -1,0 +1,110 @@
+"""The steps of a recipe: spans within that of their call, which the model made one of."""
+
+import anyio
+import pytest
+
+from treadle import Loop, Recipe, Step, tool
+from treadle.telemetry import names
+from treadle.testing import ScriptedLLM, call, calls
+
+from .watching import DRIVERS, Watch, go
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+class Library:
+    """A resolver whose ``summary`` is made of pages, and of whatever else there is."""
+
+    def __init__(self, watch, *more):
+        self.mine = watch.tracers.get_tracer("mine")
+        self.more = more
+
+    def available_tools(self):
+        return ["page", "summary"]
+
+    async def resolve(self, asked):
+        facts = {names.OPERATION_NAME: "mine"}
+        with self.mine.start_as_current_span(f"read {asked.input.get('n')}", attributes=facts):
+            await anyio.sleep(0)
+        if asked.input.get("n") == 13:
+            raise LookupError("no such page")
+        return asked.name
+
+    def dispatch_recipe(self, name):
+        steps = [Step("page", {"n": n}) for n in (1, 2, 13)]
+        recipe = Recipe(serial=[Step("page", {"n": 0})], parallel=[*steps, *self.more])
+        return (lambda _: recipe) if name == "summary" else None
+
+
+def test_they_are_within_the_span_of_their_call_and_what_they_trace_within_theirs(driver, watch):
+    model = ScriptedLLM(calls(call("summary", "c1"), call("page", "c2", n=9)), "done")
+    go(driver, USER, model, resolve_tool=Library(watch), **watch.options)
+    places = {span.attributes[names.TOOL_CALL_ID]: span for span in watch.kind(names.EXECUTE_TOOL)}
+    steps = {"c1/page", "c1/page 2", "c1/page 3", "c1/page 4"}
+    assert places.keys() == {"c1", "c2", *steps}
+    for step in steps:
+        assert places[step].parent.span_id == places["c1"].context.span_id
+    agent = watch.one("invoke_agent")
+    assert {places[each].parent.span_id for each in ("c1", "c2")} == {agent.context.span_id}
+    read = [span.name for span in watch.spans if span.name.startswith("read")]
+    assert sorted(read) == ["read 0", "read 1", "read 13", "read 2", "read 9"]
+    for name in read:
+        depth = 2 if name == "read 9" else 3
+        assert len(watch.names_around(watch.one(name))) == depth + 1
+
+
+def test_a_step_is_measured_as_a_call_and_counted_as_none_of_the_model(driver, watch):
+    model = ScriptedLLM(calls(call("summary", "c1"), call("page", "c2", n=9)), "done")
+    result = go(driver, USER, model, resolve_tool=Library(watch), **watch.options)
+    assert result.tool_calls_count == 2
+    assert watch.total(names.AGENT_TOOL_CALLS) == 2
+    counts = {
+        (point.attributes[names.TOOL_NAME], point.attributes.get(names.ERROR_TYPE)): point.count
+        for point in watch.points(names.TOOL_DURATION)
+    }
+    assert counts == {("summary", None): 1, ("page", None): 4, ("page", "tool_error"): 1}
+
+
+def test_a_step_that_is_a_loop_has_its_run_within_it(driver, watch):
+    @tool
+    def double(n: int):
+        return n * 2
+
+    kid = Loop(tools=[double], name="kid")
+    script = ScriptedLLM(calls(call("double", "i", n=1)), "in")
+    helper = kid.as_tool("helper", "Helps.", script)
+    library = Library(watch, Step("helper", {"task": "a"}))
+    model = ScriptedLLM(calls(call("summary", "c1")), "done")
+    go(driver, USER, model, name="bot", tools=[helper], resolve_tool=library, **watch.options)
+    around = ("execute_tool helper", "execute_tool summary", "invoke_agent bot")
+    assert watch.names_around(watch.one("invoke_agent kid")) == ("invoke_agent kid", *around)
+    assert watch.names_around(watch.one("execute_tool double"))[1:3] == (
+        "invoke_agent kid",
+        around[0],
+    )
+    assert watch.one("invoke_agent kid").attributes[names.RUN_ID].endswith("/c1/helper")
+
+
+def test_steps_that_a_time_limit_cuts_off_end_with_the_run_and_are_not_counted(driver, watch):
+    @tool
+    async def hang():
+        await anyio.sleep(60)
+
+    library = Library(watch, Step("hang", {}))
+    model = ScriptedLLM(calls(call("summary", "c1")))
+    go(driver, USER, model, tools=[hang], resolve_tool=library, max_seconds=0.3, **watch.options)
+    hanging = watch.one("execute_tool hang")
+    assert hanging.attributes[names.ERROR_TYPE] == "deadline_exceeded"
+    assert hanging.parent.span_id == watch.one("execute_tool summary").context.span_id
+    assert watch.total(names.AGENT_TOOL_CALLS) == 1
+    assert watch.one("invoke_agent").attributes[names.TOOL_CALLS_COUNT] == 1

@@ -1,0 +1,185 @@
+"""Tries that failed are events of the span of what is tried, and streams tell when they began."""
+
+import time
+
+import anyio
+import pytest
+from opentelemetry.trace import StatusCode
+
+from treadle import Chunk, tool
+from treadle.stages import calling
+from treadle.telemetry import names
+from treadle.testing import ScriptedLLM, call, calls
+
+from .watching import DRIVERS, Watch, go
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
+
+class OverloadedError(Exception):
+    status_code = 503
+
+
+def broken():
+    yield "Hel"
+    raise ConnectionError("lost")
+
+
+class TestModel:
+    """A request is one span, however often it is tried."""
+
+    def test_each_try_that_failed_is_an_event(self, driver, watch):
+        model = ScriptedLLM(OverloadedError("busy"), lambda messages: broken(), "Hi")
+        go(driver, USER, model, retry_delay=0.002, **watch.options)
+        chat = watch.one("chat")
+        assert [event.name for event in chat.events] == ["treadle.model.retry"] * 2
+        for n, (event, kind) in enumerate(
+            zip(chat.events, ["OverloadedError", "ConnectionError"], strict=True), 1
+        ):
+            delay = event.attributes["treadle.delay"]
+            assert dict(event.attributes) == {
+                "treadle.iteration": 1,
+                "error.type": kind,
+                "treadle.attempt": n,
+                "treadle.delay": delay,
+            }
+            assert 0 < delay <= 0.002 * 2 ** (n - 1)
+            assert chat.start_time < event.timestamp < chat.end_time
+        assert chat.status.status_code is StatusCode.UNSET
+
+    def test_they_are_counted_by_their_kind(self, driver, watch):
+        model = ScriptedLLM(OverloadedError(), OverloadedError(), ConnectionError(), "Hi")
+        go(driver, USER, model, retry_delay=0, **watch.options)
+        counted = {p.attributes["error.type"]: p.value for p in watch.points(names.MODEL_RETRIES)}
+        assert counted == {"OverloadedError": 2, "ConnectionError": 1}
+
+    def test_the_last_one_is_the_failure_of_the_span(self, driver, watch):
+        model = ScriptedLLM(OverloadedError("busy"), ConnectionError("gone"))
+        go(driver, USER, model, retry_delay=0, max_retries=1, **watch.options)
+        chat = watch.one("chat")
+        assert len(chat.events) == 1
+        assert chat.attributes["error.type"] == "ConnectionError"
+        assert chat.status.description == "ConnectionError"
+
+    def test_without_spans_of_requests_they_are_events_of_the_run(self, driver, watch):
+        model = ScriptedLLM(OverloadedError("busy"), "Hi")
+        go(driver, USER, model, retry_delay=0, chat_telemetry=False, **watch.options)
+        assert watch.one("invoke_agent").events[0].name == "treadle.model.retry"
+        assert watch.total(names.MODEL_RETRIES) == 1
+
+
+class TestTool:
+    """So is a call."""
+
+    def test_each_try_that_failed_is_an_event(self, driver, watch, monkeypatch):
+        monkeypatch.setattr(calling, "RETRY_DELAY", 0.002)
+        failures = iter([OSError("one"), None])
+
+        @tool(retries=2, timeout=0.05)
+        async def flaky():
+            for failure in failures:
+                if failure is None:
+                    await anyio.sleep(60)
+                raise failure
+            return "at last"
+
+        model = ScriptedLLM(calls(call("flaky", "c1")), "done")
+        result = go(driver, USER, model, tools=[flaky], **watch.options)
+        assert result.messages[2]["content"] == "at last"
+        span = watch.one("execute_tool flaky")
+        assert [(event.name, dict(event.attributes)) for event in span.events] == [
+            (
+                "treadle.tool.retry",
+                {"error.type": kind, "treadle.attempt": n, "treadle.delay": delay},
+            )
+            for n, (kind, delay) in enumerate([("OSError", 0.002), ("timeout", 0.004)], 1)
+        ]
+        assert span.status.status_code is StatusCode.UNSET
+        assert [point.count for point in watch.points(names.TOOL_DURATION)] == [1]
+
+
+def slow_stream(before, after=0.0):
+    def pieces(messages):
+        time.sleep(before)
+        yield "Hel"
+        time.sleep(after)
+        yield "lo"
+
+    return pieces
+
+
+class TestFirstChunk:
+    """The time from the start of the last try to the first piece of a streamed answer."""
+
+    def test_it_is_on_the_span_and_measured(self, driver, watch):
+        go(driver, USER, slow_stream(0.05, 0.05), **watch.options)
+        chat = watch.one("chat")
+        took = chat.attributes["gen_ai.response.time_to_first_chunk"]
+        assert 0.05 <= took <= (chat.end_time - chat.start_time) / 1e9 - 0.05
+        assert chat.attributes["gen_ai.request.stream"] is True
+        assert watch.total(names.FIRST_CHUNK_DURATION) == took
+
+    def test_an_answer_that_comes_at_once_has_none(self, driver, watch):
+        go(driver, USER, ScriptedLLM("Hello"), **watch.options)
+        chat = watch.one("chat")
+        assert names.TIME_TO_FIRST_CHUNK not in chat.attributes
+        assert "gen_ai.request.stream" not in chat.attributes
+        assert watch.points(names.FIRST_CHUNK_DURATION) == []
+
+    def test_nor_one_that_never_began(self, driver, watch):
+        def empty(messages):
+            yield from ()
+
+        go(driver, USER, empty, max_blank_stops=0, **watch.options)
+        assert names.TIME_TO_FIRST_CHUNK not in watch.one("chat").attributes
+        assert watch.points(names.FIRST_CHUNK_DURATION) == []
+
+    def test_it_is_that_of_the_last_try(self, driver, watch):
+        """Tries that failed before it, and the wait between, are no part of it."""
+
+        def first(messages):
+            time.sleep(0.2)
+            yield "Hel"
+            time.sleep(0.2)
+            raise ConnectionError("lost")
+
+        model = ScriptedLLM(first, slow_stream(0.03))
+        go(driver, USER, model, retry_delay=0.2, **watch.options)
+        chat = watch.one("chat")
+        assert 0.03 <= chat.attributes[names.TIME_TO_FIRST_CHUNK] < 0.2
+        assert chat.end_time - chat.start_time > 0.5e9
+        assert [point.count for point in watch.points(names.FIRST_CHUNK_DURATION)] == [1]
+
+    def test_a_whole_answer_after_a_stream_that_broke_off_has_none(self, driver, watch):
+        go(
+            driver,
+            USER,
+            ScriptedLLM(lambda messages: broken(), "Hi"),
+            retry_delay=0,
+            **watch.options,
+        )
+        assert names.TIME_TO_FIRST_CHUNK not in watch.one("chat").attributes
+        assert watch.points(names.FIRST_CHUNK_DURATION) == []
+
+    def test_each_request_has_its_own(self, driver, watch):
+        @tool
+        def double(n: int):
+            return n * 2
+
+        model = ScriptedLLM([Chunk("a")], calls(call("double", n=1)))
+        asked = ScriptedLLM(calls(call("double", n=1)), slow_stream(0.02), "x")
+        assert go(driver, USER, asked, tools=[double], **watch.options).iterations == 2
+        first, second = watch.named("chat")
+        assert names.TIME_TO_FIRST_CHUNK not in first.attributes
+        assert second.attributes[names.TIME_TO_FIRST_CHUNK] >= 0.02
+        assert model.left == 2

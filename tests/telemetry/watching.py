@@ -1,0 +1,166 @@
+"""Everything that runs report, in memory: spans with their starts, metrics and log records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
+
+from treadle.telemetry import names
+
+from .exits import DRIVERS, go
+
+__all__ = ["DRIVERS", "Watch", "go"]
+
+
+class Ledger(SpanProcessor):
+    """Keeps what started, and what ended, in order."""
+
+    def __init__(self) -> None:
+        self.started: list[Any] = []
+        self.ended: list[ReadableSpan] = []
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self.started.append(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.ended.append(span)
+
+
+class Watch:
+    """Providers of all three kinds for a run, and what it reported to them.
+
+    Args:
+        sampler: decides which spans are recorded.
+    """
+
+    def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
+        self.ledger = Ledger()
+        self.tracers = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        self.tracers.add_span_processor(self.ledger)
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
+        self.records = InMemoryLogRecordExporter()
+        self.loggers = LoggerProvider(shutdown_on_exit=False)
+        self.loggers.add_log_record_processor(SimpleLogRecordProcessor(self.records))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of a loop that reports here."""
+        return {
+            "tracer_provider": self.tracers,
+            "meter_provider": self.meters,
+            "logger_provider": self.loggers,
+        }
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """The spans that have ended."""
+        return self.ledger.ended
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (span,) = self.named(name)
+        return span
+
+    def kind(self, operation: str) -> list[ReadableSpan]:
+        """The spans of one kind, such as ``chat``."""
+        return [s for s in self.spans if s.attributes[names.OPERATION_NAME] == operation]
+
+    def metrics(self) -> Iterator[Any]:
+        data = self.reader.get_metrics_data()
+        for resource in data.resource_metrics if data is not None else ():
+            for scope in resource.scope_metrics:
+                yield from scope.metrics
+
+    def points(self, name: str) -> list[Any]:
+        """The data points of one metric; none where nothing was recorded."""
+        return [p for m in self.metrics() if m.name == name for p in m.data.data_points]
+
+    def total(self, name: str, labels: Mapping[str, Any] = MappingProxyType({})) -> float:
+        """What the points of one metric come to, of those that have some labels."""
+        return sum(
+            point.sum if hasattr(point, "sum") else point.value
+            for point in self.points(name)
+            if labels.items() <= dict(point.attributes).items()
+        )
+
+    def logs(self) -> list[Any]:
+        return [data.log_record for data in self.records.get_finished_logs()]
+
+    def everything(self) -> str:
+        """All that was reported, as one text to search in."""
+        told = [span.to_json() for span in self.spans]
+        told += [metric.to_json() for metric in self.metrics()]
+        told += [data.to_json() for data in self.records.get_finished_logs()]
+        return "\n".join(told)
+
+    def names_around(self, span: ReadableSpan) -> tuple[str, ...]:
+        """The names of the spans around one, the innermost first; itself comes before them."""
+        by_id = {each.context.span_id: each for each in self.ledger.started}
+        path = [span.name]
+        while span.parent is not None:
+            span = by_id[span.parent.span_id]
+            path.append(span.name)
+        return tuple(path)
+
+    def check_whole(self, runs: int | None = None) -> None:
+        """No span is lost, has the wrong parent, or is left open; each run is told complete, once.
+
+        Args:
+            runs: the runs there were that are no calls of others; None is any number.
+        """
+        started, ended = self.ledger.started, self.ledger.ended
+        assert Counter(s.context.span_id for s in started) == Counter(
+            s.context.span_id for s in ended
+        )
+        assert all(span.end_time >= span.start_time for span in ended)
+        by_id = {span.context.span_id: span for span in ended}
+        assert len(by_id) == len(ended)
+        for span in ended:
+            around = None if span.parent is None else by_id[span.parent.span_id]
+            assert around is None or around.context.trace_id == span.context.trace_id
+            self._check_place(span, around)
+        agents = self.kind(names.INVOKE_AGENT)
+        assert runs is None or sum(agent.parent is None for agent in agents) == runs
+        self._check_told(agents)
+        assert all(point.value == 0 for point in self.points(names.ACTIVE_RUNS))
+
+    @staticmethod
+    def _check_place(span: ReadableSpan, around: ReadableSpan | None) -> None:
+        operation = span.attributes[names.OPERATION_NAME]
+        outer = None if around is None else around.attributes[names.OPERATION_NAME]
+        if operation == names.INVOKE_AGENT:
+            assert outer in {None, names.EXECUTE_TOOL}, span.name
+        elif operation == names.CHAT:
+            assert outer == names.INVOKE_AGENT, span.name
+        else:
+            call_id = span.attributes[names.TOOL_CALL_ID]
+            if outer == names.EXECUTE_TOOL:  # a step of a recipe
+                assert call_id.startswith(f"{around.attributes[names.TOOL_CALL_ID]}/")
+            else:
+                assert outer == names.INVOKE_AGENT, span.name
+        if around is not None and operation == names.INVOKE_AGENT:
+            call_id = around.attributes[names.TOOL_CALL_ID]
+            assert span.attributes[names.RUN_ID].endswith(f"/{call_id}")
+
+    def _check_told(self, agents: list[ReadableSpan]) -> None:
+        for agent in agents:
+            (told,) = [event for event in agent.events if event.name == names.COMPLETE]
+            assert told.attributes.items() <= agent.attributes.items()
+        of_spans = Counter(
+            (agent.context.span_id, agent.attributes[names.STOP_REASON]) for agent in agents
+        )
+        assert of_spans == Counter(
+            (record.span_id, record.attributes[names.STOP_REASON]) for record in self.logs()
+        )
