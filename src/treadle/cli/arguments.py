@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from treadle import __version__
+from treadle.cli.dashboard_command import add_dashboard
 from treadle.cli.exits import Exit
 from treadle.providers import KNOWN_MODELS
 
@@ -47,8 +48,29 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 an answer, 1 none (stderr says why), 2 bad usage, 130 Ctrl-C.",
     )
     _add_run(run)
-    run.set_defaults(parser=run)
+    run.set_defaults(parser=run, command="run")
+    report = commands.add_parser(
+        "report",
+        help="make a page of recorded runs",
+        description="Make one HTML file of recorded runs, which asks nobody for anything.",
+        epilog="Exit codes: 0 it is made, 2 there is no such record, it is broken, or bad usage.",
+    )
+    _add_report(report)
+    report.set_defaults(parser=report, command="report")
+    add_dashboard(commands.add_parser)
     return parser
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    report.add_argument(
+        "record", metavar="RUN.jsonl", help="a record, as treadle run --record makes it"
+    )
+    report.add_argument(
+        "-o",
+        "--output",
+        metavar="REPORT.html",
+        help="where to; - is stdout (default: beside the record, with .html)",
+    )
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
@@ -74,6 +96,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt")
     run.add_argument("--json", action="store_true", help="print the whole result as JSON")
     run.add_argument("--quiet", action="store_true", help="show no progress on stderr")
+    run.add_argument(
+        "--record", metavar="RUN.jsonl", help="write down all that happens, one JSON line each"
+    )
+    run.add_argument(
+        "--report", metavar="REPORT.html", help="make a page of the run, however it ends"
+    )
     limits = run.add_argument_group("limits")
     for name, (kind, counts) in LIMIT_FLAGS.items():
         limits.add_argument(

@@ -52,6 +52,10 @@ def _carry_out(args: argparse.Namespace) -> int:
         from treadle.cli.report_command import report  # noqa: PLC0415 - as said above
 
         return report(args)
+    if args.command == "dashboard":
+        from treadle.cli.dashboard_command import dashboard  # noqa: PLC0415 - as said above
+
+        return dashboard(args)
     from treadle.cli.run import run  # noqa: PLC0415 - as said above
 
     return run(args)

@@ -1,0 +1,218 @@
+"""Numbers from a Prometheus, or from what speaks its HTTP API."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NoReturn
+
+from treadle.reports._promql import ACTIVE
+from treadle.reports.numbers import Grid, RefusedError, Series, SourceError, finite
+from treadle.types import is_dict, is_list
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of one answer; a longer one is not what this was made for."""
+USUAL_SCRAPE = 15.0
+"""Seconds between two scrapes, where there are no samples yet to see it from."""
+SCRAPES_IN_A_WINDOW = 4
+"""As Grafana has it: a rate needs two samples, also where a scrape failed."""
+_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+_MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
+"""What comes of reading an answer that is not made as it should be."""
+
+
+class PrometheusSource:
+    """Asks a Prometheus.
+
+    Args:
+        url: its address, such as ``http://127.0.0.1:9090``. A path in front of its API may be part of it, and
+            so may a name and a password.
+        timeout: seconds to wait for one answer.
+
+    Raises:
+        ValueError: it is no URL of http or https.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"expected a URL such as http://127.0.0.1:9090, got {url!r}")
+        where = parts.netloc.rpartition("@")[2]
+        self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
+        self._timeout = timeout
+        self._headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            login = f"{_unquoted(parts.username)}:{_unquoted(parts.password)}".encode()
+            self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+        # A proxy, which the environment may name, has another 127.0.0.1 than this machine.
+        is_here = parts.hostname in _HERE
+        proxies = urllib.request.ProxyHandler({} if is_here else None)
+        self._opener = urllib.request.build_opener(proxies)
+        self._scrape = USUAL_SCRAPE
+
+    @property
+    def title(self) -> str:
+        """Its address, without name and password."""
+        return f"Prometheus at {self._url}"
+
+    @property
+    def hint(self) -> str:
+        """What to do where it has nothing."""
+        return (
+            "Choose a longer range. If there were runs, see that their process exports its metrics, "
+            "and that this Prometheus scrapes it."
+        )
+
+    def refresh(self) -> None:
+        """See whether it answers, and how often it scrapes.
+
+        Raises:
+            SourceError: it does not answer, or not as a Prometheus does.
+        """
+        try:
+            data = self._get("query", {"query": f"{ACTIVE}[10m]", "time": f"{time.time():.3f}"})
+        except RefusedError as error:
+            raise SourceError(f"{self.title} refuses to answer: {error}") from error
+        try:
+            gaps = [gap for series in _result(data) for gap in _gaps(series)]
+        except _MALFORMED as error:
+            raise self._nonsense() from error
+        self._scrape = median(gaps) if gaps else USUAL_SCRAPE
+
+    def span(self) -> None:
+        """It cannot tell, at no great cost, since when it has numbers."""
+
+    def window(self, step: float) -> float:
+        """The step, and no less than a few scrapes."""
+        return max(step, SCRAPES_IN_A_WINDOW * self._scrape)
+
+    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
+        """Answer a question; see `Source.ask`."""
+        if grid.count == 1:
+            data = self._get("query", {"query": expression, "time": f"{grid.first:.3f}"})
+        else:
+            asked = {"start": grid.first, "end": grid.last, "step": grid.step}
+            data = self._get(
+                "query_range",
+                {"query": expression, **{name: f"{value:.3f}" for name, value in asked.items()}},
+            )
+        try:
+            return [_series(series, grid) for series in _result(data)]
+        except _MALFORMED as error:
+            raise self._nonsense() from error
+
+    def _get(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+        """The data of an answer.
+
+        Raises:
+            SourceError: no Prometheus answers.
+            RefusedError: it answers that it will not.
+        """
+        query = urllib.parse.urlencode(parameters, errors="replace")
+        request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ saw to
+            f"{self._url}/api/v1/{path}?{query}", headers=self._headers
+        )
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                body = self._read(answer)
+        except urllib.error.HTTPError as error:
+            self._refuse(error)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        return self._data(body)
+
+    def _read(self, answer: http.client.HTTPResponse) -> bytes:
+        """All of an answer, unless it is endless or comes in drops."""
+        until = time.monotonic() + self._timeout
+        body = bytearray()
+        while piece := answer.read1(65536):
+            body += piece
+            if time.monotonic() > until:
+                raise TimeoutError
+            if len(body) > MOST_BYTES:
+                raise SourceError(f"{self.title} answered with more than {MOST_BYTES} bytes")
+        return bytes(body)
+
+    def _data(self, body: bytes) -> dict[str, Any]:
+        answer = _parsed(body)
+        if not is_dict(answer):
+            raise self._nonsense()
+        if answer.get("status") == "error":
+            raise RefusedError(_one_line(answer.get("error")))
+        data = answer.get("data")
+        if answer.get("status") != "success" or not is_dict(data):
+            raise self._nonsense()
+        return data
+
+    def _refuse(self, error: urllib.error.HTTPError) -> NoReturn:
+        """Tell a question that it refused from a server that is no Prometheus."""
+        with error:
+            try:
+                answer = _parsed(error.read(65536))
+            except (OSError, http.client.HTTPException):
+                answer = None
+        if is_dict(answer) and answer.get("status") == "error":
+            raise RefusedError(_one_line(answer.get("error"))) from error
+        told = f"HTTP {error.code} {_one_line(error.reason)}".rstrip()
+        raise SourceError(f"{self._url} answers {told}, as no Prometheus does") from error
+
+    def _unreachable(self, error: Exception) -> SourceError:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, TimeoutError):
+            return SourceError(f"{self.title} did not answer within {self._timeout:g} seconds")
+        if isinstance(cause, http.client.HTTPException):
+            return self._nonsense()
+        told = getattr(cause, "strerror", None) or str(cause)
+        return SourceError(f"{self.title} cannot be reached: {_one_line(told)}")
+
+    def _nonsense(self) -> SourceError:
+        return SourceError(f"what answers at {self._url} is not a Prometheus")
+
+
+def _unquoted(text: str | None) -> str:
+    return urllib.parse.unquote(text or "")
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())[:500]
+
+
+def _parsed(body: bytes) -> Any:
+    """What it says as JSON; None where it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _result(data: Mapping[str, Any]) -> list[Any]:
+    result = data.get("result")
+    if not is_list(result):
+        raise TypeError("no list of results")
+    return result
+
+
+def _gaps(series: Any) -> list[float]:
+    """Seconds between the samples of a series."""
+    values = series.get("values") if is_dict(series) else None
+    times = [float(one[0]) for one in values] if is_list(values) else []
+    return [later - before for before, later in itertools.pairwise(times)]
+
+
+def _series(given: Any, grid: Grid) -> Series:
+    """A series, with None where the answer skips a time."""
+    values: list[float | None] = [None] * grid.count
+    pairs = [given["value"]] if "value" in given else given["values"]
+    for at, text in pairs:
+        place = round((float(at) - grid.first) / grid.step)
+        if 0 <= place < grid.count:
+            values[place] = finite(float(text))
+    return Series({str(name): str(value) for name, value in given["metric"].items()}, values)
