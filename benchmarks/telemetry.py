@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from treadle import Loop
 from treadle.loop import prepared
-from treadle.reports.record import Recorder
+from treadle.reports.record.recorder import Recorder
 
 ITERATIONS = 200
 

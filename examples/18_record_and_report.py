@@ -4,9 +4,7 @@ import tempfile
 from pathlib import Path
 
 from treadle import Loop, tool
-from treadle.reports.html import render_report
-from treadle.reports.read_record import read_record
-from treadle.reports.record import Recorder
+from treadle.reports import Recorder, read_record, render_report
 from treadle.testing import ScriptedLLM, call, calls
 
 

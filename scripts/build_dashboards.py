@@ -21,12 +21,12 @@ from grafana_foundation_sdk.models import dashboard as d
 from grafana_foundation_sdk.models import heatmap as h
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from treadle.reports import panels
-from treadle.reports.alerts import ALERTS
-from treadle.reports.panels import Panel, Query
-from treadle.reports.rules import RECORDINGS
+from treadle.reports.dashboards import panels
+from treadle.reports.dashboards.alerts import ALERTS
+from treadle.reports.dashboards.panels import Panel, Query
+from treadle.reports.dashboards.rules import RECORDINGS
 
-TARGET = Path(panels.__file__).with_name("dashboards")
+TARGET = Path(panels.__file__).parent
 SOURCE = d.DataSourceRef(type_val="prometheus", uid="${datasource}")
 COLUMNS = 24
 UNITS = {
@@ -236,7 +236,7 @@ def _without_nulls(value: Any) -> Any:
 def rules() -> str:
     """The rules, as YAML that Prometheus reads; a JSON string is a YAML string."""
     lines_of = [
-        "# Made by scripts/build_dashboards.py; change src/treadle/reports/rules.py or alerts.py instead.",
+        "# Made by scripts/build_dashboards.py; change rules.py or alerts.py beside this instead.",
         "groups:",
         "  - name: treadle.recordings",
         "    rules:",

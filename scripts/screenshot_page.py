@@ -26,9 +26,9 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from treadle import CircuitBreaker, Loop, tool
-from treadle.reports.numbers_records import RecordSource
-from treadle.reports.page_server import PageServer
-from treadle.reports.record import Recorder
+from treadle.reports.numbers.records import RecordSource
+from treadle.reports.page.server import PageServer
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import call, calls
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -14,7 +14,7 @@ import pytest
 
 from treadle import Loop
 from treadle.cli import main
-from treadle.reports.record import Recorder
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import ScriptedLLM
 
 

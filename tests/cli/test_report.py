@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from treadle.cli import main
-from treadle.reports.read_record import read_record
+from treadle.reports.record.reading import read_record
 
 TOOLS = '''
 import time

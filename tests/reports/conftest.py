@@ -8,12 +8,12 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
-from treadle.reports import panels
+from treadle.reports.dashboards import panels
 
 from .prometheus import Endpoint, Prometheus, Still
 from .scripted_runs import Rounds
 
-RULES = Path(panels.__file__).with_name("dashboards") / "prometheus-rules.yml"
+RULES = Path(panels.__file__).with_name("prometheus-rules.yml")
 ROUNDS = 2
 
 

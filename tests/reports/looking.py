@@ -1,7 +1,7 @@
 """What tests of the report's page share: to make one, to press its keys, to look at its steps."""
 
-from treadle.reports.html import render_report
-from treadle.reports.record import Recorder
+from treadle.reports.record.recorder import Recorder
+from treadle.reports.report.render import render_report
 
 QUESTION = [{"role": "user", "content": "go"}]
 

@@ -7,9 +7,9 @@ import re
 import threading
 
 from treadle import Loop, tool
-from treadle.reports.numbers import RefusedError, Series, SourceError
-from treadle.reports.page_server import PageServer
-from treadle.reports.record import Recorder
+from treadle.reports.numbers.source import RefusedError, Series, SourceError
+from treadle.reports.page.server import PageServer
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import ScriptedLLM
 
 QUESTION = [{"role": "user", "content": "Go."}]

@@ -4,7 +4,7 @@ import io
 from typing import get_args
 
 from treadle import Loop, Ok, Response, ToolCall, Usage, tool
-from treadle.reports.record import Recorder
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import (
     BreakerChanged,

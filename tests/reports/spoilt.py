@@ -4,8 +4,8 @@ import io
 import json
 import random
 
-from treadle.reports.read_record import RecordError, read_lines
-from treadle.reports.record import Recorder
+from treadle.reports.record.reading import RecordError, read_lines
+from treadle.reports.record.recorder import Recorder
 
 from .samples import EVENTS, eventful, recorded
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from treadle.reports import panels
-from treadle.reports.alerts import ALERTS
+from treadle.reports.dashboards import panels
+from treadle.reports.dashboards.alerts import ALERTS
 
 from .prometheus import program
 
-RULES = Path(panels.__file__).with_name("dashboards") / "prometheus-rules.yml"
+RULES = Path(panels.__file__).with_name("prometheus-rules.yml")
 pytestmark = pytest.mark.prometheus
 
 

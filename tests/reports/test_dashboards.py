@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.reports import panels
-from treadle.reports.panels import PANELS, ROWS, fill
+from treadle.reports.dashboards import panels
+from treadle.reports.dashboards.panels import PANELS, ROWS, fill
 
 REPOSITORY = Path(__file__).parents[2]
-DASHBOARDS = Path(panels.__file__).with_name("dashboards")
+DASHBOARDS = Path(panels.__file__).parent
 
 
 def builder():

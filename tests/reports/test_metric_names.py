@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.reports.panels import PANELS
+from treadle.reports.dashboards.panels import PANELS
 from treadle.telemetry import names
 from treadle.telemetry.instruments import Instruments
 

@@ -15,12 +15,12 @@ from importlib import resources
 
 import pytest
 
-from treadle.reports.numbers import Grid, RefusedError, SourceError
-from treadle.reports.numbers_prometheus import PrometheusSource
-from treadle.reports.page import make_page
-from treadle.reports.page_numbers import numbers
-from treadle.reports.page_static import static_page
-from treadle.reports.panels import PANELS, ROWS
+from treadle.reports.dashboards.panels import PANELS, ROWS
+from treadle.reports.numbers.prometheus import PrometheusSource
+from treadle.reports.numbers.source import Grid, RefusedError, SourceError
+from treadle.reports.page.numbers import numbers
+from treadle.reports.page.page import make_page
+from treadle.reports.page.static import static_page
 
 from .page_runs import Fixed, ask, numbers_of, serving
 
@@ -114,7 +114,9 @@ def test_a_file_has_the_numbers_of_every_choice():
 def test_the_panels_that_the_program_names_are_in_the_list():
     """One that was renamed would lose its tile, or what is said where it has nothing."""
     program = (
-        resources.files("treadle.reports").joinpath("page_panels.js").read_text(encoding="utf-8")
+        resources.files("treadle.reports.page")
+        .joinpath("page_panels.js")
+        .read_text(encoding="utf-8")
     )
     named = set(re.findall(r'(?:key|course): "(\w+)"', program))
     named |= set(
@@ -454,7 +456,7 @@ def test_a_refused_question_has_the_words_of_the_server():
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr("treadle.reports.numbers_prometheus.MOST_BYTES", 1000)
+    monkeypatch.setattr("treadle.reports.numbers.prometheus.MOST_BYTES", 1000)
     with (
         Upstream(body=b" " * 5000) as upstream,
         pytest.raises(SourceError, match="more than 1000 bytes"),
@@ -488,7 +490,7 @@ def lab(rgb):
 
 def colours_of(scheme):
     """The card and the series of a scheme, as linear red, green and blue."""
-    style = resources.files("treadle.reports").joinpath("page.css").read_text()
+    style = resources.files("treadle.reports.page").joinpath("page.css").read_text()
     light, dark = style.split(':root[data-theme="dark"]')
     found = re.findall(r"(--card|--slot-\d): #(\w{6});", light if scheme == "light" else dark)
     return {

@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import expect
 
 from treadle import Loop, tool
-from treadle.reports.numbers_prometheus import PrometheusSource
-from treadle.reports.numbers_records import RecordSource
-from treadle.reports.page_static import static_page
-from treadle.reports.panels import PANELS, ROWS
-from treadle.reports.record import Recorder
+from treadle.reports.dashboards.panels import PANELS, ROWS
+from treadle.reports.numbers.prometheus import PrometheusSource
+from treadle.reports.numbers.records import RecordSource
+from treadle.reports.page.static import static_page
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import ScriptedLLM, call
 
 from .browser import browser, opened  # noqa: F401 - fixtures
@@ -478,7 +478,9 @@ def words(browser):  # noqa: F811 - the fixture
     """Evaluates an expression with the page's functions that write numbers."""
     page = browser.new_page()
     functions = (
-        resources.files("treadle.reports").joinpath("page_format.js").read_text(encoding="utf-8")
+        resources.files("treadle.reports.page")
+        .joinpath("page_format.js")
+        .read_text(encoding="utf-8")
     )
     yield lambda expression: page.evaluate(f"() => {{ {functions}; return {expression}; }}")
     page.close()

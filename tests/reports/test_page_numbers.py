@@ -14,17 +14,17 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from treadle import CircuitBreaker, Loop, Recipe, Step, Usage, approve, tool
-from treadle.reports import _promql
-from treadle.reports._promql import ACTIVE, ITERATIONS, RUN, TOOL
-from treadle.reports.numbers import Grid, SourceError
-from treadle.reports.numbers_prometheus import PrometheusSource
-from treadle.reports.numbers_records import SILENCE, RecordSource
-from treadle.reports.numbers_samples import BOUNDS, samples_of
-from treadle.reports.page_numbers import numbers
-from treadle.reports.page_times import RANGES, times
-from treadle.reports.panels import PANELS
-from treadle.reports.read_record import RecordError, read_record
-from treadle.reports.record import Recorder
+from treadle.reports.dashboards import promql
+from treadle.reports.dashboards.panels import PANELS
+from treadle.reports.dashboards.promql import ACTIVE, ITERATIONS, RUN, TOOL
+from treadle.reports.numbers.prometheus import PrometheusSource
+from treadle.reports.numbers.records import SILENCE, RecordSource
+from treadle.reports.numbers.samples import BOUNDS, samples_of
+from treadle.reports.numbers.source import Grid, SourceError
+from treadle.reports.page.numbers import numbers
+from treadle.reports.page.times import RANGES, times
+from treadle.reports.record.reading import RecordError, read_record
+from treadle.reports.record.recorder import Recorder
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call
 
@@ -337,21 +337,21 @@ def test_all_that_there_is_lies_within_a_handful_of_round_steps(length):
 # What telemetry measures of the same runs
 
 NAMES = {
-    names.AGENT_DURATION: _promql.RUN,
-    names.ITERATIONS_METRIC: _promql.ITERATIONS,
-    names.OPERATION_DURATION: _promql.MODEL,
-    names.FIRST_CHUNK_DURATION: _promql.FIRST_CHUNK,
-    names.TOKEN_USAGE: _promql.TOKENS,
-    names.AGENT_INFERENCE_CALLS: _promql.MODEL_CALLS,
-    names.AGENT_TOOL_CALLS: _promql.TOOL_CALLS,
-    names.TOOL_DURATION: _promql.TOOL,
-    names.SUPPRESSED_CALLS: _promql.SUPPRESSED,
-    names.DEFERRED_CALLS: _promql.DEFERRED,
-    names.REFUSED_CALLS: _promql.REFUSED,
-    names.BREAKER_TRANSITIONS: _promql.BREAKER,
-    names.USAGE_COST: _promql.COST,
-    names.MODEL_RETRIES: _promql.RETRIES,
-    names.ACTIVE_RUNS: _promql.ACTIVE,
+    names.AGENT_DURATION: promql.RUN,
+    names.ITERATIONS_METRIC: promql.ITERATIONS,
+    names.OPERATION_DURATION: promql.MODEL,
+    names.FIRST_CHUNK_DURATION: promql.FIRST_CHUNK,
+    names.TOKEN_USAGE: promql.TOKENS,
+    names.AGENT_INFERENCE_CALLS: promql.MODEL_CALLS,
+    names.AGENT_TOOL_CALLS: promql.TOOL_CALLS,
+    names.TOOL_DURATION: promql.TOOL,
+    names.SUPPRESSED_CALLS: promql.SUPPRESSED,
+    names.DEFERRED_CALLS: promql.DEFERRED,
+    names.REFUSED_CALLS: promql.REFUSED,
+    names.BREAKER_TRANSITIONS: promql.BREAKER,
+    names.USAGE_COST: promql.COST,
+    names.MODEL_RETRIES: promql.RETRIES,
+    names.ACTIVE_RUNS: promql.ACTIVE,
 }
 UNTOLD = {names.OPERATION_NAME, names.TOOL_TYPE}
 """Labels that are always the same."""

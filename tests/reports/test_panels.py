@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from treadle import types
-from treadle.reports import _promql, panels
-from treadle.reports.alerts import ALERTS
-from treadle.reports.panels import PANELS, ROWS, exactly, fill
-from treadle.reports.rules import RECORDINGS
+from treadle.reports.dashboards import panels, promql
+from treadle.reports.dashboards.alerts import ALERTS
+from treadle.reports.dashboards.panels import PANELS, ROWS, exactly, fill
+from treadle.reports.dashboards.rules import RECORDINGS
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-dashboards.md"
 QUERIES = [
@@ -44,7 +44,7 @@ def test_a_question_asks_for_the_agent_and_for_what_treadle_counted(query):
     )
     assert metrics
     for metric, inside in metrics:
-        is_shared = metric == _promql.BREAKER and "=~" not in inside
+        is_shared = metric == promql.BREAKER and "=~" not in inside
         assert is_shared or 'gen_ai_agent_name=~"me"' in inside.split(",")
         assert metric.startswith("treadle_") or 'otel_scope_name=~"treadle|"' in inside.split(",")
 
@@ -81,13 +81,13 @@ def test_a_panel_that_shows_the_whole_time_at_once_asks_for_all_of_it():
 
 
 def test_the_reasons_that_questions_name_are_reasons():
-    for reasons in (_promql.GOOD, _promql.LIMITS, "circuit_broken|loop_detected|paused"):
+    for reasons in (promql.GOOD, promql.LIMITS, "circuit_broken|loop_detected|paused"):
         assert set(reasons.split("|")) <= every_stop_reason()
 
 
 def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
     """`LIMITS` was not forgotten when a limit was added: these are the reasons that it leaves out."""
-    others = every_stop_reason() - set(_promql.LIMITS.split("|")) - set(_promql.GOOD.split("|"))
+    others = every_stop_reason() - set(promql.LIMITS.split("|")) - set(promql.GOOD.split("|"))
     assert others == {
         "paused",
         "cancelled",

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from treadle.reports.alerts import ALERTS
-from treadle.reports.panels import PANELS, exactly, fill
-from treadle.reports.rules import RECORDINGS
+from treadle.reports.dashboards.alerts import ALERTS
+from treadle.reports.dashboards.panels import PANELS, exactly, fill
+from treadle.reports.dashboards.rules import RECORDINGS
 from treadle.telemetry import names
 
 from . import scripted_runs as script

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from treadle import Loop, Ok, approve, tool
-from treadle.reports.read_record import RecordError, read_lines, read_record
-from treadle.reports.record import Recorder
+from treadle.reports.record.reading import RecordError, read_lines, read_record
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 from treadle.types import IterationStarted, Limits
 

@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from treadle import Loop, Ok, RunHandle, tool
 from treadle.pipeline import Emit, stage
-from treadle.reports.read_record import read_record, record_schema
-from treadle.reports.record import Recorder
-from treadle.reports.record_events import EVENT_NAMES
+from treadle.reports.record.lines import EVENT_NAMES
+from treadle.reports.record.reading import read_record, record_schema
+from treadle.reports.record.recorder import Recorder
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.types import ChildEvent, Event, IterationStarted, RunFinished, RunStarted
@@ -241,7 +241,7 @@ def test_each_line_is_in_the_file_before_the_run_goes_on(tmp_path):
 CRASH = """
 import os, sys
 from treadle import Loop, tool
-from treadle.reports.record import Recorder
+from treadle.reports.record.recorder import Recorder
 from treadle.testing import ScriptedLLM, call, calls
 
 @tool
@@ -471,7 +471,7 @@ def test_a_finished_event_without_a_start_is_recorded():
 
 def test_the_schema_is_part_of_the_package():
     """So that an installed treadle can read records."""
-    import treadle.reports
+    import treadle.reports.record
 
-    folder = Path(treadle.reports.__file__).parent
+    folder = Path(treadle.reports.record.__file__).parent
     assert json.loads((folder / "record.schema.json").read_text()) == record_schema()

@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 import pytest
 
 from treadle import Loop
-from treadle.reports.html import render_report
-from treadle.reports.plain_page import MOST_STEPS, visible
-from treadle.reports.read_record import RecordError, read_record
-from treadle.reports.record import Recorder
-from treadle.reports.record_model import Record, Run
-from treadle.reports.report_data import report_data
-from treadle.reports.words import HEADLINES, headline, held, why
+from treadle.reports.record.model import Record, Run
+from treadle.reports.record.reading import RecordError, read_record
+from treadle.reports.record.recorder import Recorder
+from treadle.reports.report.data import report_data
+from treadle.reports.report.plain import MOST_STEPS, visible
+from treadle.reports.report.render import render_report
+from treadle.reports.report.words import HEADLINES, headline, held, why
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import HeldReason, Reason
 

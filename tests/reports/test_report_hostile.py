@@ -8,7 +8,7 @@ import time
 import pytest
 
 from treadle import Loop, Response, RunState, ToolCall, Usage, tool
-from treadle.reports.html import render_report
+from treadle.reports.report.render import render_report
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM
 from treadle.types import Limits
 

@@ -14,7 +14,7 @@ from treadle.cli.exits import Exit, UsageError
 from treadle.cli.text import clean
 
 if TYPE_CHECKING:
-    from treadle.reports.numbers import Source
+    from treadle.reports.numbers.source import Source
 
 MADE_FOR_OTHERS = ("grafana.json", "prometheus-rules.yml")
 RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
@@ -108,14 +108,14 @@ def _export(folder: Path) -> Exit:
 
 def _source(args: argparse.Namespace) -> Source:
     if args.prometheus is not None:
-        from treadle.reports.numbers_prometheus import PrometheusSource  # noqa: PLC0415 - not for --help
+        from treadle.reports.numbers.prometheus import PrometheusSource  # noqa: PLC0415 - not for --help
 
         try:
             return PrometheusSource(args.prometheus)
         except ValueError as error:
             raise UsageError(f"--prometheus: {error}") from error
-    from treadle.reports.numbers_records import RecordSource  # noqa: PLC0415 - as above
-    from treadle.reports.read_record import RecordError  # noqa: PLC0415 - as above
+    from treadle.reports.numbers.records import RecordSource  # noqa: PLC0415 - as above
+    from treadle.reports.record.reading import RecordError  # noqa: PLC0415 - as above
 
     try:
         return RecordSource(args.records)
@@ -126,8 +126,8 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
-    from treadle.reports.numbers import SourceError  # noqa: PLC0415 - as above
-    from treadle.reports.page_static import static_page  # noqa: PLC0415 - as above
+    from treadle.reports.numbers.source import SourceError  # noqa: PLC0415 - as above
+    from treadle.reports.page.static import static_page  # noqa: PLC0415 - as above
 
     try:
         html = static_page(source, first, agent, time.time())
@@ -143,8 +143,8 @@ def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
 
 
 def _serve(source: Source, first: str, agent: str | None, port: int) -> Exit:
-    from treadle.reports.numbers import SourceError  # noqa: PLC0415 - as above
-    from treadle.reports.page_server import HOST, PageServer  # noqa: PLC0415 - as above
+    from treadle.reports.numbers.source import SourceError  # noqa: PLC0415 - as above
+    from treadle.reports.page.server import HOST, PageServer  # noqa: PLC0415 - as above
 
     if not 0 <= port <= MOST_PORT:
         raise UsageError(f"--port: expected a number from 0 to {MOST_PORT}, got {port}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from treadle.cli.exits import UsageError
 
 if TYPE_CHECKING:
-    from treadle.reports.record import Recorder
+    from treadle.reports.record.recorder import Recorder
 
 
 @contextlib.contextmanager
@@ -35,7 +35,7 @@ def recording(record: str | None, report: str | None) -> Generator[Recorder | No
         return
     if record is not None and report is not None and same_file(record, report):
         raise UsageError("--record and --report: expected two files, got one")
-    from treadle.reports.record import Recorder  # noqa: PLC0415 - most runs are not recorded
+    from treadle.reports.record.recorder import Recorder  # noqa: PLC0415 - most runs are not recorded
 
     with contextlib.ExitStack() as stack:
         if report is not None:
@@ -74,8 +74,8 @@ def check_writable(path: str, option: str) -> None:
 
 
 def _make_report(record: str, report: str) -> None:
-    from treadle.reports.html import render_report  # noqa: PLC0415 - as above
-    from treadle.reports.read_record import RecordError  # noqa: PLC0415 - as above
+    from treadle.reports.record.reading import RecordError  # noqa: PLC0415 - as above
+    from treadle.reports.report.render import render_report  # noqa: PLC0415 - as above
 
     try:
         Path(report).write_text(render_report(record), encoding="ascii")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from treadle.cli.exits import Exit, UsageError
 from treadle.cli.recording import same_file
-from treadle.reports.html import render_report
-from treadle.reports.read_record import RecordError, read_record
+from treadle.reports.record.reading import RecordError, read_record
+from treadle.reports.report.render import render_report
 from treadle.reports.text import clean
 
 

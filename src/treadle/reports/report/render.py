@@ -17,11 +17,11 @@ from html import escape
 from importlib.resources import files
 
 from treadle.reports.plain_json import one_line
-from treadle.reports.plain_page import plain_page, visible
-from treadle.reports.read_record import read_record
-from treadle.reports.record_model import Record, Run
-from treadle.reports.report_data import report_data
-from treadle.reports.words import headline
+from treadle.reports.record.model import Record, Run
+from treadle.reports.record.reading import read_record
+from treadle.reports.report.data import report_data
+from treadle.reports.report.plain import plain_page, visible
+from treadle.reports.report.words import headline
 
 _SCRIPTS = (
     "report_text.js",
@@ -77,7 +77,7 @@ def _title(record: Record) -> str:
 
 def _part(name: str) -> str:
     """A file of the page; the hash of what is in it has to be that of what the browser sees: ASCII."""
-    text = files("treadle.reports").joinpath(name).read_text(encoding="utf-8")
+    text = files("treadle.reports.report").joinpath(name).read_text(encoding="utf-8")
     if name.endswith(".js"):
         return "".join(one if one.isascii() else _escaped(one) for one in text)
     return text

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from treadle.reports._promql import ACTIVE, RUNS, of, rate
-from treadle.reports.numbers import Grid, RefusedError, Series, Source, duration
-from treadle.reports.page_tables import TOOL_LABEL, TOOLS
-from treadle.reports.page_times import Times, times, titles
-from treadle.reports.panels import ALL_AGENTS, ROWS, Panel, exactly, fill
+from treadle.reports.dashboards.panels import ALL_AGENTS, ROWS, Panel, exactly, fill
+from treadle.reports.dashboards.promql import ACTIVE, RUNS, of, rate
+from treadle.reports.numbers.source import Grid, RefusedError, Series, Source, duration
+from treadle.reports.page.tables import TOOL_LABEL, TOOLS
+from treadle.reports.page.times import Times, times, titles
 
 AGENT_LABEL = "gen_ai_agent_name"
 _ASKED_AT_ONCE = 8

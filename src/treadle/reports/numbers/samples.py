@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from treadle.reports import _promql as metrics
-from treadle.reports.numbers_store import Sample, labels_of
-from treadle.reports.record_model import Call, Guard, Iteration, Run
+from treadle.reports.dashboards import promql as metrics
+from treadle.reports.numbers.store import Sample, labels_of
+from treadle.reports.record.model import Call, Guard, Iteration, Run
 from treadle.telemetry import names
 
 BOUNDS: Mapping[str, tuple[float, ...]] = {

@@ -15,9 +15,8 @@ import json
 import re
 from collections.abc import Mapping
 
-from treadle.reports import _panels_of_calls as calls
-from treadle.reports import _panels_of_runs as runs
-from treadle.reports._panel import Kind, Panel, Query, Unit
+from treadle.reports.dashboards import calls, runs
+from treadle.reports.dashboards.panel import Kind, Panel, Query, Unit
 
 ROWS: Mapping[str, tuple[Panel, ...]] = {
     "Overview": runs.OVERVIEW,

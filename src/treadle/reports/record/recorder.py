@@ -35,7 +35,7 @@ from typing import IO, Any, Self, TextIO
 
 from treadle import __version__
 from treadle.reports.plain_json import one_line
-from treadle.reports.record_events import EVENT_NAMES, OTHER, Lines
+from treadle.reports.record.lines import EVENT_NAMES, OTHER, Lines
 from treadle.types import ChildEvent, Event, RunStarted
 
 VERSION = 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.reports._panel import Panel, Query
-from treadle.reports._promql import (
+from treadle.reports.dashboards.panel import Panel, Query
+from treadle.reports.dashboards.promql import (
     ACTIVE,
     COST,
     ENDED,

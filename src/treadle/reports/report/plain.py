@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from html import escape
 from itertools import islice
 
-from treadle.reports import words
-from treadle.reports.record_model import Call, Iteration, Record, Run
-from treadle.reports.report_data import content_of
+from treadle.reports.record.model import Call, Iteration, Record, Run
+from treadle.reports.report import words
+from treadle.reports.report.data import content_of
 
 MOST_STEPS = 200
 """Parts of the transcript of one run."""

@@ -1,6 +1,6 @@
 """`read_record`: a file of recorded runs, as data.
 
-``read_record("run.jsonl")`` returns a `treadle.reports.record_model.Record`: its ``runs``, in the order in which
+``read_record("run.jsonl")`` returns a `treadle.reports.record.Record`: its ``runs``, in the order in which
 they began, and its ``problems``, what could be read around. A `Run` has ``status``, ``stop_reason``, ``reason``,
 ``started_at``, ``ended_at``, ``duration``, ``usage``, ``total_iterations``, ``iterations``, ``calls``, ``guards``,
 ``messages`` and ``children``; an `Iteration` has ``calls``, ``model_seconds``, ``usage``, ``retries``; a `Call`
@@ -20,9 +20,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
-from treadle.reports.record import VERSION
-from treadle.reports.record_model import Record, Run
-from treadle.reports.record_story import Story
+from treadle.reports.record.model import Record, Run
+from treadle.reports.record.recorder import VERSION
+from treadle.reports.record.story import Story
 from treadle.types import JSONDict, TreadleError, is_dict, is_list
 from treadle.types.quick_check import Check, quick_check
 from treadle.types.validation import SchemaValidator
@@ -194,7 +194,9 @@ def _no_number(name: str) -> NoReturn:
 @functools.cache
 def record_schema() -> JSONDict:
     """The JSON Schema of a line of a record; the caller must not change it."""
-    text = files("treadle.reports").joinpath("record.schema.json").read_text(encoding="utf-8")
+    text = (
+        files("treadle.reports.record").joinpath("record.schema.json").read_text(encoding="utf-8")
+    )
     schema: JSONDict = json.loads(text)
     return schema
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from treadle.reports.numbers import Grid
+from treadle.reports.numbers.source import Grid
 
 RANGES: Mapping[str, tuple[str, float, float]] = {
     "15m": ("15 min", 900, 15),

@@ -12,10 +12,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from treadle.reports.numbers import Source, SourceError
-from treadle.reports.page import make_page
-from treadle.reports.page_numbers import numbers
-from treadle.reports.page_times import titles
+from treadle.reports.numbers.source import Source, SourceError
+from treadle.reports.page.numbers import numbers
+from treadle.reports.page.page import make_page
+from treadle.reports.page.times import titles
 
 HOST = "127.0.0.1"
 _OWN_NAME = re.compile(r"(?:127\.0\.0\.1|localhost)(?::\d{1,5})?", re.IGNORECASE)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from treadle.reports.numbers import RefusedError
+from treadle.reports.numbers.source import RefusedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import TypeAlias
 
-from treadle.reports.numbers import Grid, RefusedError, Series, finite
-from treadle.reports.numbers_promql import Binary, Call, Node, Number, Selector, Sum, parse
-from treadle.reports.numbers_store import Labels, Store, Track
+from treadle.reports.numbers.promql import Binary, Call, Node, Number, Selector, Sum, parse
+from treadle.reports.numbers.source import Grid, RefusedError, Series, finite
+from treadle.reports.numbers.store import Labels, Store, Track
 
 Column: TypeAlias = list[float | None]
 """A value for each time of the grid."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.reports._promql import (
+from treadle.reports.dashboards.promql import (
     ACTIVE,
     BREAKER,
     COST,

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from treadle.reports._promql import ACTIVE
-from treadle.reports.numbers import Grid, Series, SourceError
-from treadle.reports.numbers_evaluate import evaluate
-from treadle.reports.numbers_samples import BOUNDS, samples_of, with_children
-from treadle.reports.numbers_store import Sample, Store, labels_of
-from treadle.reports.read_record import RecordError, read_record
-from treadle.reports.record_model import Run
+from treadle.reports.dashboards.promql import ACTIVE
+from treadle.reports.numbers.evaluate import evaluate
+from treadle.reports.numbers.samples import BOUNDS, samples_of, with_children
+from treadle.reports.numbers.source import Grid, Series, SourceError
+from treadle.reports.numbers.store import Sample, Store, labels_of
+from treadle.reports.record.model import Run
+from treadle.reports.record.reading import RecordError, read_record
 
 SILENCE = 3600.0
 """Seconds after which a run that tells nothing more is taken for dead: its process was killed."""

@@ -1,6 +1,6 @@
 """Where the numbers of a dashboard come from: a source answers PromQL over a grid of times.
 
-`treadle.reports.numbers_prometheus` asks a server; `treadle.reports.numbers_records` computes the same from
+`treadle.reports.numbers.prometheus` asks a server; `treadle.reports.numbers.records` computes the same from
 recorded runs. Who asks does not know which one it is.
 """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.reports._promql import SUPPRESSED, TOOL, grown, quantile
-from treadle.reports.panels import Query, Unit
+from treadle.reports.dashboards.panels import Query, Unit
+from treadle.reports.dashboards.promql import SUPPRESSED, TOOL, grown, quantile
 
 TOOL_LABEL = "gen_ai_tool_name"
 

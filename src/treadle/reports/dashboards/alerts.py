@@ -1,11 +1,11 @@
-"""Prometheus' alerts as plain data; they read the series that `treadle.reports.rules` records."""
+"""Prometheus' alerts as plain data; they read the series that `treadle.reports.dashboards.rules` records."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.reports._promql import ACTIVE, MODEL, TOOL
+from treadle.reports.dashboards.promql import ACTIVE, MODEL, TOOL
 
 
 @dataclass(frozen=True, slots=True)

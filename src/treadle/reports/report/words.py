@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from treadle.reports.record_model import Guard, Iteration, Run
+from treadle.reports.record.model import Guard, Iteration, Run
 
 HEADLINES: Mapping[str, str] = {
     "answered": "Answered",

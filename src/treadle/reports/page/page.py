@@ -70,7 +70,7 @@ def make_page(start: Mapping[str, Any], *, is_served: bool) -> Page:
 
 @cache
 def _part(name: str) -> str:
-    return resources.files("treadle.reports").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("treadle.reports.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _policy(style: str, script: str, *, is_served: bool) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NoReturn
 
-from treadle.reports._promql import ACTIVE
-from treadle.reports.numbers import Grid, RefusedError, Series, SourceError, finite
+from treadle.reports.dashboards.promql import ACTIVE
+from treadle.reports.numbers.source import Grid, RefusedError, Series, SourceError, finite
 from treadle.types import is_dict, is_list
 
 MOST_BYTES = 64 * 1024 * 1024

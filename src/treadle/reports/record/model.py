@@ -1,4 +1,4 @@
-"""Recorded runs as data: what `treadle.reports.read_record.read_record` returns."""
+"""Recorded runs as data: what `treadle.reports.read_record` returns."""
 
 from __future__ import annotations
 

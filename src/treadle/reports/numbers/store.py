@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
 
-from treadle.reports.numbers import finite
-from treadle.reports.numbers_promql import Matcher
+from treadle.reports.numbers.promql import Matcher
+from treadle.reports.numbers.source import finite
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values of labels, in the order of the names; an empty value is left out."""

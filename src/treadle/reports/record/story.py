@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.reports.record_model import Call, Change, Guard, Iteration, Retry, Run
+from treadle.reports.record.model import Call, Change, Guard, Iteration, Retry, Run
 from treadle.types import JSONDict, Usage
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.reports.numbers import Source
-from treadle.reports.page import make_page
-from treadle.reports.page_numbers import numbers
-from treadle.reports.page_times import titles
+from treadle.reports.numbers.source import Source
+from treadle.reports.page.numbers import numbers
+from treadle.reports.page.page import make_page
+from treadle.reports.page.times import titles
 
 MOST_AGENTS = 6
 """Of more, only the one that was asked for can be chosen: the file has its numbers for each range of time."""

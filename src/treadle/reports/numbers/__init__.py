@@ -1,0 +1,1 @@
+"""The numbers of a dashboard, from a Prometheus or from recorded runs."""
