@@ -115,7 +115,7 @@ def test_the_panels_that_the_program_names_are_in_the_list():
     """One that was renamed would lose its tile, or what is said where it has nothing."""
     program = (
         resources.files("treadle.reports.page")
-        .joinpath("page_panels.js")
+        .joinpath("panels.js")
         .read_text(encoding="utf-8")
     )
     named = set(re.findall(r'(?:key|course): "(\w+)"', program))

@@ -479,7 +479,7 @@ def words(browser):  # noqa: F811 - the fixture
     page = browser.new_page()
     functions = (
         resources.files("treadle.reports.page")
-        .joinpath("page_format.js")
+        .joinpath("format.js")
         .read_text(encoding="utf-8")
     )
     yield lambda expression: page.evaluate(f"() => {{ {functions}; return {expression}; }}")

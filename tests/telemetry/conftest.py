@@ -15,6 +15,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
+from .watching import DRIVERS, Watch
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request):
+    return request.param
+
+
+@pytest.fixture
+def watch():
+    return Watch()
+
 
 class Telemetry:
     """Providers for a run, and what it reported to them."""

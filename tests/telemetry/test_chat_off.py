@@ -6,7 +6,7 @@ from treadle import Loop, OptionError, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import Watch, go
 
 USER = [{"role": "user", "content": "Hi"}]
 COMPLETION = {
@@ -15,11 +15,6 @@ COMPLETION = {
     "choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 4, "cost": 0.25},
 }
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
 
 
 @tool

@@ -7,13 +7,8 @@ from treadle import Loop
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .exits import DRIVERS, EXITS, ONE, USER, double, end, go
+from .exits import EXITS, ONE, USER, double, end, go
 from .watching import Watch
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
 
 
 class TestLogRecord:

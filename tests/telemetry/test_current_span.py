@@ -9,7 +9,7 @@ from treadle.pipeline import Call, Mode
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import go
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -18,16 +18,6 @@ def here(seen, place):
     """Note which span is the current one."""
     span = trace.get_current_span()
     seen.append((place, getattr(span, "name", None)))
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
-
-
-@pytest.fixture
-def watch():
-    return Watch()
 
 
 def stages_that_note(seen, who):

@@ -11,24 +11,14 @@ from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import ChildEvent, IterationStarted, ToolStarted
 
-from .watching import DRIVERS, Watch, go
+from .watching import Watch, go
 
 USER = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def backend(request):
     return request.param
-
-
-@pytest.fixture
-def watch():
-    return Watch()
 
 
 @tool

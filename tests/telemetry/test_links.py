@@ -10,7 +10,7 @@ from treadle.loop.pause import _digest
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch
+from .watching import Watch
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -18,11 +18,6 @@ USER = [{"role": "user", "content": "Hi"}]
 @tool(requires_approval=True)
 def sign(n: int):
     return "signed"
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
 
 
 def run(driver, loop, model):

@@ -12,20 +12,10 @@ from treadle.telemetry import names
 from treadle.telemetry.instruments import instruments_of
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import Watch, go
 
 USER = [{"role": "user", "content": "Hi"}]
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "cost": 0.25}
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
-
-
-@pytest.fixture
-def watch():
-    return Watch()
 
 
 class OverloadedError(Exception):

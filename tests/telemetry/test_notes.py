@@ -6,19 +6,9 @@ from treadle import CircuitBreaker, RunHandle, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import go
 
 USER = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
-
-
-@pytest.fixture
-def watch():
-    return Watch()
 
 
 @tool

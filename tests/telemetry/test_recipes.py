@@ -1,25 +1,14 @@
 """The steps of a recipe: spans within that of their call, which the model made one of."""
 
 import anyio
-import pytest
 
 from treadle import Loop, Recipe, Step, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import go
 
 USER = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
-
-
-@pytest.fixture
-def watch():
-    return Watch()
 
 
 class Library:

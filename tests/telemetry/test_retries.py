@@ -3,7 +3,6 @@
 import time
 
 import anyio
-import pytest
 from opentelemetry.trace import StatusCode
 
 from treadle import Chunk, tool
@@ -11,19 +10,9 @@ from treadle.stages import calling
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import go
 
 USER = [{"role": "user", "content": "Hi"}]
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
-
-
-@pytest.fixture
-def watch():
-    return Watch()
 
 
 class OverloadedError(Exception):

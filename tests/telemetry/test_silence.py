@@ -7,18 +7,13 @@ from treadle import Chunk, CircuitBreaker, Err, Loop, Paused, Recipe, RunHandle,
 from treadle.telemetry.content import is_asked_for
 from treadle.testing import ScriptedLLM, call, calls
 
-from .watching import DRIVERS, Watch, go
+from .watching import Watch, go
 
 CANARY = "canary"
 USER = [
     {"role": "system", "content": f"{CANARY} system"},
     {"role": "user", "content": [{"type": "text", "text": f"{CANARY} user"}]},
 ]
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request):
-    return request.param
 
 
 @tool

@@ -2,15 +2,21 @@
 
 from treadle.types.approvals import Approval, PendingCall, approve, deny, edit
 from treadle.types.budget import Budget, Remaining
-from treadle.types.calls import ToolCall, ToolResult
-from treadle.types.context import Context, Decision
-from treadle.types.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
-from treadle.types.events import (
+from treadle.types.call_events import (
     BreakerChanged,
     CallDeferred,
     CallRefused,
     CallsPlanned,
     CallSuppressed,
+    ToolFinished,
+    ToolNudged,
+    ToolRetried,
+    ToolStarted,
+)
+from treadle.types.calls import ToolCall, ToolResult
+from treadle.types.context import Context, Decision
+from treadle.types.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
+from treadle.types.events import (
     ChildEvent,
     Completion,
     Event,
@@ -25,10 +31,6 @@ from treadle.types.events import (
     RunStarted,
     StreamStarted,
     TextDelta,
-    ToolFinished,
-    ToolNudged,
-    ToolRetried,
-    ToolStarted,
     UserSteered,
 )
 from treadle.types.history import History

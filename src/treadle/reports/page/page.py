@@ -15,15 +15,15 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-STYLES = ("page.css", "page_panels.css")
+STYLES = ("page.css", "panels.css")
 SCRIPTS = (
-    "page_dom.js",
-    "page_format.js",
-    "page_plot.js",
-    "page_chart.js",
-    "page_heatmap.js",
-    "page_tables.js",
-    "page_panels.js",
+    "dom.js",
+    "format.js",
+    "plot.js",
+    "chart.js",
+    "heatmap.js",
+    "tables.js",
+    "panels.js",
     "page.js",
 )
 """In the order in which they are joined; all share one scope."""

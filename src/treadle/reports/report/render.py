@@ -24,10 +24,10 @@ from treadle.reports.report.plain import plain_page, visible
 from treadle.reports.report.words import headline
 
 _SCRIPTS = (
-    "report_text.js",
-    "report_rows.js",
-    "report_list.js",
-    "report_timeline.js",
+    "text.js",
+    "rows.js",
+    "list.js",
+    "timeline.js",
     "report.js",
 )
 
