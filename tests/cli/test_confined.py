@@ -159,7 +159,8 @@ def test_nothing_is_read_outside_while_links_are_swapped_in(files, root, outside
     try:
         end = time.monotonic() + 1
         read = []
-        while time.monotonic() < end:
+        # On a busy machine it may take longer until the file is met as it was.
+        while time.monotonic() < end or ("harmless" not in read and time.monotonic() < end + 30):
             try:
                 read.append(files.read_file("way/secret.txt"))
                 read.append(files.search_text(FORBIDDEN, "way"))

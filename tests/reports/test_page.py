@@ -114,9 +114,7 @@ def test_a_file_has_the_numbers_of_every_choice():
 def test_the_panels_that_the_program_names_are_in_the_list():
     """One that was renamed would lose its tile, or what is said where it has nothing."""
     program = (
-        resources.files("treadle.reports.page")
-        .joinpath("panels.js")
-        .read_text(encoding="utf-8")
+        resources.files("treadle.reports.page").joinpath("panels.js").read_text(encoding="utf-8")
     )
     named = set(re.findall(r'(?:key|course): "(\w+)"', program))
     named |= set(

@@ -478,9 +478,7 @@ def words(browser):  # noqa: F811 - the fixture
     """Evaluates an expression with the page's functions that write numbers."""
     page = browser.new_page()
     functions = (
-        resources.files("treadle.reports.page")
-        .joinpath("format.js")
-        .read_text(encoding="utf-8")
+        resources.files("treadle.reports.page").joinpath("format.js").read_text(encoding="utf-8")
     )
     yield lambda expression: page.evaluate(f"() => {{ {functions}; return {expression}; }}")
     page.close()

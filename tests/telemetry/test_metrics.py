@@ -70,11 +70,12 @@ def everything(driver, watch):
         completion(batch),
         calls(call("double", "c5", n=1)),
         calls(call("fail", "c6")),
+        calls(call("fail", "c7")),
         streamed(),
     )
     return go(
         driver, USER, model, tools=[double, fail], name="bot", retry_delay=0, max_parallel_calls=2,
-        breaker=CircuitBreaker(threshold=2, cool_down=0), loop_threshold=None, **watch.options,
+        breaker=CircuitBreaker(threshold=2, cool_down=600), loop_threshold=None, **watch.options,
     )  # fmt: skip
 
 
@@ -107,6 +108,7 @@ METRICS = {
         "{tool_call}", None, [{**DOUBLE, "treadle.reason": r} for r in ("duplicate_in_batch", "no_new_evidence")],
     ),
     "treadle.tool_calls.deferred": ("{tool_call}", None, [{**DOUBLE, "treadle.reason": "parallel_cap"}]),
+    "treadle.tool_calls.refused": ("{tool_call}", None, [{**FAIL, "treadle.reason": "breaker_open"}]),
     "treadle.circuit_breaker.transitions": (
         "{transition}", None, [{**FAIL, "treadle.circuit_breaker.state": "open"}],
     ),
@@ -137,10 +139,11 @@ class TestAll:
 
     def test_numbers(self, driver, watch):
         everything(driver, watch)
-        assert watch.total(names.AGENT_INFERENCE_CALLS) == watch.total(names.ITERATIONS_METRIC) == 4
+        assert watch.total(names.AGENT_INFERENCE_CALLS) == watch.total(names.ITERATIONS_METRIC) == 5
         assert watch.total(names.AGENT_TOOL_CALLS) == 3
         assert watch.total(names.SUPPRESSED_CALLS) == 2
         assert watch.total(names.DEFERRED_CALLS) == 1
+        assert watch.total(names.REFUSED_CALLS) == 1
         assert watch.total(names.MODEL_RETRIES) == 1
         assert watch.total(names.USAGE_COST) == 0.5
         assert watch.total(names.TOKEN_USAGE, {names.TOKEN_TYPE: "input"}) == 6

@@ -63,6 +63,26 @@ def test_calls_that_do_not_run(driver, watch):
     ]
 
 
+def test_calls_that_are_refused(driver, watch):
+    batch = calls(call("double", "a", n=1), call("double", "b", n=2))
+    go(
+        driver,
+        USER,
+        ScriptedLLM(batch, "done"),
+        tools=[double],
+        max_tool_calls=1,
+        **watch.options,
+    )
+    assert noted(watch, "treadle.tool_call.refused") == [
+        {
+            "gen_ai.tool.name": "double",
+            "treadle.iteration": 1,
+            "gen_ai.tool.call.id": "b",
+            "treadle.reason": "over_budget",
+        }
+    ]
+
+
 def test_calls_that_are_made_often(driver, watch):
     model = ScriptedLLM(*(calls(call("clock", f"c{n}")) for n in range(4)), "done")
     go(driver, USER, model, tools=[clock], loop_threshold=None, **watch.options)
