@@ -1,9 +1,11 @@
 """`on_event` takes one observer or several, and those that have one for each run."""
 
+from unittest.mock import Mock
+
 import anyio
 import pytest
 
-from treadle import Loop, OptionError, tool
+from treadle import Loop, OptionError, default_stages, tool
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import RunFinished, RunStarted
 
@@ -123,3 +125,40 @@ def test_what_is_no_observer_is_refused(given):
 
 def test_no_observer_at_all_is_none(run):
     assert run(script(), tools=[double], on_event=[]).unwrap().content == "done"
+
+
+def test_a_mock_is_told_itself(run):
+    """It has every attribute that it is asked for, `for_run` among them."""
+    watch = Mock(return_value=None)
+    run(script(), tools=[double], on_event=watch)
+    assert isinstance(watch.call_args_list[0].args[0], RunStarted)
+    assert isinstance(watch.call_args_list[-1].args[0], RunFinished)
+    watch.for_run.assert_not_called()
+
+
+def test_where_nobody_looks_no_event_is_made(run):
+    class Quiet(Board):
+        def for_run(self):
+            return None
+
+    seen = []
+
+    def look(ctx):
+        seen.append(ctx.watched)
+        return ctx
+
+    stages = [look, *default_stages()]
+    run(script(), tools=[double], on_event=Quiet(), stages=stages)
+    run(script(), tools=[double], on_event=[Quiet(), Board()], stages=stages)
+    assert seen == [False, False, True, True]
+
+
+def test_what_a_backend_does_to_its_tools_is_not_told(run):
+    told = []
+
+    def spoiling(messages, tools):
+        tools[0].pop("function", None)
+        return "done"
+
+    run(spoiling, tools=[double], on_event=told.append)
+    assert told[0].tools[0]["function"]["name"] == "double"

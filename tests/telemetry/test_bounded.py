@@ -12,7 +12,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle import Loop, Paused, Response, ToolCall, approve, deny, tool
+from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, tool
 from treadle.telemetry import bounded, names
 from treadle.telemetry.bounded import MOST_CHARACTERS, MOST_VALUES, Bounded
 from treadle.testing import ScriptedLLM, call, calls
@@ -251,3 +251,21 @@ class TestNasty:
 
 def test_the_numbers_are_those_that_the_documentation_names():
     assert (bounded.MOST_VALUES, bounded.MOST_CHARACTERS) == (100, 128)
+
+
+@pytest.mark.parametrize("order", [("_OTHER", "made_up"), ("made_up", "_OTHER")])
+def test_a_tool_with_the_name_of_the_stand_in_is_not_taken_for_it(order):
+    """A tool that only the model knows does not get its description, whichever comes first."""
+    watch = Watch()
+    made = Tool("_OTHER", "Mine.", {"type": "object"}, lambda: "x")
+    script = [calls(call(name, name)) for name in order]
+    # A list of stages of one's own, without the one that answers unknown tools, and without a plan.
+    left_out = {"validate_calls", "plan_calls"}
+    stages = [one for one in default_stages() if one.name not in left_out]
+    options = {"tools": [made], "resolve_tool": lambda _: "y", "stages": stages}
+    Loop.run_sync(USER, ScriptedLLM(*script, "done"), **options, **watch.options)
+    described = {
+        span.attributes["gen_ai.tool.name"]: span.attributes.get("gen_ai.tool.description")
+        for span in watch.kind("execute_tool")
+    }
+    assert described == {"_OTHER": "Mine.", "made_up": None}

@@ -167,9 +167,8 @@ def _tell(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
         yield Call(observers, event, label=labels.OBSERVE)
     except GeneratorExit:
         raise
-    except (
-        BaseException
-    ):  # a cancellation: those around are told all the same, or they would miss a start
+    except BaseException:
+        # A cancellation: those around are told all the same, or they would miss a start.
         yield outer
         raise
     yield outer

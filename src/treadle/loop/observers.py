@@ -29,8 +29,10 @@ observer for one run, or returns None where nobody looks; it is asked before eac
 
 def for_run(observer: Observer) -> Observer | None:
     """The observer to tell of one run: one that it makes for it, or itself; None where nobody looks."""
-    make: Callable[[], Observer | None] | None = getattr(observer, "for_run", None)
-    return observer if make is None else make()
+    # Of its class, as methods with a meaning are: a mock has every attribute that it is asked for.
+    makes = callable(getattr(type(observer), "for_run", None))
+    made: Observer | None = observer.for_run() if makes else observer  # type: ignore[attr-defined]
+    return made
 
 
 def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
@@ -44,13 +46,14 @@ def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
 
 def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
     """An observer that hands on what a run came to, once it is over."""
-    started: list[RunStarted] = []
+    started: RunStarted | None = None
 
     def observe(event: Event) -> Any:
+        nonlocal started
         if isinstance(event, RunStarted):
-            started.append(event)
-        elif isinstance(event, RunFinished):
-            return on_complete(Completion.of(started[-1], event))
+            started = event
+        elif isinstance(event, RunFinished) and started is not None:
+            return on_complete(Completion.of(started, event))
         return None
 
     return observe

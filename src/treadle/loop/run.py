@@ -110,7 +110,7 @@ class Run:
             at=at,
             resumed=self._resumes,
             limits=plant.limits,
-            tools=plant.asker.tools,
+            tools=[tool.as_openai() for tool in plant.tools.values()],
             available=tuple({**plant.tools, **dict.fromkeys(resolvable)}),
             model=model,
             provider=provider,

@@ -15,6 +15,7 @@ from treadle.types import (
     History,
     JSONDict,
     OptionError,
+    PendingCall,
     Plan,
     PlanReason,
     Response,
@@ -38,32 +39,18 @@ def snapshot(turn: Iterations, now: float) -> JSONDict:
         turn: the run.
         now: seconds since the epoch.
     """
-    ctx, plan = turn.context, turn.context.plan
+    ctx = turn.context
     children = {call_id: paused.state for call_id, paused in turn.runner.paused.items()}
     state: JSONDict = {
         "pauses": turn.pauses,
         "paused_at": now,
         "elapsed": now - turn.budget.started_at,
         "iteration": turn.iteration,
-        "pending": [
-            {
-                "id": one.id,
-                "name": one.name,
-                "arguments": dict(one.arguments),
-                "question": one.question,
-            }
-            for one in ctx.waiting
-        ],
+        "pending": [_pending_as_json(one) for one in ctx.waiting],
         "messages": ctx.messages.to_list(),
         "response": _response_as_json(ctx.response),
         "tool_calls": [_call_as_json(call) for call in ctx.tool_calls],
-        "plan": {
-            "batches": [[call.id for call in batch] for batch in plan.batches],
-            "reason": plan.reason.value,
-            "held": {call_id: reason.value for call_id, reason in plan.held.items()},
-            "twins": dict(plan.twins),
-            "approvals": dict(plan.approvals),
-        },
+        "plan": _plan_as_json(ctx.plan),
         "results": {
             call_id: [result.content, result.is_error, result.status]
             for call_id, result in ctx.tool_results.items()
@@ -83,6 +70,25 @@ def snapshot(turn: Iterations, now: float) -> JSONDict:
         "run": turn.state.as_json(),
     }
     return state
+
+
+def _pending_as_json(one: PendingCall) -> JSONDict:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "arguments": dict(one.arguments),
+        "question": one.question,
+    }
+
+
+def _plan_as_json(plan: Plan) -> JSONDict:
+    return {
+        "batches": [[call.id for call in batch] for batch in plan.batches],
+        "reason": plan.reason.value,
+        "held": {call_id: reason.value for call_id, reason in plan.held.items()},
+        "twins": dict(plan.twins),
+        "approvals": dict(plan.approvals),
+    }
 
 
 def restored_context(

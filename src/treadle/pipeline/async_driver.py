@@ -153,21 +153,10 @@ class AsyncDriver:
             return None
         try:
             told = self._emit(event)
-        except Exception as error:  # noqa: BLE001 - a watcher changes nothing
-            report(error)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+            _watcher_failed(error)
             return None
-        except asyncio.CancelledError as error:
-            if cancellations_of_task() > 0:
-                raise
-            report(CallCancelled(str(error) or "a watcher raised a cancellation"))
-            return None
-        return self._wait_for_watcher(told) if is_awaitable(told) else None
-
-    async def _wait_for_watcher(self, told: Awaitable[Any]) -> Any:
-        try:
-            await self._call(Call(lambda: told))
-        except Exception as error:  # noqa: BLE001 - as above
-            report(error)
+        return _wait_for_watcher(told) if is_awaitable(told) else None
 
     async def _call(self, effect: Call) -> Any:
         try:
@@ -233,3 +222,20 @@ class AsyncDriver:
         if effect.until is not None and effect.until.is_set:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {effect.seconds:g} s")
+
+
+async def _wait_for_watcher(told: Awaitable[Any]) -> None:
+    try:
+        await told
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+        _watcher_failed(error)
+
+
+def _watcher_failed(error: BaseException) -> None:
+    """Report what a watcher raised, which changes nothing; a cancellation of the task goes on its way."""
+    if isinstance(error, Exception):
+        report(error)
+    elif cancellations_of_task() > 0:
+        raise error
+    else:
+        report(CallCancelled("a watcher was cancelled from within"))

@@ -171,5 +171,4 @@ def _text(content: str) -> JSONDict:
 
 
 def _definition(tool: Mapping[str, Any]) -> JSONDict:
-    function = tool.get("function")  # a backend may have changed what it was handed
-    return {"type": "function", **(function if is_mapping(function) else {})}
+    return {"type": "function", **tool["function"]}

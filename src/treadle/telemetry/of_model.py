@@ -20,7 +20,7 @@ from treadle.types import (
 
 def asked(report: RunReport, event: IterationStarted) -> None:
     """A request begins."""
-    report.asked_at = report.tried_at = event.at
+    report.tried_at = event.at
     report.first_chunk = None
     report.model_calls += 1
     told: dict[str, str] = {}
@@ -32,7 +32,8 @@ def asked(report: RunReport, event: IterationStarted) -> None:
     if report.telemetry.has_chats:
         name = f"{names.CHAT} {report.request.get(names.REQUEST_MODEL, '')}".strip()
         facts = {**report.request, names.ITERATION: event.iteration, **told}
-        report.chat = report.open(name, SpanKind.CLIENT, facts, event.at, report.model_labels)
+        labels = {names.OPERATION_NAME: names.CHAT, **report.model_labels}
+        report.chat = report.open(name, SpanKind.CLIENT, facts, event.at, labels)
 
 
 def retried(report: RunReport, event: ModelRetried) -> None:
@@ -49,7 +50,7 @@ def retried(report: RunReport, event: ModelRetried) -> None:
         spans.add_event(place.span, names.MODEL_RETRY, facts, event.at)
     if meters is not None:
         kind = meters.error_types(event.error_type)
-        meters.retries.add(1, {**_of_the_model(report), names.ERROR_TYPE: kind})
+        meters.retries.add(1, {**report.model_labels, names.ERROR_TYPE: kind})
 
 
 def stream_started(report: RunReport, event: StreamStarted) -> None:
@@ -75,10 +76,10 @@ def _measure(report: RunReport, event: ModelResponded) -> None:
     if response.model is not None:
         answered_by = {names.RESPONSE_MODEL: meters.model_names(response.model)}
     if usage is not None and usage.cost is not None:
-        meters.cost.add(usage.cost, {**_of_the_model(report), **answered_by})
+        meters.cost.add(usage.cost, {**report.model_labels, **answered_by})
     if chat is None:  # who instruments the SDK measures there
         return
-    labels = {**report.model_labels, **answered_by}
+    labels = {**chat.labels, **answered_by}
     meters.operation.record(event.duration, labels, chat.context)
     if report.first_chunk is not None:
         meters.first_chunk.record(report.first_chunk, labels, chat.context)
@@ -100,8 +101,8 @@ def failed(report: RunReport, event: ModelFailed) -> None:
     if chat is None:
         return
     if meters is not None:
-        labels = {**report.model_labels, names.ERROR_TYPE: meters.error_types(event.error_type)}
-        meters.operation.record(max(0.0, event.at - report.asked_at), labels, chat.context)
+        labels = {**chat.labels, names.ERROR_TYPE: meters.error_types(event.error_type)}
+        meters.operation.record(max(0.0, event.at - chat.at), labels, chat.context)
     spans.fail(chat.span, event.error_type)
     _end(report, chat, event.at)
 
@@ -109,8 +110,3 @@ def failed(report: RunReport, event: ModelFailed) -> None:
 def _end(report: RunReport, chat: Open, at: float) -> None:
     report.chat = None
     chat.span.end(spans.nanoseconds(at))
-
-
-def _of_the_model(report: RunReport) -> dict[str, Any]:
-    """The labels of metrics of ours that are about the model."""
-    return {k: v for k, v in report.model_labels.items() if k != names.OPERATION_NAME}

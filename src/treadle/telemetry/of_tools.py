@@ -19,7 +19,6 @@ from treadle.types import (
     ToolNudged,
     ToolRetried,
     ToolStarted,
-    is_mapping,
 )
 
 _FAILED_STATUSES = frozenset({"timeout", "cancelled"})
@@ -151,13 +150,12 @@ def _labels(report: RunReport, tool: str) -> Labels:
 
 def _facts(report: RunReport, name: str) -> ToolFacts:
     """What is the same for all calls of a tool. One that nobody but the model knows is ``_OTHER``."""
-    started = report.started
-    is_known = started is not None and name in started.available
-    known = report.tool_facts.get(name if is_known else names.OTHER)
+    known = report.tool_facts.get(name)
     if known is None:
-        known = report.tool_facts[name if is_known else names.OTHER] = _made(
-            report, name if is_known else None
-        )
+        started = report.started
+        told = name if started is not None and name in started.available else None
+        known = report.tool_facts.get(told) or _made(report, told)
+        report.tool_facts[told] = known
     return known
 
 
@@ -174,8 +172,8 @@ def _made(report: RunReport, name: str | None) -> ToolFacts:
         return ToolFacts(names.EXECUTE_TOOL, attributes, labels)
     attributes[names.TOOL_NAME] = spans.clean(name)
     for tool in () if report.started is None else report.started.tools:
-        facts = tool.get("function")  # a backend may have changed what it was handed
-        if is_mapping(facts) and facts.get("name") == name and facts.get("description"):
-            attributes[names.TOOL_DESCRIPTION] = spans.clean(str(facts["description"]))
+        facts = tool["function"]
+        if facts["name"] == name and facts["description"]:
+            attributes[names.TOOL_DESCRIPTION] = spans.clean(facts["description"])
     labels = {**report.labels, names.TOOL_NAME: attributes[names.TOOL_NAME]}
     return ToolFacts(f"{names.EXECUTE_TOOL} {attributes[names.TOOL_NAME]}", attributes, labels)

@@ -66,8 +66,9 @@ class RunReport:
         children: the runs within calls, by the ids of the calls.
         labels: what every metric of the run has; ``model_labels`` those of its requests.
         request: what the span of each request starts with.
-        asked_at: when the latest request began, in seconds since the epoch; ``tried_at`` its latest try.
-        tool_facts: what is the same for all calls of a tool, by its name.
+        tried_at: when the latest try of a request began, in seconds since the epoch.
+        tool_facts: what is the same for all calls of a tool, by its name; None is any that nobody
+            but the model knows.
         first_chunk: seconds from that to the first piece of the answer; None where none has come.
         model_calls, tool_calls: how many there were since the run started or was gone on with.
     """
@@ -75,7 +76,6 @@ class RunReport:
     __slots__ = (
         "agent",
         "around",
-        "asked_at",
         "chat",
         "children",
         "first_chunk",
@@ -106,8 +106,8 @@ class RunReport:
         self.labels: Labels = {}
         self.model_labels: Labels = {}
         self.request: dict[str, Any] = {}
-        self.tool_facts: dict[str, ToolFacts] = {}
-        self.asked_at = self.tried_at = 0.0
+        self.tool_facts: dict[str | None, ToolFacts] = {}
+        self.tried_at = 0.0
         self.first_chunk: float | None = None
         self.model_calls = self.tool_calls = 0
 
@@ -188,7 +188,7 @@ class RunReport:
         if meters is not None:
             if event.agent_name:
                 self.labels = {names.AGENT_NAME: meters.agent_names(event.agent_name)}
-            self.model_labels = {names.OPERATION_NAME: names.CHAT, **self.labels}
+            self.model_labels = dict(self.labels)
             for key in (names.PROVIDER_NAME, names.REQUEST_MODEL):
                 if key in self.request:
                     self.model_labels[key] = meters.model_names(self.request[key])
