@@ -136,14 +136,17 @@ def test_a_run_that_is_interrupted_is_recorded_and_reported(command, endpoint, c
     made = command(
         "Hi?", "--tools", "report_tools:sleepy", "--record", "run.jsonl", "--report", "page.html"
     )
-    process = subprocess.Popen(
+    with subprocess.Popen(
         made, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    for line in process.stderr:
-        if "asleep" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    ) as process:
+        try:
+            for line in process.stderr:
+                if "asleep" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=30)
+        finally:
+            process.kill()
 
     assert process.returncode == 130
     (run,) = read_record(root / "run.jsonl").runs

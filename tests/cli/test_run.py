@@ -392,17 +392,17 @@ def test_quiet_shows_nothing_but_the_answer(endpoint, asked):
 
 def interrupted(command, root, ready, *args):
     """Run the command, and send it a Ctrl-C as soon as it is ready; give what came of it."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command(*args), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        ready(process)
-        process.send_signal(signal.SIGINT)
-        started = time.monotonic()
-        out, err = process.communicate(timeout=20)
-        assert time.monotonic() - started < 5
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            ready(process)
+            process.send_signal(signal.SIGINT)
+            started = time.monotonic()
+            out, err = process.communicate(timeout=20)
+            assert time.monotonic() - started < 5
+        finally:
+            process.kill()
     assert "Traceback" not in err
     return process.returncode, out, err
 

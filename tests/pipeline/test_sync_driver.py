@@ -316,6 +316,36 @@ class TestInterrupts:
             drive_sync(steps())
         assert seen == [KeyboardInterrupt, "closed"]
 
+    @pytest.mark.parametrize(
+        ("mode", "around"),
+        [
+            (Mode.ASYNC, lambda call: call),
+            (Mode.ASYNC, lambda call: Within(steps_of(call), until=Signal())),
+            (Mode.THREAD, lambda call: Within(steps_of(call), until=Signal())),
+            (Mode.THREAD, lambda call: Parallel([steps_of(call), steps_of(Wait(Signal()))])),
+        ],
+    )
+    def test_are_noticed_though_they_end_no_wait(self, mode, around):
+        """As is one that comes just before the wait begins; here another thread is given it."""
+
+        def interrupt():
+            time.sleep(0.1)  # by then the main thread waits
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+        def in_a_worker():
+            interrupt()
+            time.sleep(LONG)
+
+        async def on_the_background_loop():
+            interrupt()
+            await asyncio.sleep(LONG)
+
+        work = in_a_worker if mode is Mode.THREAD else on_the_background_loop
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            drive_sync(steps_of(around(Call(work, mode=mode))))
+        assert time.monotonic() - started < LONG / 3
+
     def test_within_steps_close_their_siblings_once(self, ctrl_c):
         seen = []
 

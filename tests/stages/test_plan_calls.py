@@ -4,9 +4,11 @@ import itertools
 
 import pytest
 
+from treadle import Loop, default_stages
 from treadle.pipeline import drive_sync
 from treadle.stages import CircuitBreaker, ToolRunner, parse_tool_calls, plan_calls, validate_calls
 from treadle.stages.planner import Planner
+from treadle.testing import ScriptedLLM, call, calls
 from treadle.types import (
     Budget,
     CallDeferred,
@@ -244,3 +246,25 @@ def test_a_result_that_is_there_already_is_left_alone(ready, through):
     ctx = ready("p q").replace(tool_results={"c1": ToolResult("c1", "there")})
     ctx = through(ctx, plan_calls)
     assert (shown(ctx.plan), ctx.tool_results["c1"].content) == ("c2", "there")
+
+
+def test_without_validation_calls_are_told_apart_by_their_text():
+    """A list of stages of one's own may do without it."""
+    stages = [one for one in default_stages() if one.name != "validate_calls"]
+    ran = []
+    model = ScriptedLLM(
+        calls(call("look", "a", at=1), call("look", "b", at=2)),
+        calls(call("look", "c", at=3)),
+        calls(call("look", "d", at=3)),
+        "done",
+    )
+    look = Tool("look", "", {"type": "object"})
+    result = Loop.run_sync(
+        [{"role": "user", "content": "x"}],
+        model,
+        tools=[look],
+        stages=stages,
+        resolve_tool=lambda given: ran.append(given.arguments) or "seen",
+    )
+    assert ran == ['{"at": 1}', '{"at": 2}', '{"at": 3}']  # the fourth is the third again
+    assert result.unwrap().content == "done"

@@ -259,9 +259,8 @@ def test_a_tool_with_the_name_of_the_stand_in_is_not_taken_for_it(order):
     watch = Watch()
     made = Tool("_OTHER", "Mine.", {"type": "object"}, lambda: "x")
     script = [calls(call(name, name)) for name in order]
-    # A list of stages of one's own, without the one that answers unknown tools, and without a plan.
-    left_out = {"validate_calls", "plan_calls"}
-    stages = [one for one in default_stages() if one.name not in left_out]
+    # A list of stages of one's own, without the one that answers unknown tools.
+    stages = [one for one in default_stages() if one.name != "validate_calls"]
     options = {"tools": [made], "resolve_tool": lambda _: "y", "stages": stages}
     Loop.run_sync(USER, ScriptedLLM(*script, "done"), **options, **watch.options)
     described = {

@@ -171,12 +171,6 @@ class TestRequest:
             {"type": "text", "content": "None"},
         ]
 
-    def test_what_a_backend_has_made_of_its_tools(self):
-        assert sent(tools=[{"type": "function", "function": {"name": "x"}}])
-        assert json.loads(
-            content.of_request([], None, [{}, {"function": 5}])[names.TOOL_DEFINITIONS]
-        )
-
 
 class TestResponse:
     """What a model answers."""

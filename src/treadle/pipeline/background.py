@@ -15,6 +15,11 @@ from treadle.pipeline.effects import Call, CallCancelled, Mode, is_awaitable
 
 Future = concurrent.futures.Future
 
+LOOK_UP_SECONDS = 0.5
+"""How long a thread waits at a time. Python handles process signals in the main thread, between two
+of its instructions: one that comes just before that thread begins to wait, or that the system gave
+to another thread, interrupts no wait and is handled when the thread looks up."""
+
 _lock = threading.Lock()
 _loops: list[asyncio.AbstractEventLoop] = []
 _depth = contextvars.ContextVar("treadle_background_depth", default=0)
@@ -107,6 +112,9 @@ def _awaited(value: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | 
     if awaiting is not None:
         awaiting(future)
     try:
+        while not future.done():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                return future.result(LOOK_UP_SECONDS)
         return future.result()
     except BaseException:
         future.cancel()  # an interrupt of this thread ends what runs for it in the other

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from treadle.pipeline.background import call, holds_up
+from treadle.pipeline.background import LOOK_UP_SECONDS, call, holds_up
 from treadle.pipeline.closing import shut
 from treadle.pipeline.effects import (
     Call,
@@ -126,7 +126,7 @@ class Scheduler:
         """Take in what has happened, and advance one task; wait where there is neither."""
         if not self._ready and self._inbox.empty():
             with contextlib.suppress(queue.Empty):
-                self._inbox.get(timeout=self._timers.wait())()
+                self._inbox.get(timeout=self._timers.wait(LOOK_UP_SECONDS))()
         while not self._inbox.empty():
             self._inbox.get()()
         self._timers.fire()

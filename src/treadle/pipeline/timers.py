@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -50,10 +49,14 @@ class Timers:
             if timer.wanted():
                 timer.act()
 
-    def wait(self) -> float | None:
-        """How many seconds there are until something is due; None where nothing is."""
+    def wait(self, at_most: float) -> float:
+        """How many seconds there are until something is due.
+
+        Args:
+            at_most: the answer where nothing is, or not so soon, in seconds.
+        """
         while self._heap and not self._heap[0].wanted():
             heapq.heappop(self._heap)
         if not self._heap:
-            return None
-        return min(max(0.0, self._heap[0].due - time.monotonic()), threading.TIMEOUT_MAX)
+            return at_most
+        return min(max(0.0, self._heap[0].due - time.monotonic()), at_most)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.stages.text import json_encoder
-from treadle.types import ATOMS, canonical_json
+from treadle.types import ATOMS, ToolCall, canonical_json
 
 
 def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
@@ -27,6 +27,14 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
     except (ValueError, RecursionError):  # lone surrogates; endless nesting
         told = canonical_json([name, arguments]).encode()
     return hashlib.sha256(told).hexdigest()
+
+
+def marked(call: ToolCall) -> ToolCall:
+    """The call with a fingerprint; of its text, where none was made of what is decoded."""
+    if call.fingerprint:
+        return call
+    print_ = fingerprint(call.name, call.arguments)
+    return ToolCall(call.id, call.name, call.arguments, call.input, print_, call.extra)
 
 
 def _sorted(value: Any) -> Any:

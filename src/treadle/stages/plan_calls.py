@@ -7,6 +7,7 @@ from typing import Literal
 
 from treadle.pipeline import Emit, Steps, stage
 from treadle.stages.breaker import not_admitted, released
+from treadle.stages.fingerprint import marked
 from treadle.stages.planner import Planner
 from treadle.stages.tool_runner import ToolRunner
 from treadle.types import (
@@ -43,6 +44,10 @@ def plan_calls(
             all the same.
         dedupe: look for duplicates.
     """
+    for call in ctx.tool_calls:
+        if not call.fingerprint:  # nobody has validated it
+            ctx = ctx.replace(tool_calls=tuple(map(marked, ctx.tool_calls)))
+            break
     done = ctx.tool_results
     waiting = [call for call in ctx.tool_calls if call.id not in done]
     if not waiting:

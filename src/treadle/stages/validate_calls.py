@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from treadle.pipeline import stage
-from treadle.stages.fingerprint import fingerprint
+from treadle.stages.fingerprint import fingerprint, marked
 from treadle.stages.resolver import Resolver
 from treadle.types import (
     MAX_VIOLATIONS,
@@ -79,13 +79,13 @@ def check_call(
         resolver: Resolver | None = ctx.resolve_tool
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
             names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
-            return _marked(call), (_unknown(call.name, names),)
+            return marked(call), (_unknown(call.name, names),)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
         cut = ctx.response.finish_reason == "length"
         hint = "; the answer hit its length limit and was cut off" if cut else ""
-        return _marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
+        return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
     problems: list[str] = []
     if tool is not None:
         problems, arguments = tool.checked(arguments)
@@ -96,12 +96,6 @@ def check_call(
     given = None if problems else arguments
     checked = ToolCall(call.id, call.name, call.arguments, given, print_, call.extra)
     return checked, tuple(problems)
-
-
-def _marked(call: ToolCall) -> ToolCall:
-    """The call with a fingerprint of its text, where there is nothing decoded to take one of."""
-    print_ = fingerprint(call.name, call.arguments)
-    return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra)
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
