@@ -1,15 +1,18 @@
 """The small parts under the drivers: timers, closing, gates, layers, awaiting."""
 
 import asyncio
+import contextvars
 import gc
 import time
 
+import anyio
 import pytest
 
 from treadle.pipeline import (
     NOW,
     Call,
     Emit,
+    InContext,
     Mode,
     Parallel,
     Signal,
@@ -351,3 +354,68 @@ class TestThen:
     def test_that_is_closed_before_it_began_leaves_nothing_unawaited(self):
         Then(self.fetch(1), str).close()
         gc.collect()
+
+
+class TestInContext:
+    """An awaitable that has context variables of its own, whoever awaits it."""
+
+    place = contextvars.ContextVar("place", default="outside")
+
+    @pytest.fixture
+    def inside(self):
+        context = contextvars.copy_context()
+        context.run(self.place.set, "inside")
+        return context
+
+    async def moves(self, to):
+        was = self.place.get()
+        await anyio.sleep(0)
+        self.place.set(to)
+        return was
+
+    def test_finds_and_leaves_its_variables_there(self, runner, inside):
+        for found, left in (("inside", "further in"), ("further in", "home")):
+            awaited = Call(lambda to=left: InContext(self.moves(to), inside), mode=Mode.ASYNC)
+            assert runner.drive(steps_of(awaited)) == found
+            assert (inside[self.place], self.place.get()) == (left, "outside")
+
+    def test_awaits_what_is_no_coroutine(self, inside):
+        async def main():
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(1)
+            return await InContext(future, inside)
+
+        assert asyncio.run(main()) == 1
+
+    def test_is_told_there_of_a_cancellation(self, inside):
+        seen = []
+
+        async def waits():
+            try:
+                await asyncio.sleep(30)
+            finally:
+                seen.append(self.place.get())
+
+        async def main():
+            task = asyncio.ensure_future(TestThen.awaited(InContext(waits(), inside)))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        assert seen == ["inside"]
+
+    def test_is_told_there_of_its_end(self, inside):
+        seen = []
+
+        async def waits():
+            try:
+                await asyncio.sleep(0)
+            finally:
+                seen.append(self.place.get())
+
+        waiting = InContext(waits(), inside)
+        waiting.send(None)
+        waiting.close()
+        assert seen == ["inside"]

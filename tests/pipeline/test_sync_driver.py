@@ -192,6 +192,17 @@ class TestBackgroundLoop:
         run_on_background_loop(coroutine()).result(5)
         gc.collect()  # where Python would warn, and warnings are errors here
 
+    def test_a_call_given_up_as_soon_as_it_can_be_is_not_begun(self):
+        """What comes to the loop after it, such as the closing of its stream, must not find it running."""
+        begun = []
+
+        async def coroutine():
+            begun.append(True)
+
+        run_on_background_loop(coroutine(), lambda future: future.cancel())
+        run_on_background_loop(asyncio.sleep(0)).result(5)
+        assert begun == []
+
     def test_gives_up_a_call_that_was_just_being_made(self):
         """The time limit comes while the function is still making its coroutine."""
         made = threading.Event()

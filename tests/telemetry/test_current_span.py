@@ -8,6 +8,7 @@ from treadle import Loop, RunHandle, stage, tool
 from treadle.pipeline import Call, Mode
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
+from treadle.types import TextDelta
 
 from .watching import go
 
@@ -247,21 +248,15 @@ class TestOutside:
         assert watch.names_around(watch.one("chat")) == ("chat", "invoke_agent", "mine")
 
 
-@pytest.mark.parametrize(
-    ("driver", "is_async"),
-    [
-        ("sync", False),
-        ("asyncio", False),
-        ("trio", False),
-        ("asyncio", True),
-        ("trio", True),
-    ],
-)
+@pytest.mark.parametrize("driver", ["sync", "asyncio", "trio"])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("ends", ["well", "midway"])
 def test_a_span_that_a_streaming_model_holds_open_between_its_pieces_is_closed_well(
-    watch, driver, is_async
+    watch, driver, is_async, ends, caplog
 ):
-    """Also where each piece is taken in another thread."""
+    """Also where each piece is taken in another thread or task; and nobody else finds it."""
     mine = watch.tracers.get_tracer("mine")
+    handle, seen = RunHandle(), []
 
     def pieces(messages):
         with mine.start_as_current_span("mine"):
@@ -273,5 +268,13 @@ def test_a_span_that_a_streaming_model_holds_open_between_its_pieces_is_closed_w
                 await anyio.sleep(0)
                 yield piece
 
-    go(driver, USER, pieces_later if is_async else pieces, **watch.options)
+    def on_event(event):
+        here(seen, "bot")
+        if ends == "midway" and isinstance(event, TextDelta):
+            handle.cancel()
+
+    model = pieces_later if is_async else pieces
+    go(driver, USER, model, handle=handle, on_event=on_event, **watch.options)
     assert watch.names_around(watch.one("mine")) == ("mine", "chat", "invoke_agent")
+    assert {name for _, name in seen} == {None}
+    assert "detach" not in caplog.text

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from treadle.loop.convert import to_chunk, to_response
 from treadle.loop.foreign import NotAResponseError
 from treadle.loop.identity import Identity, identity
-from treadle.pipeline import Mode, Then, call_mode, did_you_mean, is_awaitable
+from treadle.pipeline import InContext, Mode, Then, call_mode, did_you_mean, is_awaitable
 from treadle.types import ATOMS, Chunk, JSONDict, OptionError, Response, copy_json
 
 LLMSendFn: TypeAlias = Callable[..., Any]
@@ -125,17 +125,17 @@ class Exchange:
 
     def next_chunk(self) -> Any:
         """Take the next piece; None, or an awaitable of it, where there is no more."""
-        if self.chunk_mode is Mode.ASYNC:
-            return self._next_later()
         # A generator may hold something open from one piece to the next, such as a span, and each piece may be
-        # asked for in another thread: its context variables are its own, from the first piece to the last.
+        # asked for in another thread or task: its context variables are its own, from the first to the last.
         if self._context is None:
             self._context = copy_context()
+        if self.chunk_mode is Mode.ASYNC:
+            return self._next_later(self._context)
         raw = self._context.run(next, self._iterator, _END)
         return None if raw is _END else to_chunk(raw)
 
-    async def _next_later(self) -> Chunk | None:
-        raw = await anext(self._iterator, _END)
+    async def _next_later(self, context: Context) -> Chunk | None:
+        raw = await InContext(anext(self._iterator, _END), context)
         return None if raw is _END else to_chunk(raw)
 
     def close(self) -> Any:
@@ -148,7 +148,7 @@ class Exchange:
     async def _close_later(self) -> None:
         closed = self._closed()
         if is_awaitable(closed):
-            await closed
+            await (closed if self._context is None else InContext(closed, self._context))
 
     def _closed(self) -> Any:
         for name in ("aclose", "close"):

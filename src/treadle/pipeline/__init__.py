@@ -1,7 +1,7 @@
 """A staged pipeline, useful by itself: components, effects, drivers. It knows nothing of LLMs."""
 
 from treadle.pipeline.async_driver import drive
-from treadle.pipeline.awaiting import Then
+from treadle.pipeline.awaiting import InContext, Then
 from treadle.pipeline.components import (
     Component,
     Stage,
@@ -52,6 +52,7 @@ __all__ = [
     "Component",
     "Effect",
     "Emit",
+    "InContext",
     "Mode",
     "NotOneItemError",
     "Now",

@@ -1,8 +1,9 @@
-"""Changing what an awaitable comes to, without losing it where it is never awaited."""
+"""Awaiting with a difference: something else comes of it, or it finds other context variables."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context
 from types import CoroutineType
 from typing import Any, TypeVar
 
@@ -23,8 +24,7 @@ class Then(Coroutine[Any, Any, R]):
     __slots__ = ("_change", "_inner")
 
     def __init__(self, awaitable: Awaitable[Any], change: Callable[[Any], R]) -> None:
-        is_one = type(awaitable) is CoroutineType or isinstance(awaitable, Coroutine)
-        self._inner: Coroutine[Any, Any, Any] = awaitable if is_one else _awaited(awaitable)  # type: ignore[assignment]
+        self._inner = _coroutine_of(awaitable)
         self._change = change
 
     def send(self, value: Any) -> Any:
@@ -50,6 +50,43 @@ class Then(Coroutine[Any, Any, R]):
     def __await__(self) -> Generator[Any, Any, R]:
         outcome = yield from self._inner.__await__()
         return self._change(outcome)
+
+
+class InContext(Generator[Any, Any, R]):
+    """An awaitable whose context variables are those of a context, whoever awaits it.
+
+    Args:
+        awaitable: a coroutine, or anything else that can be awaited.
+        context: is entered for each of its steps, and left while it waits.
+    """
+
+    __slots__ = ("_context", "_inner")
+
+    def __init__(self, awaitable: Awaitable[R], context: Context) -> None:
+        self._inner = _coroutine_of(awaitable)
+        self._context = context
+
+    def send(self, value: Any) -> Any:
+        """Go on; see `collections.abc.Generator`."""
+        return self._context.run(self._inner.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where it waits; see `collections.abc.Generator`."""
+        return self._context.run(self._inner.throw, *error)
+
+    def close(self) -> None:
+        """End it; see `collections.abc.Generator`."""
+        self._context.run(self._inner.close)
+
+    def __await__(self) -> Generator[Any, Any, R]:
+        return self
+
+
+def _coroutine_of(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
+    """What can be sent to: the awaitable itself, if it can be."""
+    if type(awaitable) is CoroutineType or isinstance(awaitable, Coroutine):
+        return awaitable  # pyright: ignore[reportUnknownVariableType]
+    return _awaited(awaitable)
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

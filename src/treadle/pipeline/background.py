@@ -28,11 +28,15 @@ nobody awaits; what runs on a loop and blocks it, to await something in turn, is
 one."""
 
 
-def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
+def run_on_background_loop(
+    awaitable: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None = None
+) -> Future[Any]:
     """Start to await something on a background loop, which is started if need be.
 
     Args:
         awaitable: a coroutine or any other awaitable that is not bound to another loop.
+        awaiting: is handed the future before anything is started: what comes to the loop after it was
+            cancelled, such as the closing of a stream, finds it cancelled.
 
     Returns:
         A future of its outcome; cancelling the future cancels the awaitable.
@@ -46,6 +50,8 @@ def run_on_background_loop(awaitable: Awaitable[Any]) -> Future[Any]:
     goes_as_it_is = isinstance(awaitable, Coroutine)
     coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
     future: Future[Any] = Future()
+    if awaiting is not None:
+        awaiting(future)
     depth = _depth.get()
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)
@@ -62,6 +68,9 @@ def _begin(
     `asyncio.run_coroutine_threadsafe` does the same, save that it does not ask for the exception of
     a task whose future was cancelled, and then asyncio logs that nobody did.
     """
+    if future.cancelled():
+        coroutine.close()
+        return
     task = loop.create_task(coroutine)
 
     def cancel(_: object) -> None:
@@ -108,9 +117,7 @@ def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) 
 
 
 def _awaited(value: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None) -> Any:
-    future = run_on_background_loop(value)
-    if awaiting is not None:
-        awaiting(future)
+    future = run_on_background_loop(value, awaiting)
     try:
         while not future.done():
             with contextlib.suppress(concurrent.futures.TimeoutError):
