@@ -1,14 +1,14 @@
-"""The table of calls in flight (Planck's tool runner), and what the turn has learned."""
+"""Running the calls of a batch (Planck's tool runner): under locks, recorded, told, and answered at any end."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle.pipeline import NOW, Call, Emit, Signal, Steps
+from treadle.pipeline import NOW, Call, Emit, Steps
 from treadle.stages.breaker import CircuitBreaker
+from treadle.stages.call_table import CallTable
 from treadle.stages.calling import ChildPausedError, at_once, attempts
 from treadle.stages.evidence import Evidence
 from treadle.stages.locks import LockedError, Locks
@@ -29,11 +29,11 @@ from treadle.types import (
 _NOTHING_HELD: Mapping[str, str] = {}
 
 
-class ToolRunner:
-    """Which calls of a batch run, which are done, and how often each was made in this turn.
+class ToolRunner(CallTable):
+    """Runs calls, and keeps the table of them.
 
     Args:
-        can_cancel: whether anybody holds a handle to cancel calls with; a table without one is cheaper.
+        can_cancel: see `CallTable`.
         is_bounded: whether there is a bound at which calls are given up.
         locks: who holds which key; None makes a table of its own.
         held: the keys that are held around this run, where it is a call of another, each with the name under
@@ -50,82 +50,24 @@ class ToolRunner:
         held: Mapping[str, str] = _NOTHING_HELD,
         breaker: CircuitBreaker | None = None,
     ) -> None:
-        self.running: dict[str, ToolCall] = {}
-        self.results: dict[str, ToolResult] = {}
-        self.counts: Counter[str] = Counter()
-        self.stop: Signal | None = Signal() if can_cancel else None
+        super().__init__(can_cancel)
         self.is_bounded = can_cancel or is_bounded
         self.evidence = Evidence()
         self.locks = Locks() if locks is None else locks
         self.breaker = breaker
-        self.brought: dict[str, ToolResult] = {}
-        self.paused: dict[str, Paused] = {}
         self.now = 0.0
         self._held_around = held
         self._held: dict[str, Mapping[str, str]] = {}
 
-    def start(self, calls: Iterable[ToolCall], new: Iterable[ToolCall] | None = None) -> None:
-        """Register calls as running, and count them.
-
-        Args:
-            calls: the calls.
-            new: those to count; None is all. What goes on after a pause was counted before.
-        """
-        for call in calls:
-            self.running[call.id] = call
-        counts = self.counts
-        for call in calls if new is None else new:
-            counts[call.fingerprint] = counts.get(call.fingerprint, 0) + 1
-
-    def count(self, call: ToolCall) -> None:
-        """Count a call that the model made in this turn."""
-        self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
-
-    def mark_done(self, call_id: str, result: ToolResult) -> bool:
-        """Note a result.
-
-        Returns:
-            Whether the call was running. A result of one that was not is stale, and is dropped.
-        """
-        if self.running.pop(call_id, None) is None:
-            return False
-        self.results[call_id] = result
-        return True
-
-    @property
-    def done(self) -> bool:
-        """Whether there were calls and all have their results."""
-        return not self.running and bool(self.results)
-
     def next_batch(self) -> None:
         """Forget calls and results, and keep the counts."""
-        self.running.clear()
-        self.results.clear()
-        self.paused.clear()
+        super().next_batch()
         self._held.clear()
-        self.brought.clear()
-        if self.stop is not None and self.stop.is_set:
-            self.stop = Signal()
 
     def new_turn(self) -> None:
-        """Forget the counts too: the user has spoken."""
-        self.next_batch()
-        self.counts.clear()
+        """Forget the counts too, and what was learned: the user has spoken."""
+        super().new_turn()
         self.evidence.new_turn()
-
-    def cancel_all(self) -> tuple[ToolCall, ...]:
-        """Stop every running call; each is answered as cancelled, and what it may yet bring is dropped.
-
-        Returns:
-            The calls that were running.
-        """
-        stopped = tuple(self.running.values())
-        for call in stopped:
-            text = "Cancelled: the call was stopped before it was done."
-            self.mark_done(call.id, ToolResult(call.id, text, True, "cancelled"))
-        if self.stop is not None:
-            self.stop.set()
-        return stopped
 
     def prepare_call(
         self,

@@ -76,7 +76,8 @@ from treadle.types.repair import (
 )
 from treadle.types.response import CallChunk, Chunk, Response, Usage
 from treadle.types.results import Err, Ok, Paused, Result, RunPausedError
-from treadle.types.run_state import IllegalMoveError, RunNode, RunNodeStatus, RunState
+from treadle.types.run_state import RunNode, RunState
+from treadle.types.run_status import IllegalMoveError, RunNodeStatus
 from treadle.types.schema import (
     MAX_VIOLATIONS,
     MalformedJSONError,

@@ -6,57 +6,12 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from treadle.types.errors import TreadleError
 from treadle.types.history import History
 from treadle.types.response import Usage
+from treadle.types.run_status import NODE_MOVES, STATE_MOVES, RunNodeStatus, illegal
 from treadle.types.text import text_of
-
-
-class RunNodeStatus(StrEnum):
-    """Where a run, an iteration or a call stands."""
-
-    INIT = "init"
-    RUNNING = "running"
-    SUCCESS = "success"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-
-
-_INIT, _RUNNING = RunNodeStatus.INIT, RunNodeStatus.RUNNING
-_ENDS = {
-    "succeed": RunNodeStatus.SUCCESS,
-    "fail": RunNodeStatus.FAILED,
-    "timeout": RunNodeStatus.TIMEOUT,
-}
-NODE_MOVES: Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]] = {
-    _INIT: {"start": _RUNNING},
-    _RUNNING: _ENDS,
-    RunNodeStatus.SUCCESS: {},
-    RunNodeStatus.FAILED: {},
-    RunNodeStatus.TIMEOUT: {},
-}
-"""What may happen to a node in each status, and where it leads."""
-
-STATE_MOVES: Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]] = {
-    **{status: {**moves, "start": _RUNNING} for status, moves in NODE_MOVES.items()},
-    _RUNNING: _ENDS,
-}
-"""As for a node, but that a run which has ended may be started again, to go on."""
-
-
-class IllegalMoveError(TreadleError, RuntimeError):
-    """Something happened to a run or a node that cannot happen in its status."""
-
-
-Moves = Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]]
-
-
-def _illegal(what: str, status: RunNodeStatus, event: str, moves: Moves) -> IllegalMoveError:
-    legal = ", ".join(moves[status]) or "nothing"
-    return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
 
 
 def _no_nodes() -> list[RunNode]:
@@ -171,7 +126,7 @@ class RunNode:
         try:
             self.status = NODE_MOVES[self.status][event]
         except KeyError:
-            raise _illegal(f"node {self.step_index}", self.status, event, NODE_MOVES) from None
+            raise illegal(f"node {self.step_index}", self.status, event, NODE_MOVES) from None
 
 
 class RunState:
@@ -305,7 +260,7 @@ class RunState:
         try:
             self.status = STATE_MOVES[self.status][event]
         except KeyError:
-            raise _illegal("the run", self.status, event, STATE_MOVES) from None
+            raise illegal("the run", self.status, event, STATE_MOVES) from None
 
     def __repr__(self) -> str:
         return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"
