@@ -23,7 +23,7 @@ MOST_BYTES = 64 * 1024 * 1024
 USUAL_SCRAPE = 15.0
 """Seconds between two scrapes, where there are no samples yet to see it from."""
 SCRAPES_IN_A_WINDOW = 4
-"""As Grafana has it: a rate needs two samples, also where a scrape failed."""
+"""A rate needs two samples, also where a scrape failed."""
 _HERE = frozenset({"127.0.0.1", "::1", "localhost"})
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
 """What comes of reading an answer that is not made as it should be."""
@@ -91,8 +91,12 @@ class PrometheusSource:
         """It cannot tell, at no great cost, since when it has numbers."""
 
     def window(self, step: float) -> float:
-        """The step, and no less than a few scrapes."""
-        return max(step, SCRAPES_IN_A_WINDOW * self._scrape)
+        """The step and one scrape, and no less than a few scrapes; Grafana's ``$__rate_interval``.
+
+        What grew between the last scrape before a step and the first in it would be seen in neither step
+        otherwise.
+        """
+        return max(step + self._scrape, SCRAPES_IN_A_WINDOW * self._scrape)
 
     def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
         """Answer a question; see `Source.ask`."""
