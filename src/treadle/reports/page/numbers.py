@@ -56,7 +56,6 @@ def numbers(source: Source, range_key: str, agent: str | None, now: float) -> di
             "start": shown.start,
             "step": shown.grid.step,
             "count": shown.grid.count,
-            "window": source.window(shown.grid.step),
             "rows": [{"title": title, "panels": [one() for one in row]} for title, row in rows],
             "tools": tools(),
         }
