@@ -21,6 +21,9 @@ from treadle.types import RunFinished, ToolStarted
 from .conftest import SYNC, Told, Way
 from .scripts import HELLO, add, doze, nap
 
+LONG, SOON = 3, 2
+"""How long something takes that is not waited for, and by when the run is over; a busy machine is slow."""
+
 
 def test_a_run_that_was_cancelled_can_go_on_from_its_history(awaited: Way):
     """What is on the handle is what the next run starts from, and nothing needs repair."""
@@ -28,7 +31,7 @@ def test_a_run_that_was_cancelled_can_go_on_from_its_history(awaited: Way):
     batch = calls(call("add", "c1", a=1, b=1), call("nap", "c2", seconds=9))
 
     async def main() -> Any:
-        with anyio.move_on_after(0.05):
+        with anyio.move_on_after(0.3):
             await Loop.run(HELLO, ScriptedLLM(batch), tools=[add, nap], handle=handle)
         return await Loop.run(handle.messages, ScriptedLLM("So it is 2."), tools=[add, nap])
 
@@ -62,7 +65,7 @@ def waiting_batch(started: threading.Event) -> tuple[Any, list[Any]]:
     @tool
     def stall() -> str:
         """Hang in a thread, for a while."""
-        time.sleep(0.3)
+        time.sleep(LONG)
         return "too late"
 
     batch = calls(
@@ -150,12 +153,12 @@ def test_a_handle_ends_a_run_while_the_model_is_asked(driven: Way, is_async: boo
 
     def now(messages):
         asked.set()
-        time.sleep(0.3)
+        time.sleep(LONG)
 
     thread = after(asked, handle.cancel)
     before = time.monotonic()
     told = driven.run(HELLO, later if is_async else now, handle=handle)
-    assert time.monotonic() - before < 0.3
+    assert time.monotonic() - before < SOON
     thread.join()
     assert told.result.reason == RunCancelled()
     assert told.result.messages == list(HELLO)
@@ -255,7 +258,7 @@ def test_control_c_ends_a_run_that_waits(names: list[str], options: dict[str, An
         if isinstance(event, ToolStarted):
             started.set()
 
-    batch = calls(*(call(name, f"c{n}", seconds=0.5) for n, name in enumerate(names)))
+    batch = calls(*(call(name, f"c{n}", seconds=LONG) for n, name in enumerate(names)))
     main = threading.get_ident()
     thread = after(started, lambda: signal.pthread_kill(main, signal.SIGINT))
     before = time.monotonic()
@@ -263,7 +266,7 @@ def test_control_c_ends_a_run_that_waits(names: list[str], options: dict[str, An
         Loop.run_sync(
             HELLO, ScriptedLLM(batch), tools=[nap, doze], handle=handle, on_event=observe, **options
         )
-    assert time.monotonic() - before < 0.45
+    assert time.monotonic() - before < SOON
     thread.join()
     check_history(handle.messages)
     assert len(handle.messages) == len(HELLO) + 1 + len(names)
@@ -305,12 +308,12 @@ def test_an_interrupt_at_any_event_ends_the_run_in_order():
 
 @pytest.mark.parametrize("names", [["nap"], ["doze"], ["add", "nap", "doze"]], ids="+".join)
 def test_a_time_limit_ends_tools_that_hang(way: Way, names: list[str]):
-    arguments = {"add": {"a": 1, "b": 1}, "nap": {"seconds": 30}, "doze": {"seconds": 0.4}}
+    arguments = {"add": {"a": 1, "b": 1}, "nap": {"seconds": 30}, "doze": {"seconds": LONG}}
     batch = calls(*(call(name, f"c_{name}", **arguments[name]) for name in names))
     before = time.monotonic()
-    told = way.run(HELLO, ScriptedLLM(batch), tools=[add, nap, doze], max_seconds=0.1)
-    assert time.monotonic() - before < 0.35
-    assert told.result.reason == DeadlineExceeded(0.1)
+    told = way.run(HELLO, ScriptedLLM(batch), tools=[add, nap, doze], max_seconds=0.3)
+    assert time.monotonic() - before < SOON
+    assert told.result.reason == DeadlineExceeded(0.3)
     check_history(told.result.messages)
     answers = {m["tool_call_id"]: m["content"] for m in told.result.messages if m["role"] == "tool"}
     for name in names:
@@ -326,11 +329,11 @@ def test_a_time_limit_ends_a_model_that_hangs(way: Way, is_async: bool):
         await anyio.sleep(30)
 
     def now(messages):
-        time.sleep(0.4)
+        time.sleep(LONG)
 
     before = time.monotonic()
     told = way.run(HELLO, later if is_async else now, max_seconds=0.1)
-    assert time.monotonic() - before < 0.35
+    assert time.monotonic() - before < SOON
     assert told.result.reason == DeadlineExceeded(0.1)
     assert told.result.messages == list(HELLO)
 
@@ -553,5 +556,5 @@ def test_a_run_that_was_cut_short_leaves_no_thread_behind():
     assert told.result.reason == DeadlineExceeded(0.02)
     started = set(threading.enumerate()) - before
     for thread in started:
-        thread.join(0.3)
+        thread.join(5)
     assert [t.name for t in started if t.is_alive()] in ([], ["treadle-async"])
