@@ -504,13 +504,13 @@ RATIOS = {
     "answered",
     "mean_cost",
     "budget_exhausted",
-    "output_speed",
     "model_errors",
     "cost_per_run",
 }
 NOW = {"active_runs", "active_runs_by_agent", "breakers_open"}
 MIXED = {"calls_per_run"}
-GROWN = {panel.key for panel in PANELS} - {*QUANTILES} - RATIOS - NOW - MIXED
+TIMED = {"output_speed"}
+GROWN = {panel.key for panel in PANELS} - {*QUANTILES} - RATIOS - NOW - MIXED - TIMED
 
 
 def some(told, key):
@@ -541,10 +541,8 @@ def test_both_count_alike(both, key):
 @pytest.mark.prometheus
 @pytest.mark.parametrize("key", sorted(RATIOS))
 def test_both_have_the_same_ratios(both, key):
-    # Times differ from round to round, and so does how far Prometheus extends their sums.
-    rel = 0.5 if key == "output_speed" else 1e-3
     expected = {
-        name: pytest.approx(value, rel=rel) for name, value in some(both.records, key).items()
+        name: pytest.approx(value, rel=1e-3) for name, value in some(both.records, key).items()
     }
     assert some(both.scraped, key) == expected
 
@@ -575,6 +573,16 @@ def test_the_exact_quantile_lies_in_the_bucket_that_prometheus_tells(both, key):
         low = max(edge for edge in edges if edge < min(one[name] for one in around))
         high = min(edge for edge in edges if edge >= max(one[name] for one in around))
         assert low <= wholes(both.scraped, key)[name] <= high
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("key", sorted(TIMED))
+def test_both_tell_nearly_the_same_of_what_depends_on_time(both, key):
+    """Rounds differ, and so does how far Prometheus extends their sums."""
+    for name, value in exact(both, key).items():
+        assert wholes(both.records, key)[name] == pytest.approx(value, rel=1e-3)
+        least, *_, most = sorted([value, exact(both, key, of=0)[name]])
+        assert least / 2 < wholes(both.scraped, key)[name] < most * 2
 
 
 @pytest.mark.prometheus
