@@ -387,17 +387,20 @@ class TestInContext:
 
         assert asyncio.run(main()) == 1
 
-    def test_is_told_there_of_a_cancellation(self, inside):
-        seen = []
+    @pytest.fixture
+    def seen(self):
+        return []
 
-        async def waits():
-            try:
-                await asyncio.sleep(30)
-            finally:
-                seen.append(self.place.get())
+    async def waits(self, seen, seconds):
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            seen.append(self.place.get())
 
+    def test_is_told_there_of_a_cancellation(self, inside, seen):
         async def main():
-            task = asyncio.ensure_future(TestThen.awaited(InContext(waits(), inside)))
+            waiting = InContext(self.waits(seen, 30), inside)
+            task = asyncio.ensure_future(TestThen.awaited(waiting))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -406,16 +409,8 @@ class TestInContext:
         asyncio.run(main())
         assert seen == ["inside"]
 
-    def test_is_told_there_of_its_end(self, inside):
-        seen = []
-
-        async def waits():
-            try:
-                await asyncio.sleep(0)
-            finally:
-                seen.append(self.place.get())
-
-        waiting = InContext(waits(), inside)
+    def test_is_told_there_of_its_end(self, inside, seen):
+        waiting = InContext(self.waits(seen, 0), inside)
         waiting.send(None)
         waiting.close()
         assert seen == ["inside"]

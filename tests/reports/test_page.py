@@ -86,7 +86,7 @@ def test_the_program_has_no_way_to_make_markup_of_text(server):
 
 
 def test_what_the_page_starts_with_cannot_end_its_element():
-    evil = "</script><script>alert(1)</script><!--/*script*//*start*/"
+    evil = "</script><script>alert(1)</script><!--{{script}}{{start}}"
     html = make_page({**START, "agent": evil}, is_served=True).html
     told = re.search(r'<script type="application/json" id="start">(.*?)</script>', html)[1]
     assert json.loads(told)["agent"] == evil

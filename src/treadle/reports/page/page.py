@@ -1,19 +1,18 @@
 """The page itself: one file with its style, its program and, where it stands alone, its numbers.
 
-Nothing in it comes from elsewhere, and its policy allows nothing else: the one style and the one program are
-named by their digests, so that nothing that a model wrote could ever run, whatever the program did with it.
+Nothing in it comes from elsewhere, and its policy allows nothing else; see `treadle.reports.sealed`.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from treadle.reports.sealed import filled, inert, policy, program
 
 STYLES = ("page.css", "panels.css")
 SCRIPTS = (
@@ -52,20 +51,17 @@ def make_page(start: Mapping[str, Any], *, is_served: bool) -> Page:
             in it.
     """
     style = "\n".join(map(_part, STYLES))
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
-    policy = _policy(style, script, is_served=is_served)
+    script = program(map(_part, SCRIPTS))
+    source = "connect-src 'self'" if is_served else "connect-src 'none'"
+    directives = policy(style, script, source, "img-src data:")
     parts = {
-        "<!--policy-->": "" if is_served else _as_meta(policy),
-        "/*style*/": style,
-        "/*script*/": script,
-        # The last one: what it says is not ours, and may look like a mark.
-        "/*start*/": _inert(start),
+        "policy": "" if is_served else _as_meta(directives),
+        "style": style,
+        "script": script,
+        "start": inert(json.dumps(start, separators=(",", ":"))),
     }
-    html = _part("page.html")
-    for mark, text in parts.items():
-        before, _, after = html.partition(mark)
-        html = f"{before}{text}{after}"
-    return Page(html, policy if not is_served else f"{policy}; frame-ancestors 'none'")
+    html = filled(_part("page.html"), parts)
+    return Page(html, directives if not is_served else f"{directives}; frame-ancestors 'none'")
 
 
 @cache
@@ -73,31 +69,5 @@ def _part(name: str) -> str:
     return resources.files("treadle.reports.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str, *, is_served: bool) -> str:
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"style-src '{_digest(style)}'",
-            f"script-src '{_digest(script)}'",
-            "connect-src 'self'" if is_served else "connect-src 'none'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
-    )
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _as_meta(policy: str) -> str:
-    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-
-
-def _inert(value: Any) -> str:
-    """JSON in which nothing ends the element that it is in, or begins another."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _as_meta(directives: str) -> str:
+    return f'<meta http-equiv="Content-Security-Policy" content="{directives}">'

@@ -1,17 +1,13 @@
 """`render_report`: recorded runs as one HTML file, which asks nobody for anything.
 
-What models, tools and users wrote is data in the page, never markup: it stands in a script of the type
-``application/json``, in ASCII and without the characters that could end it, and the page's own script makes text
-nodes of it. The page's policy lets no other script or style take effect, no request be made, and no text be made
-markup by a script. Where there is no JavaScript, a summary and the beginning of the transcript are shown.
+What models, tools and users wrote is data in the page, never markup; see `treadle.reports.sealed`. The page's
+policy lets no request be made, and no text be made markup by a script. Where there is no JavaScript, a summary
+and the beginning of the transcript are shown.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import re
 from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
@@ -22,6 +18,7 @@ from treadle.reports.record.reading import read_record
 from treadle.reports.report.data import report_data
 from treadle.reports.report.plain import plain_page, visible
 from treadle.reports.report.words import headline
+from treadle.reports.sealed import filled, inert, policy, program
 
 _SCRIPTS = (
     "text.js",
@@ -47,16 +44,16 @@ def render_report(runs: str | os.PathLike[str] | Record | Iterable[Run]) -> str:
     """
     record = _record_of(runs)
     style = _part("report.css")
-    script = "\n".join(['"use strict";', "(() => {", *map(_part, _SCRIPTS), "})();"])
-    filled = {
-        "policy": _policy(style, script),
+    script = program(map(_part, _SCRIPTS))
+    parts = {
+        "policy": policy(style, script),
         "title": escape(_title(record)),
         "style": style,
         "script": script,
-        "data": _embedded(one_line(report_data(record))),
+        "data": inert(one_line(report_data(record))),
         "plain": plain_page(record),
     }
-    page = re.sub(r"\{\{(\w+)\}\}", lambda name: filled[name[1]], _part("report.html"))
+    page = filled(_part("report.html"), parts)
     return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
@@ -85,27 +82,3 @@ def _part(name: str) -> str:
 
 def _escaped(character: str) -> str:
     return f"\\u{{{ord(character):x}}}"
-
-
-def _policy(style: str, script: str) -> str:
-    """What the page may do: run its own script, have its own style, and nothing else."""
-    return "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src '{_hash(script)}'",
-            f"style-src '{_hash(style)}'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        ]
-    )
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _embedded(data: str) -> str:
-    """JSON that no text in it can end: it is ASCII already, and these are within strings only."""
-    return data.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
