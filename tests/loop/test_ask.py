@@ -1,5 +1,7 @@
 """One logical call of the model, with its retries, streamed or not."""
 
+import contextvars
+
 import anyio
 import pytest
 
@@ -87,6 +89,68 @@ def test_an_async_generator_function_is_a_backend(backend):
 
     assert anyio.run(lambda: Loop.run(USER, stream), backend=backend).unwrap().content == "ab"
     assert Loop.run_sync(USER, stream).unwrap().content == "ab"
+
+
+class Odd:
+    """An awaitable whose iterator knows nothing but how to go on."""
+
+    def __await__(self):
+        return iter(())
+
+
+class OddStream:
+    """Pieces that come of awaitables of any kind, from a method that is no coroutine function."""
+
+    place = contextvars.ContextVar("place", default="outside")
+
+    def __init__(self, *pieces):
+        self.pieces, self.places = list(pieces), []
+
+    def __aiter__(self):
+        return self
+
+    def __anext__(self):
+        self.places.append(self.place.get())
+        self.place.set("inside")
+        piece = self.pieces.pop(0) if self.pieces else StopAsyncIteration()
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece if isinstance(piece, Odd) else self.come(piece)
+
+    async def come(self, piece):
+        await anyio.sleep(0)
+        self.places.append(self.place.get())
+        return piece
+
+
+async def run_async(model):
+    return await Loop.run(USER, model, max_retries=0), OddStream.place.get()
+
+
+@pytest.mark.parametrize("driver", ["asyncio", "trio", "sync"])
+def test_a_stream_may_make_its_awaitables_itself(driver):
+    """All of it has the context variables of the answer, and a piece may fail before it is awaited."""
+
+    def answered(stream):
+        if driver == "sync":
+            return Loop.run_sync(USER, lambda m: stream, max_retries=0), OddStream.place.get()
+        return anyio.run(run_async, lambda m: stream, backend=driver)
+
+    stream = OddStream("a", "b")
+    result, place = answered(stream)
+    assert (result.unwrap().content, place) == ("ab", "outside")
+    assert stream.places == ["outside", *["inside"] * 4]
+    result, _ = answered(OddStream("a", OSError("broken")))
+    assert (result.reason.error_type, result.reason.message) == ("OSError", "broken")
+    result, _ = answered(OddStream(Odd()))  # it comes to None, which is no piece
+    assert result.reason.error_type == "NotAResponseError"
+
+
+def test_a_piece_may_be_made_of_another_run():
+    async def stream(messages):
+        yield Loop.run_sync(USER, ScriptedLLM("inner", is_async=True)).unwrap().content
+
+    assert Loop.run_sync(USER, stream).unwrap().content == "inner"
 
 
 def test_a_generator_function_is_a_backend():

@@ -127,15 +127,17 @@ class Exchange:
         """Take the next piece; None, or an awaitable of it, where there is no more."""
         # A generator may hold something open from one piece to the next, such as a span, and each piece may be
         # asked for in another thread or task: its context variables are its own, from the first to the last.
+        if self.chunk_mode is Mode.ASYNC:
+            return self._next_later()
         if self._context is None:
             self._context = copy_context()
-        if self.chunk_mode is Mode.ASYNC:
-            return self._next_later(self._context)
         raw = self._context.run(next, self._iterator, _END)
         return None if raw is _END else to_chunk(raw)
 
-    async def _next_later(self, context: Context) -> Chunk | None:
-        raw = await InContext(anext(self._iterator, _END), context)
+    async def _next_later(self) -> Chunk | None:
+        if self._context is None:  # copied where it is awaited: a driver may await it elsewhere
+            self._context = copy_context()
+        raw = await InContext(_next_of(self._iterator), self._context)
         return None if raw is _END else to_chunk(raw)
 
     def close(self) -> Any:
@@ -156,6 +158,14 @@ class Exchange:
             if callable(close):
                 return close() if self._context is None else self._context.run(close)
         return None
+
+
+async def _next_of(iterator: AsyncIterator[Any]) -> Any:
+    # Not `anext(iterator, _END)`, which ends the interpreter where `__anext__` raises at once (CPython 3.11).
+    try:
+        return await iterator.__anext__()
+    except StopAsyncIteration:
+        return _END
 
 
 _END = object()

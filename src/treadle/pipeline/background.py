@@ -118,10 +118,12 @@ def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) 
 
 def _awaited(value: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None) -> Any:
     future = run_on_background_loop(value, awaiting)
+    settled = threading.Event()
+    future.add_done_callback(lambda _: settled.set())
     try:
-        while not future.done():
-            with contextlib.suppress(concurrent.futures.TimeoutError):
-                return future.result(LOOK_UP_SECONDS)
+        # Not the future's own time limit: it raises what a signal handler may raise, too.
+        while not settled.wait(LOOK_UP_SECONDS):
+            pass
         return future.result()
     except BaseException:
         future.cancel()  # an interrupt of this thread ends what runs for it in the other
