@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanKind, Tracer
 
 from treadle import Loop
-from treadle.loop import prepared
+from treadle.loop import run as prepared
 from treadle.reports.record.recorder import Recorder
 
 ITERATIONS = 200

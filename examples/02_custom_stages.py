@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any
 
 from treadle import Context, Loop, PipelineError, stages, tool
-from treadle.pipeline import Call, Mode, Steps
+from treadle.effects import Call, Mode, Steps
 from treadle.testing import call, calls
 
 written: list[str] = []

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from treadle import Loop, tool
+from treadle.events import IterationStarted, RunFinished, TextDelta, ToolFinished, ToolStarted
 from treadle.testing import call, calls
-from treadle.types import IterationStarted, RunFinished, TextDelta, ToolFinished, ToolStarted
 
 
 @tool

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treadle import ChildEvent, IterationStarted, Loop, ToolStarted, tool
+from treadle import IterationStarted, Loop, SubagentEvent, ToolStarted, tool
 from treadle.testing import ScriptedLLM, call, calls
 
 
@@ -23,7 +23,7 @@ def researching(messages: list[dict[str, Any]]) -> Any:
 def show(event: Any, margin: str = "  ") -> None:
     """Print what happens; the events of a run within a run come wrapped."""
     match event:
-        case ChildEvent(event=inner):
+        case SubagentEvent(event=inner):
             show(inner, margin + "    ")
         case IterationStarted(iteration=number):
             print(f"{margin}model call {number}")

@@ -35,12 +35,12 @@ def show(event: Any) -> None:
 question = [{"role": "user", "content": "Put eggs on the list."}]
 read_it, write_it = call("read", name="list"), call("write", name="list", text="milk, eggs")
 both = calls(read_it, write_it)
-once, changed, twins = calls(read_it), calls(write_it), calls(read_it, read_it)
+once, changed, duplicates = calls(read_it), calls(write_it), calls(read_it, read_it)
 
 for title, sequential, script in (
     ("Not together, so later", "defer", [both, changed, "Done."]),
     ("Not together, so in step", "in_step", [both, "Done."]),
-    ("Again, when there is news", "defer", [once, once, changed, twins, "Done."]),
+    ("Again, when there is news", "defer", [once, once, changed, duplicates, "Done."]),
 ):
     print(f"{title}:")
     loop = Loop(tools=[read, write], sequential=sequential, on_event=show)

@@ -28,7 +28,7 @@ def price(response: Response) -> float:
     return usage.input_tokens * 2e-6 + usage.output_tokens * 10e-6
 
 
-loop = Loop(tools=[look], price=price)
+loop = Loop(tools=[look], cost_of=price)
 question = [{"role": "user", "content": "Where is the key?"}]
 
 for options in ({"max_iterations": 2}, {"max_cost": 0.006}):

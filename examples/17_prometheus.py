@@ -35,7 +35,7 @@ def price(answer: Response) -> float:
 
 registry = CollectorRegistry()
 meters = MeterProvider([PrometheusMetricReader(scope_info_enabled=False, registry=registry)])
-loop = Loop(name="adder", tools=[add], meter_provider=meters, price=price)
+loop = Loop(name="adder", tools=[add], meter_provider=meters, cost_of=price)
 loop.run_sync([{"role": "user", "content": "2 + 3?"}], model)
 
 page = generate_latest(registry).decode()

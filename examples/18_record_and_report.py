@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
     (run,) = read_record(path).runs
     print(f"{run.agent_name}: {run.stop_reason}, {run.total_iterations} iterations")
     for made in run.calls:
-        how = "failed" if made.is_error else made.held or made.status
+        how = "failed" if made.is_error else made.not_run or made.status
         print(f"  iteration {made.iteration}: {made.name} {made.arguments}: {how}")
     print("the conversation has", len(run.messages), "messages; the last:")
     print(" ", run.messages[-1]["content"])

@@ -13,9 +13,9 @@ import pytest
 from treadle import Loop, tool
 from treadle.cli.narrator import Narrator
 from treadle.cli.progress import make_progress
+from treadle.events import RunStarted
 from treadle.testing import ScriptedLLM, call
 from treadle.testing import calls as called
-from treadle.types import RunStarted
 
 QUESTION = [{"role": "user", "content": "Go"}]
 LIVE = {"CI": ""}

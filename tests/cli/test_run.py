@@ -14,9 +14,9 @@ from treadle import Ok, Response, __version__
 from treadle.cli.arguments import LIMIT_FLAGS
 from treadle.cli.report import as_json
 from treadle.cli.run import _interrupts_end
+from treadle.limits import LIMIT_NAMES
 from treadle.loop import RunHandle
 from treadle.testing import check_history
-from treadle.types import LIMIT_NAMES
 
 TOOLS = '''
 import asyncio, time

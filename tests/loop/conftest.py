@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from treadle import Loop, PausedStateError, PendingCall, stage, tool
-from treadle.pipeline import Call, Now, layered
+from treadle.effects import Call, Now, map_effects
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -59,8 +59,8 @@ class Clock:
         self.now = now
         self.bounds = []
 
-    def layer(self, steps):
-        return layered(steps, self._see)
+    def middleware(self, steps):
+        return map_effects(steps, self._see)
 
     def _see(self, effect):
         if isinstance(effect, Now):

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from treadle import Chunk, Err, Loop, Ok, Usage
+from treadle.events import ModelFailed, ModelRetried, TextDelta
 from treadle.testing import ScriptedLLM
-from treadle.types import ModelFailed, ModelRetried, TextDelta
 
 USER = [{"role": "user", "content": "Hi"}]
 DONE = {"choices": [{"delta": {}, "finish_reason": "stop"}]}

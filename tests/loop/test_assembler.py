@@ -3,15 +3,13 @@
 import pytest
 
 from treadle import Loop, Usage
-from treadle.loop.assembler import Assembler
-from treadle.loop.convert import to_chunk
-from treadle.types import CallChunk, Chunk, ToolCall
+from treadle.messages import CallChunk, Chunk, StreamAccumulator, ToolCall, to_chunk
 
 USER = [{"role": "user", "content": "Hi"}]
 
 
 def assembled(*raw):
-    assembler = Assembler()
+    assembler = StreamAccumulator()
     for piece in raw:
         assembler.add(to_chunk(piece))
     return assembler.response()

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from treadle import Err, Loop, OptionError, tool
-from treadle.loop.backend import Backend
-from treadle.pipeline import Mode
+from treadle.effects import Mode
+from treadle.model import ModelClient
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -27,7 +27,7 @@ def seen():
 
 def sent(fn, **llm_opts):
     """Send one request as a run does."""
-    return Backend(fn, llm_opts).exchange(list(USER), TOOLS).open()
+    return ModelClient(fn, llm_opts).exchange(list(USER), TOOLS).open()
 
 
 class TestForms:
@@ -134,7 +134,7 @@ class TestForms:
         }
 
     def test_where_there_are_no_tools_the_request_has_no_such_key(self, seen):
-        Backend(lambda m, **o: seen.update(o) or "x", {}).exchange(USER, []).open()
+        ModelClient(lambda m, **o: seen.update(o) or "x", {}).exchange(USER, []).open()
         assert seen == {}
 
     def test_the_users_own_tools_win(self, seen):
@@ -150,7 +150,7 @@ class TestForms:
             opts["broken"] = 1
             return "x"
 
-        backend = Backend(fn, {"temperature": 0})
+        backend = ModelClient(fn, {"temperature": 0})
         for _ in range(2):
             backend.exchange(USER, TOOLS).open()
         assert seen == [{"temperature": 0, "tools": TOOLS}] * 2
@@ -173,7 +173,7 @@ class Later:
     ],
 )
 def test_sync_or_async_is_decided_once(fn, mode):
-    assert Backend(fn, {}).mode is mode
+    assert ModelClient(fn, {}).mode is mode
 
 
 @pytest.mark.parametrize("fn", [5, None, "gpt", object(), {"model": "x"}])

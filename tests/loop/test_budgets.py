@@ -108,7 +108,7 @@ class TestKinds:
         def work():
             clock.now += 4
 
-        loop = Loop(tools=[work], max_seconds=10, layers=[clock.layer])
+        loop = Loop(tools=[work], max_seconds=10, middleware=[clock.middleware])
         result = way.run(loop, lambda m: calls(call("work")))
         assert (result.reason, result.iterations) == (DeadlineExceeded(10), 3)
         assert result.messages[-1]["role"] == "tool"
@@ -146,7 +146,7 @@ class TestTold:
     """The model can be told what is left."""
 
     def test_in_each_request_and_nowhere_else(self, way):
-        loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, tell_budget=True)
+        loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, show_budget=True)
         with ScriptedLLM(notes(1, 2), notes(3), "done") as model:
             result = way.run(loop, model)
         told = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
@@ -160,7 +160,7 @@ class TestTold:
 
     def test_with_what_a_stage_has_to_say(self):
         with ScriptedLLM("", "x") as model:
-            SYNC.run(Loop(tell_budget=True), model)
+            SYNC.run(Loop(show_budget=True), model)
         said = model.sent[1].messages[0]["content"]
         assert said.startswith("Hi\n\nYour last reply was empty. ")
         assert said.endswith("\n\nLeft for this task: 8 model calls.")
@@ -175,7 +175,7 @@ class TestTold:
             "max_cost": 1.5,
             "max_seconds": 70,
         }
-        loop = Loop(tell_budget=True, layers=[clock.layer], **limits)
+        loop = Loop(show_budget=True, middleware=[clock.middleware], **limits)
         with ScriptedLLM("x") as model:
             SYNC.run(loop, model)
         assert model.sent[0].messages[0]["content"] == (
@@ -202,7 +202,7 @@ class TestRemaining:
 
         loop = Loop(
             tools=[look],
-            layers=[clock.layer],
+            middleware=[clock.middleware],
             max_iterations=5,
             max_tool_calls=3,
             max_total_tokens=12,

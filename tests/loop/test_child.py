@@ -11,7 +11,7 @@ from treadle import (
     ToolDefinitionError,
     tool,
 )
-from treadle.loop.child import TASK_SCHEMA
+from treadle.loop.subagent import TASK_SCHEMA
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, answers

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from treadle import (
-    ChildEvent,
     Loop,
     Paused,
     PendingCall,
     RunFinished,
     RunStarted,
+    SubagentEvent,
     ToolFinished,
     ToolStarted,
     Usage,
@@ -75,7 +75,7 @@ class TestPausing:
         events = []
         loop = family(calls(wipe("w")), on_event=events.append)
         way.run(loop, ScriptedLLM(asked()))
-        inner = [event.event for event in of(events, ChildEvent)]
+        inner = [event.event for event in of(events, SubagentEvent)]
         assert of(inner, RunFinished)[0].stop_reason == "paused"
         assert of(events, RunFinished)[0].stop_reason == "paused"
         (finished,) = of(events, ToolFinished)
@@ -180,7 +180,7 @@ class TestDeciding:
         events.clear()
         again = SYNC.resume(loop, stored(paused), {"w2": approve}, model)
         assert [one.id for one in again.pending] == ["k/w"]
-        assert of(events, ChildEvent) == []
+        assert of(events, SubagentEvent) == []
         assert desk.done == []
         SYNC.resume(loop, stored(again), {"k/w": approve}, model)
         assert desk.did == ["note 1", "wipe /", "wipe /2"]
@@ -211,7 +211,7 @@ class TestDeciding:
         paused = way.run(loop, model)
         events.clear()
         way.resume(loop, stored(paused), {"k/w": approve}, model)
-        inner = [event.event for event in of(events, ChildEvent)]
+        inner = [event.event for event in of(events, SubagentEvent)]
         assert [event.resumed for event in of(inner, RunStarted)] == [True]
         assert of(inner, RunStarted)[0].agent_name == "kid"
         assert [event.call.id for event in of(inner, ToolStarted)] == ["w"]

@@ -15,7 +15,7 @@ from treadle import (
     edit,
     tool,
 )
-from treadle.loop.child import TASK_SCHEMA
+from treadle.loop.subagent import TASK_SCHEMA
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, answers, refused, stored

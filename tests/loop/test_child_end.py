@@ -4,13 +4,13 @@ import anyio
 import pytest
 
 from treadle import (
-    ChildEvent,
     DeadlineExceeded,
     Loop,
     Ok,
     RunCancelled,
     RunHandle,
     RunStarted,
+    SubagentEvent,
     approve,
     tool,
 )
@@ -181,5 +181,5 @@ def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_w
 
     scope = None
     anyio.run(main, backend=backend)
-    inner = [type(event.event).__name__ for event in of(told, ChildEvent)]
+    inner = [type(event.event).__name__ for event in of(told, SubagentEvent)]
     assert inner == ["RunStarted", "RunFinished"]

@@ -11,7 +11,7 @@ from treadle import (
     Loop,
     tool,
 )
-from treadle.pipeline import layered
+from treadle.effects import map_effects
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import SYNC, answers
@@ -98,13 +98,15 @@ class TestOptions:
     def test_layers_of_the_child_see_its_effects_and_no_others(self, way):
         seen, around = [], []
 
-        def layer(into):
-            return lambda steps: layered(steps, lambda e: into.append(e) or e)
+        def middleware(into):
+            return lambda steps: map_effects(steps, lambda e: into.append(e) or e)
 
         child, _ = helper(
-            calls(call("add", "i", a=1, b=1)), "in", loop=Loop(tools=[add], layers=[layer(seen)])
+            calls(call("add", "i", a=1, b=1)),
+            "in",
+            loop=Loop(tools=[add], middleware=[middleware(seen)]),
         )
-        way.run(Loop(tools=[child], layers=[layer(around)]), ScriptedLLM(asked(), "outer"))
+        way.run(Loop(tools=[child], middleware=[middleware(around)]), ScriptedLLM(asked(), "outer"))
 
         def made(effects):
             return [(e.label, e.key) for e in effects if getattr(e, "label", None) in LABELS]

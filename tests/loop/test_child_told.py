@@ -1,19 +1,19 @@
-"""What is told of a child, and kept of it: events, records, its layers."""
+"""What is told of a child, and kept of it: events, records, its middleware."""
 
 import anyio
 import pytest
 
 from treadle import (
-    ChildEvent,
     Loop,
     LoopDetected,
     Ok,
     RunHandle,
     RunStarted,
+    SubagentEvent,
     Usage,
     tool,
 )
-from treadle.pipeline import Emit, layered
+from treadle.effects import Emit, map_effects
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import SYNC, USER, answers, of
@@ -108,7 +108,7 @@ class TestGrandchildren:
         depths = {0: 0, 1: 0, 2: 0, 3: 0}
         for event in events:
             depth = 0
-            while isinstance(event, ChildEvent):
+            while isinstance(event, SubagentEvent):
                 event, depth = event.event, depth + 1  # noqa: PLW2901
             depths[depth] += isinstance(event, RunStarted)
         assert depths == {0: 1, 1: 1, 2: 1, 3: 1}
@@ -128,9 +128,9 @@ class TestEvents:
         loop = Loop(tools=[add], on_event=inner.append, on_iteration=contexts.append)
         child, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
         way.run(Loop(tools=[child], on_event=outer.append), ScriptedLLM(asked(), "outer"))
-        told = [event.event for event in of(outer, ChildEvent)]
+        told = [event.event for event in of(outer, SubagentEvent)]
         assert told == inner
-        assert {event.call_id for event in of(outer, ChildEvent)} == {"k"}
+        assert {event.call_id for event in of(outer, SubagentEvent)} == {"k"}
         assert [type(event).__name__ for event in inner] == [
             "RunStarted",
             "IterationStarted",
@@ -146,8 +146,8 @@ class TestEvents:
         ]
         assert [one.iteration for one in contexts] == [1, 2]
         kinds = [type(event).__name__ for event in outer]
-        assert kinds.index("ToolStarted") < kinds.index("ChildEvent")
-        assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("ChildEvent")
+        assert kinds.index("ToolStarted") < kinds.index("SubagentEvent")
+        assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("SubagentEvent")
 
     @pytest.mark.parametrize("is_async", [False, True])
     def test_its_observers_are_told_though_nobody_watches_the_run_around_it(self, way, is_async):
@@ -174,7 +174,9 @@ class TestEvents:
     def test_where_nobody_listens_no_event_is_made(self):
         seen = []
         child, _ = helper("in")
-        loop = Loop(tools=[child], layers=[lambda s: layered(s, lambda e: seen.append(e) or e)])
+        loop = Loop(
+            tools=[child], middleware=[lambda s: map_effects(s, lambda e: seen.append(e) or e)]
+        )
         SYNC.run(loop, ScriptedLLM(asked(), "outer"))
         assert seen
         assert not any(isinstance(effect, Emit) for effect in seen)
@@ -187,7 +189,7 @@ class TestEvents:
             async with loop.stream(USER, ScriptedLLM(asked(), "outer")) as events:
                 return [event async for event in events]
 
-        assert len(of(anyio.run(main), ChildEvent)) == 5
+        assert len(of(anyio.run(main), SubagentEvent)) == 5
 
     def test_loops_in_it_are_its_own(self):
         """What the child did over and over is no loop of the parent, which calls it once."""

@@ -6,8 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import Err, LLMError, Loop, Response, ToolCall, Usage
-from treadle.loop.convert import NotAResponseError, to_chunk, to_response, to_usage
-from treadle.types import CallChunk, Chunk
+from treadle.messages import CallChunk, Chunk, NotAResponseError, to_chunk, to_response, to_usage
 
 USER = [{"role": "user", "content": "Hi"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

@@ -75,23 +75,23 @@ class TestCost:
             seen.append(response)
             return response.usage.total_tokens * 0.1
 
-        usage = self.usage(completion(notes(1)), completion("x"), price=price)
+        usage = self.usage(completion(notes(1)), completion("x"), cost_of=price)
         assert usage.cost == pytest.approx(1.0)
         assert [one.content for one in seen] == [None, "x"]
 
     def test_a_reported_cost_wins_over_a_price(self):
-        assert self.usage(completion("x", 0.5), price=lambda response: 9).cost == 0.5
+        assert self.usage(completion("x", 0.5), cost_of=lambda response: 9).cost == 0.5
         own = Response("x", usage=Usage(1, 1, cost=0.25))
-        assert self.usage(own, price=lambda response: 9).cost == 0.25
+        assert self.usage(own, cost_of=lambda response: 9).cost == 0.25
         free = Response("x", usage=Usage(1, 1, cost=0.0))
-        assert self.usage(free, price=lambda response: 9).cost == 0.0
+        assert self.usage(free, cost_of=lambda response: 9).cost == 0.0
 
     def test_nothing_is_priced_of_which_nothing_is_known(self):
-        assert self.usage("x", price=lambda response: 9).cost is None
+        assert self.usage("x", cost_of=lambda response: 9).cost is None
 
     @pytest.mark.parametrize("made", [0, 0.0, 0.5, 2, Decimal("0.25"), None])
     def test_what_a_price_may_be(self, made):
-        usage = self.usage(completion("x"), price=lambda response: made)
+        usage = self.usage(completion("x"), cost_of=lambda response: made)
         assert usage.cost == (None if made is None else float(made))
         assert type(usage.cost) in {float, type(None)}
 
@@ -100,35 +100,35 @@ class TestCost:
     )
     def test_what_is_no_price_is_unknown_and_logged(self, made, caplog):
         with caplog.at_level(logging.WARNING, "treadle.loop"):
-            usage = self.usage(completion("x"), price=lambda response: made)
+            usage = self.usage(completion("x"), cost_of=lambda response: made)
         assert (usage.cost, usage.total_tokens) == (None, 5)
-        assert "price=" in caplog.text
+        assert "cost_of=" in caplog.text
 
     def test_a_price_that_raises_changes_nothing(self, caplog, way):
         def price(response):
             raise KeyError("model")
 
         with caplog.at_level(logging.WARNING, "treadle.loop"):
-            result = way.run(Loop(price=price, max_cost=1), ScriptedLLM(completion("x")))
+            result = way.run(Loop(cost_of=price, max_cost=1), ScriptedLLM(completion("x")))
         assert (type(result), result.usage.cost) == (Ok, None)
-        assert "price= failed" in caplog.text
+        assert "cost_of= failed" in caplog.text
         assert "KeyError: 'model'" in caplog.text
 
     def test_prices_and_reported_costs_are_added_up_together(self):
         usage = self.usage(
-            completion(notes(1)), completion("x", 0.5), price=lambda response: Decimal("0.25")
+            completion(notes(1)), completion("x", 0.5), cost_of=lambda response: Decimal("0.25")
         )
         assert usage.cost == 0.75
 
     def test_a_priced_run_can_be_put_aside(self, desk):
         batch = completion(calls(call("wipe", path="/")))
-        loop = desk.loop(price=lambda response: Decimal("0.25"))
+        loop = desk.loop(cost_of=lambda response: Decimal("0.25"))
         paused = SYNC.run(loop, ScriptedLLM(batch))
         assert paused.usage.cost == 0.25
         assert stored(paused)["budget"]["usage"]["cost"] == 0.25
 
     def test_it_is_on_the_node_and_on_the_record(self):
-        loop = Loop(tools=[note], price=lambda response: 0.5)
+        loop = Loop(tools=[note], cost_of=lambda response: 0.5)
         run = SYNC.run(loop, ScriptedLLM(completion(notes(1)), completion("x"))).run
         assert [node.usage.cost for node in run.nodes] == [0.5, 0.5]
         assert run.total_usage.cost == 1.0
@@ -137,7 +137,7 @@ class TestCost:
 def test_a_response_of_ones_own_is_priced_as_it_is():
     """Its other facts stay as they were."""
     made = Response("x", (), "stop", Usage(1, 2, cached_tokens=1), "m", "id", {"k": 1})
-    result = SYNC.run(Loop(price=lambda response: 0.5), ScriptedLLM(made))
+    result = SYNC.run(Loop(cost_of=lambda response: 0.5), ScriptedLLM(made))
     priced = result.unwrap()
     assert priced.usage == Usage(1, 2, cached_tokens=1, cost=0.5)
     assert (priced.model, priced.id, priced.extra, priced.finish_reason) == (

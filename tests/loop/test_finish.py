@@ -15,7 +15,7 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.finish import GUIDANCE, NO_ANSWER, NOT_RUN
+from treadle.loop.run import GUIDANCE, NO_ANSWER, NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers
@@ -207,7 +207,7 @@ class TestWhen:
     def test_tokens_and_cost_do(self, way, limit, kind):
         usage = {"prompt_tokens": 2, "completion_tokens": 3}
         model = ScriptedLLM({"choices": [{"message": FIRST}], "usage": usage}, "so far")
-        loop = Loop(tools=[note], on_limit="finish", price=lambda response: 0.5, **limit)
+        loop = Loop(tools=[note], on_limit="finish", cost_of=lambda response: 0.5, **limit)
         result = way.run(loop, model)
         assert result.limit.kind == kind
         assert result.usage == Usage(2, 3, 5, is_lower_bound=True, cost=0.5)
@@ -224,7 +224,7 @@ class TestWhen:
         def work():
             clock.now += 10
 
-        loop = Loop(tools=[work], max_seconds=5, on_limit="finish", layers=[clock.layer])
+        loop = Loop(tools=[work], max_seconds=5, on_limit="finish", middleware=[clock.middleware])
         with ScriptedLLM(calls(call("work"))) as model:
             result = way.run(loop, model)
         assert result.reason == DeadlineExceeded(5)

@@ -16,7 +16,7 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.finish import GUIDANCE, NOT_RUN
+from treadle.loop.run import GUIDANCE, NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of
@@ -122,7 +122,7 @@ class TestTold:
         assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
 
     def test_what_is_left_is_told_in_it_too(self):
-        _, model = finished(SYNC, "so far", tell_budget=True)
+        _, model = finished(SYNC, "so far", show_budget=True)
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from treadle import Chunk, Err, Loop, Ok, Response, ToolCall, Usage
-from treadle.types import CallChunk
+from treadle.messages import CallChunk
 
 USER = [{"role": "user", "content": "Hi"}]
 

@@ -4,8 +4,8 @@ import anyio
 import pytest
 
 from treadle import Err, Loop, OptionError, RunCancelled, RunHandle, tool
+from treadle.events import ToolFinished, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import ToolFinished, ToolStarted
 
 USER = [{"role": "user", "content": "Hi"}]
 

@@ -17,7 +17,8 @@ from treadle import (
     edit,
     tool,
 )
-from treadle.pipeline import dead_end, drive_sync
+from treadle.effects import drive_sync
+from treadle.pipeline import dead_end
 from treadle.stages import parse_tool_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
-from treadle.pipeline import Emit, layered
+from treadle.effects import Emit, map_effects
 from treadle.testing import ScriptedLLM, call, calls
 
 NAME = "treadle.loop"
@@ -41,7 +41,7 @@ def sign(text: str):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    from treadle.stages import calling
+    from treadle.stages import _run_call as calling
 
     monkeypatch.setattr(calling, "RETRY_DELAY", 0)
 
@@ -190,7 +190,9 @@ class TestQuiet:
             made.extend([type(effect.event).__name__] if isinstance(effect, Emit) else [])
             return effect
 
-        records = run(*script, level=level, layers=[lambda steps: layered(steps, see)], **options)
+        records = run(
+            *script, level=level, middleware=[lambda steps: map_effects(steps, see)], **options
+        )
         return made, records
 
     @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.CRITICAL])

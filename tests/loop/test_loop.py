@@ -8,10 +8,10 @@ import pytest
 from pydantic import BaseModel
 
 from treadle import Err, Loop, Ok, OptionError, RunState, Tool, ToolDefinitionError, tool
+from treadle.effects import drive_sync
+from treadle.events import RunFinished, RunStarted
 from treadle.loop.observers import Observers
-from treadle.pipeline import drive_sync
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import RunFinished, RunStarted
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -227,7 +227,7 @@ def test_a_run_goes_on_in_the_state_it_is_given():
 def test_layers_wrap_the_run_the_first_outermost():
     order = []
 
-    def layer(name):
+    def middleware(name):
         def wrap(steps):
             order.append(f"{name} in")
             result = yield from steps
@@ -236,7 +236,7 @@ def test_layers_wrap_the_run_the_first_outermost():
 
         return wrap
 
-    Loop.run_sync(USER, lambda m: "x", layers=[layer("a"), layer("b")])
+    Loop.run_sync(USER, lambda m: "x", middleware=[middleware("a"), middleware("b")])
     assert order == ["a in", "b in", "b out", "a out"]
 
 

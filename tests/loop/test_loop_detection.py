@@ -5,10 +5,12 @@ import itertools
 import pytest
 
 from treadle import Limits, Loop, LoopDetected, Ok, Response, RunNode, RunState, Usage, tool
+from treadle.context import Context, Decision
 from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
-from treadle.stages import ToolRunner, default_stages, fingerprint, signature
+from treadle.messages import History, ToolCall, ToolResult
+from treadle.stages import ToolRunner, default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import Context, Decision, History, ToolCall, ToolResult
+from treadle.tools import fingerprint, signature
 
 USER = [{"role": "user", "content": "Hi"}]
 numbers = itertools.count()

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from treadle import Loop, tool
+from treadle.events import CallsPlanned, IterationFinished, RunFinished, RunStarted
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import CallsPlanned, IterationFinished, RunFinished, RunStarted
 
 USER = [{"role": "user", "content": "Hi"}]
 

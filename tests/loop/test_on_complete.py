@@ -6,8 +6,8 @@ from tests.telemetry.exits import DRIVERS, EXITS, USER, end, go, hang, sign
 from tests.whole.cancelling import DRIVES, cancelled_everywhere
 
 from treadle import Completion, Loop, approve
+from treadle.events import IterationStarted, RunFinished, RunStarted
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import IterationStarted, RunFinished, RunStarted
 
 
 @pytest.fixture(params=DRIVERS)

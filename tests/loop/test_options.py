@@ -6,9 +6,9 @@ import typing
 import pytest
 
 from treadle import Limits, Loop, LoopOptions, OptionError, RunHandle, RunState, tool
+from treadle.limits import LIMIT_NAMES
 from treadle.loop.options import Settings
 from treadle.stages import default_stages
-from treadle.types import LIMIT_NAMES
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -64,7 +64,7 @@ def test_an_option_like_no_other_names_them_all():
         ("llm_opts", None, "llm_opts: expected a mapping, got NoneType"),
         ("stages", 5, "stages: expected a list of stages, or a Pipeline, got int"),
         ("stages", "x", "stages: expected a list of stages, or a Pipeline, got str"),
-        ("layers", None, "layers: expected a list of layers, got NoneType"),
+        ("middleware", None, "middleware: expected a list of middleware, got NoneType"),
         (
             "on_event",
             5,
@@ -96,14 +96,14 @@ def test_an_option_like_no_other_names_them_all():
         ("on_limit", "ask", "on_limit: expected 'stop' or 'finish', got 'ask'"),
         ("on_limit", None, "on_limit: expected 'stop' or 'finish', got None"),
         ("sequential", "no", "sequential: expected 'defer' or 'in_step', got 'no'"),
-        ("tell_budget", 1, "tell_budget: expected True or False, got int"),
+        ("show_budget", 1, "show_budget: expected True or False, got int"),
         ("dedupe", None, "dedupe: expected True or False, got NoneType"),
-        ("price", 5, "price: expected a callable that takes a response, got int"),
+        ("cost_of", 5, "price: expected a callable that takes a response, got int"),
         ("breaker", 3, "breaker: expected a CircuitBreaker, got int"),
         ("locks", {}, "locks: expected Locks, got dict"),
         ("pause_secret", "", "pause_secret: expected text or bytes, got str"),
         ("pause_secret", 5, "pause_secret: expected text or bytes, got int"),
-        ("claim_pause", True, "claim_pause: expected a callable that takes the id of a pause"),
+        ("consume_pause", True, "consume_pause: expected a callable that takes the id of a pause"),
         ("max_cost", -1, "max_cost: expected a number of US dollars of at least 0, got -1"),
         ("max_cost", "1", "max_cost: expected a number of US dollars of at least 0, got '1'"),
     ],
@@ -125,11 +125,11 @@ def test_a_value_that_an_option_cannot_take_says_what_was_wanted(name, value, te
         "on_iteration",
         "state",
         "handle",
-        "price",
+        "cost_of",
         "breaker",
         "locks",
         "pause_secret",
-        "claim_pause",
+        "consume_pause",
         "loop_threshold",
     ],
 )

@@ -28,7 +28,7 @@ class TestClock:
             clock.now += seconds
 
         desk.tools.append(work)
-        loop = desk.loop(layers=[clock.layer], max_seconds=10, **options)
+        loop = desk.loop(middleware=[clock.middleware], max_seconds=10, **options)
         batch = calls(call("work"), call("wipe", "w", path="/"))
         model = ScriptedLLM(batch, *script, "done")
         return loop, model, SYNC.run(loop, model)

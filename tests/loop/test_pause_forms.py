@@ -112,7 +112,7 @@ class TestForms:
         assert paused.state == before
 
     def test_a_pause_with_everything_in_it_comes_back_whole(self, desk):
-        """Reasons, twins, held calls, errors, refusals, unknown keys, signatures, usage and cost."""
+        """Reasons, duplicates, held calls, errors, refusals, unknown keys, signatures, usage and cost."""
         answer = calls(
             call("note", "a", n=1),
             call("nope", "bad"),
@@ -129,7 +129,7 @@ class TestForms:
             "usage": {"prompt_tokens": 3, "completion_tokens": 4},
         }
         loop, model, paused = paused_at(
-            desk, calls(call("note", "z", n=9)), completion, max_tool_calls=4, price=lambda r: 0.5
+            desk, calls(call("note", "z", n=9)), completion, max_tool_calls=4, cost_of=lambda r: 0.5
         )
         assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=0.5)
         result = SYNC.resume(loop, stored(paused), {"b": approve}, model)

@@ -170,7 +170,7 @@ class TestStagesOfOnesOwn:
 
 
 def test_options_for_the_secret_and_the_claim_are_looked_at():
-    for option in ({"pause_secret": ""}, {"claim_pause": "x"}):
+    for option in ({"pause_secret": ""}, {"consume_pause": "x"}):
         with pytest.raises(OptionError):
             Loop(**option)
 

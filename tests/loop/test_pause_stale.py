@@ -31,7 +31,7 @@ class TestStale:
 
     def test_refused_it_tells_nothing_and_asks_nobody(self, desk):
         events = []
-        loop, _, paused = paused_at(desk, claim_pause=lambda pause_id: False)
+        loop, _, paused = paused_at(desk, consume_pause=lambda pause_id: False)
         with ScriptedLLM() as model:
             refused(loop, paused, model, "was resumed already", on_event=events.append)
         assert events == []
@@ -102,7 +102,7 @@ class TestClaims:
             return claim(pause_id)
 
         option = claim_later if is_async else claim
-        loop, model, paused = paused_at(desk, claim_pause=option)
+        loop, model, paused = paused_at(desk, consume_pause=option)
         assert isinstance(way.resume(loop, paused, {"b": approve}, model), Ok)
         assert asked == [paused.state["pause_id"]]
         answer[0] = False
@@ -118,12 +118,12 @@ class TestClaims:
             threads.append(threading.current_thread())
             return True
 
-        loop, model, paused = paused_at(desk, claim_pause=claim)
+        loop, model, paused = paused_at(desk, consume_pause=claim)
         Way(backend).resume(loop, paused, {"b": approve}, model)
         assert threads != [threading.current_thread()]
 
     def test_a_stream_is_refused_too(self, desk):
-        loop, model, paused = paused_at(desk, claim_pause=lambda pause_id: False)
+        loop, model, paused = paused_at(desk, consume_pause=lambda pause_id: False)
 
         async def main():
             async with loop.resume_stream(paused, {"b": approve}, model) as events:
@@ -136,7 +136,7 @@ class TestClaims:
         def claim(pause_id):
             raise ConnectionError("no database")
 
-        loop, model, paused = paused_at(desk, claim_pause=claim)
+        loop, model, paused = paused_at(desk, consume_pause=claim)
         with pytest.raises(ConnectionError, match="no database"):
             loop.resume_sync(paused, {"b": approve}, model)
         assert desk.done == ["note 1"]
@@ -169,7 +169,7 @@ class TestClaims:
     def test_a_childs_pause_is_claimed_with_that_of_its_parent(self, desk):
         asked = []
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")), "inner")
-        child = desk.loop(claim_pause=asked.append)
+        child = desk.loop(consume_pause=asked.append)
         loop = Loop(tools=[child.as_tool("child", "c", inner)])
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)

@@ -1,4 +1,4 @@
-"""Resuming is a run like any other: awaited, streamed, watched, steered, cancelled."""
+"""Resuming is a run like any other: awaited, streamed, has_listeners, steered, cancelled."""
 
 import anyio
 import pytest
@@ -12,11 +12,11 @@ from treadle import (
     RunFinished,
     RunHandle,
     RunStarted,
-    UserSteered,
+    UserMessageAdded,
     approve,
     tool,
 )
-from treadle.pipeline import drive_sync
+from treadle.effects import drive_sync
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import BATCH, SYNC, USER, of, stored
@@ -119,11 +119,11 @@ class TestWays:
         _, model, pause = paused
         seen = []
 
-        def layer(steps):
+        def middleware(steps):
             seen.append("on")
             return (yield from steps)
 
-        result = desk.loop().resume_sync(pause, {"b": approve}, model, layers=[layer])
+        result = desk.loop().resume_sync(pause, {"b": approve}, model, middleware=[middleware])
         assert (type(result), seen) == (Ok, ["on"])
 
     def test_paused_by_hand(self, desk):
@@ -202,5 +202,5 @@ class TestHandle:
         result = way.resume(loop, stored(pause), {"b": approve}, model, on_event=events.append)
         assert result.messages[-2] == {"role": "user", "content": "hurry up"}
         assert model.sent[1].messages == result.messages[:-1]
-        (steered,) = of(events, UserSteered)
+        (steered,) = of(events, UserMessageAdded)
         assert steered.messages == ({"role": "user", "content": "hurry up"},)

@@ -4,9 +4,9 @@ import builtins
 
 import pytest
 
-from treadle.loop.convert import NotAResponseError
-from treadle.loop.retry import MAX_DELAY, delay_before_retry, is_retryable, status_of
-from treadle.pipeline import drive_sync
+from treadle.effects import drive_sync
+from treadle.messages import NotAResponseError
+from treadle.model import MAX_DELAY, delay_before_retry, is_retryable, status_of
 
 
 def failure(cls=Exception, **facts):

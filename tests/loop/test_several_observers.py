@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from treadle import Loop, OptionError, default_stages, tool
+from treadle.events import RunFinished, RunStarted
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import RunFinished, RunStarted
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -144,7 +144,7 @@ def test_where_nobody_looks_no_event_is_made(run):
     seen = []
 
     def look(ctx):
-        seen.append(ctx.watched)
+        seen.append(ctx.has_listeners)
         return ctx
 
     stages = [look, *default_stages()]

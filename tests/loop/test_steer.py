@@ -10,7 +10,7 @@ from treadle import (
     LoopDetected,
     Ok,
     RunHandle,
-    UserSteered,
+    UserMessageAdded,
     tool,
 )
 from treadle.testing import ScriptedLLM, call, calls
@@ -63,7 +63,9 @@ class TestHeard:
             said("hurry"),
         ]
         assert result.messages[:-1] == model.sent[1].messages
-        assert of(events, UserSteered) == [UserSteered(iteration=2, messages=(said("hurry"),))]
+        assert of(events, UserMessageAdded) == [
+            UserMessageAdded(iteration=2, messages=(said("hurry"),))
+        ]
 
     def test_when_the_model_has_just_answered_the_run_goes_on_with_it(self, way, handle):
         with ScriptedLLM(saying(handle, "and why?", then="42"), "because") as model:
@@ -115,7 +117,7 @@ class TestHeard:
         with ScriptedLLM(saying(handle, "one", "two", "three", then="a"), "b") as model:
             way.run(loop, model, handle=handle)
         assert model.sent[1].messages[-1] == said("one\n\ntwo\n\nthree")
-        (steered,) = of(events, UserSteered)
+        (steered,) = of(events, UserMessageAdded)
         assert steered.messages == (said("one"), said("two"), said("three"))
 
     def test_a_message_of_parts_and_with_unknown_keys_is_kept(self, handle):
@@ -147,14 +149,14 @@ class TestHeard:
             return "42"
 
         told, result = anyio.run(main, backend=backend)
-        assert len(of(told, UserSteered)) == 1
+        assert len(of(told, UserMessageAdded)) == 1
         assert result.messages[-2] == said("and why?")
 
     def test_whoever_is_told_that_it_was_heard_may_say_more(self, way, handle):
         heard = []
 
         def observe(event):
-            if isinstance(event, UserSteered) and not heard:
+            if isinstance(event, UserMessageAdded) and not heard:
                 heard.append(handle.steer("tell me"))
 
         loop = Loop(on_event=observe)

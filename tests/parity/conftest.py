@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from treadle import Loop
-from treadle.pipeline import drive, drive_sync
+from treadle.effects import drive, drive_sync
 from treadle.testing import ScriptedLLM, check_history
 
 

@@ -133,13 +133,13 @@ def test_plug_with_runs_components_on_an_adapted_item(through):
 
     class Price:
         def plug(self, order):
-            return order["price"]
+            return order["cost_of"]
 
         def unplug(self, price, order):
-            return {**order, "price": price}
+            return {**order, "cost_of": price}
 
     pipeline = Pipeline(plug_with(Price(), [double, add_one]))
-    assert through(pipeline, {"item": "rope", "price": 3}) == {"item": "rope", "price": 7}
+    assert through(pipeline, {"item": "rope", "cost_of": 3}) == {"item": "rope", "cost_of": 7}
 
 
 def test_embed_takes_in_the_components_of_another_pipeline(through):
@@ -166,7 +166,7 @@ def test_tbd_holds_a_place(through):
         ([add_one, add_one], "'add_one'"),
         ([goto("nowhere", bool)], r"no goto_point\('nowhere'\)"),
         ([goto_point("here"), goto_point("here")], "two points named 'here'"),
-        ([stage(add_one, requires=["price"])], "'add_one' requires price"),
+        ([stage(add_one, requires=["cost_of"])], "'add_one' requires price"),
         ([add_one, 7], "not int: 7"),
         ([stage(lambda n, by: n, name="scale")], "'scale' cannot be called with the item alone"),
     ],

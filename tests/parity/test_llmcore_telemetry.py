@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from treadle import Loop, RunHandle, default_stages, tool
+from treadle.events import IterationFinished, RunFinished, ToolFinished, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import IterationFinished, RunFinished, ToolFinished, ToolStarted
 
 
 class Spans:

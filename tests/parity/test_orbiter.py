@@ -5,7 +5,7 @@ import time
 import pytest
 
 from treadle import RunNode, RunNodeStatus, RunState, Usage
-from treadle.types import IllegalMoveError
+from treadle.run_state import IllegalMoveError
 
 
 def test_the_five_status_values():

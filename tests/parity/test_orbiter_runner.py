@@ -16,9 +16,9 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.pipeline import Sleep, layered
+from treadle.effects import Sleep, map_effects
+from treadle.events import LimitReached, ModelRetried
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import LimitReached, ModelRetried
 
 
 @tool
@@ -151,7 +151,7 @@ def test_the_delay_between_retries_doubles(run):
 
     told = []
     llm = ScriptedLLM(*[ProviderError(503)] * 4, "Here.")
-    layer = {"layers": [lambda steps: layered(steps, at_once)]}
+    layer = {"middleware": [lambda steps: map_effects(steps, at_once)]}
     run("Hello?", llm, max_retries=4, retry_delay=1.0, on_event=told.append, **layer)
     assert all(full * 0.75 <= s <= full for s, full in zip(slept, (1, 2, 4, 8), strict=True))
     retried = [event for event in told if isinstance(event, ModelRetried)]

@@ -6,9 +6,11 @@ import anyio
 import pytest
 
 from treadle import Context, Limits, Ok, Response, RunHandle, RunState, tool
-from treadle.stages import ToolRunner, fingerprint
+from treadle.events import ToolFinished
+from treadle.messages import History, ToolCall, ToolResult
+from treadle.stages import ToolRunner
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import History, ToolCall, ToolFinished, ToolResult, toolset
+from treadle.tools import fingerprint, toolset
 
 
 def answers(result):

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from treadle import Ok, RunCancelled, RunHandle, presets, tool
+from treadle.events import ToolFinished, UserMessageAdded
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import ToolFinished, UserSteered
 
 
 def answers(result):
@@ -107,8 +107,8 @@ def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(r
     assert llm.sent[1].messages == result.messages[:5]
     assert [m["role"] for m in result.messages[1:5]] == ["assistant", "tool", "tool", "user"]
     assert spoken(result) == ["?", "And there?"]
-    (steered,) = [event for event in told if isinstance(event, UserSteered)]
-    assert steered == UserSteered(iteration=2, messages=(result.messages[4],))
+    (steered,) = [event for event in told if isinstance(event, UserMessageAdded)]
+    assert steered == UserMessageAdded(iteration=2, messages=(result.messages[4],))
     assert not handle.steer("Too late.")
 
 

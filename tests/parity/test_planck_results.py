@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from treadle import presets, tool
+from treadle.events import RepeatWarned
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import ToolNudged
 
 
 def answers(result):
@@ -43,7 +43,7 @@ def test_the_third_and_each_later_identical_call_gets_a_note(run):
     assert answers(result)[1] == "here is empty"
     assert answers(result)[2].startswith("here is empty\n\n[note: ")
     assert "Change the arguments, try another approach" in answers(result)[2]
-    assert [event.count for event in told if isinstance(event, ToolNudged)] == [3, 4, 5]
+    assert [event.count for event in told if isinstance(event, RepeatWarned)] == [3, 4, 5]
 
 
 def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itself(run):

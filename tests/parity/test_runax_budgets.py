@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from treadle import BudgetExhausted, Limits, Loop, MaxIterationsReached, Ok, presets, tool
+from treadle.events import CallsPlanned, LimitReached, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import CallsPlanned, LimitReached, ToolStarted
 
 GUIDANCE = "Do not call any more tools. Give your final answer now"
 
@@ -143,7 +143,7 @@ def test_of_a_batch_larger_than_the_budget_the_part_that_fits_runs(run):
     ]
     plan = [event for event in told if isinstance(event, CallsPlanned)][-1]
     assert (plan.reason, plan.batches) == ("over_budget", (("f",),))
-    assert dict(plan.held) == {"g": "over_budget", "h": "over_budget"}
+    assert dict(plan.not_run) == {"g": "over_budget", "h": "over_budget"}
     assert [event.reason for event in told if isinstance(event, LimitReached)] == [result.limit]
     assert len([event for event in told if isinstance(event, ToolStarted)]) == 6
 

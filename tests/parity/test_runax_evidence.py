@@ -6,9 +6,9 @@ import json
 import pytest
 
 from treadle import tool
-from treadle.stages import fingerprint
+from treadle.events import CallSuppressed
 from treadle.testing import call, calls
-from treadle.types import CallSuppressed, HeldReason
+from treadle.tools import NotRunReason, fingerprint
 
 
 @tool
@@ -53,7 +53,7 @@ def test_the_order_of_keys_makes_no_other_call(planned):
     ]
     result, _, told = planned(*map(calls, made), "3", tools=[add])
     assert result.tool_calls_count == 1
-    assert suppressed(told) == [("c1", HeldReason.NO_NEW_EVIDENCE)]
+    assert suppressed(told) == [("c1", NotRunReason.NO_NEW_EVIDENCE)]
 
 
 def test_a_tool_may_name_the_fields_that_count(planned):
@@ -70,7 +70,7 @@ def test_a_tool_may_name_the_fields_that_count(planned):
         "Nothing.",
     ]
     result, _, told = planned(*script, tools=[search])
-    assert suppressed(told) == [("two", HeldReason.NO_NEW_EVIDENCE)]
+    assert suppressed(told) == [("two", NotRunReason.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 2
 
 
@@ -81,21 +81,21 @@ def test_arguments_that_cannot_be_parsed_are_no_duplicates_of_each_other(planned
         made["function"]["arguments"] = text
     result, plans, told = planned(batch, "Sorry.", tools=[look])
     assert suppressed(told) == []
-    assert plans[0].held == {}
+    assert plans[0].not_run == {}
     one, other, empty = answers(result)
     assert "not valid JSON" in one
     assert "not valid JSON" in other
     assert "missing required field 'place'" in empty
 
 
-# Evidence
+# ResultCache
 
 
 def test_an_identical_call_without_new_evidence_is_suppressed(planned):
     """Reason: duplicate without new evidence. It is answered with what it brought before."""
     result, plans, told = planned(looks("a"), looks("a"), "Done.", tools=[look])
-    assert dict(plans[1].held) == {"a_2": HeldReason.NO_NEW_EVIDENCE}
-    assert suppressed(told) == [("a_2", HeldReason.NO_NEW_EVIDENCE)]
+    assert dict(plans[1].not_run) == {"a_2": NotRunReason.NO_NEW_EVIDENCE}
+    assert suppressed(told) == [("a_2", NotRunReason.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 1
     first, second = answers(result)
     assert first == "a is empty"
@@ -114,7 +114,7 @@ def test_an_identical_call_after_new_evidence_runs_again(planned):
 def test_every_call_of_a_batch_counts_as_made(planned, place):
     """Whichever of them is repeated, first or last. (In RunaxAI only the last one counts.)"""
     result, _, told = planned(looks("a", "b", "c"), looks(place), "Done.", tools=[look])
-    assert suppressed(told) == [(f"{place}_2", HeldReason.NO_NEW_EVIDENCE)]
+    assert suppressed(told) == [(f"{place}_2", NotRunReason.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 3
 
 

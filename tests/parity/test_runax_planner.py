@@ -3,16 +3,15 @@
 import pytest
 
 from treadle import Ok, presets, tool
-from treadle.testing import call, calls
-from treadle.types import (
+from treadle.events import (
     CallDeferred,
     CallsPlanned,
     CallSuppressed,
-    HeldReason,
     IterationFinished,
-    PlanReason,
     ToolStarted,
 )
+from treadle.testing import call, calls
+from treadle.tools import NotRunReason, PlanReason
 
 
 @tool
@@ -78,28 +77,28 @@ def held_as(reason, *call_ids):
             looks("a", "b", "c", "d", "e"),
             PlanReason.PARALLEL_BATCH_CUT,
             [["a", "b", "c"]],
-            held_as(HeldReason.PARALLEL_CAP, "d", "e"),
+            held_as(NotRunReason.PARALLEL_CAP, "d", "e"),
             id="parallel batch cut to its cap",
         ),
         pytest.param(
             calls(call("look", "a", place="a"), call("move", "b", place="b")),
             PlanReason.MIXED_BATCH_SEQUENCED,
             [["a"]],
-            held_as(HeldReason.DEFERRED, "b"),
+            held_as(NotRunReason.DEFERRED, "b"),
             id="mixed batch that must be sequenced",
         ),
         pytest.param(
             each("move", "a", "b", "c"),
             PlanReason.SEQUENTIAL_DEFERRED,
             [["move a"]],
-            held_as(HeldReason.DEFERRED, "move b", "move c"),
+            held_as(NotRunReason.DEFERRED, "move b", "move c"),
             id="sequential calls deferred",
         ),
         pytest.param(
             looks("a", "b", "c"),
             PlanReason.OVER_BUDGET,
             [["a", "b"]],
-            held_as(HeldReason.OVER_BUDGET, "c"),
+            held_as(NotRunReason.OVER_BUDGET, "c"),
             id="call over budget",
         ),
     ],
@@ -110,11 +109,11 @@ def test_the_plan_and_its_event_tell_the_reason(planned, asked, reason, batches,
     script = [asked] if limit else [asked, "Done."]
     _, plans, told = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
     plan = plans[0]
-    assert (plan.reason, dict(plan.held)) == (reason, held)
+    assert (plan.reason, dict(plan.not_run)) == (reason, held)
     assert [[each.id for each in batch] for batch in plan.batches] == batches
     (event,) = [event for event in told if isinstance(event, CallsPlanned)]
     expected = CallsPlanned(
-        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), held=held
+        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), not_run=held
     )
     assert event == expected
     started = [event.call.id for event in told if isinstance(event, ToolStarted)]
@@ -143,7 +142,7 @@ def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
     assert plans[1].reason is PlanReason.ALL_SUPPRESSED
     assert plans[1].batches == ()
     assert reasons_told(told) == [PlanReason.PARALLEL_BATCH, PlanReason.ALL_SUPPRESSED]
-    assert dict(plans[1].held) == held_as(HeldReason.NO_NEW_EVIDENCE, "a_2", "b_2")
+    assert dict(plans[1].not_run) == held_as(NotRunReason.NO_NEW_EVIDENCE, "a_2", "b_2")
     assert result.tool_calls_count == 2
 
 
@@ -161,8 +160,8 @@ def test_a_call_that_stands_twice_in_a_batch_runs_once(planned):
         call("look", "again", place="a"),
     )
     result, plans, told = planned(batch, "Done.", tools=TOOLS)
-    assert dict(plans[0].held) == held_as(HeldReason.DUPLICATE_IN_BATCH, "again")
-    assert of_kind(told, CallSuppressed) == [("again", HeldReason.DUPLICATE_IN_BATCH)]
+    assert dict(plans[0].not_run) == held_as(NotRunReason.DUPLICATE_IN_BATCH, "again")
+    assert of_kind(told, CallSuppressed) == [("again", NotRunReason.DUPLICATE_IN_BATCH)]
     assert result.tool_calls_count == 2
     assert answers(result)[:2] == ["a is empty", "b is empty"]
     assert "stands beside it" in answers(result)[2]
@@ -174,7 +173,7 @@ def test_calls_over_the_cap_are_deferred_in_band(planned):
     result, _, told = planned(
         looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, max_parallel_calls=3
     )
-    cut = [("d", HeldReason.PARALLEL_CAP), ("e", HeldReason.PARALLEL_CAP)]
+    cut = [("d", NotRunReason.PARALLEL_CAP), ("e", NotRunReason.PARALLEL_CAP)]
     assert of_kind(told, CallDeferred) == cut
     assert all("call 'look' again if you still need it" in text for text in answers(result)[3:5])
     assert answers(result)[5:] == ["d is empty", "e is empty"]
@@ -199,7 +198,7 @@ def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, na
     assert all(text.startswith("Not run yet: other calls have to run first.") for text in first[1:])
     assert all(f"call {name!r} again" in text for text in first[1:])
     deferred = of_kind(told, CallDeferred)
-    assert [reason for _, reason in deferred] == [HeldReason.DEFERRED] * 3
+    assert [reason for _, reason in deferred] == [NotRunReason.DEFERRED] * 3
     assert result.tool_calls_count == 3
     ran = [event.call.input["place"] for event in told if isinstance(event, ToolStarted)]
     assert ran == ["a", "b", "c"]
@@ -210,7 +209,7 @@ def test_what_requires_fresh_input_is_deferred_even_where_the_rest_runs_in_its_s
     batch = calls(*(call(name, name, place="a") for name in ("look", "move", "decide")))
     result, plans, _ = planned(batch, "Done.", tools=TOOLS, sequential="in_step")
     assert [[made.id for made in batch] for batch in plans[0].batches] == [["look"], ["move"]]
-    assert dict(plans[0].held) == held_as(HeldReason.DEFERRED, "decide")
+    assert dict(plans[0].not_run) == held_as(NotRunReason.DEFERRED, "decide")
     assert result.tool_calls_count == 2
 
 
@@ -236,7 +235,7 @@ def test_the_model_is_told_of_every_call_that_does_not_run(planned):
         PlanReason.PARALLEL_BATCH_CUT,
         PlanReason.OVER_BUDGET,
     ]
-    held = {key: reason.value for plan in plans for key, reason in plan.held.items()}
+    held = {key: reason.value for plan in plans for key, reason in plan.not_run.items()}
     assert held == {
         "same": "no_new_evidence",
         "twin": "duplicate_in_batch",

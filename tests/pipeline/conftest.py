@@ -9,7 +9,8 @@ from collections.abc import AsyncIterable, Iterable
 import anyio
 import pytest
 
-from treadle.pipeline import Pipeline, drive, drive_sync
+from treadle.effects import drive, drive_sync
+from treadle.pipeline import Pipeline
 
 
 class Runner:

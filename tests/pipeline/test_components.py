@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
+from treadle.effects import Call
 from treadle.pipeline import (
-    Call,
     NotOneItemError,
     Pipeline,
     PipelineError,

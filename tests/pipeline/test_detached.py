@@ -12,8 +12,9 @@ import time
 import anyio
 import pytest
 
-from treadle.pipeline import (
+from treadle.effects import (
     NOW,
+    Bounded,
     Call,
     CallCancelled,
     Mode,
@@ -22,7 +23,6 @@ from treadle.pipeline import (
     Sleep,
     Stopped,
     TimeLimitReached,
-    Within,
     drive,
     drive_sync,
 )
@@ -49,7 +49,7 @@ def detached(fn, *args, key="k"):
 
 
 def limited(fn, seconds=SOON):
-    return caught(Within(steps_of(detached(fn)), seconds=seconds))
+    return caught(Bounded(steps_of(detached(fn)), seconds=seconds))
 
 
 class Tools:
@@ -171,7 +171,9 @@ class TestWhatDoesNotEnd:
         stop = Signal()
 
         def steps():
-            return (yield from caught(Within(steps_of(detached(getattr(tools, name))), until=stop)))
+            return (
+                yield from caught(Bounded(steps_of(detached(getattr(tools, name))), until=stop))
+            )
 
         async def main():
             async with anyio.create_task_group() as group:
@@ -228,7 +230,7 @@ class TestWhatDoesNotEnd:
         async def main():
             started = time.monotonic()
             calls = Parallel([steps_of(detached(tools.swallows, key=str(n))) for n in range(5)])
-            error = await drive(caught(Within(steps_of(calls), seconds=SOON)), grace=0.3)
+            error = await drive(caught(Bounded(steps_of(calls), seconds=SOON)), grace=0.3)
             took = time.monotonic() - started
             await settled(tools, "swallows")
             return error, took
@@ -284,7 +286,7 @@ class TestWhatDoesNotEnd:
                 tools.ended.append(type(error))
 
         async def main():
-            await drive(caught(Within(steps(), seconds=SOON)), grace=GRACE)
+            await drive(caught(Bounded(steps(), seconds=SOON)), grace=GRACE)
             await settled(tools, "swallows")
 
         go(main)
@@ -295,7 +297,7 @@ class TestWhatDoesNotEnd:
 
         async def main():
             call = Call(tools.swallows, mode=Mode.THREAD, label="tool")
-            error = await drive(caught(Within(steps_of(call), until=tools.begun)), grace=GRACE)
+            error = await drive(caught(Bounded(steps_of(call), until=tools.begun)), grace=GRACE)
             await settled(tools, "swallows")
             return error
 
@@ -318,7 +320,7 @@ class TestWhatDoesNotEnd:
         run_python(
             """
             import asyncio, logging
-            from treadle.pipeline import Call, Mode, TimeLimitReached, Within, drive
+            from treadle.effects import Call, Mode, TimeLimitReached, Bounded, drive
 
             logging.disable(logging.WARNING)
 
@@ -333,7 +335,7 @@ class TestWhatDoesNotEnd:
                 return (yield effect)
 
             async def main():
-                within = Within(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.01)
+                within = Bounded(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.01)
                 try:
                     await drive(one(within), grace=0.05)
                 except TimeLimitReached:
@@ -661,7 +663,7 @@ class TestWithoutALoop:
         assert time.monotonic() - started < ENOUGH
 
     def test_a_call_that_fails_after_it_was_left_behind_makes_no_noise(self, tools, caplog):
-        within = Within(steps_of(detached(tools.fails_late)), until=tools.begun)
+        within = Bounded(steps_of(detached(tools.fails_late)), until=tools.begun)
         assert isinstance(drive_sync(caught(within)), Stopped)
         tools.is_released = True
         deadline = time.monotonic() + 5
@@ -676,7 +678,7 @@ class TestWithoutALoop:
         run_python(
             """
             import asyncio
-            from treadle.pipeline import Call, Mode, TimeLimitReached, Within, drive_sync
+            from treadle.effects import Call, Mode, TimeLimitReached, Bounded, drive_sync
 
             async def never_ends():
                 while True:
@@ -689,7 +691,7 @@ class TestWithoutALoop:
                 return (yield effect)
 
             try:
-                within = Within(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.05)
+                within = Bounded(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.05)
                 drive_sync(one(within))
             except TimeLimitReached:
                 print("went on")

@@ -9,8 +9,9 @@ import time
 
 import pytest
 
-from treadle.pipeline import (
+from treadle.effects import (
     NOW,
+    Bounded,
     Call,
     CallCancelled,
     Emit,
@@ -21,7 +22,6 @@ from treadle.pipeline import (
     Stopped,
     TimeLimitReached,
     Wait,
-    Within,
 )
 
 MODES = list(Mode)
@@ -128,7 +128,7 @@ class TestCall:
             raise asyncio.CancelledError
 
         def steps():
-            first = yield from caught(Within(steps_of(Sleep(LONG)), seconds=SOON))
+            first = yield from caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON))
             second = yield from caught(Call(coroutine, mode=Mode.ASYNC))
             return type(first), type(second)
 
@@ -171,7 +171,7 @@ class TestSleepAndNow:
         runner.drive(whole)
 
     def test_sleeping_forever_can_be_ended(self, runner):
-        steps = caught(Within(steps_of(Sleep(float("inf"))), seconds=SOON))
+        steps = caught(Bounded(steps_of(Sleep(float("inf"))), seconds=SOON))
         assert isinstance(runner.drive(steps), TimeLimitReached)
 
 
@@ -260,23 +260,23 @@ class TestWaitAndSignal:
             yield Call(threading.Thread(target=set_it).start)
             return (yield Call(is_through.wait, 5))
 
-        assert runner.drive(steps_of(Within(steps(), until=signal))) is True
+        assert runner.drive(steps_of(Bounded(steps(), until=signal))) is True
 
 
 class TestWithin:
     def test_gives_what_the_steps_return(self, runner):
-        steps = Within(steps_of(Call(int)), seconds=LONG, until=Signal())
+        steps = Bounded(steps_of(Call(int)), seconds=LONG, until=Signal())
         assert runner.drive(steps_of(steps)) == 0
-        assert runner.drive(steps_of(Within(steps_of(NOW)))) > 0
+        assert runner.drive(steps_of(Bounded(steps_of(NOW)))) > 0
 
     def test_raises_what_the_steps_raise(self, runner):
         error = ValueError()
         call = steps_of(Call(callables(error=error)[Mode.INLINE]))
-        assert runner.drive(caught(Within(call, seconds=LONG, until=Signal()))) is error
+        assert runner.drive(caught(Bounded(call, seconds=LONG, until=Signal()))) is error
 
     def test_raises_time_limit_reached_after_so_long(self, runner):
         started = time.monotonic()
-        error = runner.drive(caught(Within(steps_of(Sleep(LONG)), seconds=SOON)))
+        error = runner.drive(caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON)))
         assert str(error) == "it took longer than 0.02 s"
         assert isinstance(error, TimeoutError)
         assert time.monotonic() - started < 5
@@ -293,7 +293,7 @@ class TestWithin:
             await asyncio.sleep(LONG)
 
         call = Call(coroutine if mode in AWAITED else release.wait, mode=mode)
-        error = runner.drive(caught(Within(steps_of(call), seconds=SOON)))
+        error = runner.drive(caught(Bounded(steps_of(call), seconds=SOON)))
         assert isinstance(error, TimeLimitReached)
         release.set()
 
@@ -306,7 +306,7 @@ class TestWithin:
             return "late"
 
         def steps():
-            yield from caught(Within(steps_of(Call(late, mode=Mode.THREAD)), seconds=SOON))
+            yield from caught(Bounded(steps_of(Call(late, mode=Mode.THREAD)), seconds=SOON))
             release.set()
             yield Sleep(SOON)
             return (yield Call(lambda: "in time", mode=Mode.THREAD))
@@ -327,7 +327,7 @@ class TestWithin:
             return coroutine()
 
         def steps():
-            yield from caught(Within(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01))
+            yield from caught(Bounded(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01))
             release.set()
             yield Call(is_made.wait, 5)
             yield Sleep(SOON)
@@ -339,7 +339,7 @@ class TestWithin:
         signal = Signal()
         timer = threading.Timer(SOON, signal.set)
         timer.start()
-        steps = caught(Within(steps_of(Sleep(LONG)), until=signal, seconds=LONG))
+        steps = caught(Bounded(steps_of(Sleep(LONG)), until=signal, seconds=LONG))
         assert isinstance(runner.drive(steps), Stopped)
         timer.join()
 
@@ -348,7 +348,7 @@ class TestWithin:
         signal.set()
         ran = []
         steps = steps_of(Call(ran.append, 1))
-        assert isinstance(runner.drive(caught(Within(steps, until=signal))), Stopped)
+        assert isinstance(runner.drive(caught(Bounded(steps, until=signal))), Stopped)
         assert ran == []
 
     def test_raises_stopped_where_the_steps_set_the_signal_themselves(self, runner):
@@ -358,32 +358,32 @@ class TestWithin:
             yield Call(signal.set)
             yield Sleep(LONG)
 
-        assert isinstance(runner.drive(caught(Within(steps(), until=signal))), Stopped)
+        assert isinstance(runner.drive(caught(Bounded(steps(), until=signal))), Stopped)
 
     def test_leaves_a_signal_that_was_never_set_with_no_subscribers(self, runner):
         signal = Signal()
-        runner.drive(steps_of(Within(steps_of(NOW), until=signal, seconds=LONG)))
-        runner.drive(caught(Within(steps_of(Sleep(LONG)), until=signal, seconds=0)))
+        runner.drive(steps_of(Bounded(steps_of(NOW), until=signal, seconds=LONG)))
+        runner.drive(caught(Bounded(steps_of(Sleep(LONG)), until=signal, seconds=0)))
         assert not signal._subscribers
 
     def test_the_outer_limit_ends_the_inner_steps(self, runner):
-        inner = Within(steps_of(Sleep(LONG)), seconds=LONG)
-        error = runner.drive(caught(Within(steps_of(inner), seconds=SOON)))
+        inner = Bounded(steps_of(Sleep(LONG)), seconds=LONG)
+        error = runner.drive(caught(Bounded(steps_of(inner), seconds=SOON)))
         assert str(error) == "it took longer than 0.02 s"
 
     def test_the_inner_limit_leaves_the_outer_steps_to_go_on(self, runner):
         def steps():
-            error = yield from caught(Within(steps_of(Sleep(LONG)), seconds=SOON))
+            error = yield from caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON))
             return type(error), (yield Call(int))
 
-        assert runner.drive(steps_of(Within(steps(), seconds=LONG))) == (TimeLimitReached, 0)
+        assert runner.drive(steps_of(Bounded(steps(), seconds=LONG))) == (TimeLimitReached, 0)
 
     @pytest.mark.parametrize("seconds", [0, -1])
     def test_no_time_at_all_still_lets_through_what_takes_none(self, runner, seconds):
-        assert runner.drive(steps_of(Within(steps_of(Call(int)), seconds=seconds))) == 0
+        assert runner.drive(steps_of(Bounded(steps_of(Call(int)), seconds=seconds))) == 0
 
     def test_endless_time_is_no_limit(self, runner):
-        steps = steps_of(Within(steps_of(Sleep(SOON)), seconds=float("inf")))
+        steps = steps_of(Bounded(steps_of(Sleep(SOON)), seconds=float("inf")))
         assert runner.drive(steps) is None
 
     def test_holds_while_quick_calls_keep_coming(self, runner):
@@ -392,7 +392,7 @@ class TestWithin:
                 yield Call(int, mode=Mode.THREAD)
 
         started = time.monotonic()
-        whole = Parallel([caught(Within(busy(), seconds=0.05)) for _ in range(2)])
+        whole = Parallel([caught(Bounded(busy(), seconds=0.05)) for _ in range(2)])
         errors = runner.drive(steps_of(whole))
         assert [type(error) for error in errors] == [TimeLimitReached] * 2
         assert time.monotonic() - started < 5
@@ -412,7 +412,7 @@ class TestCancellation:
             finally:
                 seen.append("finally")
 
-        runner.drive(caught(Within(steps(), seconds=SOON)))
+        runner.drive(caught(Bounded(steps(), seconds=SOON)))
         assert seen == ["finally"]
 
     @pytest.mark.parametrize("nested", [False, True])
@@ -436,7 +436,7 @@ class TestCancellation:
                 yield Emit("closed")
 
         whole = steps_of(Parallel([steps(), steps_of(Sleep(LONG))])) if nested else steps()
-        error = runner.drive(caught(Within(whole, seconds=SOON)), seen.append)
+        error = runner.drive(caught(Bounded(whole, seconds=SOON)), seen.append)
         assert isinstance(error, TimeLimitReached)
         assert seen == ["inline", "thread", "async", "parallel", "KeyError", "closed"]
 
@@ -455,7 +455,7 @@ class TestCancellation:
             finally:
                 seen.append("middle")
 
-        runner.drive(caught(Within(middle(), seconds=SOON)))
+        runner.drive(caught(Bounded(middle(), seconds=SOON)))
         assert sorted(seen[:2]) == ["a", "b"]
         assert seen[2] == "middle"
 
@@ -469,7 +469,7 @@ class TestCancellation:
                     yield NOW
                 return "I stay"
 
-        assert isinstance(runner.drive(caught(Within(steps(), seconds=SOON))), TimeLimitReached)
+        assert isinstance(runner.drive(caught(Bounded(steps(), seconds=SOON))), TimeLimitReached)
 
     @pytest.mark.parametrize("late", [False, True])
     def test_is_not_replaced_by_an_error_in_leaving_which_is_logged(self, runner, caplog, late):
@@ -481,12 +481,12 @@ class TestCancellation:
                     yield NOW
                 raise ValueError("in leaving")
 
-        assert isinstance(runner.drive(caught(Within(steps(), seconds=SOON))), TimeLimitReached)
+        assert isinstance(runner.drive(caught(Bounded(steps(), seconds=SOON))), TimeLimitReached)
         assert "in leaving" in caplog.text
 
     def test_is_bounded_for_steps_that_take_too_long_to_leave(self, runner, monkeypatch):
         for module in ("async_driver", "sync_driver"):
-            monkeypatch.setattr(f"treadle.pipeline.{module}.WIND_UP_SECONDS", 0.05)
+            monkeypatch.setattr(f"treadle.effects.{module}.CLEANUP_SECONDS", 0.05)
         seen = []
 
         def steps():
@@ -499,7 +499,7 @@ class TestCancellation:
                     yield Call(seen.append, "never performed")
 
         started = time.monotonic()
-        error = runner.drive(caught(Within(steps(), seconds=SOON)))
+        error = runner.drive(caught(Bounded(steps(), seconds=SOON)))
         assert isinstance(error, TimeLimitReached)
         assert time.monotonic() - started < 5
         assert seen == []
@@ -515,7 +515,7 @@ class TestParallel:
 
     def test_of_nothing_gives_nothing(self, runner):
         assert runner.drive(steps_of(Parallel([]))) == []
-        assert runner.drive(steps_of(Within(steps_of(Parallel([], limit=1)), seconds=1))) == []
+        assert runner.drive(steps_of(Bounded(steps_of(Parallel([], limit=1)), seconds=1))) == []
 
     def test_takes_any_iterable_of_steps(self, runner):
         assert runner.drive(steps_of(Parallel(steps_of(Call(int)) for _ in range(2)))) == [0, 0]
@@ -618,7 +618,7 @@ class TestParallel:
 
     def test_a_nested_time_limit_ends_one_branch_only(self, runner):
         def limited():
-            return (yield from caught(Within(steps_of(Sleep(LONG)), seconds=SOON)))
+            return (yield from caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON)))
 
         def free():
             yield Sleep(2 * SOON)
@@ -664,7 +664,7 @@ class TestContextVariables:
             return VARIABLE.set("inner")
 
         def steps():
-            token = yield Within(inner(), seconds=LONG)
+            token = yield Bounded(inner(), seconds=LONG)
             value = VARIABLE.get()
             VARIABLE.reset(token)
             return value, VARIABLE.get()

@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from treadle.pipeline import Call, Mode, Parallel, Signal, call_mode, is_awaitable
+from treadle.effects import Call, Mode, Parallel, Signal, call_mode, is_awaitable
 
 
 def plain():

@@ -2,12 +2,12 @@
 
 import pytest
 
+from treadle.effects import Call
 from treadle.pipeline import (
-    Call,
     Pipeline,
     PipelineError,
+    Progress,
     StageError,
-    Trace,
     composer,
     done,
     embed,
@@ -60,7 +60,7 @@ RICH = Pipeline(
     ],
 )
 def test_goes_through_that_stage_and_all_that_follow(runner, start, expected):
-    trace = Trace()
+    trace = Progress()
     assert runner.drive(SIMPLE.steps((), trace, start=start)) == expected
     stages = ["a", "later", "in_steps", "open", "z"]
     assert trace.stages == stages[stages.index(start or "a") :]

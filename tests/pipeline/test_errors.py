@@ -6,16 +6,14 @@ import pickle
 
 import pytest
 
+from treadle.effects import Call, Mode, drive_sync
+from treadle.errors import did_you_mean
 from treadle.pipeline import (
-    Call,
-    Mode,
     NotOneItemError,
     Pipeline,
+    Progress,
     StageError,
-    Trace,
     composer,
-    did_you_mean,
-    drive_sync,
     goto,
     goto_point,
     plug_with,
@@ -128,7 +126,7 @@ def test_a_stage_error_survives_pickle_and_copy():
 
 
 def test_a_trace_tells_how_far_an_item_has_come(runner):
-    trace = Trace()
+    trace = Progress()
     seen = []
 
     def look(item):

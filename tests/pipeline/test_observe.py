@@ -2,18 +2,8 @@
 
 import pytest
 
-from treadle.pipeline import (
-    Call,
-    Pipeline,
-    Sleep,
-    StageError,
-    TimeLimitReached,
-    Within,
-    composer,
-    goto,
-    goto_point,
-    stage,
-)
+from treadle.effects import Bounded, Call, Sleep, TimeLimitReached
+from treadle.pipeline import Pipeline, StageError, composer, goto, goto_point, stage
 
 
 def double(item):
@@ -73,7 +63,7 @@ def test_a_cancelled_stage_tells_an_exception_too(runner):
 
     def bounded():
         try:
-            yield Within(Pipeline(slow, on_stage=[events.append]).steps(1), seconds=0.01)
+            yield Bounded(Pipeline(slow, on_stage=[events.append]).steps(1), seconds=0.01)
         except TimeLimitReached:
             return "ended"
 
@@ -129,8 +119,8 @@ def test_observers_change_no_results_and_no_errors(runner):
     plain = Pipeline(
         double, steps, stage(lambda item: async_stage(item + 0), "disguised"), item=int
     )
-    watched = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
-    assert runner.run(plain, 1) == runner.run(watched, 1) == 4
+    has_listeners = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
+    assert runner.run(plain, 1) == runner.run(has_listeners, 1) == 4
     for pipeline in (
         Pipeline(double, fails),
         Pipeline(double, fails, on_stage=[lambda event: None]),

@@ -1,4 +1,4 @@
-"""The small parts under the drivers: timers, closing, gates, layers, awaiting."""
+"""The small parts under the drivers: timers, closing, gates, middleware, awaiting."""
 
 import asyncio
 import contextvars
@@ -8,8 +8,10 @@ import time
 import anyio
 import pytest
 
-from treadle.pipeline import (
+from treadle.effects import (
     NOW,
+    SWEEP_AT,
+    Bounded,
     Call,
     Emit,
     InContext,
@@ -20,13 +22,12 @@ from treadle.pipeline import (
     Stopped,
     Then,
     TimeLimitReached,
+    Timers,
     Wait,
-    Within,
-    layered,
+    map_effects,
+    shut,
 )
-from treadle.pipeline.closing import shut
-from treadle.pipeline.gates import Gate, Turnstile
-from treadle.pipeline.timers import SWEEP_AT, Timers
+from treadle.pipeline.streaming import Gate, Turnstile
 
 
 def steps_of(effect):
@@ -164,11 +165,11 @@ class TestLayered:
     def test_sees_and_replaces_effects_however_deep(self, runner):
         def steps():
             one = yield Call(abs, 1)
-            within = yield Within(steps_of(Call(abs, 2)), seconds=5)
+            within = yield Bounded(steps_of(Call(abs, 2)), seconds=5)
             many = yield Parallel([steps_of(Call(abs, n)) for n in (3, 4)], limit=1)
             return one, within, many
 
-        assert runner.drive(layered(steps(), self.twice)) == (2, 4, [6, 8])
+        assert runner.drive(map_effects(steps(), self.twice)) == (2, 4, [6, 8])
 
     @pytest.mark.parametrize("where", ["alone", "parallel", "within", "both"])
     def test_may_put_any_kind_of_effect_in_the_place_of_another(self, runner, where):
@@ -181,13 +182,13 @@ class TestLayered:
                     "wrapped": lambda: Emit(("wrapped", effect.event)),
                     "called": lambda: Call(len, effect.event),
                     "parallel": lambda: Parallel([one(Call(len, "ab")), one(Emit("inner"))]),
-                    "within": lambda: Within(one(Emit("bound")), seconds=30),
+                    "within": lambda: Bounded(one(Emit("bound")), seconds=30),
                     "dropped": lambda: Call(lambda: None),
                 }[effect.event]()
             if isinstance(effect, Call):
                 keys.append("inner/" + effect.key)
                 call = Call(effect.fn, *effect.args, mode=effect.mode, key="inner/" + effect.key)
-                return Within(one(call), seconds=30)
+                return Bounded(one(call), seconds=30)
             return effect
 
         def one(effect):
@@ -205,11 +206,11 @@ class TestLayered:
             if where == "alone":
                 return (yield from steps())
             if where == "within":
-                return (yield Within(steps(), seconds=30))
-            inner = steps() if where == "parallel" else one(Within(steps(), seconds=30))
+                return (yield Bounded(steps(), seconds=30))
+            inner = steps() if where == "parallel" else one(Bounded(steps(), seconds=30))
             return (yield Parallel([inner, one(NOW)]))[0]
 
-        assert runner.drive(layered(whole(), change), events.append) == [
+        assert runner.drive(map_effects(whole(), change), events.append) == [
             None, 6, [2, None], None, None, 1
         ]  # fmt: skip
         assert events == [("wrapped", "wrapped"), "inner", "bound"]
@@ -231,7 +232,7 @@ class TestLayered:
         def steps():
             yield Parallel([one(), one()])
 
-        whole = layered(layered(steps(), wrapping("inner")), wrapping("outer"))
+        whole = map_effects(map_effects(steps(), wrapping("inner")), wrapping("outer"))
         runner.drive(whole, events.append)
         assert events == [("outer", ("inner", "event"))] * 2
 
@@ -242,8 +243,8 @@ class TestLayered:
             stop.set()
             for effect in (
                 Call(divmod, 1, 0),
-                Within(steps_of(Sleep(30)), seconds=0.01),
-                Within(steps_of(NOW), until=stop),
+                Bounded(steps_of(Sleep(30)), seconds=0.01),
+                Bounded(steps_of(NOW), until=stop),
             ):
                 try:
                     yield effect
@@ -252,7 +253,7 @@ class TestLayered:
             return seen
 
         expected = [ZeroDivisionError, TimeLimitReached, Stopped]
-        assert runner.drive(layered(steps(), lambda effect: effect)) == expected
+        assert runner.drive(map_effects(steps(), lambda effect: effect)) == expected
 
     def test_lets_cancelled_steps_leave_things_in_order(self, runner):
         seen = []
@@ -265,7 +266,7 @@ class TestLayered:
 
         def bounded():
             try:
-                yield Within(layered(steps(), lambda effect: effect), seconds=0.01)
+                yield Bounded(map_effects(steps(), lambda effect: effect), seconds=0.01)
             except TimeLimitReached:
                 return "ended"
 
@@ -282,7 +283,7 @@ class TestLayered:
             except KeyError:
                 return "caught"
 
-        assert runner.drive(layered(steps(), change)) == "caught"
+        assert runner.drive(map_effects(steps(), change)) == "caught"
 
     def test_closes_the_inner_steps_when_it_is_closed(self):
         seen = []
@@ -293,7 +294,7 @@ class TestLayered:
             finally:
                 seen.append("closed")
 
-        outer = layered(steps(), lambda effect: effect)
+        outer = map_effects(steps(), lambda effect: effect)
         outer.send(None)
         outer.close()
         assert seen == ["closed"]

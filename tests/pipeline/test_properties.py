@@ -5,17 +5,11 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treadle.effects import NOW, Bounded, Call, Mode, Parallel, Sleep, TimeLimitReached
 from treadle.pipeline import (
-    NOW,
-    Call,
-    Mode,
     NotOneItemError,
-    Parallel,
     Pipeline,
-    Sleep,
     StageError,
-    TimeLimitReached,
-    Within,
     composer,
     dead_end,
     done,
@@ -53,7 +47,7 @@ def within_bounds(item, by):
         yield Sleep(30)
 
     try:
-        yield Within(slow(), seconds=0)
+        yield Bounded(slow(), seconds=0)
     except TimeLimitReached:
         return item + by
 
@@ -146,11 +140,11 @@ def outcome(run, item):
 
 
 @settings(max_examples=80, deadline=None)
-@given(plan=plans(KINDS), item=st.integers(-20, 20), watched=st.booleans())
-def test_every_driver_gives_the_same_answer(runners, plan, item, watched):
+@given(plan=plans(KINDS), item=st.integers(-20, 20), has_listeners=st.booleans())
+def test_every_driver_gives_the_same_answer(runners, plan, item, has_listeners):
     pipeline = Pipeline(
         built(plan),
-        on_stage=[lambda event: None] if watched else [],
+        on_stage=[lambda event: None] if has_listeners else [],
         until=lambda item: item == 13,
     )
     first, *others = [

@@ -7,14 +7,10 @@ import threading
 import anyio
 import pytest
 
+from treadle.effects import Call, Mode, Signal, Sleep, Wait
 from treadle.pipeline import (
-    Call,
-    Mode,
     Pipeline,
-    Signal,
-    Sleep,
     StageError,
-    Wait,
     composer,
     dead_end,
     goto,

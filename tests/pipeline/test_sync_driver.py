@@ -11,23 +11,22 @@ import time
 
 import pytest
 
-from treadle.pipeline import (
+from treadle.effects import (
     NOW,
+    Bounded,
     Call,
     Emit,
     Mode,
     Parallel,
-    Pipeline,
     Signal,
     Sleep,
-    StageError,
     TimeLimitReached,
     Wait,
-    Within,
-    companion,
+    background_task,
     drive_sync,
+    run_on_background_loop,
 )
-from treadle.pipeline.background import run_on_background_loop
+from treadle.pipeline import Pipeline, StageError
 
 LONG = 30
 
@@ -49,7 +48,7 @@ class TestThreads:
             yield Call(int, mode=Mode.THREAD)
             yield Parallel([steps_of(Call(int, mode=Mode.THREAD))])
             yield Parallel([steps_of(Call(int)), steps_of(Sleep(0))])
-            yield Within(steps_of(Call(int)), seconds=LONG, until=Signal())
+            yield Bounded(steps_of(Call(int)), seconds=LONG, until=Signal())
             return item
 
         before = threading.enumerate()
@@ -79,7 +78,7 @@ class TestThreads:
             from treadle.pipeline import *
             def steps():
                 try:
-                    yield Within(hangs(), seconds=0.01)
+                    yield Bounded(hangs(), seconds=0.01)
                 except TimeLimitReached:
                     print("went on")
             def hangs():
@@ -184,7 +183,7 @@ class TestBackgroundLoop:
                 closed.set()
 
         with pytest.raises(TimeLimitReached):
-            drive_sync(steps_of(Within(steps_of(Call(hangs, mode=Mode.ASYNC)), seconds=0.02)))
+            drive_sync(steps_of(Bounded(steps_of(Call(hangs, mode=Mode.ASYNC)), seconds=0.02)))
         assert closed.wait(5)
 
     def test_a_call_given_up_before_it_began_is_never_left_unawaited(self):
@@ -228,7 +227,7 @@ class TestBackgroundLoop:
 
         def steps():
             try:
-                yield Within(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01)
+                yield Bounded(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01)
             except TimeLimitReached:
                 made.set()
             yield Call(quick, mode=Mode.ASYNC)
@@ -308,7 +307,7 @@ class TestInterrupts:
             lambda: Call(time.sleep, LONG),
             lambda: Call(asyncio.sleep, LONG, mode=Mode.ASYNC),
             lambda: Wait(Signal()),
-            lambda: Within(steps_of(Call(threading.Event().wait, mode=Mode.THREAD)), seconds=LONG),
+            lambda: Bounded(steps_of(Call(threading.Event().wait, mode=Mode.THREAD)), seconds=LONG),
             lambda: Parallel([steps_of(Sleep(LONG)), steps_of(Wait(Signal()))]),
             lambda: Parallel([steps_of(Call(asyncio.sleep, LONG, mode=Mode.ASYNC))] * 1),
         ],
@@ -335,8 +334,8 @@ class TestInterrupts:
         ("mode", "around"),
         [
             (Mode.ASYNC, lambda call: call),
-            (Mode.ASYNC, lambda call: Within(steps_of(call), until=Signal())),
-            (Mode.THREAD, lambda call: Within(steps_of(call), until=Signal())),
+            (Mode.ASYNC, lambda call: Bounded(steps_of(call), until=Signal())),
+            (Mode.THREAD, lambda call: Bounded(steps_of(call), until=Signal())),
             (Mode.THREAD, lambda call: Parallel([steps_of(call), steps_of(Wait(Signal()))])),
         ],
     )
@@ -394,7 +393,7 @@ class TestInterrupts:
                 seen.append("closed")
 
         with pytest.raises(KeyboardInterrupt):
-            drive_sync(steps_of(Within(steps_of(Parallel([sibling(), busy()])), seconds=LONG)))
+            drive_sync(steps_of(Bounded(steps_of(Parallel([sibling(), busy()])), seconds=LONG)))
         assert seen == ["closed"]
 
 
@@ -403,7 +402,7 @@ def test_a_signal_may_be_set_by_the_handler_of_a_process_signal(runner):
 
     def steps():
         try:
-            yield Within(steps_of(Sleep(LONG)), until=stop, seconds=LONG)
+            yield Bounded(steps_of(Sleep(LONG)), until=stop, seconds=LONG)
         except Exception as error:
             return type(error).__name__
 
@@ -461,7 +460,7 @@ class TestAsyncDriver:
             yield Sleep(LONG)
 
         with pytest.raises(TimeLimitReached):
-            runner.drive(steps_of(Within(Pipeline(steps).steps(1), seconds=0.02)))
+            runner.drive(steps_of(Bounded(Pipeline(steps).steps(1), seconds=0.02)))
 
     def test_a_run_that_is_abandoned_closes_its_steps(self):
         closed = []
@@ -514,7 +513,7 @@ class TestCompanion:
                 seen.append("ended")
 
         async def main():
-            async with companion(beside):
+            async with background_task(beside):
                 await anyio.sleep(0.01)
                 seen.append("body")
 
@@ -533,7 +532,7 @@ class TestCompanion:
             await anyio.sleep(LONG)
 
         async def main():
-            async with companion(beside):
+            async with background_task(beside):
                 if whose == "body":
                     raise error
                 await anyio.sleep(LONG)
@@ -559,5 +558,5 @@ def test_a_variable_that_is_set_stays_set_in_the_caller():
         yield Sleep(0)
 
     context = contextvars.copy_context()
-    context.run(drive_sync, steps_of(Within(steps(), seconds=LONG)))
+    context.run(drive_sync, steps_of(Bounded(steps(), seconds=LONG)))
     assert context[variable] == "inner"

@@ -10,6 +10,7 @@ from itertools import repeat
 
 import pytest
 
+from treadle.errors import MissingExtraError, OptionError
 from treadle.providers import _local_engine
 from treadle.providers._local_choice import Chooser
 from treadle.providers._local_options import CallOptions
@@ -23,7 +24,6 @@ from treadle.providers._local_prompt import (
 )
 from treadle.providers._local_schema import MAX_NODES, simplify
 from treadle.providers.local import LocalModel, LocalModelError
-from treadle.types.errors import MissingExtraError, OptionError
 
 local = pytest.mark.local
 

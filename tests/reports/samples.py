@@ -4,41 +4,39 @@ import io
 from typing import get_args
 
 from treadle import Loop, Ok, Response, ToolCall, Usage, tool
-from treadle.reports.record.recorder import Recorder
-from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import (
+from treadle.context import Context
+from treadle.events import (
     BreakerChanged,
-    BudgetExhausted,
     CallDeferred,
     CallRefused,
     CallsPlanned,
     CallSuppressed,
-    ChildEvent,
-    Context,
     Event,
-    HeldReason,
-    History,
+    FirstChunk,
     HistoryRepaired,
     IterationFinished,
     IterationStarted,
     LimitReached,
-    Limits,
     ModelFailed,
     ModelResponded,
     ModelRetried,
-    PlanReason,
+    RepeatWarned,
     RunFinished,
     RunStarted,
-    RunState,
-    StreamStarted,
+    SubagentEvent,
     TextDelta,
     ToolFinished,
-    ToolNudged,
-    ToolResult,
     ToolRetried,
     ToolStarted,
-    UserSteered,
+    UserMessageAdded,
 )
+from treadle.limits import Limits
+from treadle.messages import History, ToolResult
+from treadle.reports.record.recorder import Recorder
+from treadle.results import BudgetExhausted
+from treadle.run_state import RunState
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.tools import NotRunReason, PlanReason
 
 CALL = ToolCall("c1", "add", '{"a": 1}', {"a": 1}, "f" * 8, {"signature": "s"})
 OTHER = ToolCall("c2", "add", "{", None)
@@ -78,28 +76,28 @@ EVENTS = [
     ),
     HistoryRepaired(repairs=("dropped a blank message",)),
     IterationStarted(iteration=1, at=2.0, messages=[USER], guidance="be quick"),
-    StreamStarted(iteration=1, at=2.5),
+    FirstChunk(iteration=1, at=2.5),
     TextDelta(iteration=1, text="te"),
     ModelRetried(iteration=1, attempt=1, error="busy", error_type="Busy", delay=0.5, at=2.7),
     ModelResponded(iteration=1, response=RESPONSE, at=3.0, duration=1.0),
     ModelFailed(iteration=1, error="gone", error_type="Gone", at=3.0),
-    UserSteered(iteration=1, messages=(USER,)),
+    UserMessageAdded(iteration=1, messages=(USER,)),
     CallsPlanned(
         iteration=1,
         reason=PlanReason.SINGLE_CALL,
         batches=(("c1",),),
-        held={"c2": HeldReason.OVER_BUDGET},
+        not_run={"c2": NotRunReason.OVER_BUDGET},
     ),
-    CallSuppressed(iteration=1, call=CALL, reason=HeldReason.NO_NEW_EVIDENCE),
-    CallDeferred(iteration=1, call=CALL, reason=HeldReason.PARALLEL_CAP),
-    CallRefused(iteration=1, call=OTHER, reason=HeldReason.OVER_BUDGET),
+    CallSuppressed(iteration=1, call=CALL, reason=NotRunReason.NO_NEW_EVIDENCE),
+    CallDeferred(iteration=1, call=CALL, reason=NotRunReason.PARALLEL_CAP),
+    CallRefused(iteration=1, call=OTHER, reason=NotRunReason.OVER_BUDGET),
     BreakerChanged(iteration=1, tool="add", before="closed", after="open"),
     ToolStarted(iteration=1, call=CALL, at=3.5, within="c0"),
     ToolRetried(
         iteration=1, call=CALL, attempt=1, error="bad", error_type="timeout", delay=0.1, at=3.6
     ),
     ToolFinished(iteration=1, call=CALL, result=RESULT, at=4.0, duration=0.5),
-    ToolNudged(iteration=1, call=CALL, count=3),
+    RepeatWarned(iteration=1, call=CALL, count=3),
     LimitReached(iteration=1, reason=BudgetExhausted("max_cost", 1.5, 2.0)),
     IterationFinished(iteration=1, context=CONTEXT, at=5.0),
     RunFinished(
@@ -110,8 +108,8 @@ EVENTS = [
         at=6.0,
         usage=USAGE,
     ),
-    ChildEvent(
-        call_id="c1", event=ChildEvent(call_id="d1", event=TextDelta(iteration=2, text="x"))
+    SubagentEvent(
+        call_id="c1", event=SubagentEvent(call_id="d1", event=TextDelta(iteration=2, text="x"))
     ),
 ]
 

@@ -137,7 +137,7 @@ class Rounds:
     def __init__(self, meters):
         self.options = {
             "meter_provider": meters,
-            "price": price,
+            "cost_of": price,
             "llm_opts": {"model": "script"},
             "retry_delay": 0,
         }

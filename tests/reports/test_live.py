@@ -21,10 +21,10 @@ import pytest
 from rich.console import Console
 
 from treadle import Loop, MissingExtraError, Paused, approve, tool
+from treadle.events import IterationStarted, RunStarted
 from treadle.reports import LiveView
 from treadle.reports.live import can_show
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import IterationStarted, RunStarted
 
 from .emulated import Terminal
 

@@ -3,9 +3,11 @@
 import pytest
 
 from treadle import Loop, Paused, approve, tool
+from treadle.events import IterationStarted, RunFinished, RunStarted
+from treadle.messages import Usage
 from treadle.reports.live.board import KEPT, Board, Watcher
+from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import IterationStarted, RunFinished, RunStarted, RunState, Usage
 
 GO = [{"role": "user", "content": "Go."}]
 
@@ -116,7 +118,7 @@ def look(where: str) -> str:
 
 
 def test_a_run_within_another_is_shown_there_and_only_there(board):
-    """Even where its own loop is watched by the same view, as is that of the run within it."""
+    """Even where its own loop is has_listeners by the same view, as is that of the run within it."""
     seen = []
 
     def note(_messages):

@@ -5,79 +5,73 @@ import typing
 import pytest
 
 from treadle import Loop, Paused, approve, tool
-from treadle.reports.live.parts import Phase
-from treadle.reports.live.state import RunProgress, innermost
-from treadle.stages import CircuitBreaker
-from treadle.testing import ScriptedLLM, call, calls
-from treadle.testing.chaos import ChaosLLM
-from treadle.testing.chaos_tools import ChaosTools
-from treadle.types import (
+from treadle.context import Context
+from treadle.events import (
     BreakerChanged,
     CallDeferred,
     CallRefused,
     CallsPlanned,
     CallSuppressed,
-    ChildEvent,
-    Context,
     Event,
-    HeldReason,
-    History,
+    FirstChunk,
     HistoryRepaired,
     IterationFinished,
     IterationStarted,
     LimitReached,
-    Limits,
-    MaxIterationsReached,
     ModelFailed,
     ModelResponded,
     ModelRetried,
-    PlanReason,
-    Response,
+    RepeatWarned,
     RunFinished,
     RunStarted,
-    RunState,
-    StreamStarted,
+    SubagentEvent,
     TextDelta,
-    ToolCall,
     ToolFinished,
-    ToolNudged,
-    ToolResult,
     ToolRetried,
     ToolStarted,
-    Usage,
-    UserSteered,
+    UserMessageAdded,
 )
+from treadle.limits import Limits
+from treadle.messages import History, Response, ToolCall, ToolResult, Usage
+from treadle.reports.live.parts import Phase
+from treadle.reports.live.state import RunProgress, innermost
+from treadle.results import MaxIterationsReached
+from treadle.run_state import RunState
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.testing.chaos import ChaosLLM
+from treadle.testing.chaos_tools import ChaosTools
+from treadle.tools import CircuitBreaker, NotRunReason, PlanReason
 
 GO = [{"role": "user", "content": "Go."}]
 CALL = ToolCall("a", "search", '{"words": "tea"}', {"words": "tea"})
-HELD = HeldReason.NO_NEW_EVIDENCE
+HELD = NotRunReason.NO_NEW_EVIDENCE
 STARTED = RunStarted(agent_name="shop", run_id="r1", at=100.0, limits=Limits(max_seconds=60))
 ONE_OF_EACH = (
     STARTED,
     HistoryRepaired(repairs=("a", "b")),
     IterationStarted(iteration=1, at=100.0),
-    StreamStarted(iteration=1, at=101.0),
+    FirstChunk(iteration=1, at=101.0),
     TextDelta(iteration=1, text="Hello"),
     ModelRetried(iteration=1, attempt=1, error="x", error_type="E", delay=2.0, at=101.0),
     ModelResponded(iteration=1, response=Response("x", usage=Usage(10, 5)), at=102.0, duration=2.0),
     ModelFailed(iteration=1, error="x", error_type="E", at=102.0),
-    UserSteered(iteration=1, messages=({"role": "user", "content": "And?"},)),
-    CallsPlanned(iteration=1, reason=PlanReason.SINGLE_CALL, batches=(("a",),), held={}),
+    UserMessageAdded(iteration=1, messages=({"role": "user", "content": "And?"},)),
+    CallsPlanned(iteration=1, reason=PlanReason.SINGLE_CALL, batches=(("a",),), not_run={}),
     CallSuppressed(iteration=1, call=CALL, reason=HELD),
     CallDeferred(iteration=1, call=CALL, reason=HELD),
-    CallRefused(iteration=1, call=CALL, reason=HeldReason.OVER_BUDGET),
+    CallRefused(iteration=1, call=CALL, reason=NotRunReason.OVER_BUDGET),
     BreakerChanged(iteration=1, tool="search", before="closed", after="open"),
     ToolStarted(iteration=1, call=CALL, at=103.0),
     ToolRetried(iteration=1, call=CALL, attempt=1, error="x", error_type="E", delay=1.0, at=103.0),
     ToolFinished(iteration=1, call=CALL, result=ToolResult("a", "tea"), at=104.0, duration=1.0),
-    ToolNudged(iteration=1, call=CALL, count=3),
+    RepeatWarned(iteration=1, call=CALL, count=3),
     LimitReached(iteration=1, reason=MaxIterationsReached(1)),
     IterationFinished(
         iteration=1,
         context=Context(History(), {}, Response("x"), Limits(), RunState()),
         at=105.0,
     ),
-    ChildEvent(call_id="a", event=STARTED),
+    SubagentEvent(call_id="a", event=STARTED),
     RunFinished(
         stop_reason="answered", total_iterations=1, tool_calls_count=1, result=None, at=106.0
     ),
@@ -136,7 +130,7 @@ def test_the_model_is_asked_and_answers(run, clock):
     assert (run.iteration, run.phase, run.phase_since) == (3, Phase.ASKING, 5.0)
 
     clock.now = 7.0
-    run.take(StreamStarted(iteration=3, at=0.0))
+    run.take(FirstChunk(iteration=3, at=0.0))
     run.take(TextDelta(iteration=3, text="Hel"))
     run.take(TextDelta(iteration=3, text="lo"))
     assert (run.phase, run.phase_since, run.characters) == (Phase.ANSWERING, 7.0, 5)
@@ -168,7 +162,7 @@ def test_a_retry_of_the_model_is_counted_down(run, clock):
     assert (run.retry.attempt, run.retry.error_type, run.retry.until) == (3, "RateLimit", 9.0)
     assert (run.characters, run.phase, run.counts) == (0, Phase.RETRYING, {"retried": 1})
 
-    run.take(StreamStarted(iteration=1, at=0.0))
+    run.take(FirstChunk(iteration=1, at=0.0))
     assert (run.retry, run.phase) == (None, Phase.ANSWERING)
 
 
@@ -246,7 +240,7 @@ def test_a_run_within_a_call_is_followed_and_counts_for_the_run_around_it(run):
     """Its model calls, its tool calls and its tokens draw on the limits of both."""
 
     def tell(event):
-        run.take(ChildEvent(call_id="a", event=event))
+        run.take(SubagentEvent(call_id="a", event=event))
 
     run.take(IterationStarted(iteration=1, at=0.0))
     run.take(ToolStarted(iteration=1, call=CALL, at=0.0))
@@ -255,7 +249,7 @@ def test_a_run_within_a_call_is_followed_and_counts_for_the_run_around_it(run):
     response = Response("x", usage=Usage(10, 5))
     tell(ModelResponded(iteration=1, response=response, at=0.0, duration=1.0))
     tell(ToolStarted(iteration=1, call=ToolCall("b", "fetch"), at=0.0))
-    tell(ChildEvent(call_id="b", event=IterationStarted(iteration=1, at=0.0)))
+    tell(SubagentEvent(call_id="b", event=IterationStarted(iteration=1, at=0.0)))
 
     child = run.children["a"]
     assert (child.name, child.iteration, child.model_calls, child.own_calls) == (
@@ -305,7 +299,7 @@ def test_a_run_that_is_over_is_one_line_of_numbers(run):
 
 def test_the_innermost_event_is_found():
     event = IterationStarted(iteration=1, at=0.0)
-    wrapped = ChildEvent(call_id="a", event=ChildEvent(call_id="b", event=event))
+    wrapped = SubagentEvent(call_id="a", event=SubagentEvent(call_id="b", event=event))
     assert innermost(wrapped) is event is innermost(event)
 
 

@@ -10,32 +10,29 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from treadle.reports.live.board import Board, Watcher
-from treadle.reports.live.table import Table
-from treadle.types import (
+from treadle.events import (
     BreakerChanged,
     CallDeferred,
     CallSuppressed,
-    ChildEvent,
-    HeldReason,
+    FirstChunk,
     IterationStarted,
     LimitReached,
-    Limits,
-    LoopDetected,
     ModelResponded,
     ModelRetried,
-    Response,
     RunFinished,
     RunStarted,
-    StreamStarted,
+    SubagentEvent,
     TextDelta,
-    ToolCall,
     ToolFinished,
-    ToolResult,
     ToolRetried,
     ToolStarted,
-    Usage,
 )
+from treadle.limits import Limits
+from treadle.messages import Response, ToolCall, ToolResult, Usage
+from treadle.reports.live.board import Board, Watcher
+from treadle.reports.live.table import Table
+from treadle.results import LoopDetected
+from treadle.tools import NotRunReason
 
 ALL_LIMITS = Limits(
     max_iterations=10,
@@ -110,8 +107,8 @@ def test_a_run_is_shown_whole(shown):
     watch(made("search", words="green tea"))
     watch(made("fetch", "b", url="http://a.example", size=3))
     call = ToolCall("c", "search")
-    watch(CallSuppressed(iteration=1, call=call, reason=HeldReason.NO_NEW_EVIDENCE))
-    watch(CallDeferred(iteration=1, call=call, reason=HeldReason.DEFERRED))
+    watch(CallSuppressed(iteration=1, call=call, reason=NotRunReason.NO_NEW_EVIDENCE))
+    watch(CallDeferred(iteration=1, call=call, reason=NotRunReason.DEFERRED))
     watch(BreakerChanged(iteration=1, tool="order", before="closed", after="open"))
     watch(LimitReached(iteration=1, reason=LoopDetected((), 3, "")))
     shown.now = 14.0
@@ -139,7 +136,7 @@ def test_the_model_is_waited_for(shown):
     watch(asked())
     shown.now = 2.19
     assert head(shown) == "● shop  1/10  asking the model 2.1 s  2.1 s"
-    watch(StreamStarted(iteration=1, at=0.0))
+    watch(FirstChunk(iteration=1, at=0.0))
     watch(TextDelta(iteration=1, text="x" * 1_204))
     shown.now = 130.0
     assert head(shown) == (
@@ -224,14 +221,14 @@ def test_a_run_within_a_call_is_a_row_of_its_own(shown):
     watch(made("research", task="rivers"))
     inner = RunStarted(agent_name="researcher", run_id="r/a", at=0.0, limits=Limits(5))
     for event in (inner, asked(2), made("search", words="x")):
-        watch(ChildEvent(call_id="a", event=event))
+        watch(SubagentEvent(call_id="a", event=event))
     lines = shown.text().splitlines()
     assert lines[1].startswith("    research rivers ")
     assert lines[2].startswith("        └ researcher  2/5  1 call ")
     assert lines[3].startswith("            search x ")
 
     watch(
-        ChildEvent(
+        SubagentEvent(
             call_id="a",
             event=RunFinished(
                 stop_reason="answered", total_iterations=2, tool_calls_count=1, result=None, at=1.0
@@ -306,7 +303,7 @@ def test_where_there_is_no_room_for_all_what_matters_most_stays(shown):
     for number in range(4):
         watch = shown.run(f"new{number}")
         watch(made("research", task="x"))
-        watch(ChildEvent(call_id="a", event=asked()))
+        watch(SubagentEvent(call_id="a", event=asked()))
 
     def names(height):
         words = [line.split() for line in shown.text(100, height).splitlines()]
@@ -337,7 +334,7 @@ def hostile(shown):
     watch(start)
     facts = {"iteration": 1, "attempt": 1, "error": bad, "error_type": bad, "delay": 5.0, "at": 0.0}
     watch(ToolRetried(call=start.call, **facts))
-    watch(ChildEvent(call_id="b", event=RunStarted(agent_name=bad, run_id=bad, at=0.0)))
+    watch(SubagentEvent(call_id="b", event=RunStarted(agent_name=bad, run_id=bad, at=0.0)))
     watch(BreakerChanged(iteration=1, tool=bad, before=bad, after=bad))
     other = shown.run("other")
     other(ModelRetried(**facts))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle import types
+from treadle import results as types
 from treadle.reports.dashboards import panels, promql
 from treadle.reports.dashboards.alerts import ALERTS
 from treadle.reports.dashboards.panels import PANELS, ROWS, exactly, fill

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from treadle import Loop, Ok, approve, tool
+from treadle.events import IterationStarted
+from treadle.limits import Limits
 from treadle.reports.record.reading import RecordError, read_lines, read_record
 from treadle.reports.record.recorder import Recorder
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
-from treadle.types import IterationStarted, Limits
 
 from .samples import EVENTS, eventful, recorded
 

@@ -16,13 +16,14 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from treadle import Loop, Ok, RunHandle, tool
-from treadle.pipeline import Emit, stage
+from treadle.effects import Emit
+from treadle.events import Event, IterationStarted, RunFinished, RunStarted, SubagentEvent
+from treadle.pipeline import stage
 from treadle.reports.record.lines import EVENT_NAMES
 from treadle.reports.record.reading import read_record, record_schema
 from treadle.reports.record.recorder import Recorder
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import ChildEvent, Event, IterationStarted, RunFinished, RunStarted
 
 from .samples import EVENTS, USER, add, echo, eventful, recorded
 
@@ -52,7 +53,7 @@ def test_every_kind_of_event_is_a_line_that_fits_the_schema(event):
     VALIDATOR.validate(line)
     parts = record_schema()["$defs"]
     inner = event
-    while isinstance(inner, ChildEvent):
+    while isinstance(inner, SubagentEvent):
         inner = inner.event
     assert line["event"] == EVENT_NAMES[type(inner)]
     assert set(line) <= {*parts["line"]["properties"], *parts[line["event"]]["properties"]}
@@ -68,7 +69,7 @@ RENAMED = {
 
 
 @pytest.mark.parametrize(
-    "event", [event for event in EVENTS if not isinstance(event, ChildEvent)], ids=named
+    "event", [event for event in EVENTS if not isinstance(event, SubagentEvent)], ids=named
 )
 def test_every_field_of_an_event_is_in_its_line(event):
     """All but the state, which would be the whole run again; some under another name."""
@@ -84,7 +85,7 @@ def test_every_kind_of_event_has_a_part_of_the_schema():
     """And the schema has no more than those, and what belongs to somebody else."""
     kinds = {name for name, part in record_schema()["$defs"].items() if "allOf" in part}
     assert kinds == {*EVENT_NAMES.values(), "other"}
-    assert set(EVENT_NAMES) | {ChildEvent} == set(get_args(Event))
+    assert set(EVENT_NAMES) | {SubagentEvent} == set(get_args(Event))
     VALIDATOR.check_schema(record_schema())
 
 

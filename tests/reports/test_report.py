@@ -17,8 +17,9 @@ from treadle.reports.report.data import report_data
 from treadle.reports.report.plain import MOST_STEPS, visible
 from treadle.reports.report.render import render_report
 from treadle.reports.report.words import HEADLINES, headline, held, why
+from treadle.results import Reason
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import HeldReason, Reason
+from treadle.tools import NotRunReason
 
 from .samples import add, eventful
 from .spoilt import spoilt_records
@@ -191,8 +192,8 @@ def test_there_are_plain_words_for_every_way_to_end():
 
 def test_there_are_plain_words_for_every_reason_to_hold_a_call():
     """A sentence each."""
-    told = {held(reason.value) for reason in HeldReason}
-    assert len(told) == len(HeldReason)
+    told = {held(reason.value) for reason in NotRunReason}
+    assert len(told) == len(NotRunReason)
     assert all(" " in one and one.endswith(".") for one in told)
 
 

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from treadle import Loop, Response, RunState, ToolCall, Usage, tool
+from treadle.limits import Limits
 from treadle.reports.report.render import render_report
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM
-from treadle.types import Limits
 
 from .browser import browser, opened  # noqa: F401 - fixtures
 from .looking import OURS, QUESTION, check_harmless, page_of, press, unfold

@@ -5,9 +5,13 @@ from collections.abc import Generator
 
 import pytest
 
-from treadle.pipeline import drive_sync
-from treadle.stages import Resolver, ToolRunner
-from treadle.types import Context, History, Limits, Response, RunState, ToolCall, toolset
+from treadle.context import Context
+from treadle.effects import drive_sync
+from treadle.limits import Limits
+from treadle.messages import History, Response, ToolCall
+from treadle.run_state import RunState
+from treadle.stages import ToolRunner
+from treadle.tools import Resolver, toolset
 
 from .planning import TOOLS, made, planned
 

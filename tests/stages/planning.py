@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.stages.planner import Planner
-from treadle.types import HeldReason, Plan, Tool, ToolCall
+from treadle.messages import ToolCall
+from treadle.stages import Planner
+from treadle.tools import NotRunReason, Plan, Tool
 
-DUPLICATE, KNOWN = HeldReason.DUPLICATE_IN_BATCH, HeldReason.NO_NEW_EVIDENCE
-CAP, DEFERRED = HeldReason.PARALLEL_CAP, HeldReason.DEFERRED
-OVER, USED_UP, BROKEN = HeldReason.OVER_BUDGET, HeldReason.MAX_USES, HeldReason.BREAKER_OPEN
+DUPLICATE, KNOWN = NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE
+CAP, DEFERRED = NotRunReason.PARALLEL_CAP, NotRunReason.DEFERRED
+OVER, USED_UP, BROKEN = NotRunReason.OVER_BUDGET, NotRunReason.MAX_USES, NotRunReason.BREAKER_OPEN
 
 TOOLS = [
     Tool("p"),

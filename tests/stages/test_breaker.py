@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.stages import BreakerState, CircuitBreaker
-from treadle.types import OptionError
+from treadle.errors import OptionError
+from treadle.tools import BreakerState, CircuitBreaker
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 

@@ -2,19 +2,13 @@
 
 import pytest
 
-from treadle.pipeline import Call, drive_sync
-from treadle.stages import (
-    BreakerState,
-    CircuitBreaker,
-    ToolRunner,
-    dispatch_tools,
-    fingerprint,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
-from treadle.stages.breaker import not_admitted, noted, released
-from treadle.types import BreakerChanged, HeldReason, RunState, Tool, ToolCall, ToolResult, deny
+from treadle.effects import Call, drive_sync
+from treadle.events import BreakerChanged
+from treadle.messages import ToolCall, ToolResult
+from treadle.run_state import RunState
+from treadle.stages import ToolRunner, dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages._shared_breaker import not_admitted, noted, released
+from treadle.tools import BreakerState, CircuitBreaker, NotRunReason, Tool, deny, fingerprint
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
@@ -49,7 +43,7 @@ def answer(context, through, flaky):
             *[call if isinstance(call, tuple) else (call, {"n": next(names)}) for call in calls],
             tools=more.pop("tools", tools),
             runner=more.pop("runner", None) or ToolRunner(breaker=breaker),
-            watched=emit is not None,
+            has_listeners=emit is not None,
             **more,
         )
         ctx = ctx.replace(state=RunState("bot", run))
@@ -92,7 +86,7 @@ def test_of_several_calls_in_one_answer_one_is_the_probe(answer, flaky):
     flaky.works = True
     ctx = answer(breaker, "flaky", "flaky", "flaky")
     assert flaky.made == [1]
-    assert list(ctx.plan.held.values()) == [HeldReason.BREAKER_OPEN] * 2
+    assert list(ctx.plan.not_run.values()) == [NotRunReason.BREAKER_OPEN] * 2
 
 
 def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
@@ -120,7 +114,7 @@ class TestAProbeThatIsNotMade:
 
     def test_one_that_is_deferred(self, answer, breaker, flaky):
         ctx = answer(breaker, "w", "flaky")
-        assert ctx.plan.held == {"c2": HeldReason.DEFERRED}
+        assert ctx.plan.not_run == {"c2": NotRunReason.DEFERRED}
         flaky.works = True
         assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
 
@@ -133,7 +127,7 @@ class TestAProbeThatIsNotMade:
         runner = ToolRunner(breaker=breaker)
         runner.evidence.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
         ctx = answer(breaker, ("flaky", {"n": 5}), runner=runner)
-        assert ctx.plan.held == {"c1": HeldReason.NO_NEW_EVIDENCE}
+        assert ctx.plan.not_run == {"c1": NotRunReason.NO_NEW_EVIDENCE}
         assert breaker.states == {"flaky": OPEN}
         assert answer(breaker, "flaky").plan.calls
 

@@ -2,19 +2,13 @@
 
 import pytest
 
-from treadle.pipeline import Now
+from treadle.context import Decision
+from treadle.effects import Now
+from treadle.limits import Budget, Limits
+from treadle.messages import Usage
+from treadle.results import BudgetExhausted, DeadlineExceeded, MaxIterationsReached
 from treadle.stages import budget_guard
-from treadle.types import (
-    Budget,
-    BudgetExhausted,
-    DeadlineExceeded,
-    Decision,
-    HeldReason,
-    Limits,
-    MaxIterationsReached,
-    Plan,
-    Usage,
-)
+from treadle.tools import NotRunReason, Plan
 
 
 @pytest.fixture
@@ -65,14 +59,14 @@ def test_tokens_and_money_that_are_spent_end_the_run(guard, kind, usage, limit, 
 
 
 def held(reason):
-    return Plan(held={"c": reason})
+    return Plan(not_run={"c": reason})
 
 
 def test_a_call_that_was_over_budget_ends_the_run(guard):
     """A budget that is just spent does not: the model may answer with what it has."""
     limits = {"max_tool_calls": 2}
     assert guard(limits=limits, tool_calls_count=2).decision is None
-    ctx = guard(limits=limits, tool_calls_count=2, plan=held(HeldReason.OVER_BUDGET))
+    ctx = guard(limits=limits, tool_calls_count=2, plan=held(NotRunReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
@@ -81,11 +75,11 @@ def test_a_cost_that_nobody_told_is_not_taken_for_one(guard):
 
 
 def test_no_calls_at_all_is_a_budget_too(guard):
-    ctx = guard(limits={"max_tool_calls": 0}, plan=held(HeldReason.OVER_BUDGET))
+    ctx = guard(limits={"max_tool_calls": 0}, plan=held(NotRunReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 0, 0)
 
 
-@pytest.mark.parametrize("reason", sorted(set(HeldReason) - {HeldReason.OVER_BUDGET}))
+@pytest.mark.parametrize("reason", sorted(set(NotRunReason) - {NotRunReason.OVER_BUDGET}))
 def test_a_call_that_does_not_run_for_another_reason_ends_nothing(guard, reason):
     """A tool that is used up is one thing; the run still has its budget."""
     limits = {"max_tool_calls": 2}
@@ -94,7 +88,7 @@ def test_a_call_that_does_not_run_for_another_reason_ends_nothing(guard, reason)
 
 def test_where_a_call_was_given_back_meanwhile_the_run_goes_on(context, through):
     """It was denied by a person, after another one had been told that nothing was left."""
-    ctx = context(limits={"max_tool_calls": 1}, plan=held(HeldReason.OVER_BUDGET))
+    ctx = context(limits={"max_tool_calls": 1}, plan=held(NotRunReason.OVER_BUDGET))
     ctx.budget.take_calls(1)
     ctx.budget.give_back_call("t")
     assert through(ctx, budget_guard).decision is None
@@ -126,7 +120,7 @@ class TestTheBudgetAround:
 
     def test_its_tool_calls_end_the_run_where_one_was_too_many(self, guard):
         budget = self.around(max_tool_calls=2, calls=2)
-        ctx = guard(budget=budget, plan=held(HeldReason.OVER_BUDGET))
+        ctx = guard(budget=budget, plan=held(NotRunReason.OVER_BUDGET))
         assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 

@@ -4,10 +4,12 @@ import threading
 
 import pytest
 
-from treadle.pipeline import Call, Mode, Sleep, TimeLimitReached, drive_sync, layered
-from treadle.stages import ChildPausedError, ToolRunner
-from treadle.stages.calling import RETRY_DELAY, at_once, attempts
-from treadle.types import Err, Limits, Ok, Paused, Tool, ToolCall, ToolContext, ToolResult, tool
+from treadle.effects import Call, Mode, Sleep, TimeLimitReached, drive_sync, map_effects
+from treadle.limits import Limits
+from treadle.messages import ToolCall, ToolResult
+from treadle.results import Err, Ok, Paused
+from treadle.stages import RETRY_DELAY, SubagentPausedError, ToolRunner, at_once, attempts
+from treadle.tools import Tool, ToolContext, tool
 
 
 def call(**arguments):
@@ -24,7 +26,7 @@ def awake(steps, slept):
     def see(effect):
         return Call(slept.append, effect.seconds) if isinstance(effect, Sleep) else effect
 
-    return layered(steps, see)
+    return map_effects(steps, see)
 
 
 @pytest.fixture
@@ -239,16 +241,16 @@ class TestToolsMadeOfSteps:
         def steps(ctx, call):
             made.append(1)
             yield Call(lambda: None)
-            raise ChildPausedError(paused)
+            raise SubagentPausedError(paused)
 
-        with pytest.raises(ChildPausedError) as waiting:
+        with pytest.raises(SubagentPausedError) as waiting:
             attempt(steps=steps, retries=3)
         assert waiting.value.paused is paused
         assert len(made) == 1
 
 
 class TestTheEffect:
-    """The call is an effect, with a label for layers, made in a way that holds nobody up."""
+    """The call is an effect, with a label for middleware, made in a way that holds nobody up."""
 
     @pytest.fixture
     def effect(self, context):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from treadle.context import Decision
+from treadle.messages import ToolCall, ToolResult
+from treadle.results import CircuitBroken
 from treadle.stages import circuit_breaker
-from treadle.types import CircuitBroken, Decision, ToolCall, ToolResult
 
 
 @pytest.fixture

@@ -5,10 +5,11 @@ import itertools
 import pytest
 
 from treadle import Err, Loop, MaxIterationsReached, Ok, PipelineError, PipelineFailed, stages, tool
+from treadle.context import Context
+from treadle.messages import Response
 from treadle.pipeline import composer, dead_end, stage
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import Context, Response
 
 NAMES = [
     "parse_tool_calls",

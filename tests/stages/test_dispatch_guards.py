@@ -1,30 +1,21 @@
-"""What `dispatch_tools` does beside running calls: twins, what was learned, and calls that wait."""
+"""What `dispatch_tools` does beside running calls: duplicates, what was learned, and calls that wait."""
 
 import pytest
 
-from treadle.pipeline import Call
+from treadle.context import Decision
+from treadle.effects import Call
+from treadle.messages import ToolCall, ToolResult
+from treadle.results import Err, Paused, PendingCall
+from treadle.run_state import RunNodeStatus
 from treadle.stages import (
-    ChildPausedError,
+    SubagentPausedError,
     ToolRunner,
     dispatch_tools,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
-from treadle.types import (
-    Decision,
-    Err,
-    Paused,
-    PendingCall,
-    Plan,
-    RunNodeStatus,
-    Tool,
-    ToolCall,
-    ToolResult,
-    approve,
-    deny,
-    tool,
-)
+from treadle.tools import Plan, Tool, approve, deny, tool
 
 PLANNED = (parse_tool_calls, validate_calls, plan_calls)
 STAGES = (*PLANNED, dispatch_tools)
@@ -80,7 +71,7 @@ class TestTwins:
 
     def test_one_whose_first_was_not_run_is_told_so(self, context, through):
         """A stage of somebody else's may have taken it out of the batches."""
-        plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), twins={"c2": "c1"})
+        plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)
         result = through(ctx, dispatch_tools).tool_results["c2"]
         text = "Not run: the same call beside it was not."
@@ -265,7 +256,7 @@ class TestRunsWithinCalls:
         def steps(ctx, call):
             yield Call(lambda: None)
             if "c1/x" not in ctx.approvals:
-                raise ChildPausedError(Paused((self.INNER,), state=self.state()))
+                raise SubagentPausedError(Paused((self.INNER,), state=self.state()))
             return "the child is done"
 
         return Tool("child", steps=steps)
@@ -286,7 +277,7 @@ class TestRunsWithinCalls:
 
         def steps(ctx, call):
             yield Call(lambda: None)
-            raise ChildPausedError(Paused(()))
+            raise SubagentPausedError(Paused(()))
 
         ctx = through(context(("t", {}), tools=[Tool("t", steps=steps)]), *STAGES)
         assert (ctx.decision, ctx.waiting) == (Decision.PAUSE, ())

@@ -6,15 +6,13 @@ import threading
 import anyio
 import pytest
 
-from treadle.pipeline import drive, drive_sync
-from treadle.stages import (
-    ToolRunner,
-    dispatch_tools,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
-)
-from treadle.types import Err, Limits, Ok, RunNodeStatus, RunState, Tool, ToolCall, tool
+from treadle.effects import drive, drive_sync
+from treadle.limits import Limits
+from treadle.messages import ToolCall
+from treadle.results import Err, Ok
+from treadle.run_state import RunNodeStatus, RunState
+from treadle.stages import ToolRunner, dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.tools import Tool, tool
 
 BEFORE = (parse_tool_calls, validate_calls)
 STAGES = (*BEFORE, plan_calls, dispatch_tools)

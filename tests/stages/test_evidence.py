@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.stages import Evidence
-from treadle.stages.evidence import Answer
+from treadle.tools import Answer, ResultCache
 
 
 @pytest.fixture
 def evidence():
-    return Evidence()
+    return ResultCache()
 
 
 def learn(evidence, *iterations):
@@ -134,7 +133,7 @@ ITERATIONS = st.lists(
 
 @given(ITERATIONS)
 def test_the_version_rises_just_where_a_call_brings_what_it_never_brought(iterations):
-    evidence, seen, version, last = Evidence(), set(), 0, {}
+    evidence, seen, version, last = ResultCache(), set(), 0, {}
     for number, results in enumerate(iterations, 1):
         is_new = not set(results.items()) <= seen
         seen.update(results.items())
@@ -150,7 +149,7 @@ def test_the_version_rises_just_where_a_call_brings_what_it_never_brought(iterat
 
 @given(ITERATIONS, ITERATIONS)
 def test_a_run_that_was_put_aside_as_json_goes_on_with_what_it_knew(before, after):
-    evidence, restored = Evidence(), Evidence()
+    evidence, restored = ResultCache(), ResultCache()
     learn(evidence, *before)
     restored.restore(json.loads(json.dumps(evidence.as_json())))
     for one in (evidence, restored):

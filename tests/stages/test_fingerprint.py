@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.stages import fingerprint, signature
+from treadle.tools import fingerprint, signature
 
 
 def test_the_order_of_keys_does_not_count():

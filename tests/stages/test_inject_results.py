@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from treadle.pipeline import drive_sync
+from treadle.effects import drive_sync
+from treadle.events import RepeatWarned
+from treadle.messages import Response, ToolCall, ToolResult
 from treadle.stages import (
     dispatch_tools,
     inject,
@@ -14,7 +16,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import check_history
-from treadle.types import Response, ToolCall, ToolNudged, ToolResult, approve, edit, tool
+from treadle.tools import approve, edit, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
 ANYWAY = (
@@ -169,8 +171,11 @@ class TestNudge:
     def repeat(self, context, through):
         """Make the same call again and again, as if it told something new each time."""
 
-        def repeat(name, arguments, times, tools=(double, broken), watched=False):
-            told, ctx = [], context((name, arguments), tools=list(tools), watched=watched)
+        def repeat(name, arguments, times, tools=(double, broken), has_listeners=False):
+            told, ctx = (
+                [],
+                context((name, arguments), tools=list(tools), has_listeners=has_listeners),
+            )
             for _ in range(times):
                 ctx = through(ctx.replace(tool_results={}), *ANYWAY, emit=told.append)
             return ctx, told
@@ -195,8 +200,8 @@ class TestNudge:
         assert (f"[note: this is call number {times} of 'double'" in content) is nudged
 
     def test_it_is_told_to_those_who_watch(self, repeat):
-        _, told = repeat("double", {"n": 1}, 3, watched=True)
-        (event,) = [event for event in told if isinstance(event, ToolNudged)]
+        _, told = repeat("double", {"n": 1}, 3, has_listeners=True)
+        (event,) = [event for event in told if isinstance(event, RepeatWarned)]
         assert (event.count, event.call.name) == (3, "double")
 
     def test_it_stays_out_of_the_results_which_tell_what_is_new(self, repeat):

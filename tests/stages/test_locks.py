@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.pipeline import (
+from treadle.effects import (
+    Bounded,
     Call,
     Cancelled,
     Mode,
@@ -18,12 +19,10 @@ from treadle.pipeline import (
     Stopped,
     TimeLimitReached,
     Wait,
-    Within,
     drive,
     drive_sync,
 )
-from treadle.stages import Locks
-from treadle.stages.locks import LockedError
+from treadle.tools import LockedError, Locks
 
 
 @pytest.fixture
@@ -141,7 +140,7 @@ class TestHolding:
         if "until" in bound:
             bound = {"until": stop}
             threading.Timer(0.01, stop.set).start()
-        waiting = Within(locks.holding(waiting_for(["a", "b"]), noting(log, "x")), **bound)
+        waiting = Bounded(locks.holding(waiting_for(["a", "b"]), noting(log, "x")), **bound)
         with pytest.raises((TimeLimitReached, Stopped)):
             by_driver("sync", waiting)
         assert log == []

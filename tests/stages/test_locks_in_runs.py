@@ -7,33 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.pipeline import Call, Parallel, Sleep, drive, drive_sync
+from treadle.context import Context
+from treadle.effects import Call, Parallel, Sleep, drive, drive_sync
+from treadle.events import ToolFinished, ToolStarted
+from treadle.limits import Limits
+from treadle.messages import History, Response, ToolCall
+from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.stages import (
-    Locks,
-    Recipe,
-    Step,
     ToolRunner,
+    attempts,
     dispatch_tools,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
-from treadle.stages.calling import attempts
-from treadle.types import (
-    Context,
-    History,
-    Limits,
-    Plan,
-    Response,
-    RunNode,
-    RunNodeStatus,
-    RunState,
-    Tool,
-    ToolCall,
-    ToolFinished,
-    ToolStarted,
-    tool,
-)
+from treadle.tools import Locks, Plan, Recipe, Step, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -120,7 +108,7 @@ class TestInOneAnswer:
     def test_a_call_begins_in_the_record_and_in_events_when_it_has_its_key(self, context, through):
         told = []
         held = Tool("t", steps=Workshop(), lock="k")
-        ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[held], watched=True)
+        ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[held], has_listeners=True)
         ctx = through(ctx, *STAGES[:3])
         drive_sync(dispatch_tools(ctx), told.append)
         assert [(type(event), event.call.id) for event in told] == [
@@ -148,7 +136,7 @@ class TestAKeyFunctionThatRaises:
     def ctx(self, context, through):
         self.told, self.ran = [], []
         broken = tool(name="t", lock=lambda arguments: arguments["nope"])(self.ran.append)
-        ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], watched=True)
+        ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], has_listeners=True)
         ctx = through(ctx, *STAGES[:3])
         return drive_sync(dispatch_tools(ctx), self.told.append)
 

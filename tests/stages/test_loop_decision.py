@@ -3,8 +3,11 @@
 import pytest
 from pydantic import BaseModel
 
+from treadle.context import Decision
+from treadle.messages import Response
+from treadle.results import EmptyResponse
 from treadle.stages import loop_decision, parse_tool_calls, validate_calls
-from treadle.types import Decision, EmptyResponse, Response, Tool, as_tool, terminal_copy, tool
+from treadle.tools import Tool, as_tool, terminal_copy, tool
 
 BLANK = Response(" ", finish_reason="stop", model="m1", extra={"provider": "acme"})
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from treadle.messages import Response, ToolCall
 from treadle.stages import parse_tool_calls
-from treadle.types import Response, ToolCall
 
 
 def ids(ctx):

@@ -5,23 +5,13 @@ import itertools
 import pytest
 
 from treadle import Loop, default_stages
-from treadle.pipeline import drive_sync
-from treadle.stages import CircuitBreaker, ToolRunner, parse_tool_calls, plan_calls, validate_calls
-from treadle.stages.planner import Planner
+from treadle.effects import drive_sync
+from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
+from treadle.limits import Budget, Limits
+from treadle.messages import ToolResult
+from treadle.stages import Planner, ToolRunner, parse_tool_calls, plan_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import (
-    Budget,
-    CallDeferred,
-    CallRefused,
-    CallsPlanned,
-    CallSuppressed,
-    HeldReason,
-    Limits,
-    Plan,
-    PlanReason,
-    Tool,
-    ToolResult,
-)
+from treadle.tools import CircuitBreaker, NotRunReason, Plan, PlanReason, Tool
 
 from .planning import shown
 
@@ -63,7 +53,7 @@ def same():
 
 
 def test_without_calls_there_is_no_plan_and_nobody_is_told(context):
-    ctx, told = context(watched=True), []
+    ctx, told = context(has_listeners=True), []
     assert drive_sync(plan_calls(ctx), told.append) is ctx
     assert (ctx.plan, ctx.plan.reason, told) == (Plan(), PlanReason.NO_CALLS, [])
 
@@ -92,7 +82,7 @@ def test_what_cannot_run_with_the_first_batch_is_deferred_or_runs_in_step(ready,
 @pytest.mark.parametrize("sequential", ["defer", "in_step"])
 def test_what_requires_fresh_input_is_deferred_in_both_modes(ready, through, sequential):
     ctx = through(ready("p f"), plan_calls(sequential=sequential))
-    assert (shown(ctx.plan), ctx.plan.held) == ("c1", {"c2": HeldReason.DEFERRED})
+    assert (shown(ctx.plan), ctx.plan.not_run) == ("c1", {"c2": NotRunReason.DEFERRED})
 
 
 def test_duplicates_can_be_let_run(ready, through):
@@ -106,7 +96,7 @@ def test_the_fields_that_tell_calls_apart_can_be_named(context, through):
     search = make("search", dedupe_fields=["q"])
     calls = [("search", {"q": 1, "why": "a"}), ("search", {"q": 1, "why": "b"}), ("search", {})]
     ctx = through(context(*calls, tools=[search]), parse_tool_calls, validate_calls, plan_calls)
-    assert ctx.plan.twins == {"c2": "c1"}
+    assert ctx.plan.duplicates == {"c2": "c1"}
 
 
 def test_answers_join_those_that_are_there_already(ready, through):
@@ -184,7 +174,7 @@ class TestEvents:
     def told(self, through):
         def told(ctx):
             events = []
-            through(ctx.replace(watched=True), plan_calls, emit=events.append)
+            through(ctx.replace(has_listeners=True), plan_calls, emit=events.append)
             return events
 
         return told
@@ -192,7 +182,7 @@ class TestEvents:
     def test_one_call_is_a_plan_too(self, told, ready):
         assert told(ready("p", iteration=4)) == [
             CallsPlanned(
-                iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), held={}
+                iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), not_run={}
             )
         ]  # fmt: skip
 
@@ -200,39 +190,39 @@ class TestEvents:
         planned, *_ = told(ready("p q s"))
         assert planned.batches == (("c1", "c2"),)
         assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
-        assert planned.held == {"c3": HeldReason.DEFERRED}
+        assert planned.not_run == {"c3": NotRunReason.DEFERRED}
 
     def test_duplicates_of_both_kinds_are_told_as_suppressed(self, told, ready):
         ctx = know(ready("p q q", same, iteration=2), 0)
         _, *more = told(ctx)
         first, _, third = ctx.tool_calls
         assert more == [
-            CallSuppressed(iteration=2, call=first, reason=HeldReason.NO_NEW_EVIDENCE),
-            CallSuppressed(iteration=2, call=third, reason=HeldReason.DUPLICATE_IN_BATCH),
+            CallSuppressed(iteration=2, call=first, reason=NotRunReason.NO_NEW_EVIDENCE),
+            CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
         ]
 
     def test_calls_that_wait_are_told_as_deferred_with_the_reason(self, told, ready):
         _, deferred = told(ready("p s"))
-        assert (type(deferred), deferred.reason) == (CallDeferred, HeldReason.DEFERRED)
+        assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
         assert deferred.call.id == "c2"
         _, deferred = told(ready("p p", limits={"max_parallel_calls": 1}))
-        assert (type(deferred), deferred.reason) == (CallDeferred, HeldReason.PARALLEL_CAP)
+        assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.PARALLEL_CAP)
 
     def test_what_is_beyond_a_budget_is_refused(self, told, ready):
         planned, *refused = told(ready("once once p", limits={"max_tool_calls": 1}))
-        assert planned.held == {"c2": HeldReason.MAX_USES, "c3": HeldReason.OVER_BUDGET}
+        assert planned.not_run == {"c2": NotRunReason.MAX_USES, "c3": NotRunReason.OVER_BUDGET}
         assert [(type(one), one.call.id, one.reason) for one in refused] == [
-            (CallRefused, "c2", HeldReason.MAX_USES),
-            (CallRefused, "c3", HeldReason.OVER_BUDGET),
+            (CallRefused, "c2", NotRunReason.MAX_USES),
+            (CallRefused, "c3", NotRunReason.OVER_BUDGET),
         ]
 
     def test_a_call_that_was_answered_before_is_not_told(self, told, ready):
         planned, *more = told(ready("? p"))
-        assert (planned.batches, planned.held, more) == ((("c2",),), {}, [])
+        assert (planned.batches, planned.not_run, more) == ((("c2",),), {}, [])
 
     def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, told, ready):
         assert told(ready("? ?", iteration=4)) == [
-            CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), held={})
+            CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
         ]
 
     def test_where_nobody_watches_no_event_is_made(self, ready, through):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.types import PlanReason
+from treadle.tools import PlanReason
 
 from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
 
@@ -111,11 +111,11 @@ class TestReasons:
     )
     def test_why(self, plan, calls, options, reason, held):
         made_plan = plan(calls, **options)
-        assert (made_plan.reason, made_plan.held) == (reason, held)
+        assert (made_plan.reason, made_plan.not_run) == (reason, held)
 
     def test_what_requires_fresh_input_is_held_as_deferred_where_others_follow_in_step(self, plan):
         made_plan = plan("p1 fresh1 w1", in_step=True)
-        assert (str(made_plan), made_plan.held) == ("p1 | w1", {"fresh1": DEFERRED})
+        assert (str(made_plan), made_plan.not_run) == ("p1 | w1", {"fresh1": DEFERRED})
 
     def test_a_budget_that_is_spent_says_more_than_a_batch_that_is_cut(self, plan):
         limits = {"max_parallel_calls": 2, "max_tool_calls": 3}
@@ -124,7 +124,7 @@ class TestReasons:
 
     def test_every_call_that_does_not_run_has_its_answer_now_but_for_twins(self, plan):
         made_plan = plan("p1 p1 q1 once1 once2 w1", known="q1")
-        assert list(made_plan.held) == ["p1'", "q1", "once2", "w1"]
+        assert list(made_plan.not_run) == ["p1'", "q1", "once2", "w1"]
         assert list(made_plan.results) == ["q1", "once2", "w1"]
 
 

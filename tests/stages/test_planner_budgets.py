@@ -2,7 +2,8 @@
 
 import pytest
 
-from treadle.types import Tool, ToolCall
+from treadle.messages import ToolCall
+from treadle.tools import Tool
 
 from .planning import DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
 
@@ -21,7 +22,7 @@ class TestBudgets:
 
     def test_over_all_batches(self, plan):
         made_plan = plan("p1 w1 p2 w2", limits={"max_tool_calls": 3}, in_step=True)
-        assert (str(made_plan), made_plan.held) == ("p1 | w1 | p2", {"w2": OVER})
+        assert (str(made_plan), made_plan.not_run) == ("p1 | w1 | p2", {"w2": OVER})
 
     def test_what_does_not_run_costs_nothing(self, plan):
         budget = plan("p1 p1 q1 w1", known="q1", limits={"max_tool_calls": 9}).budget
@@ -29,11 +30,11 @@ class TestBudgets:
 
     def test_a_known_call_and_a_twin_need_none(self, plan):
         made_plan = plan("p1 p1 q1", known="q1", limits={"max_tool_calls": 1})
-        assert made_plan.held == {"p1'": DUPLICATE, "q1": KNOWN}
+        assert made_plan.not_run == {"p1'": DUPLICATE, "q1": KNOWN}
 
     def test_a_tool_may_be_used_so_often(self, plan):
         made_plan = plan("twice1 p1 twice2 twice3")
-        assert (str(made_plan), made_plan.held) == ("twice1 p1 twice2", {"twice3": USED_UP})
+        assert (str(made_plan), made_plan.not_run) == ("twice1 p1 twice2", {"twice3": USED_UP})
         assert made_plan.budget.uses == {"twice": 2}
 
     def test_so_often_in_a_run_not_in_an_answer(self, context):
@@ -45,12 +46,12 @@ class TestBudgets:
         assert plan("w1 once1").budget.uses == {}
 
     def test_a_tool_that_may_never_be_used_is_not(self, plan):
-        assert plan("never1", tools=[Tool("never", max_uses=0)]).held == {"never1": USED_UP}
+        assert plan("never1", tools=[Tool("never", max_uses=0)]).not_run == {"never1": USED_UP}
 
     def test_what_a_tool_has_left_is_looked_at_before_what_the_run_has(self, plan):
         """Over budget ends the run; a tool that is used up does not."""
         limits = {"max_tool_calls": 1}
-        assert plan("once1 once2", limits=limits).held == {"once2": USED_UP}
+        assert plan("once1 once2", limits=limits).not_run == {"once2": USED_UP}
 
 
 class TestApprovals:

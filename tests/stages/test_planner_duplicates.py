@@ -11,21 +11,21 @@ class TestDuplicates:
     def test_the_same_call_twice_in_one_batch_runs_once(self, plan):
         made_plan = plan("p1 q1 p1 p1")
         assert str(made_plan) == "p1 q1"
-        assert made_plan.twins == {"p1'": "p1", "p1''": "p1"}
-        assert made_plan.held == {"p1'": DUPLICATE, "p1''": DUPLICATE}
+        assert made_plan.duplicates == {"p1'": "p1", "p1''": "p1"}
+        assert made_plan.not_run == {"p1'": DUPLICATE, "p1''": DUPLICATE}
 
     @pytest.mark.parametrize("in_step", [False, True])
     def test_a_call_that_runs_alone_runs_once_too(self, plan, in_step):
         made_plan = plan("w1 w1", in_step=in_step)
-        assert (str(made_plan), made_plan.twins) == ("w1", {"w1'": "w1"})
+        assert (str(made_plan), made_plan.duplicates) == ("w1", {"w1'": "w1"})
 
     def test_in_another_batch_it_runs_again(self, plan):
         """What came between may have changed what it brings."""
         made_plan = plan("p1 w1 p1", in_step=True)
-        assert (str(made_plan), made_plan.twins) == ("p1 | w1 | p1'", {})
+        assert (str(made_plan), made_plan.duplicates) == ("p1 | w1 | p1'", {})
 
     def test_a_call_that_was_answered_with_nothing_new_since_does_not_run(self, plan):
-        assert plan("p1 q1", known="p1").held == {"p1": KNOWN}
+        assert plan("p1 q1", known="p1").not_run == {"p1": KNOWN}
 
     def test_a_call_that_failed_may_be_tried_again(self, plan):
         assert str(plan("p1", failed="p1")) == "p1"
@@ -38,12 +38,12 @@ class TestDuplicates:
         assert str(plan("p1 p1 q1", known="q1", dedupe=False)) == "p1 p1' q1"
 
     def test_names_that_only_a_resolver_knows_have_duplicates_too(self, plan):
-        assert plan("x1 x1 y1", tools=[], known="y1").held == {"x1'": DUPLICATE, "y1": KNOWN}
+        assert plan("x1 x1 y1", tools=[], known="y1").not_run == {"x1'": DUPLICATE, "y1": KNOWN}
 
     def test_without_a_runner_nothing_is_known(self, context):
         ctx = context(tools=TOOLS).replace(runner=None)
         made_plan = planned(ctx, made("p1 p1"))
-        assert (str(made_plan), made_plan.held) == ("p1", {"p1'": DUPLICATE})
+        assert (str(made_plan), made_plan.not_run) == ("p1", {"p1'": DUPLICATE})
 
 
 class TestAnsweredReadsBehindAWrite:
@@ -63,21 +63,21 @@ class TestAnsweredReadsBehindAWrite:
         ],
     )
     def test_it_is_deferred_or_runs_in_step(self, plan, calls, in_step):
-        assert plan(calls, known="p1").held["p1"] in {DEFERRED, CAP}
+        assert plan(calls, known="p1").not_run["p1"] in {DEFERRED, CAP}
         assert str(plan(calls, known="p1", in_step=True)) == in_step
 
     def test_so_is_a_write_that_was_answered_behind_another_write(self, plan):
         assert str(plan("w1 w2", known="w2", in_step=True)) == "w1 | w2"
-        assert plan("w1 w2", known="w2").held == {"w2": DEFERRED}
+        assert plan("w1 w2", known="w2").not_run == {"w2": DEFERRED}
 
     @pytest.mark.parametrize("in_step", [False, True])
     @pytest.mark.parametrize("calls", ["p1", "q1 p1", "p1 w1", "p1 q1 w1", "two1 two2 two3 p1"])
     def test_before_a_write_or_beside_reads_it_is_suppressed(self, plan, calls, in_step):
-        assert plan(calls, known="p1", in_step=in_step).held["p1"] is KNOWN
+        assert plan(calls, known="p1", in_step=in_step).not_run["p1"] is KNOWN
 
     @pytest.mark.parametrize("in_step", [False, True])
     def test_a_write_that_is_itself_suppressed_changes_nothing(self, plan, in_step):
-        assert plan("w1 p1", known="w1 p1", in_step=in_step).held == {"w1": KNOWN, "p1": KNOWN}
+        assert plan("w1 p1", known="w1 p1", in_step=in_step).not_run == {"w1": KNOWN, "p1": KNOWN}
 
 
 class TestOrderOfDeferral:
@@ -85,13 +85,13 @@ class TestOrderOfDeferral:
 
     def test_all_that_is_left_is_deferred(self, plan):
         made_plan = plan("p1 w1 q1 fresh1 one1")
-        assert (str(made_plan), set(made_plan.held.values())) == ("p1", {DEFERRED})
+        assert (str(made_plan), set(made_plan.not_run.values())) == ("p1", {DEFERRED})
 
     def test_but_for_what_needs_not_run_at_all(self, plan):
         """A known call with nothing but reads before it; a call whose tool is out of order."""
         made_plan = plan("two1 two2 two3 q1 p1", known="q1", broken={"p1": "E"})
-        assert made_plan.held == {"two3": CAP, "q1": KNOWN, "p1": BROKEN}
+        assert made_plan.not_run == {"two3": CAP, "q1": KNOWN, "p1": BROKEN}
 
     def test_behind_a_write_the_twin_of_a_call_that_runs_is_deferred(self, plan):
         made_plan = plan("p1 w1 p1")
-        assert (made_plan.held, made_plan.twins) == ({"w1": DEFERRED, "p1'": DEFERRED}, {})
+        assert (made_plan.not_run, made_plan.duplicates) == ({"w1": DEFERRED, "p1'": DEFERRED}, {})

@@ -6,19 +6,12 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from treadle.context import Context
+from treadle.limits import Budget, Limits
+from treadle.messages import History, Response, ToolResult
+from treadle.run_state import RunState
 from treadle.stages import ToolRunner
-from treadle.types import (
-    Budget,
-    Context,
-    HeldReason,
-    History,
-    Limits,
-    PlanReason,
-    Response,
-    RunState,
-    ToolResult,
-    toolset,
-)
+from treadle.tools import NotRunReason, PlanReason, toolset
 
 from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
 
@@ -57,7 +50,7 @@ class Case:
         self.made = planned(
             ctx, self.calls, in_step=self.in_step, dedupe=self.dedupe, broken=self.broken
         )
-        self.batches, self.held = self.made.batches, self.made.held
+        self.batches, self.not_run = self.made.batches, self.made.not_run
         self.runs = [call.id for call in self.made.calls]
 
 
@@ -84,15 +77,15 @@ def runs_alone(call):
 
 @given(CASES)
 def test_every_call_either_runs_or_is_answered_or_is_the_twin_of_one_that_runs(case):
-    twins = case.made.twins
+    duplicates = case.made.duplicates
     for call in case.calls:
-        ways = [call.id in case.runs, call.id in case.made.results, call.id in twins]
+        ways = [call.id in case.runs, call.id in case.made.results, call.id in duplicates]
         assert ways.count(True) == 1
-        assert (call.id in case.held) is (call.id not in case.runs)
+        assert (call.id in case.not_run) is (call.id not in case.runs)
     assert len(case.runs) == len(set(case.runs))
     prints = {call.id: call.fingerprint for call in case.calls}
-    for twin, first in twins.items():
-        assert case.held[twin] is DUPLICATE
+    for twin, first in duplicates.items():
+        assert case.not_run[twin] is DUPLICATE
         assert first in case.runs
         assert prints[twin] == prints[first]
 
@@ -100,7 +93,7 @@ def test_every_call_either_runs_or_is_answered_or_is_the_twin_of_one_that_runs(c
 @given(CASES)
 def test_the_order_of_the_request_is_kept(case):
     assert case.runs == [call.id for call in case.calls if call.id in case.runs]
-    assert list(case.held) == [call.id for call in case.calls if call.id in case.held]
+    assert list(case.not_run) == [call.id for call in case.calls if call.id in case.not_run]
 
 
 @given(CASES)
@@ -117,10 +110,10 @@ def test_no_more_runs_than_the_budgets_have_left_and_just_that_is_taken(case):
 @given(CASES)
 def test_a_budget_is_said_to_be_spent_only_where_it_is(case):
     ran = Counter(call.name for call in case.made.calls)
-    if OVER in case.held.values():
+    if OVER in case.not_run.values():
         assert len(case.runs) == case.left
     for call in case.calls:
-        if case.held.get(call.id) is USED_UP:
+        if case.not_run.get(call.id) is USED_UP:
             assert case.uses.get(call.name, 0) + ran[call.name] >= TOOL[call.name].max_uses
 
 
@@ -155,7 +148,7 @@ def test_what_requires_fresh_input_runs_first_or_not_at_all(case):
 def test_in_step_only_what_requires_fresh_input_is_deferred(case):
     if case.in_step:
         for call in case.calls:
-            if case.held.get(call.id) in {DEFERRED, CAP}:
+            if case.not_run.get(call.id) in {DEFERRED, CAP}:
                 assert call.name == "fresh"
 
 
@@ -163,13 +156,13 @@ def test_in_step_only_what_requires_fresh_input_is_deferred(case):
 @given(READS_AND_WRITES)
 def test_nothing_is_suppressed_but_what_is_known_with_no_write_before_it_that_runs_or_waits(case):
     for place, call in enumerate(case.calls):
-        if case.held.get(call.id) is KNOWN:
+        if case.not_run.get(call.id) is KNOWN:
             assert case.dedupe
             assert call.fingerprint in case.known
             assert call.name not in {"clock", "again"}
             settled = {KNOWN, DUPLICATE, BROKEN, OVER, USED_UP}
             for before in case.calls[:place]:
-                assert not runs_alone(before) or case.held.get(before.id) in settled
+                assert not runs_alone(before) or case.not_run.get(before.id) in settled
 
 
 @given(CASES)
@@ -189,14 +182,14 @@ def test_no_batch_has_the_same_call_twice_where_that_means_nothing(case):
 
 @given(CASES)
 def test_a_call_is_held_as_out_of_order_just_where_its_tool_is(case):
-    held = {call_id for call_id, reason in case.held.items() if reason is BROKEN}
+    held = {call_id for call_id, reason in case.not_run.items() if reason is BROKEN}
     assert held == set(case.broken)
 
 
 @given(CASES)
 def test_the_reason_fits_what_came_of_it(case):
     reason, count = case.made.reason, len(case.runs)
-    is_short = any(why in {OVER, USED_UP} for why in case.held.values())
+    is_short = any(why in {OVER, USED_UP} for why in case.not_run.values())
     assert (reason is PlanReason.OVER_BUDGET) is is_short
     assert (reason is PlanReason.ALL_SUPPRESSED) is (count == 0 and not is_short)
     if reason is PlanReason.SINGLE_CALL:
@@ -216,7 +209,7 @@ def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_no_error(cas
     for call_id, result in case.made.results.items():
         assert isinstance(result, ToolResult)
         assert result.tool_call_id == call_id
-        assert result.is_error is (case.held[call_id] is not HeldReason.NO_NEW_EVIDENCE)
+        assert result.is_error is (case.not_run[call_id] is not NotRunReason.NO_NEW_EVIDENCE)
 
 
 def test_the_examples_reach_every_reason():
@@ -227,8 +220,8 @@ def test_the_examples_reach_every_reason():
     @given(CASES)
     def look(case):
         reasons.add(case.made.reason)
-        helds.update(case.held.values())
+        helds.update(case.not_run.values())
 
     look()
-    assert helds == set(HeldReason)
+    assert helds == set(NotRunReason)
     assert reasons == set(PlanReason) - {PlanReason.NO_CALLS}

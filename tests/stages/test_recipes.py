@@ -5,27 +5,21 @@ import threading
 
 import pytest
 
-from treadle.pipeline import Call
+from treadle.context import Decision
+from treadle.effects import Call
+from treadle.events import ToolStarted
+from treadle.messages import ToolResult
+from treadle.results import Paused, PendingCall
+from treadle.run_state import RunNodeStatus
 from treadle.stages import (
-    ChildPausedError,
-    Recipe,
-    Step,
+    SubagentPausedError,
+    compose,
     dispatch_tools,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
-from treadle.stages.recipes import compose
-from treadle.types import (
-    Decision,
-    Paused,
-    PendingCall,
-    RunNodeStatus,
-    Tool,
-    ToolResult,
-    ToolStarted,
-    tool,
-)
+from treadle.tools import Recipe, Step, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -212,7 +206,7 @@ def test_a_step_that_needs_approval_is_denied_for_nobody_can_be_asked(cook, kind
 def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(cook):
     def steps(ctx, call):
         yield Call(lambda: None)
-        raise ChildPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
+        raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
 
     ctx, _ = cook(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
     assert told(ctx) == f"## Errors\n\n### child\nError: it {NOBODY}"
@@ -231,7 +225,7 @@ def test_the_record_has_the_steps_under_their_call(cook):
 
 def test_steps_are_told_to_those_who_watch_and_answer_no_call_of_the_model(cook):
     events = []
-    ctx, _ = cook(Recipe([Step("double", {"n": 1})]), emit=events.append, watched=True)
+    ctx, _ = cook(Recipe([Step("double", {"n": 1})]), emit=events.append, has_listeners=True)
     started = [event.call.id for event in events if isinstance(event, ToolStarted)]
     assert started == ["c1", "c1/double"]
     assert list(ctx.tool_results) == ["c1"]

@@ -2,10 +2,9 @@
 
 import pytest
 
-from treadle.pipeline import Mode
-from treadle.stages import Recipe, Resolver, Step
-from treadle.stages.resolver import as_recipe
-from treadle.types import OptionError, Tool
+from treadle.effects import Mode
+from treadle.errors import OptionError
+from treadle.tools import Recipe, Resolver, Step, Tool, as_recipe
 
 
 class Full:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pydantic import BaseModel
 
-from treadle.stages.text import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
+from treadle.tools import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
 
 
 class Point(BaseModel):

@@ -5,22 +5,13 @@ import threading
 
 import pytest
 
-from treadle.pipeline import Call, Signal, Sleep, drive_sync, layered
-from treadle.stages import ChildPausedError, ToolRunner, fingerprint
-from treadle.stages.calling import at_once, attempts
-from treadle.types import (
-    Paused,
-    PendingCall,
-    Response,
-    RunNode,
-    RunNodeStatus,
-    Tool,
-    ToolCall,
-    ToolFinished,
-    ToolResult,
-    ToolStarted,
-    tool,
-)
+from treadle.effects import Call, Signal, Sleep, drive_sync, map_effects
+from treadle.events import ToolFinished, ToolStarted
+from treadle.messages import Response, ToolCall, ToolResult
+from treadle.results import Paused, PendingCall
+from treadle.run_state import RunNode, RunNodeStatus
+from treadle.stages import SubagentPausedError, ToolRunner, at_once, attempts
+from treadle.tools import Tool, fingerprint, tool
 
 
 def call(call_id="c1", name="t", print_="p", **arguments):
@@ -87,8 +78,8 @@ class TestTheTable:
 class TestRun:
     """A call that was started comes to its end in the record and before those who watch."""
 
-    def run(self, context, fn, watched=True, **more):
-        ctx = context(tools=[Tool("t", fn=fn)], watched=watched, iteration=3)
+    def run(self, context, fn, has_listeners=True, **more):
+        ctx = context(tools=[Tool("t", fn=fn)], has_listeners=has_listeners, iteration=3)
         node, told = RunNode(kind="tool"), []
         ctx.runner.start([call()])
         result = drive_sync(ctx.runner.run(ctx, call(), node, attempts(ctx, call())), told.append)
@@ -110,7 +101,7 @@ class TestRun:
         assert told[1].result.is_error
 
     def test_where_nobody_watches_no_event_is_made(self, context):
-        assert self.run(context, lambda: "ok", watched=False)[2] == []
+        assert self.run(context, lambda: "ok", has_listeners=False)[2] == []
 
     @pytest.mark.parametrize("end", [None, KeyboardInterrupt])
     def test_a_call_that_was_cancelled_meanwhile_is_told_as_cancelled(self, context, end):
@@ -122,7 +113,7 @@ class TestRun:
                 raise end
             return "late"
 
-        ctx = context(tools=[Tool("t", fn=cancelled)], watched=True)
+        ctx = context(tools=[Tool("t", fn=cancelled)], has_listeners=True)
         ctx = ctx.replace(runner=ToolRunner(can_cancel=True))
         node, told = RunNode(), []
         ctx.runner.start([call()])
@@ -142,7 +133,7 @@ class TestRun:
     @pytest.mark.parametrize("brought", [ToolResult("c1", "it came"), None])
     def test_a_cancellation_does_not_lose_what_a_call_had_brought(self, context, brought):
         """It may have come while the cancellation was on its way."""
-        ctx = context(tools=[Tool("t", fn=lambda: None)], watched=True)
+        ctx = context(tools=[Tool("t", fn=lambda: None)], has_listeners=True)
         node, told = RunNode(), []
 
         def interrupted():
@@ -198,14 +189,14 @@ class TestRun:
             return threading.Event().wait(0.3)
 
         ctx = context(tools=[Tool("t", fn=slow, timeout=0.02, retries=1)])
-        ctx = ctx.replace(runner=ToolRunner(can_cancel=True), watched=True)
+        ctx = ctx.replace(runner=ToolRunner(can_cancel=True), has_listeners=True)
         node, told = RunNode(), []
         ctx.runner.start([call()])
 
         def awake(effect):
             return Call(came.set) if isinstance(effect, Sleep) else effect
 
-        steps = ctx.runner.run(ctx, call(), node, layered(attempts(ctx, call()), awake))
+        steps = ctx.runner.run(ctx, call(), node, map_effects(attempts(ctx, call()), awake))
         drive_sync(steps, told.append)
         assert node.status is RunNodeStatus.TIMEOUT
         assert ctx.runner.results["c1"].status == told[-1].result.status == "timeout"
@@ -219,10 +210,10 @@ class TestACallThatWaits:
     def waited(self, context):
         def waits():
             yield Call(lambda: None)
-            raise ChildPausedError(paused)
+            raise SubagentPausedError(paused)
 
         paused = Paused((PendingCall("x", "t", {}, "x?"),))
-        ctx, node, told = context(tools=[Tool("t")], watched=True), RunNode(), []
+        ctx, node, told = context(tools=[Tool("t")], has_listeners=True), RunNode(), []
         ctx.runner.start([call()])
         drive_sync(ctx.runner.run(ctx, call(), node, waits()), told.append)
         return ctx.runner, node, told, paused

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from treadle.messages import MAX_VIOLATIONS, Response, ToolCall
 from treadle.pipeline import PipelineError
-from treadle.stages import fingerprint, parse_tool_calls, validate_calls
-from treadle.types import MAX_VIOLATIONS, Response, Tool, ToolCall, tool
+from treadle.stages import parse_tool_calls, validate_calls
+from treadle.tools import Tool, fingerprint, tool
 
 
 @tool

@@ -2,8 +2,10 @@
 
 import pytest
 
-from treadle.stages.waiting import decided, pending_of
-from treadle.types import Paused, PendingCall, Plan, ToolCall, ToolResult, approve, deny, edit
+from treadle.messages import ToolCall, ToolResult
+from treadle.results import Paused, PendingCall
+from treadle.stages import decided, pending_of
+from treadle.tools import Plan, approve, deny, edit
 
 
 @pytest.fixture

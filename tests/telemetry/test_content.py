@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle import Chunk, Response, ToolCall, tool
+from treadle.messages import ToolResult
 from treadle.telemetry import content, names
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import ToolResult
 
 from .watching import DRIVERS, Watch, go
 

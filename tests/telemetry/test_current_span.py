@@ -5,10 +5,10 @@ import pytest
 from opentelemetry import trace
 
 from treadle import Loop, RunHandle, stage, tool
-from treadle.pipeline import Call, Mode
+from treadle.effects import Call, Mode
+from treadle.events import TextDelta
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import TextDelta
 
 from .watching import go
 

@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from treadle import Loop, RunHandle, tool
-from treadle.pipeline import drive
+from treadle.effects import drive
+from treadle.events import IterationStarted, SubagentEvent, ToolStarted
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import ChildEvent, IterationStarted, ToolStarted
 
 from .watching import Watch, go
 
@@ -51,7 +51,7 @@ class TestCancelled:
         handle = RunHandle()
 
         def at_the_call(event):
-            inner = event.event if isinstance(event, ChildEvent) else event
+            inner = event.event if isinstance(event, SubagentEvent) else event
             if isinstance(inner, ToolStarted) and inner.call.name == "hang":
                 handle.cancel()
 

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from treadle import Chunk, Loop, tool
-from treadle.pipeline import Emit, Now, Parallel, Within
+from treadle.effects import Bounded, Emit, Now, Parallel
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -48,7 +48,7 @@ def one_by_one(steps):
                 given = []
                 for each in effect.steps:
                     given.append((yield from one_by_one(each)))
-            elif isinstance(effect, Within):
+            elif isinstance(effect, Bounded):
                 given = yield from one_by_one(effect.steps)
             else:
                 given = yield effect

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from treadle.messages import Response, ToolCall
 from treadle.telemetry import content, names
 from treadle.telemetry.media import media
-from treadle.types import Response, ToolCall
 
 
 def parts_of(message):

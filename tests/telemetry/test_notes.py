@@ -87,7 +87,7 @@ def test_calls_that_are_made_often(driver, watch):
     model = ScriptedLLM(*(calls(call("clock", f"c{n}")) for n in range(4)), "done")
     go(driver, USER, model, tools=[clock], loop_threshold=None, **watch.options)
     told = {"gen_ai.tool.name": "clock"}
-    assert noted(watch, "treadle.tool_call.nudged") == [
+    assert noted(watch, "treadle.tool_call.repeat_warned") == [
         {**told, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
         for n in (3, 4)
     ]
@@ -148,7 +148,9 @@ def test_a_user_who_speaks_meanwhile(driver, watch):
         handle=handle,
         **watch.options,
     )
-    assert noted(watch, "treadle.steered") == [{"treadle.iteration": 2, "treadle.count": 2}]
+    assert noted(watch, "treadle.user_message_added") == [
+        {"treadle.iteration": 2, "treadle.count": 2}
+    ]
     assert "secret" not in watch.everything()
 
 

@@ -118,14 +118,14 @@ RUNS = {
     "output": ([taking()], {"output": "take"}),
     "invalid_calls": ([INVALID, "x"], {"repair_call": repaired}),
     "tools_that_fail": ([calls(call("flaky"), call("refuse"), call("fail")), "x"], {}),
-    "twins": ([calls(*(call("take", f"c{n}", text=CANARY) for n in range(3))), taking(), "x"], {}),
+    "duplicates": ([calls(*(call("take", f"c{n}", text=CANARY) for n in range(3))), taking(), "x"], {}),
     "nudged": ([taking() for _ in range(4)], {"loop_threshold": None, "dedupe": False, "max_iterations": 4}),
     "loop_detected": ([taking() for _ in range(4)], {}),
     "circuit_broken": ([taking("fail") for _ in range(4)], {"dedupe": False, "loop_threshold": None}),
     "breaker": ([taking("fail"), taking("fail"), "x"], {"breaker": CircuitBreaker(1, 60)}),
     "max_iterations": ([taking()], {"max_iterations": 1}),
     "finished": ([taking(), f"{CANARY} so far"], {"max_iterations": 1, "on_limit": "finish"}),
-    "budget": ([taking()], {"max_tool_calls": 0, "tell_budget": True}),
+    "budget": ([taking()], {"max_tool_calls": 0, "show_budget": True}),
     "deadline": ([calls(call("wait"))], {"max_seconds": 0.03}),
     "timeout": ([taking("hang"), "x"], {}),
     "pipeline_failed": (["x"], {"stages": [stage_that_fails]}),
@@ -135,7 +135,7 @@ RUNS = {
     "invalid_input": ([], {"messages": [{"role": "user", "content": CANARY, "x": object()}, {"role": CANARY}]}),
     "repaired": (["x"], {"messages": [{"role": "tool", "tool_call_id": CANARY, "content": CANARY}, *USER]}),
     "paused": ([taking("sign"), f"{CANARY} answer"], {}),
-    "unpriced": ([taking(), "x"], {"price": lambda response: 1 / 0}),
+    "unpriced": ([taking(), "x"], {"cost_of": lambda response: 1 / 0}),
 }  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def play(driver, name, **options):
 
 @pytest.fixture
 def quick(monkeypatch):
-    from treadle.stages import calling
+    from treadle.stages import _run_call as calling
 
     monkeypatch.setattr(calling, "RETRY_DELAY", 0)
 

@@ -151,16 +151,16 @@ def test_with_one_of_them_there_is(telemetry):
 
 
 def test_where_nobody_listens_no_event_is_made():
-    """Not even the effect of one: a layer sees every effect there is."""
-    from treadle.pipeline import Emit, layered
+    """Not even the effect of one: a middleware sees every effect there is."""
+    from treadle.effects import Emit, map_effects
 
     seen = []
 
-    def layer(steps):
-        return layered(steps, lambda effect: seen.append(effect) or effect)
+    def middleware(steps):
+        return map_effects(steps, lambda effect: seen.append(effect) or effect)
 
     model = ScriptedLLM(calls(call("double", n=1)), "done")
-    Loop.run_sync(USER, model, tools=[double], layers=[layer])
+    Loop.run_sync(USER, model, tools=[double], middleware=[middleware])
     assert seen
     assert not any(isinstance(effect, Emit) for effect in seen)
 

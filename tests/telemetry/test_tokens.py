@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from treadle import Chunk, Loop, Paused, Response, ToolCall, Usage, approve, deny, tool
+from treadle.messages import CallChunk
 from treadle.telemetry import names
-from treadle.types import CallChunk
 
 from .watching import DRIVERS, Watch
 
@@ -165,7 +165,7 @@ class Play:
             "tools": [work, sign, *(self.kids(depth - 1) if depth else ())],
             "max_iterations": script.max_iterations,
             "on_limit": script.on_limit,
-            "price": priced if script.is_priced else None,
+            "cost_of": priced if script.is_priced else None,
             **GUARDS,
         }
 

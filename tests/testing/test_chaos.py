@@ -158,7 +158,7 @@ def test_its_text_makes_it_again():
 
 
 def test_every_behaviour_occurs():
-    """Within the first four hundred seeds, with twenty requests each; none is there in vain."""
+    """Bounded the first four hundred seeds, with twenty requests each; none is there in vain."""
     seen = set()
     for seed in range(400):
         model = ChaosLLM(seed, ChaosTools(seed), turns=19, most_calls=10, longest=100)
@@ -596,7 +596,7 @@ def test_trials_are_of_every_sort():
     assert {trial.way for trial in trials} == {"sync", "asyncio", "trio", "stream"}
     assert {option for trial in trials for option in trial.options} == set(_OPTIONS)
     said = " ".join(trial.story for trial in trials)
-    for what in ("watched", "with a handle", "with a child", "with a resolver", "hangs=True"):
+    for what in ("has_listeners", "with a handle", "with a child", "with a resolver", "hangs=True"):
         assert what in said
     assert "approvals=True" in said
 

@@ -146,7 +146,7 @@ def test_their_text_makes_them_again():
 
 
 def test_every_behaviour_occurs():
-    """Within the first two hundred seeds, with a few calls of each tool."""
+    """Bounded the first two hundred seeds, with a few calls of each tool."""
     seen = set()
     for seed in range(200):
         tools = ChaosTools(seed)

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from treadle.types import OptionError, PendingCall, approve, deny, edit
+from treadle.errors import OptionError
+from treadle.results import PendingCall
+from treadle.tools import approve, deny, edit
 
 
 def test_to_approve_lets_a_call_run_as_the_model_asked():

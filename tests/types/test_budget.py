@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.types import (
-    Budget,
-    BudgetExhausted,
-    Limits,
-    MaxIterationsReached,
-    Remaining,
-    Usage,
-)
+from treadle.limits import Budget, Limits, Remaining
+from treadle.messages import Usage
+from treadle.results import BudgetExhausted, MaxIterationsReached
 
 
 def chained(*limits):
@@ -103,7 +98,7 @@ class TestToolCalls:
         ("limits", "any_number"), [([None], True), ([3], False), ([None, None], False)]
     )
     def test_whether_any_number_may_run_is_known_without_looking(self, limits, any_number):
-        """Within another run it is not: that one's limits would have to be looked at."""
+        """Bounded another run it is not: that one's limits would have to be looked at."""
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
         assert budget.has_open_calls is any_number
 

@@ -5,7 +5,8 @@ import functools
 
 import pytest
 
-from treadle.types import ToolContext, ToolDefinitionError, tool
+from treadle.errors import ToolDefinitionError
+from treadle.tools import ToolContext, tool
 
 
 @dataclasses.dataclass

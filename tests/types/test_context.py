@@ -4,19 +4,11 @@ import dataclasses
 
 import pytest
 
-from treadle.types import (
-    Budget,
-    Context,
-    Decision,
-    History,
-    Limits,
-    MaxIterationsReached,
-    PendingCall,
-    Response,
-    RunState,
-    ToolCall,
-    Usage,
-)
+from treadle.context import Context, Decision
+from treadle.limits import Budget, Limits
+from treadle.messages import History, Response, ToolCall, Usage
+from treadle.results import MaxIterationsReached, PendingCall
+from treadle.run_state import RunState
 
 
 @pytest.fixture

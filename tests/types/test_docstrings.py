@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.types import tool
-from treadle.types.docstrings import read_docstring
+from treadle.tools import tool
+from treadle.tools.docstrings import read_docstring
 
 GOOGLE = """Find a thing.
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.types import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
+from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
 
 
 @pytest.mark.parametrize(

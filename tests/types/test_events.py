@@ -5,17 +5,16 @@ import typing
 
 import pytest
 
-from treadle.types import (
+from treadle.events import (
     Event,
     IterationStarted,
     ModelRetried,
     RunFinished,
     RunStarted,
     TextDelta,
-    ToolCall,
     ToolFinished,
-    ToolResult,
 )
+from treadle.messages import ToolCall, ToolResult
 
 
 @pytest.mark.parametrize("kind", typing.get_args(Event), ids=lambda kind: kind.__name__)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.types import History
+from treadle.messages import History
 
 
 def said(text):

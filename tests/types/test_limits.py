@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from treadle.types import LIMIT_NAMES, Limits, OptionError
+from treadle.errors import OptionError
+from treadle.limits import LIMIT_NAMES, Limits
 
 OPTIONAL = LIMIT_NAMES - {"max_iterations", "max_parallel_calls"}
 

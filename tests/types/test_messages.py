@@ -5,8 +5,7 @@ import types
 import pytest
 from pydantic import BaseModel
 
-from treadle.types import as_message, copy_json, kind_of, problems_of
-from treadle.types.messages import ROLES
+from treadle.messages import ROLES, as_message, copy_json, kind_of, problems_of
 
 USER = {"role": "user", "content": "Hi"}
 

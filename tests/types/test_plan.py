@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from treadle.types import HeldReason, Plan, PlanReason, ToolCall
+from treadle.messages import ToolCall
+from treadle.tools import NotRunReason, Plan, PlanReason
 
 A, B, C = (ToolCall(name, "f") for name in "abc")
 
@@ -12,7 +13,7 @@ A, B, C = (ToolCall(name, "f") for name in "abc")
 def test_an_empty_plan_has_no_calls_and_says_so():
     plan = Plan()
     assert (plan.batches, plan.calls, plan.reason) == ((), (), PlanReason.NO_CALLS)
-    assert (plan.held, plan.twins, plan.approvals) == ({}, {}, {})
+    assert (plan.not_run, plan.duplicates, plan.approvals) == ({}, {}, {})
 
 
 def test_a_plan_of_one_call_is_that_and_nothing_else():
@@ -41,7 +42,7 @@ def test_reasons_are_words_that_stay_the_same():
         "all_suppressed",
         "over_budget",
     ]
-    assert [str(reason) for reason in HeldReason] == [
+    assert [str(reason) for reason in NotRunReason] == [
         "duplicate_in_batch",
         "no_new_evidence",
         "parallel_cap",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from treadle import tool
-from treadle.types.quick_check import quick_check
+from treadle.tools import quick_check
 
 TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
 NAMES = ["a", "b", "c"]

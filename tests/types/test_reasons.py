@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from treadle import types
-from treadle.types import (
+from treadle import results as types
+from treadle.results import (
     BudgetExhausted,
     CircuitBroken,
     DeadlineExceeded,

@@ -4,9 +4,15 @@ import json
 
 import pytest
 
+from treadle.messages import (
+    NO_RESULT,
+    copy_json,
+    repaired,
+    sendable_json,
+    valid_arguments,
+    valid_name,
+)
 from treadle.testing import check_history
-from treadle.types import copy_json, repaired, sendable_json, valid_arguments, valid_name
-from treadle.types.repair import NO_RESULT
 
 USER = {"role": "user", "content": "Hi"}
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from treadle.types import Response, ToolCall, Usage
+from treadle.messages import Response, ToolCall, Usage
 
 
 def test_the_total_is_the_sum_where_the_provider_gave_none():

@@ -4,17 +4,9 @@ import dataclasses
 
 import pytest
 
-from treadle.types import (
-    Err,
-    MaxIterationsReached,
-    Ok,
-    Paused,
-    PendingCall,
-    Response,
-    RunPausedError,
-    RunState,
-    Usage,
-)
+from treadle.messages import Response, Usage
+from treadle.results import Err, MaxIterationsReached, Ok, Paused, PendingCall, RunPausedError
+from treadle.run_state import RunState
 
 
 def test_ok_matches_by_its_response_and_messages():

@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.types import IllegalMoveError, RunNode, RunNodeStatus, RunState, TreadleError, Usage
-from treadle.types.run_status import NODE_MOVES, STATE_MOVES
+from treadle.errors import TreadleError
+from treadle.messages import Usage
+from treadle.run_state import (
+    NODE_MOVES,
+    STATE_MOVES,
+    IllegalMoveError,
+    RunNode,
+    RunNodeStatus,
+    RunState,
+)
 
 INIT, RUNNING = RunNodeStatus.INIT, RunNodeStatus.RUNNING
 SUCCESS, FAILED, TIMEOUT = RunNodeStatus.SUCCESS, RunNodeStatus.FAILED, RunNodeStatus.TIMEOUT

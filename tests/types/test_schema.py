@@ -4,8 +4,17 @@ import json
 
 import pytest
 
-from treadle.types import MalformedJSONError, canonical_json, parse_object, shown, shown_name
-from treadle.types.schema import MAX_PATH, MAX_SHOWN, json_type, path_of
+from treadle.messages import (
+    MAX_PATH,
+    MAX_SHOWN,
+    MalformedJSONError,
+    canonical_json,
+    json_type,
+    parse_object,
+    path_of,
+    shown,
+    shown_name,
+)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])

@@ -10,7 +10,8 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 from typing_extensions import TypedDict
 
-from treadle.types import ToolContext, ToolDefinitionError, tool
+from treadle.errors import ToolDefinitionError
+from treadle.tools import ToolContext, tool
 
 CONTEXT = ToolContext("c1", "t", 1)
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from treadle.types import Tool, ToolDefinitionError
+from treadle.errors import ToolDefinitionError
+from treadle.tools import Tool
 
 POSITIVE = [0, -1, 1.5, "2", True]
 FLAGS = [1, 0, "yes", None]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import pytest
 
-from treadle.types import ToolContext, tool
+from treadle.tools import ToolContext, tool
 
 CONTEXT = ToolContext("c1", "t", 1)
 

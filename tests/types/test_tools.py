@@ -4,12 +4,8 @@ import functools
 
 import pytest
 
-from treadle.types import (
-    Tool,
-    ToolContext,
-    ToolDefinitionError,
-    tool,
-)
+from treadle.errors import ToolDefinitionError
+from treadle.tools import Tool, ToolContext, tool
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -202,7 +198,7 @@ class TestApprovalOf:
 )
 def test_the_fields_that_tell_whether_two_calls_are_the_same(fields, told_apart):
     arguments = {"q": 1, "lang": "en", "why": "x"}
-    assert Tool("t", dedupe_fields=fields).told_apart_by(arguments) == told_apart
+    assert Tool("t", dedupe_fields=fields).dedupe_key(arguments) == told_apart
 
 
 @pytest.mark.parametrize(

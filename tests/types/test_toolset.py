@@ -3,7 +3,8 @@
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from treadle.types import ToolDefinitionError, as_tool, terminal_copy, tool, toolset
+from treadle.errors import ToolDefinitionError
+from treadle.tools import as_tool, terminal_copy, tool, toolset
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 

@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
-from treadle.types import Tool, ToolDefinitionError
-from treadle.types.validation import SchemaValidator, compile_schema
+from treadle.errors import ToolDefinitionError
+from treadle.tools import Tool
+from treadle.tools.validation import SchemaValidator, compile_schema
 
 
 def problems(properties, arguments, **more):

@@ -14,10 +14,10 @@ import anyio
 import trio
 
 from treadle import Loop, RunCancelled, RunHandle, RunState, ToolContext, tool
-from treadle.loop.prepared import Prepared
-from treadle.pipeline import drive
+from treadle.effects import drive
+from treadle.events import RunFinished, RunStarted, SubagentEvent, ToolFinished
+from treadle.loop.run import Prepared
 from treadle.testing import check_history
-from treadle.types import ChildEvent, RunFinished, RunStarted, ToolFinished
 
 from .scripts import HELLO
 
@@ -149,7 +149,7 @@ class Cancelling:
         for event in self.events:
             path: tuple[str, ...] = ()
             inner = event
-            while isinstance(inner, ChildEvent):
+            while isinstance(inner, SubagentEvent):
                 path, inner = (*path, inner.call_id), inner.event
             begun[path] += isinstance(inner, RunStarted)
             ended[path] += isinstance(inner, RunFinished)

@@ -85,14 +85,14 @@ def a_batch_that_fits_the_budget_in_part_and_an_answer():
 
 @script()
 def twins_and_repeated_calls():
-    twins = calls(
+    duplicates = calls(
         call("join", "c1", parts=["x"]),
         call("join", "c2", parts=["x"]),
         call("add", "c3", a=1, b=1),
         call("join", "c4", parts=["x"]),
     )
     again = calls(call("join", "c5", parts=["x"]), call("add", "c6", a=1, b=1))
-    return ScriptedLLM(twins, again, adds(5), again, "Done."), {"tools": [add, join]}
+    return ScriptedLLM(duplicates, again, adds(5), again, "Done."), {"tools": [add, join]}
 
 
 @script()
@@ -183,7 +183,7 @@ def price(response: Response) -> float:
 
 @script(ends="budget_exhausted")
 def too_costly():
-    return spender(adds(1), adds(2)), {"tools": [add], "price": price, "max_cost": 0.002}
+    return spender(adds(1), adds(2)), {"tools": [add], "cost_of": price, "max_cost": 0.002}
 
 
 @script()
@@ -193,7 +193,7 @@ def a_budget_that_is_told():
         """Tell what is left."""
         return str(context.remaining)
 
-    options = {"tell_budget": True, "max_tool_calls": 5, "max_total_tokens": 10_000}
+    options = {"show_budget": True, "max_tool_calls": 5, "max_total_tokens": 10_000}
     return spender(calls(call("left", "c1")), "Done."), {"tools": [left], **options}
 
 
@@ -457,5 +457,5 @@ def a_run_with_all_of_it():
         "max_tool_calls": 9,
         "on_limit": "finish",
         "llm_opts": {"temperature": 0},
-        "tell_budget": True,
+        "show_budget": True,
     }

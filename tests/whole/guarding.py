@@ -25,16 +25,16 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.testing import check_history
-from treadle.types import (
+from treadle.events import (
     CallsPlanned,
-    ChildEvent,
-    HeldReason,
     IterationFinished,
     IterationStarted,
+    SubagentEvent,
     ToolFinished,
     ToolStarted,
 )
+from treadle.testing import check_history
+from treadle.tools import NotRunReason
 
 Pause = Callable[[], Awaitable[Any]]
 """How a tool or a model lets others go on."""
@@ -109,14 +109,14 @@ class Meter:
         self.uses: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.iterations: Counter[str] = Counter()
         self.requests: Counter[str] = Counter()
-        self.held: dict[str, HeldReason] = {}
+        self.not_run: dict[str, NotRunReason] = {}
         self.most_at_once: Counter[str] = Counter()
         self._keys: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, Running] = {}
         self._brought: dict[tuple[str, str], str] = {}
         self._mutex = threading.Lock()
 
-    # Within the tools.
+    # Bounded the tools.
 
     def enter(self, n: int, context: ToolContext) -> str:
         """A try of a call begins."""
@@ -175,7 +175,7 @@ class Meter:
 
     def hear(self, run: str, event: Any) -> None:
         """Take in an event of a root, or of a child at any depth."""
-        while isinstance(event, ChildEvent):
+        while isinstance(event, SubagentEvent):
             run, event = f"{run}/{event.call_id}", event.event
         with self._mutex:
             match event:
@@ -187,8 +187,8 @@ class Meter:
                 case ToolFinished(call=call, result=result) if self._gives_up:
                     if result.status in {"cancelled", "timeout"}:
                         self._running.pop(f"{run}/{call.id}", None)
-                case CallsPlanned(held=held):
-                    self.held.update({f"{run}/{each}": reason for each, reason in held.items()})
+                case CallsPlanned(not_run=held):
+                    self.not_run.update({f"{run}/{each}": reason for each, reason in held.items()})
                 case IterationStarted():
                     self.iterations[run] += 1
                 case IterationFinished(context=context):
@@ -201,10 +201,10 @@ class Meter:
             if call.id in results and results[call.id].status in {"done", "timeout"}:
                 self._brought[run, call.fingerprint] = results[call.id].content
         for call in context.tool_calls:
-            reason = self.held.get(f"{run}/{call.id}")
-            if reason is HeldReason.NO_NEW_EVIDENCE:
+            reason = self.not_run.get(f"{run}/{call.id}")
+            if reason is NotRunReason.NO_NEW_EVIDENCE:
                 expected = self._brought.get((run, call.fingerprint), "(it never ran)")
-            elif reason is HeldReason.DUPLICATE_IN_BATCH:
+            elif reason is NotRunReason.DUPLICATE_IN_BATCH:
                 expected = _of_twin(context, call)
             else:
                 continue
@@ -243,7 +243,7 @@ class Meter:
                 most = {**SPECS, **CHILDREN}[name].get("max_uses")
                 if most is not None and count > most:
                     self.violations.append(f"{run}: {count} uses of {name}, {most} allowed")
-        ran_though_held = [f"{path} ran" for path in self.held if path in self.attempts]
+        ran_though_held = [f"{path} ran" for path in self.not_run if path in self.attempts]
         assert self._running == {}
         assert [*self.violations, *ran_though_held] == [], "\n".join(self.violations)
 

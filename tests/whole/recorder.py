@@ -2,7 +2,7 @@
 
 The log is one flat list, in the order in which things happened. An entry has the path of the steps
 that asked for the effect, and its outcome or what it raised. The steps within a `Parallel` or a
-`Within` are branches: the path of their parent, the number of the effect in it, their own place.
+`Bounded` are branches: the path of their parent, the number of the effect in it, their own place.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from treadle.pipeline import Cancelled, Effect, Emit, Parallel, Steps, Within
+from treadle.effects import Bounded, Cancelled, Effect, Emit, Parallel, Steps
 
 Path = tuple[int, ...]
 Entry = tuple[Path, Any, BaseException | None]
@@ -34,7 +34,7 @@ class Recorder:
                     inner[place] = self(branch, (*path, number, place))
                 if isinstance(changed, Parallel):
                     changed.steps = inner
-                elif isinstance(changed, Within):
+                elif isinstance(changed, Bounded):
                     [changed.steps] = inner
                 try:
                     resume, value = steps.send, (yield changed)
@@ -54,7 +54,7 @@ def branches(effect: Effect) -> list[Steps[Any]]:
     """The steps within an effect."""
     if isinstance(effect, Parallel):
         return list(effect.steps)
-    return [effect.steps] if isinstance(effect, Within) else []
+    return [effect.steps] if isinstance(effect, Bounded) else []
 
 
 def replay(steps: Steps[Any], log: list[Entry], tell: Callable[[Any], Any]) -> Any:

@@ -12,10 +12,10 @@ import anyio
 from pydantic import BaseModel
 
 from treadle import Chunk, Err, Ok, Recipe, Response, Step, ToolCall, Usage, stage, tool
-from treadle.loop.retry import status_of
+from treadle.messages import CallChunk
+from treadle.model import status_of
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import CallChunk
 
 HELLO = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello."})
 

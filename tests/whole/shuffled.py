@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from treadle.pipeline import (
+from treadle.effects import (
+    Bounded,
     Call,
     Cancelled,
     Effect,
@@ -26,7 +27,6 @@ from treadle.pipeline import (
     Stopped,
     TimeLimitReached,
     Wait,
-    Within,
 )
 
 
@@ -124,7 +124,7 @@ class Shuffled:
         match effect:
             case Parallel():
                 self._parallel(strand, effect)
-            case Within():
+            case Bounded():
                 self._within(strand, effect)
             case Wait(signal=signal):
                 strand.may_go_on = lambda: signal.is_set
@@ -195,7 +195,7 @@ class Shuffled:
         if not results:
             self._next(strand, results)
 
-    def _within(self, strand: Strand, effect: Within) -> None:
+    def _within(self, strand: Strand, effect: Bounded) -> None:
         def end(value: Any, error: Exception | None) -> None:
             self._next(strand, value, error)
 

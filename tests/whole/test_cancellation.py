@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from treadle import DeadlineExceeded, Loop, RunCancelled, RunHandle, RunState, tool
+from treadle.events import RunFinished, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import RunFinished, ToolStarted
 
 from .conftest import SYNC, Told, Way
 from .scripts import HELLO, add, doze, nap

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from treadle import CircuitBreaker, Locks, Loop, Tool, approve, tool
-from treadle.stages import calling
+from treadle.events import SubagentEvent
+from treadle.stages import _run_call as calling
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.types import ChildEvent
 
 from .cancelling import DRIVES, Cancelling, cancelled_everywhere
 from .scripts import HELLO, Busy, add, completion_chunks, doze, nap
@@ -150,7 +150,7 @@ def children_with_parallel_calls(run: Cancelling) -> Any:
 def test_a_child_is_cancelled_with_its_run_and_is_in_order_too(drive):
     """Its history, its record, its events, and what its calls had brought."""
     runs = cancelled_everywhere(drive, children_with_parallel_calls)
-    inner = [run for run in runs if any(isinstance(event, ChildEvent) for event in run.events)]
+    inner = [run for run in runs if any(isinstance(event, SubagentEvent) for event in run.events)]
     assert len(inner) > 50
     assert len({len(run.finished) for run in inner}) > 4
 

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from treadle import Loop, Paused, RunHandle, Tool, approve, deny, edit
+from treadle.events import ModelResponded, RunFinished, RunStarted, SubagentEvent
 from treadle.testing import check_history
 from treadle.testing.chaos import ChaosLLM
 from treadle.testing.chaos_tools import ChaosTools
-from treadle.types import ChildEvent, ModelResponded, RunFinished, RunStarted
 
 HELLO = [{"role": "user", "content": "Go."}]
 MOST_PAUSES = 60
@@ -109,7 +109,7 @@ class Trouble:
 
 
 def innermost(event: Any) -> Any:
-    return innermost(event.event) if isinstance(event, ChildEvent) else event
+    return innermost(event.event) if isinstance(event, SubagentEvent) else event
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

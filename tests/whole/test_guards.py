@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle import Paused, RunHandle, RunState, approve, deny, edit
-from treadle.loop.prepared import Prepared
-from treadle.pipeline import Call, Effect, Emit, Parallel, Steps, drive, drive_sync, layered
-from treadle.stages import calling
+from treadle.effects import Call, Effect, Emit, Parallel, Steps, drive, drive_sync, map_effects
+from treadle.loop.run import Prepared
+from treadle.stages import _run_call as calling
 from treadle.testing import check_history
 
 from .conftest import ASYNCIO, SYNC, TRIO, Way
@@ -63,7 +63,7 @@ def told(prepared: Prepared) -> Steps[Any]:
     def see(effect: Effect) -> Effect:
         return Call(prepared.emit, effect.event) if isinstance(effect, Emit) else effect
 
-    return layered(prepared.steps, see)
+    return map_effects(prepared.steps, see)
 
 
 def two(play: Play, seed: object) -> Steps[Any]:

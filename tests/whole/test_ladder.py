@@ -17,16 +17,16 @@ from treadle import (
     RunHandle,
     tool,
 )
-from treadle.stages import default_stages, loop_decision
-from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import (
+from treadle.events import (
     BreakerChanged,
     CallSuppressed,
     IterationStarted,
     LimitReached,
-    ToolNudged,
+    RepeatWarned,
     ToolStarted,
 )
+from treadle.stages import default_stages, loop_decision
+from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import Way
 from .scripts import HELLO
@@ -34,7 +34,7 @@ from .scripts import HELLO
 RUNGS: dict[type[Any], str] = {
     ToolStarted: "runs",
     CallSuppressed: "suppressed",
-    ToolNudged: "nudged",
+    RepeatWarned: "nudged",
     BreakerChanged: "breaker",
     LimitReached: "limit",
 }

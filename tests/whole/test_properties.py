@@ -16,9 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle import Chunk, Err, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
-from treadle.stages import calling
+from treadle.events import RunFinished
+from treadle.messages import CallChunk, repaired
+from treadle.stages import _run_call as calling
 from treadle.testing import ScriptedLLM, call, calls, check_history, history_problems
-from treadle.types import CallChunk, RunFinished, repaired
 
 from .conftest import ASYNCIO, SYNC, TRIO, Way
 from .guard_scripts import SCRIPTS
@@ -419,7 +420,7 @@ guards = st.fixed_dictionaries(
         "on_limit": st.sampled_from(["stop", "finish"]),
         "dedupe": st.booleans(),
         "max_tool_calls": st.sampled_from([None, 0, 1, 3]),
-        "tell_budget": st.booleans(),
+        "show_budget": st.booleans(),
     }
 )
 behaviour_lists = st.lists(st.sampled_from(sorted(BEHAVIOURS)), max_size=8)

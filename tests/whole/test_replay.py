@@ -31,11 +31,12 @@ from treadle import (
     ToolResult,
     tool,
 )
-from treadle.loop.child import ChildLoop
-from treadle.loop.prepared import Prepared
-from treadle.pipeline import Cancelled
+from treadle.effects import Cancelled
+from treadle.events import ToolStarted
+from treadle.loop.run import Prepared
+from treadle.loop.subagent import ChildLoop
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.types import ToolStarted, as_tool
+from treadle.tools import as_tool
 
 from .conftest import ASYNCIO, SYNC, Remote, Told, Way
 from .guard_scripts import SCRIPTS
@@ -122,7 +123,7 @@ def recorded(way: Way, script: Script, **options: Any) -> tuple[Told, list[list[
         recorders.append(Recorder())
         return recorders[-1](steps)
 
-    told = played(way, script, **options, layers=[record])
+    told = played(way, script, **options, middleware=[record])
     return told, [recorder.log for recorder in recorders]
 
 
@@ -232,7 +233,7 @@ def test_the_delays_of_retries_are_those_that_were_drawn(driven: Way):
     recorder = Recorder()
     options = {"retry_delay": 0.02, "max_retries": 2}
     llm = ScriptedLLM(Busy("busy"), Busy("still busy"), "Hi.")
-    told = driven.run(HELLO, llm, **options, layers=[recorder])
+    told = driven.run(HELLO, llm, **options, middleware=[recorder])
     second = replayed(HELLO, options, recorder.log)
     same(told, second)
     delays = [event.delay for event in second.events if hasattr(event, "delay")]
@@ -269,7 +270,7 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     batch["tool_calls"] += [call("stopper", "c5"), call("alone", "c6", n=1)]
     llm = ScriptedLLM(batch, "Fine.")
     options = {"tools": tools, "sequential": "in_step"}
-    told = driven.run(HELLO, llm, **options, handle=handle, layers=[recorder])
+    told = driven.run(HELLO, llm, **options, handle=handle, middleware=[recorder])
     assert told.result.stop_reason == ("cancelled" if act == "cancel" else "answered")
     check_history(told.result.messages)
     contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
@@ -295,7 +296,7 @@ def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
 
     tools = [stubborn]
     llm = ScriptedLLM(calls(call("stubborn", "c1")), "Fine.")
-    told = driven.run(HELLO, llm, tools=tools, handle=handle, layers=[recorder])
+    told = driven.run(HELLO, llm, tools=tools, handle=handle, middleware=[recorder])
     [answer] = [m["content"] for m in told.result.messages if m["role"] == "tool"]
     assert answer.startswith("Cancelled")
     same(told, replayed(HELLO, {"tools": tools}, recorder.log, wanted=True))
@@ -324,7 +325,7 @@ def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
             timer.start()
         return llm(messages)
 
-    told = driven.run(HELLO, model, **options, layers=[recorder])
+    told = driven.run(HELLO, model, **options, middleware=[recorder])
     timer.join()
     [started] = [event.at for event in told.events if isinstance(event, ToolStarted)]
     assert started > left[0] - 0.01  # two clocks
@@ -337,7 +338,7 @@ def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
     opened.note("add", "another/c1", "down", time.time())
     llm = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "Sorry.")
     options = {"tools": [add], "breaker": opened}
-    told = driven.run(HELLO, llm, **options, layers=[recorder])
+    told = driven.run(HELLO, llm, **options, middleware=[recorder])
     assert "out of order" in told.result.messages[3]["content"]
     closed = CircuitBreaker(threshold=1, cool_down=600)
     same(told, replayed(HELLO, {**options, "breaker": closed}, recorder.log))
@@ -356,7 +357,7 @@ def test_a_run_that_was_steered_from_another_thread(driven: Way):
 
     options = {"tools": [add]}
     llm = ScriptedLLM(think, "2.")
-    told = driven.run(HELLO, llm, **options, remote=remote, layers=[recorder])
+    told = driven.run(HELLO, llm, **options, remote=remote, middleware=[recorder])
     assert told.result.messages[4] == {"role": "user", "content": "Go on."}
     same(told, replayed(HELLO, options, recorder.log, wanted=True))
 
@@ -370,9 +371,9 @@ def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: 
         claimed.append(pause_id)
         return claimed.count(pause_id) == 1
 
-    told, logs = recorded(driven, script, claim_pause=claim)
+    told, logs = recorded(driven, script, consume_pause=claim)
     assert len(claimed) == 1
-    options = {**script.build()[1], "claim_pause": claim}
+    options = {**script.build()[1], "consume_pause": claim}
     for _ in range(2):
         same(told, replayed(script.messages, options, *logs, decisions=script.decisions))
     assert len(claimed) == 1
@@ -391,7 +392,7 @@ def test_a_run_whose_task_was_cancelled(awaited: Way):
                 tools=MIXED,
                 state=told.state,
                 on_event=told.events.append,
-                layers=[recorder],
+                middleware=[recorder],
             )
 
     awaited.call(main)

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from treadle import Loop, RunState
+from treadle.events import IterationFinished, RunFinished, SubagentEvent, ToolFinished, ToolStarted
+from treadle.results import Paused
 from treadle.testing import check_history
-from treadle.types import (
-    ChildEvent,
-    IterationFinished,
-    Paused,
-    RunFinished,
-    ToolFinished,
-    ToolStarted,
-)
 
 from .conftest import SYNC, WAYS
 from .guard_scripts import SCRIPTS
@@ -29,7 +23,7 @@ def call_of(event: Any) -> str | None:
     """The id of the call that an event is of, where calls may run at the same time."""
     if isinstance(event, (ToolStarted, ToolFinished)):
         return event.call.id
-    return event.call_id if isinstance(event, ChildEvent) else None
+    return event.call_id if isinstance(event, SubagentEvent) else None
 
 
 def settled(events: list[Any]) -> list[Any]:
@@ -42,16 +36,16 @@ def settled(events: list[Any]) -> list[Any]:
             continue
         for call_id in sorted({call_of(event) for event in batch}):
             own = [event for event in batch if call_of(event) == call_id]
-            told = [event.event for event in own if isinstance(event, ChildEvent)]
+            told = [event.event for event in own if isinstance(event, SubagentEvent)]
             out += [event for event in own if isinstance(event, ToolStarted)]
-            out += [ChildEvent(call_id=call_id, event=event) for event in settled(told)]
+            out += [SubagentEvent(call_id=call_id, event=event) for event in settled(told)]
             out += [event for event in own if isinstance(event, ToolFinished)]
     return out
 
 
 def seen(event: Any) -> Any:
     """What is equal of an event; of a finished iteration, what its context says."""
-    if isinstance(event, ChildEvent):
+    if isinstance(event, SubagentEvent):
         return event.call_id, seen(event.event)
     if isinstance(event, RunFinished):
         return dataclasses.replace(event, result=alike(event.result))
@@ -128,7 +122,7 @@ def test_the_record_has_all_calls_in_the_order_of_the_request(way):
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_watching_changes_nothing(script: Script):
     """Without an observer no event is made; the result is the same."""
-    watched = played(SYNC, script)
+    has_listeners = played(SYNC, script)
     llm, options = script.build()
     if "remote" in options:
         return  # somebody has to hold the handle
@@ -137,4 +131,4 @@ def test_watching_changes_nothing(script: Script):
     del options["state"]
     for decisions in script.decisions:
         result = Loop.resume_sync(result, decisions, llm, **options)
-    assert alike(result) == alike(watched.result)
+    assert alike(result) == alike(has_listeners.result)

@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from treadle import Loop
-from treadle.pipeline import Call, Mode, drive_sync
+from treadle.effects import Call, Mode, drive_sync
 from treadle.testing import check_history
 
 PACKAGE = "@copilotkit/aimock"

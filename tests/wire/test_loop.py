@@ -5,8 +5,8 @@ import json
 import pytest
 
 from treadle import DeadlineExceeded, Err, LLMError, Ok, Usage, tool
+from treadle.events import ModelRetried, RunFinished, RunStarted, TextDelta, ToolFinished
 from treadle.testing import check_history
-from treadle.types import ModelRetried, RunFinished, RunStarted, TextDelta, ToolFinished
 
 pytestmark = pytest.mark.wire
 

@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from treadle import Err, Loop, Ok, tool
+from treadle.events import TextDelta
 from treadle.providers import open_model
-from treadle.types import TextDelta
 
 pytestmark = pytest.mark.wire
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.reports.text import counted, one_line, timed
-from treadle.types import (
+from treadle.events import (
     Event,
     IterationFinished,
     IterationStarted,
@@ -18,6 +17,7 @@ from treadle.types import (
     ToolFinished,
     ToolStarted,
 )
+from treadle.reports.text import counted, one_line, timed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from typing import TextIO
 
 from treadle.cli.narrator import Narrator
+from treadle.errors import MissingExtraError
+from treadle.events import Event
 from treadle.reports.live import LiveView, can_show
-from treadle.types import Event, MissingExtraError
 
 OnEvent = Callable[[Event], None]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from treadle.cli.text import counted, one_line
-from treadle.types import Err, Ok, Result
+from treadle.results import Err, Ok, Result
 
 
 def as_json(result: Result) -> str:

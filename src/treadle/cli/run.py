@@ -18,9 +18,10 @@ from treadle.cli.report import answer, as_json, summary, transcript, why
 from treadle.cli.text import clean
 from treadle.cli.tools import load_tools
 from treadle.cli.toolset import read_only_tools
+from treadle.errors import TreadleError
 from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
-from treadle.types import Err, Ok, Paused, Result, TreadleError
+from treadle.results import Err, Ok, Paused, Result
 
 
 def run(args: argparse.Namespace) -> Exit:

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from treadle.cli.exits import UsageError
-from treadle.pipeline import did_you_mean
-from treadle.types import Tool, ToolDefinitionError, as_tool
+from treadle.errors import ToolDefinitionError, did_you_mean
+from treadle.tools import Tool, as_tool
 
 FORM = "MODULE:NAME[,NAME...]"
 

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from treadle.pipeline import Signal
-from treadle.types import (
-    Event,
-    JSONDict,
-    OptionError,
-    Result,
-    RunState,
-    ToolCall,
-    copy_json,
-    problems_of,
-)
+from treadle.effects import Signal
+from treadle.errors import OptionError
+from treadle.events import Event
+from treadle.messages import JSONDict, ToolCall, copy_json, problems_of
+from treadle.results import Result
+from treadle.run_state import RunState
 
 if TYPE_CHECKING:
     from treadle.loop.run import Run

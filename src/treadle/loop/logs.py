@@ -14,25 +14,25 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from treadle.types import (
+from treadle.events import (
     BreakerChanged,
     CallDeferred,
     CallRefused,
     CallSuppressed,
-    ChildEvent,
     Event,
     HistoryRepaired,
     IterationStarted,
     LimitReached,
     ModelResponded,
     ModelRetried,
-    RunCancelled,
     RunFinished,
     RunStarted,
+    SubagentEvent,
     ToolFinished,
     ToolRetried,
     ToolStarted,
 )
+from treadle.results import RunCancelled
 
 log = logging.getLogger("treadle.loop")
 
@@ -68,7 +68,7 @@ class RunLog:
 
     def __call__(self, event: Event) -> None:
         """Write one event, if its level is on."""
-        if isinstance(event, ChildEvent):
+        if isinstance(event, SubagentEvent):
             self._child(event)
             return
         tell = self._lines.get(event.__class__)
@@ -78,7 +78,7 @@ class RunLog:
         if log.isEnabledFor(level):
             log.log(level, text, *values, extra=self._extra(event))
 
-    def _child(self, event: ChildEvent) -> None:
+    def _child(self, event: SubagentEvent) -> None:
         """A run within a call has the ids that its record has."""
         child = self._children.get(event.call_id)
         if child is None:

@@ -9,27 +9,20 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 import anyio
 
-from treadle.loop.backend import LLMSendFn
-from treadle.loop.building import pipeline_of, tools_of
-from treadle.loop.child import TASK_SCHEMA, ChildLoop, MakeMessages
+from treadle.effects import Steps, background_task, drive, drive_sync
+from treadle.errors import ToolDefinitionError
+from treadle.events import Event
 from treadle.loop.handle import EventStream
 from treadle.loop.observers import Observers
 from treadle.loop.options import LoopOptions, Settings
 from treadle.loop.pause import Resumption
-from treadle.loop.plant import Around
-from treadle.loop.prepared import Prepared, prepare_child
-from treadle.pipeline import Steps, companion, drive, drive_sync
-from treadle.stages import Resolver
-from treadle.types import (
-    Approval,
-    Event,
-    Messages,
-    Result,
-    RunState,
-    Tool,
-    ToolBehaviour,
-    ToolDefinitionError,
-)
+from treadle.loop.run import ParentRun, Prepared, pipeline_of, prepare_child, tools_of
+from treadle.loop.subagent import TASK_SCHEMA, ChildLoop, MakeMessages
+from treadle.messages import Messages
+from treadle.model import LLMSendFn
+from treadle.results import Result
+from treadle.run_state import RunState
+from treadle.tools import Approval, Resolver, Tool, ToolBehaviour
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -199,7 +192,7 @@ class Loop:
 
     def resumption(self, paused: Any, decisions: Mapping[str, Approval]) -> Resumption:
         """A paused run, checked, for `resume`; raises what that raises."""
-        claim = self.settings.claim_pause
+        claim = self.settings.consume_pause
         return Resumption(
             paused, decisions, self.tools, self.pause_secret, claim, pipeline=self.pipeline
         )
@@ -237,12 +230,12 @@ class Loop:
         given: Any,
         llm_send_fn: LLMSendFn,
         state: RunState,
-        around: Around,
+        around: ParentRun,
         *,
-        watched: bool,
+        has_listeners: bool,
     ) -> tuple[Steps[Result], Observers | None]:
         """The steps of a run within another's, and who of its own is told; for `as_tool`."""
-        return prepare_child(self, given, llm_send_fn, state, around, watched=watched)
+        return prepare_child(self, given, llm_send_fn, state, around, has_listeners=has_listeners)
 
 
 @functools.cache
@@ -268,7 +261,7 @@ async def _streamed(
 
     with sender, events:
         prepared = Prepared(loop, messages, llm_send_fn, handle, tell)
-        async with companion(run):
+        async with background_task(run):
             with events:
                 yield handle
 

@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from treadle.stages import Evidence, fingerprint, signature
-from treadle.types import Context, LoopDetected, RunNode, ToolCall, shown_name
+from treadle.context import Context
+from treadle.messages import ToolCall, shown_name
+from treadle.results import LoopDetected
+from treadle.run_state import RunNode
+from treadle.tools import ResultCache, fingerprint, signature
 
 MAX_PERIOD = 3
 """The longest round that is looked for: A, A B, A B C."""
@@ -126,7 +129,7 @@ def _learned(context: Context, call: ToolCall) -> str:
     if result is None:
         return ""
     if result.status == "suppressed":
-        evidence: Evidence = context.runner.evidence
+        evidence: ResultCache = context.runner.evidence
         answer = evidence.answer(call.fingerprint)
         if answer is not None:
             return answer.content

@@ -7,15 +7,9 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
-from treadle.pipeline import is_awaitable
-from treadle.types import (
-    Completion,
-    Context,
-    Event,
-    IterationFinished,
-    RunFinished,
-    RunStarted,
-)
+from treadle.context import Context
+from treadle.effects import is_awaitable
+from treadle.events import Completion, Event, IterationFinished, RunFinished, RunStarted
 
 log = logging.getLogger("treadle.loop")
 

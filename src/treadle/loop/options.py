@@ -9,23 +9,22 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from treadle.context import Context
+from treadle.effects import Steps
+from treadle.errors import OptionError, did_you_mean
+from treadle.events import Completion
+from treadle.limits import LIMIT_NAMES, Limits
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
-from treadle.loop.retry import BASE_DELAY
-from treadle.pipeline import Pipeline, Steps, did_you_mean
-from treadle.stages import CircuitBreaker, Locks, RepairCall
-from treadle.types import (
-    LIMIT_NAMES,
-    Completion,
-    Context,
-    Limits,
-    OptionError,
-    Response,
-    Result,
-    RunState,
-)
+from treadle.messages import Response
+from treadle.model import BASE_DELAY
+from treadle.pipeline import Pipeline
+from treadle.results import Result
+from treadle.run_state import RunState
+from treadle.stages import RepairCall
+from treadle.tools import CircuitBreaker, Locks
 
-Layer: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
+Middleware: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
 """Wraps the steps of a run: sees every effect that they yield, and what becomes of it."""
 
 
@@ -44,8 +43,8 @@ class LoopOptions(TypedDict, total=False):
     max_cost: float | None
     max_seconds: float | None
     on_limit: Literal["stop", "finish"]
-    tell_budget: bool
-    price: Callable[[Response], float | None] | None
+    show_budget: bool
+    cost_of: Callable[[Response], float | None] | None
     tools: Iterable[Any] | None
     resolve_tool: Any
     output: Any
@@ -61,13 +60,13 @@ class LoopOptions(TypedDict, total=False):
     max_blank_stops: int
     repair_call: RepairCall | None
     pause_secret: str | bytes | None
-    claim_pause: Callable[[str], Any] | None
+    consume_pause: Callable[[str], Any] | None
     on_iteration: Callable[[Context], Any] | None
     on_event: Observer | Sequence[Observer] | None
     on_complete: Callable[[Completion], Any] | None
     state: RunState | None
     handle: RunHandle | None
-    layers: Sequence[Layer]
+    middleware: Sequence[Middleware]
     tracer_provider: Any
     meter_provider: Any
     logger_provider: Any
@@ -86,8 +85,8 @@ class Settings:
         limits: how much a run may take. Its members are options too: ``max_iterations=5``.
         on_limit: what happens where iterations, calls, tokens or cost are spent, or a loop is detected:
             ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
-        tell_budget: tell the model in each request what is left.
-        price: takes a response and returns what it cost in US dollars, or None; is asked where the
+        show_budget: tell the model in each request what is left.
+        cost_of: takes a response and returns what it cost in US dollars, or None; is asked where the
             backend reports no cost itself.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
@@ -109,14 +108,14 @@ class Settings:
         repair_call: see `treadle.stages.validate_calls`.
         pause_secret: signs the state of paused runs, so that nobody else can make or change one; None
             only tells changes by mistake.
-        claim_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
+        consume_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
             is a table of this process.
         on_iteration: is told the context after each iteration.
         on_event: is told every event; one observer, or several.
         on_complete: is told what the run came to, on every exit; sync or async.
         state: the record to go on in; None makes a new one.
         handle: watches and ends the run from outside.
-        layers: wrap the steps of the run, the first outermost.
+        middleware: wrap the steps of the run, the first outermost.
         tracer_provider: of OpenTelemetry; None is the global one.
         meter_provider: of OpenTelemetry; None is the global one.
         logger_provider: of OpenTelemetry, for the completion event; None is the global one.
@@ -133,8 +132,8 @@ class Settings:
     stages: Sequence[Any] | None = None
     limits: Limits = field(default_factory=Limits)
     on_limit: Literal["stop", "finish"] = "stop"
-    tell_budget: bool = False
-    price: Callable[[Response], float | None] | None = None
+    show_budget: bool = False
+    cost_of: Callable[[Response], float | None] | None = None
     tools: Iterable[Any] | None = None
     resolve_tool: Any = None
     output: Any = None
@@ -150,13 +149,13 @@ class Settings:
     max_blank_stops: int = 3
     repair_call: RepairCall | None = None
     pause_secret: str | bytes | None = None
-    claim_pause: Callable[[str], Any] | None = None
+    consume_pause: Callable[[str], Any] | None = None
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None
     on_complete: Callable[[Completion], Any] | None = None
     state: RunState | None = None
     handle: RunHandle | None = None
-    layers: Sequence[Layer] = ()
+    middleware: Sequence[Middleware] = ()
     tracer_provider: Any = None
     meter_provider: Any = None
     logger_provider: Any = None
@@ -255,7 +254,7 @@ _LEAST: Mapping[str, float] = {
     "breaker_threshold": 1,
     "max_blank_stops": 0,
 }
-_MANY = frozenset({"tools", "stages", "layers", "on_event"})
+_MANY = frozenset({"tools", "stages", "middleware", "on_event"})
 OF_DEFAULT_STAGES = (
     "sequential",
     "dedupe",
@@ -271,19 +270,19 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
-    "tell_budget": (lambda value: isinstance(value, bool), "True or False"),
+    "show_budget": (lambda value: isinstance(value, bool), "True or False"),
     "dedupe": (lambda value: isinstance(value, bool), "True or False"),
-    "price": (callable, "a callable that takes a response"),
+    "cost_of": (callable, "a callable that takes a response"),
     "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
     "locks": (lambda value: isinstance(value, Locks), "Locks"),
     "pause_secret": (
         lambda value: isinstance(value, (str, bytes)) and bool(value),
         "text or bytes",
     ),
-    "claim_pause": (callable, "a callable that takes the id of a pause"),
+    "consume_pause": (callable, "a callable that takes the id of a pause"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),
-    "layers": (_is_many, "a list of layers"),
+    "middleware": (_is_many, "a list of middleware"),
     "on_iteration": (callable, "a callable that takes a Context"),
     "on_event": (_is_observer, "a callable that takes an event, or a list of such"),
     "on_complete": (callable, "a callable that takes a Completion"),

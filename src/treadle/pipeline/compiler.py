@@ -11,7 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
+from treadle.effects import Mode, call_mode
+from treadle.errors import did_you_mean
 from treadle.pipeline.components import (
+    EMBEDDED,
+    PLUGGED,
     Component,
     Composer,
     DeadEnd,
@@ -20,15 +24,14 @@ from treadle.pipeline.components import (
     Fn,
     Goto,
     GotoPoint,
+    Names,
     PlugWith,
     Stage,
     Switch,
     Tbd,
+    parameters_of,
 )
-from treadle.pipeline.effects import Mode, call_mode
-from treadle.pipeline.errors import PipelineError, did_you_mean
-from treadle.pipeline.naming import EMBEDDED, PLUGGED, Names
-from treadle.pipeline.stage import parameters_of
+from treadle.pipeline.errors import PipelineError
 
 Filled: TypeAlias = frozenset[str] | None
 """The fields that are filled at some place; None where nobody knows, or nothing gets there."""

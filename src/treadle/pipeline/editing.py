@@ -7,10 +7,18 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from treadle.pipeline.components import Embed, GotoPoint, PlugWith, Switch
-from treadle.pipeline.errors import PipelineError, did_you_mean
-from treadle.pipeline.naming import EMBEDDED, PLUGGED, Names
-from treadle.pipeline.stage import Component
+from treadle.errors import did_you_mean
+from treadle.pipeline.components import (
+    EMBEDDED,
+    PLUGGED,
+    Component,
+    Embed,
+    GotoPoint,
+    Names,
+    PlugWith,
+    Switch,
+)
+from treadle.pipeline.errors import PipelineError
 
 Components: TypeAlias = tuple[Component, ...]
 Remake: TypeAlias = Callable[[Any, Components], Any]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
 
@@ -42,20 +40,3 @@ def _text_of(cause: Exception) -> str:
 
 class NotOneItemError(LookupError):
     """`run` was asked for the one item that came out, and there was none, or there were several."""
-
-
-def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Make the hint that ends an error about an unknown name.
-
-    Args:
-        name: what was given.
-        known: what would have been right.
-
-    Returns:
-        ``"; did you mean 'x'?"`` where something is close, else the known names.
-    """
-    names = [str(candidate) for candidate in known]
-    close = difflib.get_close_matches(str(name), names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known are {', '.join(names)}" if names else "; there are none"

@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from treadle.pipeline.closing import report
+from treadle.effects import NOW, Steps, report
 from treadle.pipeline.compiler import Kind, Op
-from treadle.pipeline.effects import NOW, Steps
-from treadle.pipeline.walk import stepped
+from treadle.pipeline.execute import stepped
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,19 +14,56 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
-from treadle.pipeline.async_driver import drive
-from treadle.pipeline.compiler import Compiler, classes_of
-from treadle.pipeline.components import check_plain, components_of
+from treadle.effects import Steps, drive, drive_sync
+from treadle.pipeline.compiler import Compiler, Kind, Op, classes_of
+from treadle.pipeline.components import Component, GotoPoint, check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
 from treadle.pipeline.editing import edited, named
-from treadle.pipeline.effects import Steps
-from treadle.pipeline.entering import place_of, places_of
-from treadle.pipeline.errors import NotOneItemError
+from treadle.pipeline.errors import NotOneItemError, PipelineError
+from treadle.pipeline.execute import Progress, Run, walk
 from treadle.pipeline.observe import StageObserver, observed
-from treadle.pipeline.stage import Component
 from treadle.pipeline.streaming import Stream, stream_async, stream_sync
-from treadle.pipeline.sync_driver import drive_sync
-from treadle.pipeline.walk import Run, Trace, walk
+
+
+def place_of(start: str, components: tuple[Component, ...], ops: Sequence[Op]) -> int:
+    """The place of a stage at which an item may enter.
+
+    Args:
+        start: its name.
+        components: those of the pipeline.
+        ops: their program.
+
+    Raises:
+        PipelineError: there is none of this name, or it is nested in something that an item has to
+            enter first, or comes after a composer, which makes other items of those that enter.
+    """
+    places = places_of(components, ops)
+    if start not in places:
+        known = ", ".join(places) or "none"
+        raise PipelineError(f"an item cannot start at {start!r}; where it can: {known}")
+    return places[start]
+
+
+def places_of(components: tuple[Component, ...], ops: Sequence[Op]) -> dict[str, int]:
+    """The places at which an item may enter, by the names of what stands there.
+
+    Args:
+        components: those of the pipeline.
+        ops: their program.
+    """
+    top = {
+        name
+        for name, made, depth in named(components)
+        if depth == 0 and not isinstance(made, GotoPoint)
+    }
+    places: dict[str, int] = {}
+    for at, op in enumerate(ops):
+        if op.name in top:
+            places.setdefault(op.name, at)  # a plug has a second one, where the item comes out
+        if op.kind is Kind.COMPOSE:
+            break
+    return places
+
 
 T = TypeVar("T")
 
@@ -79,7 +116,9 @@ class Pipeline(Generic[T]):
         """Whether an item may enter at a stage, as ``start`` of `steps`."""
         return name in places_of(self.components, self._ops)
 
-    def steps(self, item: T, trace: Trace | None = None, *, start: str | None = None) -> Steps[T]:
+    def steps(
+        self, item: T, trace: Progress | None = None, *, start: str | None = None
+    ) -> Steps[T]:
         """The generator of effects that takes one item through; a driver runs it.
 
         Args:
@@ -99,7 +138,7 @@ class Pipeline(Generic[T]):
         out: list[T] = []
         at = 0 if start is None else place_of(start, self.components, self._ops)
         run = Run(self._watched_ops, self._classes)
-        yield from walk(run, item, out.append, trace or Trace(), at)
+        yield from walk(run, item, out.append, trace or Progress(), at)
         if len(out) != 1:
             raise NotOneItemError(
                 f"{len(out)} items came out of the pipeline for one; run_all returns them all"
@@ -109,7 +148,7 @@ class Pipeline(Generic[T]):
     def steps_all(self, item: T) -> Steps[list[T]]:
         """As `steps`, for pipelines that drop items or make several of one."""
         out: list[T] = []
-        yield from walk(Run(self._watched_ops, self._classes), item, out.append, Trace())
+        yield from walk(Run(self._watched_ops, self._classes), item, out.append, Progress())
         return out
 
     async def run(self, item: T) -> T:

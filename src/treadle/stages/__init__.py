@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from treadle.pipeline import Stage
-from treadle.stages.breaker import BreakerState, CircuitBreaker
-from treadle.stages.budget_guard import budget_guard
-from treadle.stages.calling import ChildPausedError
-from treadle.stages.circuit_breaker import circuit_breaker
-from treadle.stages.dispatch_tools import dispatch_tools
-from treadle.stages.evidence import Evidence
-from treadle.stages.fingerprint import fingerprint, signature
-from treadle.stages.inject_results import inject, inject_results
-from treadle.stages.locks import Locks
-from treadle.stages.loop_decision import loop_decision
-from treadle.stages.parse_tool_calls import parse_tool_calls
-from treadle.stages.plan_calls import plan_calls
-from treadle.stages.resolver import Recipe, Resolver, Step
-from treadle.stages.tool_runner import ToolRunner
-from treadle.stages.validate_calls import RepairCall, validate_calls
+from treadle.stages._budget_guard import budget_guard
+from treadle.stages._circuit_breaker import circuit_breaker
+from treadle.stages._dispatch_tools import decided, dispatch_tools, pending_of
+from treadle.stages._inject_results import inject, inject_results
+from treadle.stages._loop_decision import loop_decision
+from treadle.stages._parse_tool_calls import parse_tool_calls
+from treadle.stages._plan_calls import Planner, plan_calls
+from treadle.stages._run_call import (
+    RETRY_DELAY,
+    SubagentPausedError,
+    ToolRunner,
+    at_once,
+    attempts,
+    compose,
+)
+from treadle.stages._validate_calls import RepairCall, validate_calls
 
 GIVEN = ("response", "messages", "tools", "iteration", "limits", "state")
 """The fields of a context that are filled when it enters the stages."""
@@ -57,27 +58,25 @@ def default_stages(
 
 __all__ = [
     "GIVEN",
-    "BreakerState",
-    "ChildPausedError",
-    "CircuitBreaker",
-    "Evidence",
-    "Locks",
-    "Recipe",
+    "RETRY_DELAY",
+    "Planner",
     "RepairCall",
-    "Resolver",
     "Stage",
-    "Step",
+    "SubagentPausedError",
     "ToolRunner",
+    "at_once",
+    "attempts",
     "budget_guard",
     "circuit_breaker",
+    "compose",
+    "decided",
     "default_stages",
     "dispatch_tools",
-    "fingerprint",
     "inject",
     "inject_results",
     "loop_decision",
     "parse_tool_calls",
+    "pending_of",
     "plan_calls",
-    "signature",
     "validate_calls",
 ]

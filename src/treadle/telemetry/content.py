@@ -11,9 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from treadle.telemetry import names
-from treadle.telemetry.media import media
-from treadle.types import (
+from treadle.messages import (
     JSONDict,
     Response,
     ToolCall,
@@ -24,6 +22,8 @@ from treadle.types import (
     sendable_json,
     text_of,
 )
+from treadle.telemetry import names
+from treadle.telemetry.media import media
 
 _YES = frozenset({"1", "true", "yes", "span", "span_only", "span_and_event"})
 _ROLES_OF_INSTRUCTIONS = frozenset({"system", "developer"})

@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 from opentelemetry.context import Context
 from opentelemetry.metrics import Counter, Histogram, Meter, UpDownCounter
 
+from treadle.messages import Usage
 from treadle.telemetry import names
 from treadle.telemetry.bounded import Bounded
 from treadle.telemetry.scope import scope
-from treadle.types import Usage
 
 Labels: TypeAlias = dict[str, Any]
 

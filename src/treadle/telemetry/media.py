@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.types import JSONDict, is_mapping
+from treadle.messages import JSONDict, is_mapping
 
 IMAGE, AUDIO = "image", "audio"
 

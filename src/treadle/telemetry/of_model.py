@@ -6,16 +6,16 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
-from treadle.telemetry import content, names, spans
-from treadle.telemetry.report import Open, RunReport
-from treadle.types import (
+from treadle.events import (
+    FirstChunk,
     IterationStarted,
     ModelFailed,
     ModelResponded,
     ModelRetried,
-    Response,
-    StreamStarted,
 )
+from treadle.messages import Response
+from treadle.telemetry import content, names, spans
+from treadle.telemetry.report import Open, RunReport
 
 
 def asked(report: RunReport, event: IterationStarted) -> None:
@@ -53,7 +53,7 @@ def retried(report: RunReport, event: ModelRetried) -> None:
         meters.retries.add(1, {**report.model_labels, names.ERROR_TYPE: kind})
 
 
-def stream_started(report: RunReport, event: StreamStarted) -> None:
+def first_chunk(report: RunReport, event: FirstChunk) -> None:
     """The first piece of an answer is there."""
     report.first_chunk = max(0.0, event.at - report.tried_at)
 

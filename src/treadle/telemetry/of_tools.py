@@ -7,19 +7,19 @@ from typing import Any
 from opentelemetry.metrics import Counter
 from opentelemetry.trace import SpanKind
 
-from treadle.telemetry import content, names, spans
-from treadle.telemetry.instruments import Labels
-from treadle.telemetry.report import Open, RunReport, ToolFacts
-from treadle.types import (
+from treadle.events import (
     BreakerChanged,
     CallDeferred,
     CallRefused,
     CallSuppressed,
+    RepeatWarned,
     ToolFinished,
-    ToolNudged,
     ToolRetried,
     ToolStarted,
 )
+from treadle.telemetry import content, names, spans
+from treadle.telemetry.instruments import Labels
+from treadle.telemetry.report import Open, RunReport, ToolFacts
 
 _FAILED_STATUSES = frozenset({"timeout", "cancelled"})
 _WAITING = "waiting"
@@ -119,7 +119,7 @@ def _held(
         counter.add(1, {**_labels(report, event.call.name), names.REASON: event.reason.value})
 
 
-def nudged(report: RunReport, event: ToolNudged) -> None:
+def nudged(report: RunReport, event: RepeatWarned) -> None:
     """A result carries a note, since the same call was made often."""
     facts = {
         names.ITERATION: event.iteration,

@@ -11,9 +11,10 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 
+from treadle import labels
+from treadle.events import RunStarted
 from treadle.telemetry import names, spans
 from treadle.telemetry.instruments import Labels
-from treadle.types import RunStarted, labels
 
 if TYPE_CHECKING:
     from treadle.telemetry.telemetry import Telemetry

@@ -17,9 +17,10 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-from treadle.pipeline import is_awaitable
+from treadle.effects import is_awaitable
+from treadle.events import RunStarted
+from treadle.messages import Response, sendable
 from treadle.telemetry import names
-from treadle.types import Response, RunStarted, sendable
 
 _NANOSECONDS = 1_000_000_000
 
@@ -128,7 +129,7 @@ def attributes_of_response(response: Response, first_chunk: float | None) -> dic
 
 
 def traceparent_of(span: Span) -> str | None:
-    """Where a span is, as W3C's Trace Context writes it; None of one that is nowhere."""
+    """Where a span is, as W3C's Progress Context writes it; None of one that is nowhere."""
     where = span.get_span_context()
     if not where.is_valid:
         return None

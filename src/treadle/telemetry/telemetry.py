@@ -16,14 +16,14 @@ from opentelemetry import metrics, trace
 from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger_provider
 from opentelemetry.context import Context, attach, detach
 
-from treadle.pipeline import NOW, Call, Effect, Emit, Parallel, Steps, Within
+from treadle.effects import NOW, Bounded, Call, Effect, Emit, Parallel, Steps
+from treadle.events import RunStarted, SubagentEvent
 from treadle.telemetry import content, names
 from treadle.telemetry.instruments import Instruments, instruments_of
 from treadle.telemetry.report import RunReport
 from treadle.telemetry.scope import scope
 from treadle.telemetry.spans import within
 from treadle.telemetry.telling import tell
-from treadle.types import ChildEvent, RunStarted
 
 R = TypeVar("R")
 
@@ -106,7 +106,7 @@ class Telemetry:
                 )
             )
 
-    def layer(self, steps: Steps[R]) -> Steps[R]:
+    def middleware(self, steps: Steps[R]) -> Steps[R]:
         """Wrap the steps of a run so that it is reported, whatever its end."""
         report = RunReport(self)
         try:
@@ -167,7 +167,7 @@ def _safely(report: Callable[..., Any], *args: Any) -> None:
         log.exception("telemetry failed; the run goes on")
 
 
-_STARTING = frozenset({RunStarted, ChildEvent})
+_STARTING = frozenset({RunStarted, SubagentEvent})
 """Events with which steps may come to be those of a run within a call."""
 
 
@@ -180,7 +180,7 @@ def _innermost(runs: list[RunReport]) -> RunReport:
 
 def _follow(report: RunReport, event: Any, runs: list[RunReport]) -> None:
     """Keep in mind that steps are those of a run within a call, from its start on."""
-    while isinstance(event, ChildEvent):
+    while isinstance(event, SubagentEvent):
         report, event = report.child_of(event.call_id), event.event
     if isinstance(event, RunStarted) and report is not runs[-1]:
         runs.append(report)
@@ -200,7 +200,7 @@ def _seen(effect: Effect, root: RunReport, runs: list[RunReport]) -> Effect:
         is_one = len(effect.steps) == 1
         inner = [_reported(steps, root, runs if is_one else [run]) for steps in effect.steps]
         return Parallel(inner, effect.limit)
-    if isinstance(effect, Within):
+    if isinstance(effect, Bounded):
         inner_steps = _reported(effect.steps, root, [run])
-        return Within(inner_steps, seconds=effect.seconds, until=effect.until)
+        return Bounded(inner_steps, seconds=effect.seconds, until=effect.until)
     return effect

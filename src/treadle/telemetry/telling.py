@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.telemetry import content, names, of_model, of_tools
-from treadle.telemetry.report import RunReport
-from treadle.types import (
+from treadle.events import (
     BreakerChanged,
     CallDeferred,
     CallRefused,
     CallSuppressed,
-    ChildEvent,
     Event,
+    FirstChunk,
     HistoryRepaired,
     IterationFinished,
     IterationStarted,
@@ -21,15 +19,17 @@ from treadle.types import (
     ModelFailed,
     ModelResponded,
     ModelRetried,
+    RepeatWarned,
     RunFinished,
     RunStarted,
-    StreamStarted,
+    SubagentEvent,
     ToolFinished,
-    ToolNudged,
     ToolRetried,
     ToolStarted,
-    UserSteered,
+    UserMessageAdded,
 )
+from treadle.telemetry import content, names, of_model, of_tools
+from treadle.telemetry.report import RunReport
 
 
 def tell(report: RunReport, event: Event) -> None:
@@ -39,7 +39,7 @@ def tell(report: RunReport, event: Event) -> None:
         report: of the run.
         event: what happened, in the run or in one within it.
     """
-    while isinstance(event, ChildEvent):
+    while isinstance(event, SubagentEvent):
         report, event = report.child_of(event.call_id), event.event
     teller = _TELLERS.get(event.__class__)
     if teller is not None and (report.started is not None or event.__class__ is RunStarted):
@@ -67,7 +67,7 @@ def _iteration_finished(report: RunReport, event: IterationFinished) -> None:
     report.note(names.ITERATION_END, facts, event.at)
 
 
-def _user_steered(report: RunReport, event: UserSteered) -> None:
+def _user_message_added(report: RunReport, event: UserMessageAdded) -> None:
     facts = {names.ITERATION: event.iteration, names.COUNT: len(event.messages)}
     report.note(names.STEERED, facts)
 
@@ -83,17 +83,17 @@ _TELLERS: Mapping[type, Callable[[RunReport, Any], None]] = {
     RunFinished: _run_finished,
     HistoryRepaired: _history_repaired,
     IterationFinished: _iteration_finished,
-    UserSteered: _user_steered,
+    UserMessageAdded: _user_message_added,
     LimitReached: _limit_reached,
     IterationStarted: of_model.asked,
-    StreamStarted: of_model.stream_started,
+    FirstChunk: of_model.first_chunk,
     ModelRetried: of_model.retried,
     ModelResponded: of_model.responded,
     ModelFailed: of_model.failed,
     ToolStarted: of_tools.started,
     ToolRetried: of_tools.retried,
     ToolFinished: of_tools.finished,
-    ToolNudged: of_tools.nudged,
+    RepeatWarned: of_tools.nudged,
     CallSuppressed: of_tools.suppressed,
     CallDeferred: of_tools.deferred,
     CallRefused: of_tools.refused,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
+from treadle.messages import JSONDict
 from treadle.testing._chaos_answers import ANSWERS, GARBAGE, REPORT_NAMES, said
 from treadle.testing._chaos_calls import (
     CALL_TABLES,
@@ -22,7 +23,6 @@ from treadle.testing._chaos_errors import ERRORS
 from treadle.testing._chaos_forms import FORMS, Turn
 from treadle.testing._chaos_mutations import MUTATIONS
 from treadle.testing._chaos_streams import FAULTS
-from treadle.types import JSONDict
 
 Act: TypeAlias = Callable[[Dice, Mind], Turn]
 
@@ -63,8 +63,8 @@ def _alternates(dice: Dice, mind: Mind) -> Turn:
 def _twins(dice: Dice, mind: Mind) -> Turn:
     """The same call several times in one answer."""
     call = good_call(dice, mind)
-    twins = [{**call, "id": f"{call['id']}_{place}"} for place in range(dice.randint(2, 5))]
-    return _calling(dice, mind, twins)
+    duplicates = [{**call, "id": f"{call['id']}_{place}"} for place in range(dice.randint(2, 5))]
+    return _calling(dice, mind, duplicates)
 
 
 def _answers(dice: Dice, mind: Mind) -> Turn:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
+from treadle.messages import CallChunk, Chunk, JSONDict, Response, ToolCall, Usage, is_dict
 from treadle.testing._chaos_arguments import CONTROLS, LONE
 from treadle.testing._chaos_dice import Dice, Table
-from treadle.types import CallChunk, Chunk, JSONDict, Response, ToolCall, Usage, is_dict
 
 Answerer: TypeAlias = Callable[[Dice, int], JSONDict]
 """Takes how long a text may get; returns an assistant message."""

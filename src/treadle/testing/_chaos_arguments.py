@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from treadle.messages import JSONDict
 from treadle.testing._chaos_dice import Dice, Table
-from treadle.types import JSONDict
 
 Spoiler: TypeAlias = Callable[[Dice, JSONDict, int], Any]
 """Takes valid arguments and how long a text may get, and returns what stands in the call in their place."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from treadle.messages import JSONDict
 from treadle.testing._chaos_arguments import ARGUMENTS, CONTROLS, LONE, written
 from treadle.testing._chaos_dice import Dice, Table
 from treadle.testing._chaos_values import valid_arguments
-from treadle.types import JSONDict
 
 Offer: TypeAlias = tuple[str, Mapping[str, Any]]
 """A tool as a model sees it: its name and the schema of its arguments."""

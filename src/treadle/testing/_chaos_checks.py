@@ -11,20 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from treadle.events import CallSuppressed, RunFinished, ToolStarted
+from treadle.messages import JSONDict
+from treadle.results import Ok, PipelineFailed, Result
+from treadle.run_state import RunState
 from treadle.testing._chaos_errors import UnspeakableError
 from treadle.testing.chaos_tools import ChaosTools, ToolRun
 from treadle.testing.history import history_problems
-from treadle.types import (
-    CallSuppressed,
-    JSONDict,
-    Ok,
-    PipelineFailed,
-    Result,
-    RunFinished,
-    RunState,
-    Tool,
-    ToolStarted,
-)
+from treadle.tools import Tool
 
 SLACK = 4.0
 """Seconds that a run may be late at a time limit: machines are busy."""

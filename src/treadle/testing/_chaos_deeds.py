@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import anyio
 
+from treadle.messages import is_dict, is_list
 from treadle.testing._chaos_dice import Dice, Table, names_of
 from treadle.testing._chaos_errors import ERRORS, ChaosError
 from treadle.testing._chaos_outcomes import RETURNS
-from treadle.types import is_dict, is_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from treadle.messages import JSONDict, Response, ToolCall, is_list
 from treadle.testing._chaos_answers import as_usage, finish_reason, usage
 from treadle.testing._chaos_dice import Dice, Table
 from treadle.testing._chaos_streams import Piece, as_chunk, streamed, with_faults
-from treadle.types import JSONDict, Response, ToolCall, is_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from treadle.messages import JSONDict, is_dict, is_list
 from treadle.testing._chaos_dice import Dice, Table
-from treadle.types import JSONDict, is_dict, is_list
 
 Mutation: TypeAlias = Callable[[Dice, list[JSONDict], dict[str, Any]], object]
 

@@ -8,11 +8,13 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from treadle.context import Context
 from treadle.loop.options import OF_DEFAULT_STAGES
-from treadle.stages import CircuitBreaker, Locks, default_stages
+from treadle.messages import JSONDict, Response, ToolCall
+from treadle.stages import default_stages
 from treadle.testing._chaos_arguments import LONE
 from treadle.testing._chaos_errors import UnspeakableError
-from treadle.types import Context, JSONDict, Response, ToolCall
+from treadle.tools import CircuitBreaker, Locks
 
 MESSAGES: tuple[list[JSONDict], ...] = (
     [{"role": "user", "content": "Go."}],
@@ -95,8 +97,8 @@ _OPTIONS: Mapping[str, tuple[float, _Maker]] = {
     "max_cost": (0.06, _one_of(0.0, 0.01)),
     "max_seconds": (0.08, _one_of(0.0, 0.05, 0.3)),
     "on_limit": (0.3, _one_of("finish")),
-    "tell_budget": (0.2, _one_of(True)),
-    "price": (0.1, _one_of(_price)),
+    "show_budget": (0.2, _one_of(True)),
+    "cost_of": (0.1, _one_of(_price)),
     "sequential": (0.4, _one_of("in_step")),
     "dedupe": (0.15, _one_of(False)),
     "max_retries": (0.25, _one_of(0, 1)),

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from decimal import Decimal
 from typing import Any, NoReturn
 
+from treadle.results import Err, Ok
 from treadle.testing._chaos_answers import Awaitable
 from treadle.testing._chaos_arguments import CONTROLS, LONE
 from treadle.testing._chaos_dice import Dice, Table
 from treadle.testing._chaos_errors import ChaosError, UnspeakableError
-from treadle.types import Err, Ok
 
 
 class Unspeakable:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from treadle.messages import CallChunk, Chunk, JSONDict, is_dict, is_list
 from treadle.testing._chaos_answers import as_usage
 from treadle.testing._chaos_dice import Dice, Table
 from treadle.testing._chaos_errors import ERRORS
-from treadle.types import CallChunk, Chunk, JSONDict, is_dict, is_list
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
+from treadle.messages import JSONDict
 from treadle.testing._chaos_dice import Dice
-from treadle.types import JSONDict, Tool, ToolContext, tool
+from treadle.tools import Tool, ToolContext, tool
 
 Act: TypeAlias = Callable[[Mapping[str, Any]], Any]
 """What a tool does with its arguments; an async function where the tool is async."""

@@ -14,26 +14,17 @@ from typing import Any
 
 import anyio
 
+from treadle.effects import Effect, Sleep, Steps, map_effects
 from treadle.loop import Loop, RunHandle
-from treadle.pipeline import Effect, Sleep, Steps, layered
+from treadle.messages import JSONDict, ToolCall
+from treadle.results import Paused, Result
 from treadle.testing._chaos_arguments import LONE
 from treadle.testing._chaos_checks import Facts, told, violations
 from treadle.testing._chaos_options import MESSAGES, options_of
 from treadle.testing.chaos import ChaosLLM
 from treadle.testing.chaos_tools import ChaosTools
 from treadle.testing.history import history_problems
-from treadle.types import (
-    Approval,
-    JSONDict,
-    Paused,
-    Result,
-    Tool,
-    ToolCall,
-    ToolContext,
-    approve,
-    deny,
-    edit,
-)
+from treadle.tools import Approval, Tool, ToolContext, approve, deny, edit
 
 _MOST_PAUSES = 100
 _CHILD = 1_000_000
@@ -102,7 +93,7 @@ class Trial:
         """How it is run."""
         told = [f"{name}={value!r:.60}" for name, value in self.options.items()]
         flags = {
-            "watched": self._is_watched,
+            "has_listeners": self._is_watched,
             "with a handle": self._is_handled,
             "with a child": bool(self._children),
             "with a resolver": self._is_resolved,
@@ -198,7 +189,7 @@ class Trial:
 
     def _given(self) -> dict[str, Any]:
         """The options of one call of the loop."""
-        given = {**self.options, "tools": self._offered, "retry_delay": 0, "layers": [hurried]}
+        given = {**self.options, "tools": self._offered, "retry_delay": 0, "middleware": [hurried]}
         self._events.clear()
         if self._is_resolved:
             given["tools"] = [dataclasses.replace(tool, fn=None) for tool in self._offered]
@@ -264,4 +255,4 @@ def hurried(steps: Steps[Result]) -> Steps[Result]:
     def see(effect: Effect) -> Effect:
         return Sleep(0) if isinstance(effect, Sleep) else effect
 
-    return layered(steps, see)
+    return map_effects(steps, see)

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from treadle.messages import JSONDict, is_list, is_mapping
 from treadle.testing._chaos_dice import Dice
-from treadle.types import JSONDict, is_list, is_mapping
 
 _WORDS = ("alpha", "notes/today.md", "hello world", "naïve", "2026-07-01", "42", "東京", "x")
 _FORMATS: Mapping[str, str] = {

@@ -6,13 +6,15 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from treadle.errors import OptionError
+from treadle.messages import JSONDict, copy_json, is_list, is_mapping
 from treadle.testing._chaos_acts import ACTS, BEHAVIOURS, CALM, MOODS, TIRED, plain
 from treadle.testing._chaos_calls import Mind, Offer
 from treadle.testing._chaos_dice import Dice
 from treadle.testing._chaos_forms import Turn
 from treadle.testing._chaos_mutations import MUTATIONS
 from treadle.testing._chaos_play import Player
-from treadle.types import JSONDict, OptionError, copy_json, is_list, is_mapping, toolset
+from treadle.tools import toolset
 
 _MUTATING = 0.12
 """The share of requests in which it changes what it was handed."""

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from treadle.messages import JSONDict, copy_json
 from treadle.testing._chaos_deeds import NATURES, TOOL_BEHAVIOURS, Called, Deed, Doer
 from treadle.testing._chaos_dice import Dice
 from treadle.testing._chaos_toolkit import Sketch, sketches
-from treadle.types import JSONDict, Tool, copy_json
+from treadle.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)

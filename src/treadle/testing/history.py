@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.types import as_message, problems_of
+from treadle.messages import as_message, problems_of
 
 
 class InvalidHistoryError(AssertionError):

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from treadle.types import JSONDict, copy_json
+from treadle.messages import JSONDict, copy_json
 
 
 class ScriptError(AssertionError):

@@ -15,7 +15,7 @@ from treadle.testing.torture import (
     drive,
     run_suite,
 )
-from treadle.testing.torture.evidence import Evidence
+from treadle.testing.torture.evidence import ResultCache
 from treadle.testing.torture.judge import judge
 from treadle.testing.torture.model import Asked
 from treadle.testing.torture.script import call, calls, says
@@ -31,7 +31,7 @@ def judged(name, *requests, outcome=None, runs=()):
     for tool, arguments in runs:
         log.end(log.begin(tool, arguments), "")
     outcome = outcome or Outcome("done", None, None)
-    found = judge(Evidence(scenario, model, log, outcome, 0.1))
+    found = judge(ResultCache(scenario, model, log, outcome, 0.1))
     return {column for column, problems in found.items() if problems}
 
 

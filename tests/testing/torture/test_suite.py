@@ -121,7 +121,7 @@ SOUND = [
     "arguments-cut-off",
     "field-missing",
     "name-unknown",
-    "twins-in-a-batch",
+    "duplicates-in-a-batch",
     "good-beside-malformed",
     "failing-beside-slow",
     "same-call-for-ever",

@@ -51,7 +51,7 @@ OVERVIEW = (
     Panel(
         "cost",
         "Cost",
-        "US dollars spent in the time shown, as far as the backend or `price=` told.",
+        "US dollars spent in the time shown, as far as the backend or `cost_of=` told.",
         "stat",
         "dollars",
         (Query(grown(COST), "cost"),),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 
+from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.reports.live.state import Clock, RunProgress, innermost
-from treadle.types import ChildEvent, Event, RunStarted, RunState
+from treadle.run_state import RunState
 
 KEPT = 200
 """Runs that are over and still known one by one."""
@@ -57,7 +58,7 @@ class Board:
         """Take in an event of a run that is followed."""
         self.changes += 1
         run.take(event)
-        if isinstance(event, ChildEvent):
+        if isinstance(event, SubagentEvent):
             inner = innermost(event)
             if isinstance(inner, RunStarted):
                 self._is_within(inner.state)

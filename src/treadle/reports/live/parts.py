@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from treadle.types import ToolCall
+from treadle.messages import ToolCall
 
 
 class Phase(Enum):

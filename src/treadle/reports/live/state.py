@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from treadle.reports.live.parts import Ending, Flight, Phase, Retry
-from treadle.types import (
+from treadle.events import (
     BreakerChanged,
     CallDeferred,
     CallRefused,
     CallSuppressed,
-    ChildEvent,
     Event,
+    FirstChunk,
     HistoryRepaired,
     IterationFinished,
     IterationStarted,
     LimitReached,
-    Limits,
     ModelFailed,
     ModelResponded,
     ModelRetried,
+    RepeatWarned,
     RunFinished,
     RunStarted,
-    RunState,
-    StreamStarted,
+    SubagentEvent,
     TextDelta,
     ToolFinished,
-    ToolNudged,
     ToolRetried,
     ToolStarted,
-    Usage,
-    UserSteered,
+    UserMessageAdded,
 )
+from treadle.limits import Limits
+from treadle.messages import Usage
+from treadle.reports.live.parts import Ending, Flight, Phase, Retry
+from treadle.run_state import RunState
 
 Clock = Callable[[], float]
 """Seconds that never go back."""
@@ -194,7 +194,7 @@ class RunProgress:
         self.flights.clear()
         self.children.clear()
 
-    def child_event(self, event: ChildEvent) -> None:
+    def subagent_event(self, event: SubagentEvent) -> None:
         """Something happened in a run within a call."""
         child = self.children.get(event.call_id)
         if child is None:
@@ -219,7 +219,7 @@ class RunProgress:
 
 def innermost(event: Event) -> Event:
     """What happened in the run that is deepest within others."""
-    while isinstance(event, ChildEvent):
+    while isinstance(event, SubagentEvent):
         event = event.event
     return event
 
@@ -230,12 +230,12 @@ _FOLDS: Mapping[type, Callable[[RunProgress, Any], None]] = {
     RunStarted: RunProgress.run_started,
     HistoryRepaired: lambda run, event: run.count("repaired", len(event.repairs)),
     IterationStarted: RunProgress.iteration_started,
-    StreamStarted: lambda run, _: run.waits(Phase.ANSWERING),
+    FirstChunk: lambda run, _: run.waits(Phase.ANSWERING),
     TextDelta: RunProgress.text_came,
     ModelRetried: RunProgress.model_retried,
     ModelResponded: RunProgress.model_ended,
     ModelFailed: RunProgress.model_ended,
-    UserSteered: lambda run, event: run.count("steered", len(event.messages)),
+    UserMessageAdded: lambda run, event: run.count("steered", len(event.messages)),
     CallSuppressed: lambda run, _: run.count("suppressed"),
     CallDeferred: lambda run, _: run.count("deferred"),
     CallRefused: lambda run, _: run.count("refused"),
@@ -243,9 +243,9 @@ _FOLDS: Mapping[type, Callable[[RunProgress, Any], None]] = {
     ToolStarted: RunProgress.tool_started,
     ToolRetried: RunProgress.tool_retried,
     ToolFinished: RunProgress.tool_finished,
-    ToolNudged: lambda run, _: run.count("nudged"),
+    RepeatWarned: lambda run, _: run.count("nudged"),
     LimitReached: lambda run, event: setattr(run, "limit", event.reason.stop_reason),
     IterationFinished: RunProgress.iteration_finished,
     RunFinished: RunProgress.run_finished,
-    ChildEvent: RunProgress.child_event,
+    SubagentEvent: RunProgress.subagent_event,
 }

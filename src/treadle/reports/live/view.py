@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from treadle.errors import MissingExtraError
+from treadle.events import Event
 from treadle.reports.live.board import Board, Watcher, ignore
 from treadle.reports.live.state import Clock
 from treadle.reports.live.streams import is_terminal
 from treadle.reports.text import clean
-from treadle.types import Event, MissingExtraError
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from treadle.messages import ToolCall, Usage, is_mapping, text_of
 from treadle.reports.live.parts import Ending, Flight, Phase, Retry
 from treadle.reports.live.state import RunProgress
 from treadle.reports.text import counted, money, steady, ticking
-from treadle.types import ToolCall, Usage, is_mapping, text_of
 
 NAME_LENGTH = 24
 _ID_LENGTH = 16

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NoReturn
 
+from treadle.messages import is_dict, is_list
 from treadle.reports.dashboards.promql import ACTIVE
 from treadle.reports.numbers.source import Grid, RefusedError, Series, SourceError, finite
-from treadle.types import is_dict, is_list
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one answer; a longer one is not what this was made for."""

@@ -7,24 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias, get_args
 
-from treadle.types import (
-    ChildEvent,
-    Context,
-    Err,
+from treadle.context import Context
+from treadle.events import (
     Event,
     IterationFinished,
     IterationStarted,
-    JSONDict,
     LimitReached,
-    Ok,
-    Paused,
-    Reason,
     RunFinished,
     RunStarted,
+    SubagentEvent,
     ToolFinished,
     ToolStarted,
-    text_of,
 )
+from treadle.messages import JSONDict, text_of
+from treadle.results import Err, Ok, Paused, Reason
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -35,7 +31,7 @@ def event_name(kind: type) -> str:
 
 
 EVENT_NAMES: Mapping[type, str] = {
-    kind: event_name(kind) for kind in get_args(Event) if kind is not ChildEvent
+    kind: event_name(kind) for kind in get_args(Event) if kind is not SubagentEvent
 }
 """The kinds of events that have lines of their own, and their names; of a run within a run, these again."""
 

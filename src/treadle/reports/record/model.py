@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.types import JSONDict, Usage
+from treadle.messages import JSONDict, Usage
 
 
 @dataclass(slots=True)

@@ -20,12 +20,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NoReturn
 
+from treadle.errors import TreadleError
+from treadle.messages import JSONDict, is_dict, is_list
 from treadle.reports.record.model import Record, Run
 from treadle.reports.record.recorder import VERSION
 from treadle.reports.record.story import Story
-from treadle.types import JSONDict, TreadleError, is_dict, is_list
-from treadle.types.quick_check import Check, quick_check
-from treadle.types.validation import SchemaValidator
+from treadle.tools import Check, quick_check
+from treadle.tools.validation import SchemaValidator
 
 MAX_WITHIN = 50
 """How deep runs within runs are read; those that are deeper are told, and left out."""

@@ -34,9 +34,9 @@ from types import TracebackType
 from typing import IO, Any, Self, TextIO
 
 from treadle import __version__
+from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.reports.plain_json import one_line
 from treadle.reports.record.lines import EVENT_NAMES, OTHER, Lines
-from treadle.types import ChildEvent, Event, RunStarted
 
 VERSION = 1
 """Of the record's form. It changes where a reader of the form before would read something wrong."""
@@ -190,7 +190,7 @@ class _OneRun:
 
     def __call__(self, event: Event) -> None:
         path: tuple[str, ...] = ()
-        while isinstance(event, ChildEvent):
+        while isinstance(event, SubagentEvent):
             path, event = (*path, event.call_id), event.event
         name = EVENT_NAMES.get(type(event), OTHER)
         if name == "text_delta" and not self._text_deltas:

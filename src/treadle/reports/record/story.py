@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from treadle.messages import JSONDict, Usage
 from treadle.reports.record.model import Call, Change, Guard, Iteration, Retry, Run
-from treadle.types import JSONDict, Usage
 
 
 class Story:
@@ -27,12 +27,12 @@ class Story:
             "run_started": self._run_started,
             "history_repaired": self._history_repaired,
             "iteration_started": self._iteration_started,
-            "stream_started": self._stream_started,
+            "first_chunk": self._first_chunk,
             "text_delta": self._text_delta,
             "model_retried": self._model_retried,
             "model_responded": self._model_responded,
             "model_failed": self._model_failed,
-            "user_steered": self._user_steered,
+            "user_message_added": self._user_message_added,
             "calls_planned": self._calls_planned,
             "call_suppressed": self._call_held,
             "call_deferred": self._call_held,
@@ -41,7 +41,7 @@ class Story:
             "tool_started": self._tool_started,
             "tool_retried": self._tool_retried,
             "tool_finished": self._tool_finished,
-            "tool_nudged": self._tool_nudged,
+            "repeat_warned": self._repeat_warned,
             "limit_reached": self._limit_reached,
             "iteration_finished": self._iteration_finished,
             "run_finished": self._run_finished,
@@ -124,7 +124,7 @@ class Story:
         iteration.sent = self._changed(told)
         self.run.total_iterations = max(self.run.total_iterations, iteration.number)
 
-    def _stream_started(self, told: JSONDict) -> None:
+    def _first_chunk(self, told: JSONDict) -> None:
         self._iteration(told).first_piece_at = finite(told["at"])
 
     def _text_delta(self, told: JSONDict) -> None:
@@ -150,7 +150,7 @@ class Story:
         iteration.ended_at = finite(told["at"])
         iteration.failure = f"{told['error_type']}: {told['error']}"
 
-    def _user_steered(self, told: JSONDict) -> None:
+    def _user_message_added(self, told: JSONDict) -> None:
         self._iteration(told).steered.extend(told["messages"])
 
     def _calls_planned(self, told: JSONDict) -> None:
@@ -179,7 +179,7 @@ class Story:
         call.ended_at, call.duration = finite(told["at"]), finite(told["duration"])
         _answer(call, told["result"])
 
-    def _tool_nudged(self, told: JSONDict) -> None:
+    def _repeat_warned(self, told: JSONDict) -> None:
         call = self._call_of(told)
         call.nudges = told["count"]
         self._guard(Guard("nudged", told["iteration"], str(told["count"]), call.id, call.name))

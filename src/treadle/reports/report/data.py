@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from treadle.messages import JSONDict, Usage, is_dict, is_list
 from treadle.reports.plain_json import one_line
 from treadle.reports.record.model import Call, Iteration, Record, Retry, Run
 from treadle.reports.record.story import finite
 from treadle.reports.report import words
-from treadle.types import JSONDict, Usage, is_dict, is_list
 
 Clock = Callable[[float | None], float | None]
 

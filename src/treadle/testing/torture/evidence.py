@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ResultCache:
     """All there is to judge by.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from treadle.testing.torture.evidence import Evidence, whole_text
+from treadle.testing.torture.evidence import ResultCache, whole_text
 from treadle.testing.torture.log import ToolRun
 from treadle.testing.torture.protocol import Column, Fault
 from treadle.testing.torture.tolerance import problems_of_history
@@ -14,7 +14,7 @@ MOST_TOLD = 3
 """Problems that are told of one column; the rest says no more."""
 
 
-def judge(evidence: Evidence) -> dict[Column, list[str]]:
+def judge(evidence: ResultCache) -> dict[Column, list[str]]:
     """Judge a run.
 
     Returns:
@@ -29,7 +29,7 @@ def judge(evidence: Evidence) -> dict[Column, list[str]]:
     return found
 
 
-def _ended(evidence: Evidence) -> Iterator[str]:
+def _ended(evidence: ResultCache) -> Iterator[str]:
     """It returned, or raised an ordinary exception, in time, without asking the model for ever."""
     if evidence.escaped is not None:
         yield f"it let {type(evidence.escaped).__name__} through"
@@ -39,7 +39,7 @@ def _ended(evidence: Evidence) -> Iterator[str]:
         yield f"it asked the model more than {len(evidence.asked)} times"
 
 
-def _limits(evidence: Evidence) -> Iterator[str]:
+def _limits(evidence: ResultCache) -> Iterator[str]:
     """No more requests and runs than were asked for, or are allowed."""
     scenario = evidence.scenario
     asked = len(evidence.asked)
@@ -66,7 +66,7 @@ def _limits(evidence: Evidence) -> Iterator[str]:
             yield f"a request of {longest:,} characters"
 
 
-def _too_often(evidence: Evidence) -> Iterator[str]:
+def _too_often(evidence: ResultCache) -> Iterator[str]:
     for tool, most in evidence.scenario.at_most.items():
         runs = [run for run in evidence.log.of(tool) if not _is_repaired(evidence, run)]
         if len(runs) > most:
@@ -74,7 +74,7 @@ def _too_often(evidence: Evidence) -> Iterator[str]:
             yield f"{tool!r} ran {len(runs)} times, at most {most} are right: {shown}"
 
 
-def _history(evidence: Evidence) -> Iterator[str]:
+def _history(evidence: ResultCache) -> Iterator[str]:
     """Every request, and what is kept at the end, is a history that providers take."""
     if evidence.error is not None and not evidence.asked:
         return  # it refused to begin: what is kept is what the caller gave
@@ -84,7 +84,7 @@ def _history(evidence: Evidence) -> Iterator[str]:
             break
 
 
-def _lost(evidence: Evidence) -> Iterator[str]:
+def _lost(evidence: ResultCache) -> Iterator[str]:
     """What was asked for was done, and what was done is known to the model, or to the caller."""
     scenario = evidence.scenario
     has_stopped = scenario.may_stop and evidence.error is not None
@@ -107,7 +107,7 @@ def _lost(evidence: Evidence) -> Iterator[str]:
         yield f"the answer {scenario.answer!r} did not come through: {instead:.120}"
 
 
-def _told(evidence: Evidence) -> Iterator[str]:
+def _told(evidence: ResultCache) -> Iterator[str]:
     """After each fault, the next request says what was wrong; and what is faulty does not run instead."""
     if evidence.scenario.faults:
         yield from _too_often(evidence)
@@ -154,7 +154,7 @@ def _says(news: str, words: tuple[str, ...]) -> bool:
     return not words or any(word.lower() in text for word in words)
 
 
-def _is_mended(evidence: Evidence, fault: Fault) -> bool:
+def _is_mended(evidence: ResultCache, fault: Fault) -> bool:
     """Whether a faulty call was repaired in a sound way, and ran as it was meant."""
     repaired = fault.repaired.items()
     return bool(repaired) and all(
@@ -163,7 +163,7 @@ def _is_mended(evidence: Evidence, fault: Fault) -> bool:
     )
 
 
-def _is_repaired(evidence: Evidence, run: ToolRun) -> bool:
+def _is_repaired(evidence: ResultCache, run: ToolRun) -> bool:
     repaired = (fault.repaired.get(run.tool) for fault in evidence.scenario.faults)
     return any(arguments is not None and _is_given(run, arguments) for arguments in repaired)
 
@@ -185,7 +185,7 @@ def _short(value: object) -> str:
 
 
 _SHORT = 80
-_JUDGES: Mapping[Column, Callable[[Evidence], Iterator[str]]] = {
+_JUDGES: Mapping[Column, Callable[[ResultCache], Iterator[str]]] = {
     "ended": _ended,
     "limits": _limits,
     "history": _history,

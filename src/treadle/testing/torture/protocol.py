@@ -34,7 +34,7 @@ from treadle.testing.torture.script import JSONDict, Script
 from treadle.testing.torture.tools import Tool, ToolSpec
 
 if TYPE_CHECKING:
-    from treadle.testing.torture.evidence import Evidence
+    from treadle.testing.torture.evidence import ResultCache
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ class Scenario:
         )
 
 
-Check: TypeAlias = "Callable[[Evidence], Iterable[str]]"
+Check: TypeAlias = "Callable[[ResultCache], Iterable[str]]"
 PROMPT: Sequence[JSONDict] = ({"role": "user", "content": "Please do the task."},)
 
 

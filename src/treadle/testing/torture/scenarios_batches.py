@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from treadle.testing.torture.evidence import Evidence, whole_text
+from treadle.testing.torture.evidence import ResultCache, whole_text
 from treadle.testing.torture.log import ToolRun
 from treadle.testing.torture.protocol import Fault, Scenario
 from treadle.testing.torture.scenarios_arguments import NO_JSON
@@ -30,7 +30,7 @@ UNEQUAL = ToolSpec("get_weather", _unequal, WEATHER.description, WEATHER.paramet
 SLOW = ToolSpec("get_weather", _slow, WEATHER.description, WEATHER.parameters)
 
 
-def _says_text_too(evidence: Evidence) -> Iterator[str]:
+def _says_text_too(evidence: ResultCache) -> Iterator[str]:
     if len(evidence.asked) > 1 and "Let me look" not in whole_text(evidence.asked[1].messages):
         yield "what the model said beside its call is not in the next request"
 
@@ -92,7 +92,7 @@ SCENARIOS = (
         checks={"lost": answers_fit},
     ),
     Scenario(
-        name="twins-in-a-batch",
+        name="duplicates-in-a-batch",
         complaint="The same call twice in one batch leaves one of the two unanswered.",
         source="langchain-ai/langchain#38708",
         script=(calls(call("get_weather", BERN), call("get_weather", BERN)), says("done")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.testing.torture.evidence import Evidence, whole_text
+from treadle.testing.torture.evidence import ResultCache, whole_text
 from treadle.testing.torture.protocol import GIVEN_HISTORY, Scenario
 from treadle.testing.torture.script import JSONDict, call, calls, says
 
@@ -34,7 +34,7 @@ def _given(
     )
 
 
-def _result_is_sent(evidence: Evidence) -> Iterator[str]:
+def _result_is_sent(evidence: ResultCache) -> Iterator[str]:
     if evidence.asked and "42 apples" not in whole_text(evidence.asked[0].messages):
         yield "the result in the given history is not in the request"
 

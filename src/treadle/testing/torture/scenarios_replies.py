@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from treadle.testing.torture.evidence import Evidence, whole_text
+from treadle.testing.torture.evidence import ResultCache, whole_text
 from treadle.testing.torture.protocol import RAW_MODEL, Fault, Scenario
 from treadle.testing.torture.script import Raw, Reply, Request, call, calls, says
 from treadle.testing.torture.toolbox import (
@@ -58,7 +58,7 @@ def _garbage(name: str, complaint: str, value: Any) -> Scenario:
     )
 
 
-def _refusal_is_told(evidence: Evidence) -> Iterator[str]:
+def _refusal_is_told(evidence: ResultCache) -> Iterator[str]:
     outcome = evidence.outcome
     if outcome is not None:
         kept = json.dumps(list(evidence.kept), default=str)
@@ -73,12 +73,12 @@ def _changes_all(request: Request) -> dict[str, Any]:
     return LOOK
 
 
-def _record_is_unchanged(evidence: Evidence) -> Iterator[str]:
+def _record_is_unchanged(evidence: ResultCache) -> Iterator[str]:
     if evidence.kept and "do the task" not in whole_text(evidence.kept):
         yield "the record has what the model made of it"
 
 
-def _reasoning_goes_back(evidence: Evidence) -> Iterator[str]:
+def _reasoning_goes_back(evidence: ResultCache) -> Iterator[str]:
     if len(evidence.asked) > 1:
         sent = [message.get("reasoning_content") for message in evidence.asked[1].messages]
         if "because of the sun" not in sent:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from treadle.testing.torture.evidence import Evidence, whole_text
+from treadle.testing.torture.evidence import ResultCache, whole_text
 from treadle.testing.torture.log import ToolRun
 from treadle.testing.torture.protocol import TOOL_TIMEOUT, Fault, Scenario
 from treadle.testing.torture.script import call, calls, says
@@ -132,7 +132,7 @@ PACK = ToolSpec(
 )
 
 
-def _call_is_unchanged(evidence: Evidence) -> Iterator[str]:
+def _call_is_unchanged(evidence: ResultCache) -> Iterator[str]:
     if len(evidence.asked) > 1 and "apple" not in whole_text(evidence.asked[1].messages):
         yield "the call in the history was changed by the tool that ran it"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.testing.torture.evidence import Evidence
+from treadle.testing.torture.evidence import ResultCache
 from treadle.testing.torture.protocol import STREAMING, Fault, Scenario
 from treadle.testing.torture.script import Broken, Chunked, JSONDict, call, calls, says
 from treadle.testing.torture.toolbox import PING, WEATHER, answers_fit
@@ -28,7 +28,7 @@ def _part(index: int, arguments: str) -> JSONDict:
     return {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}
 
 
-def _no_half_answer(evidence: Evidence) -> Iterator[str]:
+def _no_half_answer(evidence: ResultCache) -> Iterator[str]:
     answer = evidence.outcome.answer if evidence.outcome is not None else None
     if answer and evidence.error is None and "done" not in answer:
         yield f"half of an answer is given out as the whole: {answer!r}"

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from treadle.testing.torture.evidence import Evidence
+from treadle.testing.torture.evidence import ResultCache
 from treadle.testing.torture.judge import judge
 from treadle.testing.torture.log import Log
 from treadle.testing.torture.model import Model
@@ -62,7 +62,7 @@ def run_scenario(adapter: Adapter, scenario: Scenario) -> Verdict:
 
 
 class Trial:
-    """One run of one scenario, watched.
+    """One run of one scenario, has_listeners.
 
     Args:
         adapter: the loop.
@@ -79,7 +79,7 @@ class Trial:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def run(self) -> Evidence | NotApplicable:
+    def run(self) -> ResultCache | NotApplicable:
         """Run it, and tell what is known at the end."""
         thread = threading.Thread(target=self._in_thread, name=self.scenario.name, daemon=True)
         started = time.monotonic()
@@ -95,7 +95,7 @@ class Trial:
         if isinstance(found, Exception):  # the adapter's own business, but an end none the less
             found = Outcome.of_error(found)
         outcome, escaped = (found, None) if isinstance(found, Outcome) else (None, found)
-        return Evidence(self.scenario, self.model, self.log, outcome, seconds, escaped)
+        return ResultCache(self.scenario, self.model, self.log, outcome, seconds, escaped)
 
     def _in_thread(self) -> None:
         try:

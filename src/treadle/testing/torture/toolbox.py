@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from treadle.testing.torture.evidence import Evidence, calls_of, text_of
+from treadle.testing.torture.evidence import ResultCache, calls_of, text_of
 from treadle.testing.torture.log import ToolRun
 from treadle.testing.torture.protocol import Check, Scenario
 from treadle.testing.torture.tools import ToolSpec
@@ -77,7 +77,7 @@ def raising(error: Callable[[], BaseException], name: str = "look_up") -> ToolSp
 def told_briefly(index: int = 0, most: int = 20_000) -> Check:
     """A check that what the model was told after a request is no longer than some characters."""
 
-    def check(evidence: Evidence) -> Iterator[str]:
+    def check(evidence: ResultCache) -> Iterator[str]:
         length = len(evidence.news_after(index) or "")
         if length > most:
             yield f"the model was told {length:,} characters"
@@ -85,7 +85,7 @@ def told_briefly(index: int = 0, most: int = 20_000) -> Check:
     return check
 
 
-def ends_with_error(evidence: Evidence) -> Iterator[str]:
+def ends_with_error(evidence: ResultCache) -> Iterator[str]:
     """A check that the caller is told of a failure."""
     if evidence.outcome is not None and evidence.error is None:
         yield f"the failure was not reported: {evidence.outcome.answer!r:.80}"
@@ -94,7 +94,7 @@ def ends_with_error(evidence: Evidence) -> Iterator[str]:
 def ran_with(tool: str, **arguments: Any) -> Check:
     """A check that a tool was handed its arguments just as the model gave them."""
 
-    def check(evidence: Evidence) -> Iterator[str]:
+    def check(evidence: ResultCache) -> Iterator[str]:
         for run in evidence.log.of(tool):
             given = {key: value for key, value in run.given.items() if value is not None}
             if given != arguments:
@@ -103,7 +103,7 @@ def ran_with(tool: str, **arguments: Any) -> Check:
     return check
 
 
-def answers_fit(evidence: Evidence) -> Iterator[str]:
+def answers_fit(evidence: ResultCache) -> Iterator[str]:
     """A check that the answer to each call of the weather speaks of the city that was asked for."""
     for where, messages in evidence.histories():
         asked_for: dict[Any, str] = {}

@@ -24,7 +24,7 @@ from treadle.testing.torture.protocol import (
 
 if TYPE_CHECKING:
     import treadle
-    from treadle.types import Paused, Result
+    from treadle.results import Paused, Result
 
 
 class TreadleLoop:
@@ -92,7 +92,7 @@ def _tool(tool: Tool) -> treadle.Tool:
 
 
 def _outcome(result: Result | Paused) -> Outcome:
-    from treadle.types import Err, Ok  # noqa: PLC0415 - the same
+    from treadle.results import Err, Ok  # noqa: PLC0415 - the same
 
     messages = list(result.messages)
     if isinstance(result, Ok):

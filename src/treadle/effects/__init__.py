@@ -1,0 +1,63 @@
+"""TODO."""
+
+from treadle.effects.async_driver import background_task, drive
+from treadle.effects.background import run_on_background_loop
+from treadle.effects.cleanup import report, shut
+from treadle.effects.coroutines import InContext, Then
+from treadle.effects.effects import (
+    NOW,
+    Bounded,
+    Call,
+    CallCancelled,
+    Cancelled,
+    Effect,
+    Emit,
+    Mode,
+    Now,
+    Parallel,
+    Signal,
+    Sleep,
+    Steps,
+    Stopped,
+    TimeLimitReached,
+    Wait,
+    call_mode,
+    is_awaitable,
+)
+from treadle.effects.middleware import map_effects
+from treadle.effects.sync_driver import SWEEP_AT, Scheduler, SyncDriver, Task, Timers, drive_sync
+
+__all__ = [
+    "NOW",
+    "SWEEP_AT",
+    "Bounded",
+    "Call",
+    "CallCancelled",
+    "Cancelled",
+    "Effect",
+    "Emit",
+    "InContext",
+    "Mode",
+    "Now",
+    "Parallel",
+    "Scheduler",
+    "Signal",
+    "Sleep",
+    "Steps",
+    "Stopped",
+    "SyncDriver",
+    "Task",
+    "Then",
+    "TimeLimitReached",
+    "Timers",
+    "Wait",
+    "background_task",
+    "call_mode",
+    "drive",
+    "drive_sync",
+    "is_awaitable",
+    "map_effects",
+    "report",
+    "run_on_background_loop",
+    "shut",
+]

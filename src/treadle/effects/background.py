@@ -1,0 +1,163 @@
+"""Calling what may be async where no event loop is running: on a loop in a background thread."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from treadle.effects.effects import Call, CallCancelled, Mode, is_awaitable
+
+Future = concurrent.futures.Future
+
+LOOK_UP_SECONDS = 0.5
+"""How long a thread waits at a time. Python handles process signals in the main thread, between two
+of its instructions: one that comes just before that thread begins to wait, or that the system gave
+to another thread, interrupts no wait and is handled when the thread looks up."""
+
+_lock = threading.Lock()
+_loops: list[asyncio.AbstractEventLoop] = []
+_depth = contextvars.ContextVar("treadle_background_depth", default=0)
+"""How many background loops wait for the code that runs here. The first loop serves all code that
+nobody awaits; what runs on a loop and blocks it, to await something in turn, is served by the next
+one."""
+
+
+def run_on_background_loop(
+    awaitable: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None = None
+) -> Future[Any]:
+    """Start to await something on a background loop, which is started if need be.
+
+    Args:
+        awaitable: a coroutine or any other awaitable that is not bound to another loop.
+        awaiting: is handed the future before anything is started: what comes to the loop after it was
+            cancelled, such as the closing of a stream, finds it cancelled.
+
+    Returns:
+        A future of its outcome; cancelling the future cancels the awaitable.
+    """
+
+    async def outcome() -> Any:
+        return await awaitable
+
+    # A coroutine goes as it is: one that is cancelled before it starts then still counts as
+    # awaited.
+    goes_as_it_is = isinstance(awaitable, Coroutine)
+    coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
+    future: Future[Any] = Future()
+    if awaiting is not None:
+        awaiting(future)
+    depth = _depth.get()
+    context = contextvars.copy_context()
+    context.run(_depth.set, depth + 1)
+    loop = _running_loop(depth)
+    loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
+    return future
+
+
+def _begin(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]
+) -> None:
+    """Start a task, and have the future settled with it, each way.
+
+    `asyncio.run_coroutine_threadsafe` does the same, save that it does not ask for the exception of
+    a task whose future was cancelled, and then asyncio logs that nobody did.
+    """
+    if future.cancelled():
+        coroutine.close()
+        return
+    task = loop.create_task(coroutine)
+
+    def cancel(_: object) -> None:
+        if future.cancelled():
+            loop.call_soon_threadsafe(task.cancel)
+
+    def settle(_: object) -> None:
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if not future.set_running_or_notify_cancel():
+            return
+        if error is None:
+            future.set_result(task.result())
+        else:
+            future.set_exception(error)
+
+    task.add_done_callback(settle)
+    future.add_done_callback(cancel)
+
+
+def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) -> Any:
+    """Make a call from a thread that may block.
+
+    Args:
+        effect: the call; its mode does not matter here.
+        awaiting: is handed the future of an awaitable outcome, to be able to cancel it.
+
+    Returns:
+        What the callable returns, awaited where it is awaitable.
+
+    Raises:
+        Exception: what the callable raises, save for what would be taken for something else: a
+            cancellation is a `CallCancelled`, and a StopIteration a RuntimeError, as in a
+            coroutine.
+    """
+    try:
+        value: Any = effect.fn(*effect.args)
+        if not is_awaitable(value):
+            return value
+        return _awaited(value, awaiting)
+    except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
+        raise CallCancelled("it was cancelled from within") from error
+    except StopIteration as error:
+        raise RuntimeError("the callable raised StopIteration") from error
+
+
+def _awaited(value: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None) -> Any:
+    future = run_on_background_loop(value, awaiting)
+    settled = threading.Event()
+    future.add_done_callback(lambda _: settled.set())
+    try:
+        # Not the future's own time limit: it raises what a signal handler may raise, too.
+        while not settled.wait(LOOK_UP_SECONDS):
+            pass
+        return future.result()
+    except BaseException:
+        future.cancel()  # an interrupt of this thread ends what runs for it in the other
+        raise
+
+
+def holds_up(effect: Any) -> bool:
+    """Whether an effect is a call that may keep others waiting that run at the same time."""
+    return isinstance(effect, Call) and effect.mode is not Mode.INLINE
+
+
+def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
+    with _lock:
+        while len(_loops) <= depth:
+            loop = asyncio.new_event_loop()
+            # A daemon: a callable that never returns must not keep the interpreter from leaving.
+            threading.Thread(target=_run, args=(loop,), name="treadle-async", daemon=True).start()
+            _loops.append(loop)
+        return _loops[depth]
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop for good: what asks to exit goes to who waits for it, and leaves through the loop."""
+    while True:
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            loop.run_forever()
+
+
+def _forget() -> None:
+    """In a forked child the threads are gone and the loops are dead: start anew when needed."""
+    global _lock, _loops
+    _lock, _loops = threading.Lock(), []
+    _depth.set(0)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

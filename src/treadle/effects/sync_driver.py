@@ -1,0 +1,449 @@
+"""The driver without an event loop: plain calls; threads for what is parallel or limited in time.
+
+Steps are only ever advanced in the thread that called `drive_sync`. Worker threads run nothing but
+the callables of `Call` effects, so no two steps of a run ever race, whatever runs in parallel.
+Something async is run on one event loop in a background thread, which starts when it is first
+needed and is shared, so that clients which are bound to a loop can be used again in a later run.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import contextvars
+import heapq
+import itertools
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from treadle.effects.background import LOOK_UP_SECONDS, call, holds_up
+from treadle.effects.cleanup import CLEANUP_SECONDS, going_on, report, shut
+from treadle.effects.effects import (
+    Bounded,
+    Call,
+    Cancelled,
+    Effect,
+    Emit,
+    Now,
+    Parallel,
+    Sleep,
+    Steps,
+    Stopped,
+    TimeLimitReached,
+    Wait,
+)
+
+SWEEP_AT = 64
+"""From how many timers on those that nobody wants any more are looked for."""
+
+
+class _Timer(NamedTuple):
+    due: float
+    number: int
+    act: Callable[[], None]
+    wanted: Callable[[], bool]
+
+
+class Timers:
+    """Things to do at some time, unless nobody wants them any more by then."""
+
+    def __init__(self) -> None:
+        self._heap: list[_Timer] = []
+        self._numbers = itertools.count()
+        self._sweep_at = SWEEP_AT
+
+    def add(self, seconds: float, act: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        """Have something done.
+
+        Args:
+            seconds: how long from now.
+            act: does it.
+            wanted: whether it is still to be done.
+        """
+        if len(self._heap) >= self._sweep_at:  # a long stream leaves many behind
+            self._heap = [timer for timer in self._heap if timer.wanted()]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(SWEEP_AT, 2 * len(self._heap))
+        timer = _Timer(time.monotonic() + seconds, next(self._numbers), act, wanted)
+        heapq.heappush(self._heap, timer)
+
+    def fire(self) -> None:
+        """Do what is due."""
+        while self._heap and self._heap[0].due <= time.monotonic():
+            timer = heapq.heappop(self._heap)
+            if timer.wanted():
+                timer.act()
+
+    def wait(self, at_most: float) -> float:
+        """How many seconds there are until something is due.
+
+        Args:
+            at_most: the answer where nothing is, or not so soon, in seconds.
+        """
+        while self._heap and not self._heap[0].wanted():
+            heapq.heappop(self._heap)
+        if not self._heap:
+            return at_most
+        return min(max(0.0, self._heap[0].due - time.monotonic()), at_most)
+
+
+Finish: TypeAlias = Callable[[Any, Exception | None], None]
+"""Is told how steps ended: with what they returned and None, or with None and what they raised."""
+
+
+class Task:
+    """Steps under way, and what they wait for.
+
+    Args:
+        steps: a generator of effects that has not been started.
+        finish: is called when they end of their own accord.
+        context: the context variables they see, as a task on an event loop does; None are the
+            current.
+    """
+
+    __slots__ = ("children", "context", "finish", "give_up", "over", "steps", "ticket")
+
+    def __init__(
+        self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
+    ) -> None:
+        self.steps = steps
+        self.finish = finish
+        self.context = context
+        self.ticket: object = None
+        self.children: list[Task] = []
+        self.give_up: Callable[[], object] | None = None
+        self.over = False
+
+    def within_context(self, act: Callable[..., None], *args: Any) -> None:
+        """Do something where the steps find their context variables."""
+        if self.context is None:
+            act(*args)
+        else:
+            self.context.run(act, *args)
+
+    def copied_context(self) -> contextvars.Context:
+        """The context variables for what runs beside the steps."""
+        return contextvars.copy_context() if self.context is None else self.context.copy()
+
+
+class Scheduler:
+    """Runs one composite effect, and all that its steps ask for in turn.
+
+    Args:
+        driver: performs what keeps nobody waiting.
+    """
+
+    def __init__(self, driver: SyncDriver) -> None:
+        self._driver = driver
+        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._timers = Timers()
+        self._ready: deque[tuple[Task, Any, Exception | None]] = deque()
+
+    def run(self, effect: Effect) -> Any:
+        """Perform the effect; return its outcome or raise its failure."""
+        outcome: list[tuple[Any, Exception | None]] = []
+
+        def steps() -> Steps[Any]:
+            return (yield effect)
+
+        root = self.spawn(steps(), lambda value, error: outcome.append((value, error)))
+        try:
+            while not outcome:
+                self.turn()
+        except BaseException as interrupt:
+            self.cancel(root, interrupt)
+            raise
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value
+
+    def spawn(
+        self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
+    ) -> Task:
+        """Put steps in line to run.
+
+        Args:
+            steps: a generator of effects that has not been started.
+            finish: is called when they end of their own accord.
+            context: see `Task`.
+        """
+        task = Task(steps, finish, context)
+        self._ready.append((task, None, None))
+        return task
+
+    def turn(self) -> None:
+        """Take in what has happened, and advance one task; wait where there is neither."""
+        if not self._ready and self._inbox.empty():
+            with contextlib.suppress(queue.Empty):
+                self._inbox.get(timeout=self._timers.wait(LOOK_UP_SECONDS))()
+        while not self._inbox.empty():
+            self._inbox.get()()
+        self._timers.fire()
+        if self._ready:
+            task, value, error = self._ready.popleft()
+            if not task.over:  # else it was cancelled while it stood in line
+                task.within_context(self._advance, task, value, error)
+
+    def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
+        task.ticket = task.give_up = None
+        task.children = []
+        self._ready.append((task, value, error))
+
+    def _advance(self, task: Task, value: Any, error: Exception | None) -> None:
+        """Step a task on until it has to wait, or ends."""
+        try:
+            while True:
+                effect = task.steps.send(value) if error is None else task.steps.throw(error)
+                if not isinstance(effect, (Call, Now, Emit)) or holds_up(effect):
+                    break
+                value, error = None, None
+                try:
+                    value = self._driver.perform_at_once(effect)
+                except Exception as raised:  # noqa: BLE001 - a failure is the steps' to deal with
+                    error = raised
+        except StopIteration as stop:
+            task.over = True
+            task.finish(stop.value, None)
+        except Exception as raised:  # noqa: BLE001 - the parent's to deal with
+            task.over = True
+            task.finish(None, raised)
+        else:
+            self._begin(task, effect)
+
+    def _begin(self, task: Task, effect: Effect) -> None:
+        """Start what a task waits for."""
+        task.ticket = object()
+        match effect:
+            case Call():
+                self._call(task, effect)
+            case Parallel():
+                self._parallel(task, effect)
+            case Bounded():
+                self._within(task, effect)
+            case Sleep(seconds=seconds):
+                self._later(task, seconds, lambda: self._resume(task, None))
+            case Wait(signal=signal):
+                answer = self._answer(task, lambda: self._resume(task, None))
+                task.give_up = signal.subscribe(answer)
+            case _:
+                wrong = TypeError(f"a stage yielded {effect!r}, which is no effect")
+                self._resume(task, None, wrong)
+
+    def _answer(self, task: Task, act: Callable[[], None]) -> Callable[[], None]:
+        """A function, for any thread, that has something done here if the task still waits."""
+        ticket = task.ticket
+
+        def here() -> None:
+            if task.ticket is ticket:
+                act()
+
+        return lambda: self._inbox.put(here)
+
+    def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
+        """Do something at some time, if the task still waits for it then."""
+        ticket = task.ticket
+        self._timers.add(seconds, act, lambda: task.ticket is ticket)
+
+    def _call(self, task: Task, effect: Call) -> None:
+        ticket = task.ticket
+        futures: list[concurrent.futures.Future[Any]] = []
+        outcome: list[Any] = []
+
+        def awaiting(future: concurrent.futures.Future[Any]) -> None:
+            futures.append(future)
+            if task.ticket is not ticket:  # given up while the call was being made
+                future.cancel()
+
+        def done() -> None:
+            value, error = outcome
+            if error is not None and not isinstance(error, Exception):
+                raise error  # an interrupt is everybody's
+            self._resume(task, value, error)
+
+        answer = self._answer(task, done)
+
+        def work() -> None:
+            try:
+                outcome[:] = call(effect, awaiting), None
+            except BaseException as raised:  # noqa: BLE001 - it is raised where the steps wait
+                outcome[:] = None, raised
+            answer()
+
+        task.give_up = lambda: [future.cancel() for future in futures]
+        # A daemon: a callable that never returns must not keep the interpreter from leaving.
+        worker = threading.Thread(
+            target=task.copied_context().run, args=(work,), name="treadle-worker", daemon=True
+        )
+        try:
+            worker.start()
+        except RuntimeError as error:  # the system has no more threads to give
+            self._resume(task, None, error)
+
+    def _parallel(self, task: Task, effect: Parallel) -> None:
+        results: list[Any] = [None] * len(effect.steps)
+        waiting = deque(enumerate(effect.steps))
+        left = len(results)
+
+        def start_next() -> None:
+            index, steps = waiting.popleft()
+
+            def finish(value: Any, error: Exception | None) -> None:
+                nonlocal left
+                task.children.remove(child)
+                results[index], left = value, left - 1
+                if error is not None:
+                    self._cancel_children(task, Cancelled())
+                    self._resume(task, None, error)
+                elif waiting:
+                    start_next()
+                elif left == 0:
+                    self._resume(task, results)
+
+            child = self.spawn(steps, finish, task.copied_context())
+            task.children.append(child)
+
+        for _ in range(min(effect.limit or left, left)):
+            start_next()
+        if not results:
+            self._resume(task, results)
+
+    def _within(self, task: Task, effect: Bounded) -> None:
+        def end(reason: Exception) -> None:
+            unsubscribe()
+            self._cancel_children(task, Cancelled())
+            self._resume(task, None, reason)
+
+        def finish(value: Any, error: Exception | None) -> None:
+            unsubscribe()
+            self._resume(task, value, error)
+
+        if effect.until is not None and effect.until.is_set:
+            shut(effect.steps)
+            self._resume(task, None, Stopped())
+            return
+        child = Task(effect.steps, finish, task.context)
+        task.children.append(child)
+        if effect.seconds is not None:
+            over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
+            self._later(task, effect.seconds, lambda: end(over))
+        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731 - there is nothing to take back
+        if effect.until is not None:
+            unsubscribe = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
+        task.give_up = unsubscribe
+        # It is the same line of work, so it goes on at once: no time is too short for no wait.
+        self._advance(child, None, None)
+
+    def _cancel_children(self, task: Task, end: BaseException) -> None:
+        for child in list(task.children):
+            self.cancel(child, end)
+
+    def cancel(self, task: Task, end: BaseException) -> None:
+        """End a task and all it started: innermost first, told by an exception in the steps."""
+        task.ticket = None  # from here on whatever answers is stale
+        self._cancel_children(task, end)
+        task.over = True
+        if task.give_up is not None:
+            task.give_up()
+        task.within_context(self._driver.wind_up, task.steps, end)
+
+
+R = TypeVar("R")
+
+
+def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
+    """Perform every effect of some steps in this thread; works within a running event loop too.
+
+    Args:
+        steps: a generator of effects that has not been started.
+        emit: is handed the event of every `Emit`; may return an awaitable. What it raises is
+            logged.
+
+    Returns:
+        What the steps return.
+
+    Raises:
+        Exception: what the steps raise. An interrupt is raised within the steps first, and then on.
+    """
+    return SyncDriver(emit).drive(steps)
+
+
+class SyncDriver:
+    """Performs effects for one run; see `drive_sync`."""
+
+    __slots__ = ("_clock_origin", "_emit")
+
+    def __init__(self, emit: Callable[[Any], Any] | None = None) -> None:
+        self._emit = emit
+        self._clock_origin = time.time() - time.perf_counter()
+
+    def drive(self, steps: Steps[R]) -> R:
+        """Perform every effect of the steps, one after another."""
+        send, throw = steps.send, steps.throw
+        try:
+            effect = send(None)
+            while True:
+                try:
+                    outcome = self._perform(effect)
+                except Exception as error:  # noqa: BLE001 - a failure is the steps' to deal with
+                    effect = throw(error)
+                except BaseException as end:
+                    self.wind_up(steps, end)
+                    raise
+                else:
+                    effect = send(outcome)
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+
+    def wind_up(self, steps: Steps[Any], end: BaseException) -> None:
+        """Raise a cancellation within steps, and perform what they do to leave things in order."""
+        try:
+            effect = steps.throw(end)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - the cancellation stands
+            report(error)
+            return
+        except BaseException as raised:
+            if raised is not end:
+                raise
+            return
+        with contextlib.suppress(TimeLimitReached):
+            bounded = Bounded(going_on(steps, effect, end), seconds=CLEANUP_SECONDS)
+            failure = self._perform(bounded)
+            if failure is not None:
+                report(failure)
+
+    def perform_at_once(self, effect: Call | Now | Emit) -> Any:
+        """Perform an effect that keeps nobody waiting."""
+        kind = type(effect)
+        if kind is Now:
+            return self._clock_origin + time.perf_counter()
+        if isinstance(effect, Call):
+            return call(effect)
+        if isinstance(effect, Emit) and self._emit is not None:
+            try:
+                call(Call(self._emit, effect.event))
+            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+                report(error)
+        return None
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Call() | Now() | Emit():
+                return self.perform_at_once(effect)
+            case Parallel(steps=[steps]):
+                return [self.drive(steps)]
+            case Bounded(steps=steps, seconds=None, until=None):
+                return self.drive(steps)
+            case Sleep(seconds=seconds):
+                return time.sleep(min(max(0.0, seconds), threading.TIMEOUT_MAX))
+            case Parallel() | Bounded() | Wait():
+                return Scheduler(self).run(effect)
+            case _:
+                raise TypeError(f"a stage yielded {effect!r}, which is no effect")

@@ -1,0 +1,332 @@
+"""Reading what a backend returns: text, dicts, SDK objects, chunks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from treadle.messages.json_text import text_of
+from treadle.messages.message import copy_json, is_dict, is_list, is_mapping, kind_of
+from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
+
+MOST_TOKENS = 2**63
+"""A count of tokens beyond this is no count; it could not be shown, either."""
+
+
+class NotAResponseError(TypeError):
+    """The backend returned something that no answer can be made of."""
+
+
+def checked_response(response: Response) -> Response:
+    """A response that a backend made itself.
+
+    Raises:
+        NotAResponseError: a field of it is not of its type.
+    """
+    for name in ("content", "finish_reason", "model", "id", "refusal", "provider"):
+        _want(response, name, str, "text", or_none=True)
+    _want(response, "extra", Mapping, "a mapping")
+    _want(response, "tool_calls", (tuple, list), "a tuple of calls")
+    for call in response.tool_calls:
+        if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise NotAResponseError(
+                f"llm_send_fn: Response.tool_calls: expected calls, got {kind_of(call)}"
+            )
+        for name in ("id", "name", "arguments"):
+            _want(call, name, str, "text")
+        _want(call, "extra", Mapping, "a mapping")
+    _check_usage(response.usage)
+    return response
+
+
+def checked_chunk(chunk: Chunk) -> Chunk:
+    """A chunk that a backend made itself.
+
+    Raises:
+        NotAResponseError: a field of it is not of its type.
+    """
+    _want(chunk, "text", str, "text")
+    for name in ("finish_reason", "model", "id"):
+        _want(chunk, name, str, "text", or_none=True)
+    _want(chunk, "extra", Mapping, "a mapping")
+    _want(chunk, "tool_calls", (tuple, list), "a tuple of pieces")
+    for piece in chunk.tool_calls:
+        for name in ("id", "name", "arguments"):
+            _want(piece, name, str, "text")
+    _check_usage(chunk.usage)
+    return chunk
+
+
+def _want(
+    holder: Any, name: str, kinds: type | tuple[type, ...], expected: str, *, or_none: bool = False
+) -> None:
+    value = getattr(holder, name, _MISSING)
+    if not isinstance(value, kinds) and not (or_none and value is None):
+        raise NotAResponseError(
+            f"llm_send_fn: {type(holder).__name__}.{name}: expected {expected}, got {kind_of(value)}"
+        )
+
+
+_MISSING = object()
+
+
+def is_count(value: Any) -> bool:
+    """Whether something is a number of tokens."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
+
+
+def is_cost(value: Any) -> bool:
+    """Whether something is a number of US dollars."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf
+
+
+def _check_usage(usage: Any) -> None:
+    if usage is None:
+        return
+    if not isinstance(usage, Usage):
+        raise NotAResponseError(f"llm_send_fn: usage: expected Usage, got {kind_of(usage)}")
+    counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
+    if not all(map(is_count, (*counts, usage.cached_tokens, usage.reasoning_tokens))):
+        raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
+    if usage.cost is not None and not is_cost(usage.cost):
+        raise NotAResponseError(
+            f"llm_send_fn: usage.cost: expected US dollars, got {kind_of(usage.cost)}"
+        )
+
+
+_EXPECTED = (
+    "expected text, an assistant message, a chat completion, a Response, or an iterator of chunks"
+)
+
+
+def to_response(raw: Any) -> Response:
+    """Make a response of what a backend returned at once.
+
+    Raises:
+        NotAResponseError: it is nothing that an answer can be made of; the text names what it is.
+    """
+    if isinstance(raw, Response):
+        return checked_response(raw)
+    if isinstance(raw, str):
+        return Response(raw)
+    value = _as_mapping(raw)
+    if value is None:
+        raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got {kind_of(raw)}")
+    if "choices" in value and "role" not in value:
+        return _from_completion(value)
+    if "role" in value or "content" in value or "tool_calls" in value:
+        return _from_message(value, None, None, value)
+    keys = ", ".join(map(str, list(value)[:5])) or "no keys"
+    raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got a dict with {keys}")
+
+
+def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
+    if isinstance(raw, dict) or is_mapping(raw):  # nearly always the first, which is no call away
+        return raw  # pyright: ignore[reportUnknownVariableType]
+    dump = getattr(raw, "model_dump", None)
+    if callable(dump):
+        dumped: Any = dump(exclude_none=True)
+        return dumped if is_mapping(dumped) else None
+    return None
+
+
+def _from_completion(value: Mapping[str, Any]) -> Response:
+    choices = value.get("choices")
+    first = _as_mapping(choices[0]) if is_list(choices) and choices else None
+    message = _as_mapping(first.get("message")) if first is not None else None
+    if first is None or message is None:
+        raise NotAResponseError(
+            f"llm_send_fn: the chat completion has no choices[0].message: {kind_of(choices)}"
+        )
+    return _from_message(message, first.get("finish_reason"), value.get("usage"), value)
+
+
+def _from_message(
+    message: Mapping[str, Any], finish_reason: Any, usage: Any, completion: Mapping[str, Any]
+) -> Response:
+    if message.get("role", "assistant") != "assistant":
+        raise NotAResponseError(
+            f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
+        )
+    calls: Any = message.get("tool_calls") or ()
+    if not isinstance(calls, (list, tuple)):
+        raise NotAResponseError(
+            f"llm_send_fn: message.tool_calls: expected a list, got {kind_of(calls)}"
+        )
+    content = message.get("content")
+    text = _text_of(content)
+    tool_calls = tuple(map(_to_call, calls))  # pyright: ignore[reportUnknownArgumentType]
+    if completion is message and text is content and _KNOWN.issuperset(message):
+        return Response(text, tool_calls)  # a plain message: there is nothing else to look for
+    return Response(
+        content=text,
+        tool_calls=tool_calls,
+        finish_reason=None if finish_reason is None else text_of(finish_reason),
+        usage=None if usage is None else to_usage(usage),
+        model=text_or_none(completion.get("model")),
+        id=text_or_none(completion.get("id")),
+        extra=_extra_of(message),
+        refusal=text_or_none(message.get("refusal")),
+        provider=text_or_none(completion.get("provider")),
+    )
+
+
+_KNOWN = frozenset({"role", "content", "tool_calls"})
+_KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
+
+
+def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Copies of the keys that treadle does not know, and of a content that is more than text."""
+    extra = _unknown(message, _KNOWN)
+    content = message.get("content")
+    # Parts that are none would be refused with the whole history later; their text is kept all the same.
+    if is_list(content) and all(is_dict(part) and _is_text(part.get("type")) for part in content):
+        extra["content"] = copy_json(content)
+    return extra
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    if known.issuperset(value):  # nearly always, and much faster to see than key by key
+        return {}
+    return {key: copy_json(value[key]) for key in value if key not in known}
+
+
+def text_or_none(value: Any) -> str | None:
+    """The value where it is text; None where it is anything else."""
+    return value if isinstance(value, str) else None
+
+
+def _text_of(content: Any) -> str | None:
+    """The text of a content: itself, or what its text parts say."""
+    if content is None or isinstance(content, str):
+        return content
+    if is_list(content):
+        texts = (part.get("text") for part in content if is_mapping(part))
+        return "".join(text for text in texts if isinstance(text, str))
+    raise NotAResponseError(
+        f"llm_send_fn: message.content: expected text or a list of parts, got {kind_of(content)}"
+    )
+
+
+def _to_call(raw: Any) -> ToolCall:
+    value = _as_mapping(raw)
+    function = _as_mapping(value.get("function", value)) if value is not None else None
+    name = function.get("name") if function is not None else None
+    if value is None or function is None or not isinstance(name, str):
+        raise NotAResponseError(
+            f"llm_send_fn: a call needs a function with a name, got {kind_of(raw)}"
+        )
+    arguments = function.get("arguments")
+    if arguments is None:
+        arguments = "{}"
+    elif not isinstance(arguments, str):  # some servers give the object itself
+        arguments = _as_text(arguments)
+    call_id = value.get("id")
+    extra = _unknown(value, _KNOWN_OF_CALL)
+    return ToolCall(call_id if isinstance(call_id, str) else "", name, arguments, None, "", extra)
+
+
+def _as_text(arguments: Any) -> str:
+    """Arguments that came as an object, as text; what no JSON can be made of is malformed, and told as that."""
+    try:
+        return json.dumps(arguments, default=text_of)
+    except (TypeError, ValueError, RecursionError):
+        return text_of(arguments)
+
+
+def to_usage(raw: Any) -> Usage | None:
+    """Read usage as OpenAI's two APIs name it; None where nothing was reported."""
+    value = _as_mapping(raw) if raw is not None else None
+    if not value:
+        return raw if isinstance(raw, Usage) else None
+
+    counts = (
+        _count(value, "input_tokens", "prompt_tokens"),
+        _count(value, "output_tokens", "completion_tokens"),
+        _count(value, "total_tokens"),
+        _detail(value, "cached_tokens", "prompt_tokens_details", "input_tokens_details"),
+        _detail(value, "reasoning_tokens", "completion_tokens_details", "output_tokens_details"),
+    )
+    reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
+    cost = float(reported) if is_cost(reported) else None
+    if cost is None and all(number is None for number in counts):
+        return None
+    given, made, total, cached, reasoning = (number or 0 for number in counts)
+    is_unknown = all(number is None for number in counts)  # a cost alone says nothing of tokens
+    return Usage(given, made, total, cached, reasoning, is_unknown, cost)
+
+
+def _count(source: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these keys that is a number of tokens."""
+    # Plain loops: as generator expressions, all counts of an answer take three times as long.
+    for name in names:
+        number: Any = source.get(name)
+        if number is not None and is_count(number):
+            return number
+    return None
+
+
+def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
+    """A count that stands beside the others, or in one of the mappings of details."""
+    number = _count(value, name)
+    for key in within:
+        given = None if number is not None else value.get(key)
+        details = None if given is None else _as_mapping(given)
+        if details is not None:
+            number = _count(details, name)
+    return number
+
+
+def to_chunk(raw: Any) -> Chunk:
+    """Make a chunk of one piece of a streamed answer.
+
+    Raises:
+        NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
+    """
+    if isinstance(raw, Chunk):
+        return checked_chunk(raw)
+    if isinstance(raw, str):
+        return Chunk(raw)
+    value = _as_mapping(raw)
+    if value is None or "choices" not in value:
+        raise NotAResponseError(
+            f"llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got {kind_of(raw)}"
+        )
+    choices: Any = value["choices"]
+    choice = (_as_mapping(choices[0]) if choices else None) or {}
+    delta = dict(_as_mapping(choice.get("delta")) or {})
+    text = _text_of(delta.pop("content", None)) or ""
+    calls = delta.pop("tool_calls", None) or ()
+    finish_reason = choice.get("finish_reason")
+    delta.pop("role", None)
+    return Chunk(
+        text=text,
+        tool_calls=tuple(map(_to_call_chunk, calls)),
+        finish_reason=None if finish_reason is None else text_of(finish_reason),
+        usage=to_usage(value.get("usage")),
+        model=text_or_none(value.get("model")),
+        id=text_or_none(value.get("id")),
+        extra=delta,
+        ends_with_reason=True,
+    )
+
+
+def _to_call_chunk(raw: Any) -> CallChunk:
+    value = _as_mapping(raw) or {}
+    function = _as_mapping(value.get("function")) or {}
+    index: Any = value.get("index")
+    arguments: Any = function.get("arguments") or ""
+    return CallChunk(
+        index if isinstance(index, int) else 0,
+        text_or_none(value.get("id")) or "",
+        text_or_none(function.get("name")) or "",
+        arguments if isinstance(arguments, str) else _as_text(arguments),
+        _unknown(value, _KNOWN_OF_CALL),
+    )

@@ -1,0 +1,142 @@
+"""The history: append-only, so that an iteration costs the same whatever came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+from treadle.messages.message import JSONDict, copy_json
+
+
+class _Log:
+    """What all histories of one run share: each message twice, and the ids of all calls.
+
+    ``record`` is ours alone. ``handed_out`` holds copies for the model's backend, so that one which
+    changes what it is handed changes its own copies and never the record.
+    """
+
+    __slots__ = ("call_ids", "handed_out", "numbers", "record")
+
+    def __init__(self) -> None:
+        self.record: list[JSONDict] = []
+        self.handed_out: list[JSONDict] = []
+        self.call_ids: set[str] = set()
+        self.numbers: dict[str, int] = {}
+
+    def extend(
+        self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
+    ) -> None:
+        self.handed_out.extend(map(copy_json, messages) if copies is None else copies)
+        self.record.extend(messages)
+        for message in messages:
+            for call in message.get("tool_calls") or ():
+                self._note(call.get("id", ""))
+
+    def _note(self, call_id: str) -> None:
+        self.call_ids.add(call_id)
+        base, _, number = call_id.rpartition("_")
+        if base and number.isdecimal() and len(number) < _MOST_DIGITS:
+            self.numbers[base] = max(self.numbers.get(base, 1), int(number))
+
+
+_MOST_DIGITS = 10
+"""Of a number that is one of ours: what is longer was made by somebody else."""
+
+
+class History(Sequence[JSONDict]):
+    """An immutable sequence of messages, which grows by making another that shares what is there."""
+
+    __slots__ = ("_length", "_log")
+
+    def __init__(self, messages: Sequence[JSONDict] = ()) -> None:
+        self._log = _Log()
+        self._log.extend(messages)
+        self._length = len(messages)
+
+    def append(self, *messages: JSONDict) -> History:
+        """A history with these messages at the end; this one stays as it is.
+
+        Args:
+            *messages: become the history's own: the caller must not change them afterwards.
+        """
+        return self.grown(messages)
+
+    def grown(
+        self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
+    ) -> History:
+        """As `append`, for who has copies of the messages at hand.
+
+        Args:
+            messages: become the history's own.
+            copies: of each of them, to hand out; None makes them.
+        """
+        longer = object.__new__(History)
+        if len(self._log.record) == self._length:
+            longer._log = self._log
+        else:  # somebody has gone on from here already: branch off
+            longer._log = _Log()
+            longer._log.extend(self._log.record[: self._length])
+        longer._log.extend(messages, copies)
+        longer._length = self._length + len(messages)
+        return longer
+
+    @property
+    def ends_with_assistant(self) -> bool:
+        """Whether the last message is one of the model's."""
+        return self._length > 0 and self._log.record[self._length - 1]["role"] == "assistant"
+
+    def for_model(self) -> list[JSONDict]:
+        """A new list of copies, to hand to a backend. Do not keep it: they are the same at every call."""
+        copies = self._log.handed_out
+        return copies.copy() if len(copies) == self._length else copies[: self._length]
+
+    def to_list(self) -> list[JSONDict]:
+        """A list of copies of all messages, for the caller to keep."""
+        return [copy_json(message) for message in self]
+
+    def unused_id(self, wanted: str, taken: dict[str, int]) -> str:
+        """An id that no call has: the one that is wanted, or that with a number.
+
+        Args:
+            wanted: the id.
+            taken: ids that are about to be used, each with the last number that was put behind it; is kept
+                up to date.
+        """
+        log, unique = self._log, wanted
+        if unique in taken or unique in log.call_ids:
+            # Thousands of calls may have come under one id: go on from what the history has, and from these.
+            number = max(log.numbers.get(wanted, 1), taken.get(wanted, 1))
+            while unique in taken or unique in log.call_ids:
+                number += 1
+                unique = f"{wanted}_{number}"
+            taken[wanted] = number
+        return unique
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether a call of this id was made, here or in a history that branched off from this one."""
+        return call_id in self._log.call_ids
+
+    @overload
+    def __getitem__(self, index: int) -> JSONDict: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONDict]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return self._log.record[: self._length][index]
+        if -self._length <= index < self._length:
+            return self._log.record[index if index >= 0 else index + self._length]
+        raise IndexError(f"there are {self._length} messages, and none at {index}")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[JSONDict]:
+        return iter(self._log.record[: self._length])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which is mutable underneath
+
+    def __repr__(self) -> str:
+        return f"History({self._length} messages)"

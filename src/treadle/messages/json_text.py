@@ -1,0 +1,138 @@
+"""Reading and showing JSON that a model wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+
+def text_of(value: object) -> str:
+    """Its ``str``; where that raises, or is none, words that say what it is."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - a `__str__` of somebody else's; or a number of too many digits
+        return f"({type(value).__name__}, which cannot be shown)"
+
+
+MAX_SHOWN = 80
+"""Characters of a value that the model wrote which are shown to it again."""
+
+MAX_PATH = 3 * MAX_SHOWN
+"""Characters of a path into what the model wrote."""
+
+MAX_VIOLATIONS = 20
+"""Violations that are told of one call; more are counted."""
+
+
+MAX_DEPTH = 100
+"""Levels of nesting that arguments may have: no tool takes more, and all that handle them can."""
+
+
+class MalformedJSONError(ValueError):
+    """Arguments that are no JSON object; the text says why."""
+
+
+def _refuse_constant(name: str) -> Any:
+    raise MalformedJSONError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise MalformedJSONError(f"{text[:MAX_SHOWN]} is beyond what a number can be")
+    return value
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+
+
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def _depth_of(text: str) -> int:
+    """How deep a text opens brackets, those within quotes left out."""
+    depth = deepest = 0
+    for mark in _MARKS.findall(text):
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth -= 1
+    return deepest
+
+
+def parse_object(text: str) -> dict[str, Any]:
+    """Parse arguments as a model wrote them; white space alone counts as no arguments.
+
+    Raises:
+        MalformedJSONError: no JSON, or JSON of something else than an object.
+    """
+    if text.count("{") + text.count("[") > MAX_DEPTH and _depth_of(text) > MAX_DEPTH:
+        raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep")
+    value: Any
+    try:
+        if text.startswith("{"):  # as nearly always, with nothing around it
+            value, end = _decoder.raw_decode(text)
+            if end == len(text):
+                return value  # what begins with a brace is an object
+        value = _decoder.decode(text) if text and not text.isspace() else {}
+    except MalformedJSONError:
+        raise
+    except json.JSONDecodeError as error:
+        near = shown(text[max(0, error.pos - 20) : error.pos + 20])
+        raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
+    except (ValueError, RecursionError) as error:
+        # An integer of thousands of digits; endless nesting.
+        raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_SHOWN]) from None
+    if not isinstance(value, dict):
+        raise MalformedJSONError(f"expected a JSON object, got {json_type(value)} {shown(value)}")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+def canonical_json(value: Any) -> str:
+    """JSON text that is the same for equal values, whatever the order of keys and the white space."""
+    return _canonical(value)
+
+
+def path_of(parts: Iterable[str | int]) -> str:
+    """A path into the arguments, as code would write it."""
+    path = ""
+    for part in parts:
+        shown = f"[{part}]" if isinstance(part, int) else shown_name(part)
+        path += f".{shown}" if path and isinstance(part, str) else shown
+    return (path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...") or "arguments"
+
+
+def shown_name(name: object) -> str:
+    """A name that the model wrote, bounded."""
+    text = str(name)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def shown(value: Any) -> str:
+    """A value that the model wrote, as JSON and bounded."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = type(value).__name__
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def json_type(value: Any) -> str:
+    """The type of a value in JSON's words."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int) or (
+        isinstance(value, float) and math.isfinite(value) and value.is_integer()
+    ):
+        return "integer"
+    for kind, name in ((float, "number"), (str, "string"), (dict, "object"), (list, "array")):
+        if isinstance(value, kind):
+            return name
+    return "null"

@@ -1,0 +1,89 @@
+"""Which model a backend asks, of whom and how, as far as that can be seen from outside."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from treadle.messages import is_dict
+
+_PROVIDERS: Mapping[str, str] = {
+    "anthropic": "anthropic",
+    "cohere": "cohere",
+    "google": "gcp.gen_ai",
+    "groq": "groq",
+    "mistralai": "mistral_ai",
+    "openai": "openai",
+}
+"""The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""
+
+_OPTIONS = frozenset(
+    {
+        "frequency_penalty",
+        "max_completion_tokens",
+        "max_tokens",
+        "n",
+        "presence_penalty",
+        "reasoning_effort",
+        "seed",
+        "stop",
+        "stream",
+        "temperature",
+        "top_k",
+        "top_p",
+    }
+)
+"""OpenAI's options that say how to answer. No other is looked at: a header may hold a secret."""
+
+
+class ModelInfo(NamedTuple):
+    """What can be seen of a backend.
+
+    Args:
+        model: as it is asked for; None where it cannot be seen.
+        provider: in OpenTelemetry's words; None where it cannot be seen.
+        request: options of every request that say how the model shall answer.
+    """
+
+    model: str | None
+    provider: str | None
+    request: Mapping[str, Any]
+
+
+def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
+    """Tell what can be seen of a backend.
+
+    Args:
+        fn: a function, a method of a client, a partial of one, or an object that may say it itself, as
+            ``model``, ``provider`` and ``opts``.
+        opts: the options of every request, which come first.
+    """
+    given: dict[str, Any] = dict(opts)
+    while isinstance(fn, functools.partial):
+        given = {**fn.keywords, **given}
+        fn = fn.func
+    own = _fact(fn, "opts")
+    if is_dict(own):
+        given = {**own, **given}
+    provider = _name(_fact(fn, "provider"))
+    if provider is None:
+        owner = _fact(fn, "__self__")
+        module = str(_fact(type(fn if owner is None else owner), "__module__"))
+        provider = _PROVIDERS.get(module.partition(".")[0])
+    return ModelInfo(
+        _name(given.get("model")) or _name(_fact(fn, "model")),
+        provider,
+        {name: given[name] for name in sorted(_OPTIONS & given.keys())},
+    )
+
+
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _fact(holder: Any, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - a property of somebody else's
+        return None

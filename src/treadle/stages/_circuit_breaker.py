@@ -1,0 +1,66 @@
+"""`circuit_breaker`: a tool that keeps failing in the same way ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from treadle.context import Context
+from treadle.pipeline import stage
+from treadle.results import CircuitBroken
+
+Streaks = Mapping[str, Sequence[str | int]]
+"""For each failing tool its error, and in how many iterations in a row it failed with it."""
+
+_NO_STREAKS: Streaks = {}
+_NEWS = frozenset({"done", "timeout", "invalid", "broken"})
+"""What says something of the tool: all else did not run to an end."""
+
+
+@stage(requires=("tool_results",), provides=("decision", "error"))
+def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
+    """Stop the run when one tool failed with the same error in several of its iterations in a row.
+
+    Other tools' success does not reset the count; the tool succeeding, or failing differently, does.
+
+    Args:
+        ctx: the context.
+        threshold: iterations. Three is LlmCore's number.
+    """
+    if not ctx.tool_calls:
+        return ctx
+    before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
+    if not before and not _any_failed(ctx):
+        return ctx
+    streaks = _streaks(ctx, before)
+    if streaks != before:
+        ctx = ctx.remember("circuit_breaker", streaks)
+    for tool, (error, count) in streaks.items():
+        if int(count) >= threshold and streaks.get(tool) != before.get(tool):
+            return ctx.stop(CircuitBroken(tool, str(error), int(count)))
+    return ctx
+
+
+def _any_failed(ctx: Context) -> bool:
+    for result in ctx.tool_results.values():  # noqa: SIM110 - a generator would cost more
+        if result.is_error:
+            return True
+    return False
+
+
+def _streaks(ctx: Context, before: Streaks) -> Streaks:
+    failed: dict[str, str] = {}
+    succeeded: set[str] = set()
+    for call in ctx.tool_calls:
+        result = ctx.tool_results.get(call.id)
+        if result is None or result.status not in _NEWS:
+            continue
+        if result.is_error:
+            failed.setdefault(call.name, result.content)
+        else:
+            succeeded.add(call.name)
+    streaks = {name: streak for name, streak in before.items() if name not in succeeded}
+    for name, error in failed.items():
+        if name not in succeeded:
+            last, count = streaks.get(name, (error, 0))
+            streaks[name] = [error, int(count) + 1 if last == error else 1]
+    return streaks

@@ -1,0 +1,152 @@
+"""`inject_results`: the iteration goes into the history, whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from treadle.context import Context
+from treadle.effects import Emit, Steps
+from treadle.events import RepeatWarned
+from treadle.messages import (
+    History,
+    JSONDict,
+    ToolCall,
+    ToolResult,
+    joined,
+    sendable,
+    sendable_json,
+    valid_arguments,
+    valid_name,
+)
+from treadle.pipeline import stage
+
+NUDGE_FROM = 3
+"""The identical call of a turn from which on its result carries a note. Three is Planck's number."""
+
+EDITED = "[note: a person changed the arguments of this call before it ran, to: "
+
+
+@stage(requires=("tool_results",), provides=("messages", "result_messages"))
+def inject_results(ctx: Context) -> Steps[Context]:
+    """Append the assistant message and exactly one tool message for each call, in order.
+
+    A successful result of a call that was made for the third time in this turn, or more often, carries a
+    note that says so. It is added here, after long results were cut, so that it cannot be cut off.
+    """
+    nudged: dict[str, ToolResult] = {}
+    counts: Mapping[str, int] = ctx.runner.counts if ctx.runner is not None else {}
+    for call in ctx.tool_calls:
+        count = counts.get(call.fingerprint, 0)
+        if count < NUDGE_FROM and not ctx.approvals:
+            continue
+        result = ctx.tool_results.get(call.id)
+        notes: list[str] = []
+        if result is not None and _was_edited(ctx, call, result):
+            notes.append(f"{EDITED}{json.dumps(call.input, default=str)}]")
+        if count >= NUDGE_FROM and result is not None and _may_be_nudged(ctx, call, result):
+            notes.append(nudge(call, count))
+            if ctx.has_listeners:
+                yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
+        if notes and result is not None:
+            content = "\n\n".join((result.content, *notes))
+            nudged[call.id] = dataclasses.replace(result, content=content)
+    if not nudged:
+        return inject(ctx)
+    injected = inject(ctx.replace(tool_results={**ctx.tool_results, **nudged}))
+    # The notes stay out of the results, which tell whether there was anything new.
+    return injected.replace(tool_results=ctx.tool_results)
+
+
+def _was_edited(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
+    """Whether a call ran with other arguments than the model's, which the history still shows."""
+    approval = ctx.approvals.get(call.id)
+    return approval is not None and approval.arguments is not None and result.status == "done"
+
+
+def _may_be_nudged(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
+    tool = ctx.tools.get(call.name)
+    return not result.is_error and not (tool is not None and tool.volatile)
+
+
+def nudge(call: ToolCall, count: int) -> str:
+    """The note on the result of a repeated call."""
+    return (
+        f"[note: this is call number {count} of {call.name!r} with the same arguments in this turn. "
+        f"Change the arguments, try another approach, or answer with what you have.]"
+    )
+
+
+def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> Context:
+    """Append the response, and an answer for each of its calls, to the history.
+
+    Args:
+        ctx: the context; a response that is blank adds nothing.
+        unanswered: what the model is told of a call that has no result.
+    """
+    if ctx.response.is_blank:
+        return ctx
+    history, message = ctx.messages, assistant_message(ctx)
+    is_joined = history.ends_with_assistant  # given so, or left so by stages that let a text go on
+    if is_joined:
+        history, message = History(history[:-1]), joined(history[-1], message)
+    messages = [message]
+    for call in ctx.tool_calls:
+        result = ctx.tool_results.get(call.id)
+        content = unanswered if result is None else sendable(result.content)
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+    longer = history.grown(messages, None if is_joined else _copies(ctx, messages))
+    return ctx.replace(messages=longer, result_messages=tuple(messages))
+
+
+def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
+    """Copies of messages that were made here: known to be flat but for the calls, they take half the time.
+
+    Returns:
+        None where a provider has added what may hold anything.
+    """
+    calls = messages[0].get("tool_calls") or ()
+    if ctx.response.extra:
+        return None
+    for call in ctx.tool_calls:
+        if call.extra:
+            return None
+    first = {**messages[0]}
+    if calls:
+        first["tool_calls"] = [{**made, "function": {**made["function"]}} for made in calls]
+    return [first, *({**message} for message in messages[1:])]
+
+
+def assistant_message(ctx: Context) -> JSONDict:
+    """The message as the provider gave it, its calls under their unique ids, with arguments that parse."""
+    response = ctx.response
+    content = response.content
+    message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
+    if response.refusal is not None:
+        message["refusal"] = sendable(response.refusal)
+    if response.extra:
+        message.update(_extra(response.extra, _OURS))
+    if ctx.tool_calls:
+        message["tool_calls"] = [_call_message(call) for call in ctx.tool_calls]
+    return message
+
+
+def _call_message(call: ToolCall) -> JSONDict:
+    valid = call.input is not None and call.arguments and not call.arguments.isspace()
+    arguments = call.arguments if valid else valid_arguments(call.arguments)
+    function = {"name": valid_name(call.name), "arguments": sendable(arguments)}
+    message: JSONDict = {"id": call.id, "type": "function", "function": function}
+    if call.extra:
+        message.update(_extra(call.extra, _OURS_OF_A_CALL))
+    return message
+
+
+_OURS = frozenset({"role", "tool_calls"})
+_OURS_OF_A_CALL = frozenset({"id", "type", "function"})
+
+
+def _extra(extra: Mapping[str, Any], ours: frozenset[str]) -> JSONDict:
+    """Keys of a provider's own, as they can be sent back; what the history needs is not theirs to say."""
+    return {key: sendable_json(value) for key, value in extra.items() if key not in ours}

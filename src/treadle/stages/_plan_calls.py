@@ -1,0 +1,329 @@
+"""`plan_calls`: which calls run now, together or one after another, and which do not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from treadle.context import Context
+from treadle.effects import Emit, Steps
+from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
+from treadle.messages import ToolCall, ToolResult
+from treadle.pipeline import stage
+from treadle.stages._run_call import ToolRunner
+from treadle.stages._shared_breaker import not_admitted, released
+from treadle.tools import (
+    Answer,
+    NotRunReason,
+    Plan,
+    PlanReason,
+    ResultCache,
+    Tool,
+    cut,
+    marked,
+)
+
+AGAIN_LINES, AGAIN_BYTES = 200, 5_000
+"""How much of an earlier result is shown again: the model has it in full further up."""
+
+_BUDGETS = frozenset({NotRunReason.OVER_BUDGET, NotRunReason.MAX_USES})
+
+
+class Planner:
+    """Plans the calls of one iteration; used once.
+
+    Args:
+        ctx: has the tools, the limits and what this turn has learned.
+        in_step: whether calls that cannot run with the first batch run after it; else they are deferred.
+        dedupe: whether duplicates are looked for.
+    """
+
+    def __init__(self, ctx: Context, *, in_step: bool, dedupe: bool) -> None:
+        self.not_run: dict[str, NotRunReason] = {}
+        self.results: dict[str, ToolResult] = {}
+        self._ctx = ctx
+        self._in_step = in_step
+        self._dedupe = dedupe
+        self._evidence: ResultCache = (
+            ctx.runner.evidence if ctx.runner is not None else ResultCache()
+        )
+        self._batches: list[list[ToolCall]] = []
+        self._in_batch: dict[str, str] = {}
+        self._twins: dict[str, str] = {}
+        self._per_tool: Counter[str] = Counter()
+        self._uses: Counter[str] = Counter()
+        self._calls_left = ctx.budget.calls_left()
+        self._split: PlanReason | None = None
+        self._is_ordered = False
+
+    def plan(self, calls: Iterable[ToolCall], broken: Mapping[str, str]) -> Plan:
+        """Plan, and take what runs out of the budgets.
+
+        Args:
+            calls: those that have no answer yet, in the order of the request.
+            broken: of the calls whose tools are out of order, the tools' errors.
+        """
+        for call in calls:
+            tool = self._ctx.tools.get(call.name)
+            if call.id in broken:
+                self._hold(call, NotRunReason.BREAKER_OPEN, _broken(call, broken[call.id]))
+            elif self._stands_beside_the_rest(tool) and (known := self._known(call, tool)):
+                self._hold(call, NotRunReason.NO_NEW_EVIDENCE, _suppressed(call, known))
+            elif self._split is not None and not self._in_step:
+                self._is_ordered |= self._is_alone(tool)
+                self._defer(call)
+            elif (first := self._twin_of(call, tool)) is not None:
+                self.not_run[call.id] = NotRunReason.DUPLICATE_IN_BATCH
+                self._twins[call.id] = first
+            elif self._fits_the_budgets(call, tool):
+                self._place(call, tool)
+        planned = [call for batch in self._batches for call in batch]
+        budget = self._ctx.budget
+        budget.take_calls(len(planned))
+        budget.take_uses(self._uses)
+        return Plan(
+            tuple(map(tuple, self._batches)),
+            self._reason(len(planned)),
+            self.not_run,
+            self._twins,
+            self._approvals(planned),
+        )
+
+    def _stands_beside_the_rest(self, tool: Tool | None) -> bool:
+        """Whether a call would see what is known now: nothing that comes before it has to run first."""
+        beside = {None, PlanReason.PARALLEL_BATCH_CUT}
+        return not self._is_ordered and self._what_keeps_it_out(tool) in beside
+
+    def _known(self, call: ToolCall, tool: Tool | None) -> Answer | None:
+        return self._evidence.known(call.fingerprint) if self._may_be_duplicate(tool) else None
+
+    def _may_be_duplicate(self, tool: Tool | None) -> bool:
+        return self._dedupe and (tool is None or tool.watches_duplicates)
+
+    def _twin_of(self, call: ToolCall, tool: Tool | None) -> str | None:
+        return self._in_batch.get(call.fingerprint) if self._may_be_duplicate(tool) else None
+
+    def _fits_the_budgets(self, call: ToolCall, tool: Tool | None) -> bool:
+        most = tool.max_uses if tool is not None else None
+        if most is not None:
+            left = self._ctx.budget.uses_left(call.name, most) - self._uses[call.name]
+            if left <= 0:
+                self._hold(call, NotRunReason.MAX_USES, _used_up(call, most))
+                return False
+        if self._calls_left == 0:
+            limit = self._ctx.budget.calls_limit()
+            self._hold(call, NotRunReason.OVER_BUDGET, _over_budget(call, limit))
+            return False
+        return True
+
+    def _place(self, call: ToolCall, tool: Tool | None) -> None:
+        """Put a call into the open batch, or into the next, or off."""
+        split = self._what_keeps_it_out(tool)
+        is_stale = split is not None and tool is not None and tool.requires_fresh_input
+        if split is not None:
+            self._split = self._split or split
+            self._is_ordered |= split is not PlanReason.PARALLEL_BATCH_CUT
+            if is_stale or not self._in_step:
+                self._defer(call)
+                return
+        if split is not None or not self._batches:
+            self._batches.append([])
+            self._in_batch.clear()
+            self._per_tool.clear()
+        self._batches[-1].append(call)
+        self._in_batch[call.fingerprint] = call.id
+        self._per_tool[call.name] += 1
+        if self._calls_left is not None:
+            self._calls_left -= 1
+        if tool is not None and tool.max_uses is not None:
+            self._uses[call.name] += 1
+
+    def _what_keeps_it_out(self, tool: Tool | None) -> PlanReason | None:
+        """Why a call cannot run with the open batch; None where it can."""
+        batch = self._batches[-1] if self._batches else []
+        if not batch:
+            return None
+        if self._is_alone(self._ctx.tools.get(batch[0].name)):
+            return PlanReason.SEQUENTIAL_DEFERRED
+        if self._is_alone(tool):
+            return PlanReason.MIXED_BATCH_SEQUENCED
+        most = tool.max_parallel if tool is not None else None
+        is_full = len(batch) >= self._ctx.limits.max_parallel_calls
+        if is_full or (tool is not None and most is not None and self._per_tool[tool.name] >= most):
+            return PlanReason.PARALLEL_BATCH_CUT
+        return None
+
+    @staticmethod
+    def _is_alone(tool: Tool | None) -> bool:
+        return tool is not None and (not tool.parallel_safe or tool.requires_fresh_input)
+
+    def _defer(self, call: ToolCall) -> None:
+        is_cut = self._split is PlanReason.PARALLEL_BATCH_CUT
+        reason = NotRunReason.PARALLEL_CAP if is_cut else NotRunReason.DEFERRED
+        self._hold(call, reason, _deferred(call, is_cut=is_cut))
+
+    def _hold(self, call: ToolCall, reason: NotRunReason, result: ToolResult) -> None:
+        self.not_run[call.id] = reason
+        self.results[call.id] = result
+
+    def _reason(self, planned: int) -> PlanReason:
+        reasons = self.not_run.values()
+        is_short = any(reason in _BUDGETS for reason in reasons)
+        if not planned:
+            return PlanReason.OVER_BUDGET if is_short else PlanReason.ALL_SUPPRESSED
+        if is_short:
+            return PlanReason.OVER_BUDGET
+        if self._split is not None:
+            return self._split
+        return PlanReason.SINGLE_CALL if planned == 1 else PlanReason.PARALLEL_BATCH
+
+    def _approvals(self, planned: Iterable[ToolCall]) -> Mapping[str, str]:
+        questions: dict[str, str] = {}
+        for call in planned:
+            tool = self._ctx.tools.get(call.name)
+            if tool is not None and tool.requires_approval is not False:
+                question = tool.approval_of(call.input or {})
+                if question is not None:
+                    questions[call.id] = question
+        return questions
+
+
+def again(content: str) -> str:
+    """An earlier result, as it is shown once more."""
+    return cut(content, AGAIN_LINES, AGAIN_BYTES)
+
+
+def _suppressed(call: ToolCall, answer: Answer) -> ToolResult:
+    text = (
+        f"Not run again: you made this very call in iteration {answer.iteration}, and nothing new has been "
+        f"learned since. Its result was:\n{again(answer.content)}\n"
+        f"Try something else, or answer with what you have."
+    )
+    return ToolResult(call.id, text, status="suppressed")
+
+
+def _deferred(call: ToolCall, *, is_cut: bool) -> ToolResult:
+    why = "no more calls can run at the same time" if is_cut else "other calls have to run first"
+    text = f"Not run yet: {why}. Look at the other results, and call {call.name!r} again if you still need it."
+    return ToolResult(call.id, text, is_error=True, status="deferred")
+
+
+def _over_budget(call: ToolCall, limit: int) -> ToolResult:
+    text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
+    return ToolResult(call.id, text, is_error=True, status="over_budget")
+
+
+def _used_up(call: ToolCall, most: int) -> ToolResult:
+    text = (
+        f"Not run: {call.name!r} may be used {most} times in a run, and has been. "
+        f"Do without it, or answer with what you have."
+    )
+    return ToolResult(call.id, text, is_error=True, status="over_budget")
+
+
+def _broken(call: ToolCall, error: str) -> ToolResult:
+    text = (
+        f"Error: {call.name!r} is out of order, and was not tried. It kept failing with: {error}\n"
+        f"Do without it for now."
+    )
+    return ToolResult(call.id, text, is_error=True, status="broken")
+
+
+@stage(requires=("tool_calls",), provides=("plan", "tool_results"))
+def plan_calls(
+    ctx: Context,
+    *,
+    sequential: Literal["defer", "in_step"] = "defer",
+    dedupe: bool = True,
+) -> Steps[Context]:
+    """Plan the valid calls, in the order of the request, and answer those that do not run.
+
+    The longest prefix of the calls that may run together is a batch: parallel-safe calls, up to
+    ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
+
+    A call that was answered already, with nothing new learned since, is suppressed, and answered with what
+    it brought. The same call twice in a batch runs once. What is beyond a budget is answered as such.
+
+    Args:
+        ctx: the context.
+        sequential: what becomes of the calls after the first batch: ``defer`` answers that they may be asked
+            for again, ``in_step`` runs them in further batches. Calls that require fresh input are deferred
+            all the same.
+        dedupe: look for duplicates.
+    """
+    for call in ctx.tool_calls:
+        if not call.fingerprint:  # nobody has validated it
+            ctx = ctx.replace(tool_calls=tuple(map(marked, ctx.tool_calls)))
+            break
+    done = ctx.tool_results
+    waiting = [call for call in ctx.tool_calls if call.id not in done]
+    if not waiting:
+        if ctx.has_listeners and ctx.tool_calls:
+            yield from _tell(ctx)
+        return ctx
+    if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
+        ctx.budget.take_calls(1)
+        ctx = ctx.replace(plan=Plan.of_one(waiting[0]))
+    else:
+        broken = yield from not_admitted(ctx, waiting)
+        planner = Planner(ctx, in_step=sequential == "in_step", dedupe=dedupe)
+        plan = planner.plan(waiting, broken)
+        held = [call for call in waiting if call.id in plan.not_run and call.id not in broken]
+        yield from released(ctx, held)
+        if ctx.runner is not None:
+            for call in waiting:
+                if plan.not_run.get(call.id) in _REPEATED:
+                    ctx.runner.count(call)
+        ctx = ctx.replace(plan=plan, tool_results={**done, **planner.results})
+    if ctx.has_listeners:
+        yield from _tell(ctx)
+    return ctx
+
+
+def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
+    """Whether there is nothing to plan: a single call, within all bounds, that was not made before."""
+    tool = ctx.tools.get(call.name)
+    if tool is not None and not tool.is_plain:
+        return False
+    if not ctx.budget.has_open_calls:
+        return False
+    runner: ToolRunner | None = ctx.runner
+    if runner is None:
+        return True
+    if runner.breaker is not None:
+        return False
+    return not dedupe or runner.evidence.known(call.fingerprint) is None
+
+
+_REPEATED = frozenset({NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE})
+
+
+def _tell(ctx: Context) -> Steps[None]:
+    plan = ctx.plan
+    yield Emit(
+        CallsPlanned(
+            iteration=ctx.iteration,
+            reason=plan.reason,
+            batches=tuple(tuple(call.id for call in batch) for batch in plan.batches),
+            not_run=plan.not_run,
+        )
+    )
+    for call in ctx.tool_calls:
+        reason = plan.not_run.get(call.id)
+        if reason is None:
+            continue
+        kind = _KINDS[reason]
+        yield Emit(kind(iteration=ctx.iteration, call=call, reason=reason))
+
+
+_KINDS: Mapping[NotRunReason, type[CallSuppressed | CallDeferred | CallRefused]] = {
+    NotRunReason.DUPLICATE_IN_BATCH: CallSuppressed,
+    NotRunReason.NO_NEW_EVIDENCE: CallSuppressed,
+    NotRunReason.PARALLEL_CAP: CallDeferred,
+    NotRunReason.DEFERRED: CallDeferred,
+    NotRunReason.OVER_BUDGET: CallRefused,
+    NotRunReason.MAX_USES: CallRefused,
+    NotRunReason.BREAKER_OPEN: CallRefused,
+}
+"""What is told of a call that does not run."""

@@ -1,0 +1,54 @@
+"""TODO."""
+
+from treadle.tools.approvals import Approval, approve, deny, edit
+from treadle.tools.breaker import BreakerState, CircuitBreaker
+from treadle.tools.context import ToolContext
+from treadle.tools.definition import Tool
+from treadle.tools.evidence import Answer, ResultCache
+from treadle.tools.fast_check import Check, quick_check
+from treadle.tools.fingerprints import fingerprint, marked, signature
+from treadle.tools.in_flight import InFlight
+from treadle.tools.locks import LockedError, Locks
+from treadle.tools.plan import NotRunReason, Plan, PlanReason
+from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
+from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe
+from treadle.tools.toolset import ToolBehaviour, as_tool, terminal_copy, tool, toolset
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_ITEMS",
+    "MAX_LINES",
+    "Answer",
+    "Approval",
+    "BreakerState",
+    "Check",
+    "CircuitBreaker",
+    "InFlight",
+    "LockedError",
+    "Locks",
+    "NotRunReason",
+    "Plan",
+    "PlanReason",
+    "Recipe",
+    "Resolver",
+    "ResultCache",
+    "Step",
+    "Tool",
+    "ToolBehaviour",
+    "ToolContext",
+    "approve",
+    "as_recipe",
+    "as_tool",
+    "cut",
+    "deny",
+    "edit",
+    "error_text",
+    "fingerprint",
+    "marked",
+    "quick_check",
+    "render",
+    "signature",
+    "terminal_copy",
+    "tool",
+    "toolset",
+]

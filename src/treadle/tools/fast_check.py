@@ -1,0 +1,143 @@
+"""A quick look at arguments: most calls are valid, and most schemas are simple.
+
+What the quick check accepts is valid by the schema. What it does not accept may be valid all the same, or the
+schema may say more than it knows of; then jsonschema, which takes ten times as long, has the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from treadle.messages import ATOMS, is_list, is_mapping
+
+Check: TypeAlias = Callable[[Any], bool]
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+"""Exact types: ``True`` is no integer. That ``1.0`` is one, the quick check leaves to jsonschema."""
+
+_ANNOTATIONS = frozenset(
+    {"$comment", "$schema", "default", "deprecated", "description", "examples", "format", "title"}
+)
+"""Keywords that assert nothing; ``format`` is one by default, in every draft since 2019-09 and here."""
+
+
+def quick_check(schema: Any) -> Check | None:
+    """Compile a schema.
+
+    Args:
+        schema: a valid JSON Schema.
+
+    Returns:
+        A function that says True only of what is valid; None where the schema has keywords that it
+        does not know.
+    """
+    if not is_mapping(schema):
+        return None
+    words = schema.keys() - _ANNOTATIONS
+    maker = _MAKERS.get(frozenset(words - _OPTIONAL)) if words else _anything
+    return maker(schema) if maker is not None else None
+
+
+def _anything(_schema: Mapping[str, Any]) -> Check:
+    return lambda _value: True
+
+
+def _typed(schema: Mapping[str, Any]) -> Check | None:
+    """``type``, and for one type what belongs to it."""
+    named: Any = schema["type"]
+    if named == "object":
+        return _object(schema)
+    if not schema.keys().isdisjoint({"properties", "required", "additionalProperties"}):
+        return None
+    if named == "array" and "items" in schema:
+        return _array(schema["items"])
+    if "items" in schema:
+        return None
+    allowed: Any = schema.get("enum")
+    if allowed is not None:
+        return _enumeration(allowed) if named == "string" else None
+    kinds = _kinds(named)
+    return lambda value: type(value) in kinds
+
+
+def _kinds(named: Any) -> frozenset[type]:
+    names: list[str] = [named] if isinstance(named, str) else named
+    return frozenset(kind for name in names for kind in _TYPES[name])
+
+
+def _enumeration(allowed: Any) -> Check | None:
+    if not all(isinstance(value, str) for value in allowed):
+        return None  # what is equal to Python (1 and True) need not be so to JSON
+    members: frozenset[str] = frozenset(allowed)
+    return lambda value: type(value) is str and value in members
+
+
+def _array(items: Any) -> Check | None:
+    check = quick_check(items)
+    if check is None:
+        return None
+    return lambda value: type(value) is list and all(map(check, value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _alternatives(schema: Mapping[str, Any]) -> Check | None:
+    if not schema.keys().isdisjoint(_OPTIONAL):
+        return None
+    checks = [quick_check(part) for part in schema["anyOf"]]
+    known = [check for check in checks if check is not None]
+    if len(known) < len(checks):
+        return None
+    return lambda value: any(check(value) for check in known)
+
+
+def _object(schema: Mapping[str, Any]) -> Check | None:
+    extra = schema.get("additionalProperties", True)
+    if "enum" in schema or "items" in schema or not isinstance(extra, bool):
+        return None
+    parts: Mapping[str, Any] = schema.get("properties", {})
+    checks = {name: quick_check(part) for name, part in parts.items()}
+    if None in checks.values() or not is_list(schema.get("required", [])):
+        return None
+    # Most fields have to be of some type and no more: that is looked up here, without a call for each.
+    kinds = {name: _kinds(part["type"]) for name, part in parts.items() if _is_of_atoms(part)}
+    required: frozenset[str] = frozenset(schema.get("required", ()))
+
+    def check(value: Any) -> bool:
+        if type(value) is not dict or not required <= value.keys():
+            return False
+        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
+        for name, part in fields.items():
+            allowed = kinds.get(name)
+            if allowed is not None:
+                if type(part) not in allowed:
+                    return False
+                continue
+            look = checks.get(name)
+            if not (extra if look is None else look(part)):
+                return False
+        return True
+
+    return check
+
+
+def _is_of_atoms(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema says no more than which types there may be, none of which holds anything."""
+    named: Any = schema.get("type")
+    is_alone = named is not None and not schema.keys() - _ANNOTATIONS - {"type"}
+    return is_alone and _kinds(named) <= ATOMS
+
+
+_OPTIONAL = frozenset({"properties", "required", "additionalProperties", "items", "enum"})
+_MAKERS: Mapping[frozenset[str], Callable[[Mapping[str, Any]], Check | None]] = {
+    frozenset({"type"}): _typed,
+    frozenset({"anyOf"}): _alternatives,
+}
+"""What makes a check, by the keywords without which it makes none."""

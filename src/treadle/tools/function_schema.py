@@ -1,0 +1,213 @@
+"""From a function's signature to a JSON Schema, and from a model's arguments to what the function takes.
+
+The module is imported with the first tool, not with the package: pydantic takes its time.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+
+from treadle.errors import ToolDefinitionError
+from treadle.messages import path_of
+from treadle.tools.docstrings import read_docstring
+
+
+class _Untitled(GenerateJsonSchema):
+    """JSON Schema without the titles that pydantic makes of the names: they tell a model nothing new."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        return False
+
+
+class Signature:
+    """What a function takes, as far as a model is concerned.
+
+    Args:
+        fn: the function.
+        context_type: a parameter annotated with it is filled by the loop and never shown to the model.
+
+    Raises:
+        ToolDefinitionError: a parameter that a model cannot give: ``*args``, or a type without a schema.
+    """
+
+    def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
+        inner, filled = _unwrapped(fn)
+        own: str = getattr(inner, "__name__", type(inner).__name__)
+        self.name: str = getattr(fn, "__name__", own)
+        self.description, described = read_docstring(inspect.getdoc(inner))
+        self.context_parameter: str | None = None
+        self.context_position: int | None = None
+        self._positional: list[str] = []
+        self._names: dict[str, str] = {}
+        fields: dict[str, Any] = {}
+        extra: Literal["allow", "forbid"] = "forbid"
+        hints = _hints_of(inner, self.name)
+        for parameter in _parameters_of(fn, inner, self.name):
+            if parameter.name in filled:
+                continue
+            hint = hints.get(parameter.name, Any)
+            if _mentions(hint, context_type):
+                self.context_parameter = parameter.name
+                if parameter.kind is parameter.POSITIONAL_ONLY:
+                    self.context_position = len(self._positional)
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                raise ToolDefinitionError(
+                    f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
+                    f"cannot be filled; take a list instead"
+                )
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                extra = "allow"
+            else:
+                if parameter.kind is parameter.POSITIONAL_ONLY:
+                    self._positional.append(parameter.name)
+                field = f"p{len(self._names)}"
+                self._names[field] = parameter.name
+                fields[field] = _field(parameter, hint, described)
+        self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
+        is_simple = self.context_parameter is None and not self._positional
+        self.takes_as_given = self.is_plain and is_simple
+        self._model = self._make_model(fields, extra)
+        self.input_schema = self._make_schema()
+
+    def _make_model(self, fields: dict[str, Any], extra: Literal["allow", "forbid"]) -> Any:
+        # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
+        config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
+        try:
+            return create_model(f"{self.name}_arguments", __config__=config, **fields)
+        except (PydanticUserError, TypeError) as error:
+            raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+
+    def _make_schema(self) -> dict[str, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
+            try:
+                return schema_of(self._model)
+            except PydanticUserError as error:
+                raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+
+    def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Valid arguments of a plain signature as its types have them: ``1.0`` for an int is ``1``."""
+        model = self._model.model_validate(arguments)
+        given = model.model_fields_set
+        values = {name: getattr(model, f) for f, name in self._names.items() if f in given}
+        return {**values, **(model.model_extra or {})}
+
+    def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
+        """What the types demand beyond the schema; nothing where `is_plain`."""
+        return model_problems(self._model, arguments)
+
+    def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Make what the function takes: the arguments as the types of its parameters.
+
+        Args:
+            arguments: valid ones.
+        """
+        model = self._model.model_validate(arguments)
+        given = model.model_fields_set
+        values = {
+            name: getattr(model, field)
+            for field, name in self._names.items()
+            if field in given or name in self._positional
+        }
+        positional = [values.pop(name) for name in self._positional]
+        if model.model_extra:
+            values.update(model.model_extra)
+        return positional, values
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a pydantic model, without the titles that pydantic makes up."""
+    schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+    schema.pop("title", None)
+    return {**schema, "properties": schema.get("properties", {})}
+
+
+def problems_of(error: ValidationError) -> list[str]:
+    """Tell what pydantic found wrong, with paths."""
+    return [f"{path_of(found['loc'])}: {found['msg']}" for found in error.errors()]
+
+
+def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
+    """What a pydantic model finds wrong with arguments that its schema allows."""
+    try:
+        model.model_validate(arguments)
+    except ValidationError as error:
+        return problems_of(error)
+    return []
+
+
+def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
+    """What a partial is of, and the keywords that it fills, which are none of the model's business."""
+    filled: set[str] = set()
+    while isinstance(fn, functools.partial):
+        filled |= fn.keywords.keys()
+        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return fn, filled
+
+
+def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its signature cannot be read: {error}"
+        ) from error
+    first = parameters[0] if parameters and inspect.isfunction(inner) else None
+    if first is not None and first.name in {"self", "cls"} and first.annotation is first.empty:
+        where = inner.__qualname__.rpartition("<locals>.")[2]
+        if "." in where:
+            raise ToolDefinitionError(
+                f"tool {name!r}: {where} is a method without its object, and a model cannot give "
+                f"{first.name!r}; make the tool of a bound method: tool(thing.{name})"
+            )
+    return parameters
+
+
+def _hints_of(fn: Any, name: str) -> dict[str, Any]:
+    call = fn.__init__ if inspect.isclass(fn) else type(fn).__call__
+    target = fn if inspect.isroutine(fn) else call
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its type hints cannot be read: {error}; "
+            f"import the name where the tool is defined, outside of TYPE_CHECKING"
+        ) from error
+
+
+def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
+    default = ... if parameter.default is parameter.empty else parameter.default
+    # A description of the hint's own stays, where the docstring has none.
+    facts: dict[str, Any] = {"alias": parameter.name}
+    if parameter.name in described:
+        facts["description"] = described[parameter.name]
+    return Annotated[hint, Field(**facts)], default
+
+
+def _mentions(hint: Any, wanted: type) -> bool:
+    return hint is wanted or any(_mentions(part, wanted) for part in typing.get_args(hint))
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether JSON Schema says all there is to say of a type."""
+    origin = typing.get_origin(hint)
+    if origin is None:
+        return (isinstance(hint, type) and hint in _PLAIN) or hint is Any
+    if origin is Literal:
+        return True
+    return origin in {list, dict, Union, types.UnionType} and all(
+        _is_plain(part) for part in typing.get_args(hint)
+    )

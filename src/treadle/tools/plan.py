@@ -1,0 +1,85 @@
+"""The plan of an iteration: which calls run, which do not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+
+from treadle.fast_dataclass import fast_dataclass
+from treadle.messages import ToolCall
+
+
+class PlanReason(StrEnum):
+    """Why a plan is as it is. The names are those of RunaxAI's planner."""
+
+    NO_CALLS = "no_calls"
+    SINGLE_CALL = "single_call"
+    PARALLEL_BATCH = "parallel_batch"
+    PARALLEL_BATCH_CUT = "parallel_batch_cut"
+    """More calls than may run at the same time."""
+    MIXED_BATCH_SEQUENCED = "mixed_batch_sequenced"
+    """Calls that may run together, and others that may not."""
+    SEQUENTIAL_DEFERRED = "sequential_deferred"
+    """The first call has to run alone."""
+    ALL_SUPPRESSED = "all_suppressed"
+    """No call runs; they are duplicates, or their tools are out of order."""
+    OVER_BUDGET = "over_budget"
+
+
+class NotRunReason(StrEnum):
+    """Why a call does not run."""
+
+    DUPLICATE_IN_BATCH = "duplicate_in_batch"
+    NO_NEW_EVIDENCE = "no_new_evidence"
+    """It was answered, and nothing new has been learned since."""
+    PARALLEL_CAP = "parallel_cap"
+    DEFERRED = "deferred"
+    """Others have to run, and be seen, before it."""
+    OVER_BUDGET = "over_budget"
+    MAX_USES = "max_uses"
+    BREAKER_OPEN = "breaker_open"
+
+
+def _no_reasons() -> Mapping[str, NotRunReason]:
+    return _NO_REASONS
+
+
+def _nobody() -> Mapping[str, str]:
+    return _NOBODY
+
+
+_NO_REASONS: Mapping[str, NotRunReason] = {}
+_NOBODY: Mapping[str, str] = {}
+
+
+@fast_dataclass
+class Plan:
+    """Which calls run in an iteration, together or one after another.
+
+    Args:
+        batches: the calls that run, in the order of the batches, those of one batch at once.
+        reason: why it is as it is.
+        not_run: why the others do not run, by id of the call.
+        duplicates: calls that are answered by another of the same plan, by id: the id of that other.
+        approvals: calls that wait for a person, by id: the words in which to ask.
+    """
+
+    batches: tuple[tuple[ToolCall, ...], ...] = ()
+    reason: PlanReason = PlanReason.NO_CALLS
+    not_run: Mapping[str, NotRunReason] = field(default_factory=_no_reasons)
+    duplicates: Mapping[str, str] = field(default_factory=_nobody)
+    approvals: Mapping[str, str] = field(default_factory=_nobody)
+
+    @classmethod
+    def of_one(cls, call: ToolCall) -> Plan:
+        """The plan of a single call that runs; nearly every plan is one."""
+        reason = PlanReason.SINGLE_CALL
+        return cls(((call,),), reason, _NO_REASONS, _NOBODY, _NOBODY)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls that run."""
+        if len(self.batches) == 1:
+            return self.batches[0]
+        return tuple(call for batch in self.batches for call in batch)

@@ -1,0 +1,91 @@
+"""From what a tool returns to the text that a model reads."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from treadle.messages import text_of
+
+MAX_LINES = 2_000
+MAX_BYTES = 50_000
+"""Planck's limits of one result."""
+MAX_ITEMS = 10_000
+"""Things that are taken out of an iterator."""
+
+
+def render(value: Any) -> str:
+    """Make text of what a tool returned.
+
+    Args:
+        value: text goes on as it is; bytes and text with NUL characters become a placeholder; all else
+            becomes JSON, with ``str`` for what JSON does not know. Of an iterator, the first things.
+    """
+    if isinstance(value, str):
+        text = value
+    elif value is None:
+        return "(no output)"
+    elif isinstance(value, (bytes, bytearray)):
+        return f"(binary output, {len(value)} bytes)"
+    elif isinstance(value, memoryview):
+        return f"(binary output, {value.nbytes} bytes)"
+    elif type(value) is int:
+        return str(value)
+    else:
+        if isinstance(value, Iterator):  # it may have no end
+            value = list(itertools.islice(value, MAX_ITEMS))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        try:
+            text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
+        except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
+            text = text_of(value)
+    if "\0" in text:
+        return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
+    return text or "(no output)"
+
+
+@functools.cache
+def json_encoder() -> Callable[..., bytes]:
+    """The encoder of pydantic, which knows dataclasses, dates and the like; imported when first needed."""
+    from pydantic_core import to_json  # noqa: PLC0415 - as said above
+
+    return to_json
+
+
+def error_text(error: BaseException) -> str:
+    """What a model is told of an exception; of a group of them, of those in it, since it says nothing itself."""
+    told = [f"{type(one).__name__}: {text_of(one)}" for one in _leaves(error)]
+    if len(told) == 1:
+        return cut(f"Error: {told[0]}")
+    return cut("\n- ".join((f"Error: {len(told)} errors:", *told)))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for part in error.exceptions for leaf in _leaves(part)]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
+    """Cut too long a text, at whichever limit comes first, with a note of how much is missing.
+
+    Args:
+        text: what a model will read; lone surrogates, which no provider takes, are replaced.
+        max_lines: lines that are kept.
+        max_bytes: bytes of UTF-8 that are kept.
+    """
+    if text.isascii():
+        if len(text) <= max_bytes and text.count("\n", 0, -1) < max_lines:
+            return text
+        encoded = text.encode()
+    else:
+        encoded = text.encode("utf-8", "replace")
+        if len(encoded) <= max_bytes and text.count("\n", 0, -1) < max_lines:
+            return encoded.decode()
+    lines = encoded.split(b"\n", max_lines)
+    kept = b"\n".join(lines[:max_lines])[:max_bytes]
+    shown = kept.decode("utf-8", "ignore")
+    missing_bytes = len(encoded) - len(shown.encode())
+    missing_lines = encoded.count(b"\n", 0, -1) - kept.count(b"\n")
+    return f"{shown}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"

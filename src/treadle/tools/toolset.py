@@ -1,0 +1,183 @@
+"""Tools, made of whatever stands for one: functions, schemas, models, other libraries' dicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
+
+from treadle.errors import ToolDefinitionError
+from treadle.messages import is_mapping
+from treadle.tools.context import ToolContext
+from treadle.tools.definition import ApprovalRule, Lock, Tool
+from treadle.tools.docstrings import read_docstring
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+class ToolBehaviour(TypedDict, total=False):
+    """How a tool behaves; `Tool` says what each option means."""
+
+    parallel_safe: bool | None
+    requires_fresh_input: bool
+    max_parallel: int | None
+    lock: Lock | None
+    dedupe: bool
+    dedupe_fields: Sequence[str] | None
+    volatile: bool
+    idempotent: bool | None
+    timeout: float | None
+    retries: int
+    max_uses: int | None
+    requires_approval: bool | ApprovalRule
+    terminal: bool
+    annotations: Mapping[str, Any]
+
+
+class ToolOptions(ToolBehaviour, total=False):
+    """The options of `tool`."""
+
+    name: str | None
+    description: str | None
+
+
+@overload
+def tool(fn: Any, /, **options: Unpack[ToolOptions]) -> Tool: ...
+@overload
+def tool(
+    fn: None = None,
+    /,
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(fn: Any = None, /, **options: Any) -> Any:
+    """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
+
+    Args:
+        fn: sync or async. A parameter annotated with `ToolContext` is filled by the loop. Or a pydantic model,
+            a tool dict or a `Tool`, to give it options.
+        **options: the arguments of `Tool`; ``name`` and ``description`` win over the function's.
+
+    Returns:
+        A `Tool`, which can still be called as the function; or a decorator.
+
+    Raises:
+        ToolDefinitionError: the signature is nothing that a model could fill.
+    """
+    if fn is None:
+        return functools.partial(tool, **options)
+    if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
+        given = _given(options)
+        if "annotations" in given:  # they say anew what is not said outright
+            given = {"parallel_safe": None, "idempotent": None, **given}
+        return _named_after(dataclasses.replace(as_tool(fn), **given))
+    from treadle.tools.function_schema import Signature  # noqa: PLC0415 - see there
+
+    signature = Signature(fn, ToolContext)
+    facts: dict[str, Any] = {
+        "name": signature.name,
+        "description": signature.description,
+        **_given(options),
+    }
+    return _named_after(
+        Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
+    )
+
+
+def _named_after(made: Tool) -> Tool:
+    """The tool, looking like its function to whoever asks for its name and docstring."""
+    if made.fn is not None:
+        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            object.__setattr__(made, name, getattr(made.fn, name, None))
+    return made
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def as_tool(given: Any, where: str = "tool") -> Tool:
+    """Make a tool of whatever stands for one.
+
+    Args:
+        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;
+            or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's ``parameters``).
+        where: what to call it in errors.
+
+    Raises:
+        ToolDefinitionError: it is none of these, or a broken one.
+    """
+    if isinstance(given, Tool):
+        return given
+    if is_mapping(given):
+        return _from_dict(given, where)
+    if _is_model(given):
+        from treadle.tools.function_schema import schema_of  # noqa: PLC0415 - see there
+
+        description, _ = read_docstring(given.__doc__)
+        return Tool(given.__name__, description, schema_of(given), model=given)
+    if callable(given):
+        return tool(given)
+    raise ToolDefinitionError(
+        f"{where}: expected a Tool, a function, a pydantic model or a tool dict, "
+        f"got {type(given).__name__}"
+    )
+
+
+def _is_model(given: Any) -> TypeGuard[type[BaseModel]]:
+    """Whether something is a pydantic model; told by what it does, so as not to import pydantic."""
+    return inspect.isclass(given) and hasattr(given, "model_json_schema")
+
+
+def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
+    facts: Any = given.get("function", given) if given.get("type") == "function" else given
+    if not is_mapping(facts) or not isinstance(facts.get("name"), str):
+        raise ToolDefinitionError(f"{where}.name: expected text, got {facts!r:.80}")
+    schemas = (facts.get(key) for key in ("input_schema", "inputSchema", "parameters"))
+    schema: Any = next((schema for schema in schemas if schema is not None), None)
+    if schema is None:
+        schema = {"type": "object", "properties": {}}
+    if not is_mapping(schema):
+        raise ToolDefinitionError(
+            f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
+        )
+    hints: Any = given.get("annotations")
+    hints = hints.model_dump() if hasattr(hints, "model_dump") else hints
+    return Tool(
+        facts["name"],
+        str(facts.get("description") or ""),
+        schema,
+        annotations=hints if is_mapping(hints) else {},
+    )
+
+
+def toolset(given: Any) -> dict[str, Tool]:
+    """Make the tools of a run, by name, in their order.
+
+    Args:
+        given: a list of what `as_tool` takes; None is no tools.
+
+    Raises:
+        ToolDefinitionError: two of one name, or what `as_tool` raises, with the place in the list.
+    """
+    made: dict[str, Tool] = {}
+    if given is None:
+        return made
+    is_many = isinstance(given, Iterable) and not isinstance(given, (Mapping, str, Tool))
+    if not is_many:
+        raise ToolDefinitionError(f"tools: expected a list of tools, got {type(given).__name__}")  # pyright: ignore[reportUnknownArgumentType]
+    for index, one in enumerate(given):  # pyright: ignore[reportUnknownArgumentType]
+        candidate = as_tool(one, f"tools[{index}]")
+        if candidate.name in made:
+            raise ToolDefinitionError(
+                f"tools[{index}]: there are two tools named {candidate.name!r}"
+            )
+        made[candidate.name] = candidate
+    return made
+
+
+def terminal_copy(given: Tool) -> Tool:
+    """The tool, ending the run when it is called."""
+    return _named_after(dataclasses.replace(given, terminal=True))

@@ -1,0 +1,141 @@
+"""JSON Schema: compiled once for each tool, and its violations told in words a model can act on.
+
+The module is imported with the first tool, not with the package: jsonschema takes its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
+
+from treadle.errors import ToolDefinitionError
+from treadle.messages import MAX_SHOWN, is_list, is_mapping, json_type, path_of, shown, shown_name
+
+
+def compile_schema(schema: Mapping[str, Any], where: str) -> Validator:
+    """Make a validator.
+
+    Args:
+        schema: a JSON Schema of an object; its draft is 2020-12 where it names none, as MCP has it.
+        where: what the schema belongs to, for errors.
+
+    Returns:
+        A validator that never fetches anything: references may point into the schema alone.
+
+    Raises:
+        ToolDefinitionError: it is no valid schema, not one of an object, or refers to what it lacks.
+    """
+    if schema.get("type") != "object":
+        raise ToolDefinitionError(
+            f"{where}: expected a schema of type 'object', got {schema.get('type')!r}"
+        )
+    made: Any = validator_for(schema, default=Draft202012Validator)
+    try:
+        made.check_schema(schema)
+    except SchemaError as error:
+        path = "".join(f"[{part!r}]" for part in error.absolute_path)
+        raise ToolDefinitionError(f"{where}{path}: {error.message}") from None
+    registry: Any = Registry[Any]()  # empty, where jsonschema's own would fetch over the network
+    validator: Validator = made(schema, registry=registry)
+    draft: Any = specification_with(str(schema.get("$schema")), default=DRAFT202012)
+    resolver = registry.resolver_with_root(draft.create_resource(schema))
+    for reference in _references(schema):
+        try:
+            resolver.lookup(reference)
+        except Unresolvable:
+            raise ToolDefinitionError(
+                f"{where}: the reference {reference!r} leads nowhere within the schema"
+            ) from None
+    return validator
+
+
+def _references(value: Any) -> Iterable[str]:
+    if is_mapping(value):
+        for key, part in value.items():
+            if key == "$ref" and isinstance(part, str):
+                yield part
+            yield from _references(part)
+    elif is_list(value):
+        for part in value:
+            yield from _references(part)
+
+
+class SchemaValidator:
+    """A compiled schema; see `compile_schema` for the arguments and what it raises."""
+
+    __slots__ = ("_iter_errors",)
+
+    def __init__(self, schema: Mapping[str, Any], where: str) -> None:
+        self._iter_errors = compile_schema(schema, where).iter_errors
+
+    def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
+        """Tell every violation, with its path: ``to[0].address: expected string, got integer 5``."""
+        told = [
+            f"{path_of(error.absolute_path)}: {_told(error)}"
+            for error in self._iter_errors(arguments)
+        ]
+        told.sort()
+        return told
+
+
+def _told(error: ValidationError) -> str:
+    teller = _TELLERS.get(str(error.validator))
+    if teller is not None:
+        return teller(error)
+    if error.context:
+        nearest = min(error.context, key=lambda inner: -len(inner.absolute_path))
+        return f"{shown(error.instance)} fits none of the alternatives; nearest: {_told(nearest)}"
+    message = error.message
+    limit = 3 * MAX_SHOWN
+    return message if len(message) <= limit else f"{message[:limit]}..."
+
+
+def _tell_type(error: ValidationError) -> str:
+    wanted: Any = error.validator_value
+    names = wanted if isinstance(wanted, str) else " or ".join(wanted)
+    return f"expected {names}, got {json_type(error.instance)} {shown(error.instance)}"
+
+
+def _tell_required(error: ValidationError) -> str:
+    wanted: Any = error.validator_value
+    given: Any = error.instance
+    missing = [name for name in wanted if name not in given]
+    # jsonschema makes one error for each missing field, in order, with the name in its message.
+    name = next((name for name in missing if error.message.startswith(repr(name))), missing[0])
+    return f"missing required field {name!r}"
+
+
+def _tell_enum(error: ValidationError) -> str:
+    values: Any = error.validator_value
+    allowed = ", ".join(map(shown, values))
+    return f"expected one of {allowed}, got {shown(error.instance)}"
+
+
+def _tell_const(error: ValidationError) -> str:
+    return f"expected {shown(error.validator_value)}, got {shown(error.instance)}"
+
+
+def _tell_additional(error: ValidationError) -> str:
+    schema: Any = error.schema
+    given: Any = error.instance
+    known = list(schema.get("properties", {}))
+    extra = [shown_name(name) for name in given if name not in known]
+    fields = ", ".join(known) or "none"
+    return f"unknown field {', '.join(map(repr, extra[:5]))}; the fields are {fields}"
+
+
+_TELLERS: dict[str, Callable[[ValidationError], str]] = {
+    "type": _tell_type,
+    "required": _tell_required,
+    "enum": _tell_enum,
+    "const": _tell_const,
+    "additionalProperties": _tell_additional,
+}

@@ -1,0 +1,226 @@
+"""Which model is asked, of whom and how: what can be seen of a backend, and nothing that may be a secret."""
+
+import functools
+from types import SimpleNamespace
+
+import openai
+import pytest
+
+from treadle import Loop
+from treadle.events import RunStarted
+from treadle.model import model_info
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+def plain(messages, **opts):
+    return "x"
+
+
+class Named:
+    """A backend that says which model it asks, of whom, and how."""
+
+    model, provider = "m", "mine"
+
+    def __init__(self, **opts):
+        self.opts = opts
+
+    def __call__(self, messages, **opts):
+        return "x"
+
+
+def told_of(fn, **llm_opts):
+    """What a run tells of its backend."""
+    events = []
+    Loop.run_sync(USER, fn, llm_opts=llm_opts, on_event=events.append, max_retries=0)
+    (started,) = [event for event in events if isinstance(event, RunStarted)]
+    return started.model, started.provider, dict(started.request)
+
+
+class TestFunctions:
+    """Of a function there is nothing to see but what it is given."""
+
+    def test_a_plain_one(self):
+        assert model_info(plain, {}) == (None, None, {})
+        assert told_of(plain) == (None, None, {})
+
+    def test_the_options_of_the_loop(self):
+        told = told_of(plain, model="m", temperature=0.5, stop=["a"])
+        assert told == ("m", None, {"temperature": 0.5, "stop": ["a"]})
+
+    def test_a_partial(self):
+        fn = functools.partial(plain, model="m", temperature=0.5)
+        assert told_of(fn) == ("m", None, {"temperature": 0.5})
+
+    def test_partials_of_partials_the_outer_ones_win(self):
+        class Wrapped(functools.partial):
+            """One that Python does not merge with what it is of."""
+
+        inner = Wrapped(plain, model="inner", temperature=0.5, seed=3)
+        inner.mark = "an attribute keeps it apart"
+        fn = functools.partial(inner, model="outer", temperature=0.7)
+        assert isinstance(fn.func, functools.partial)
+        assert model_info(fn, {}) == ("outer", None, {"temperature": 0.7, "seed": 3})
+
+    def test_the_options_of_the_loop_come_first(self):
+        fn = functools.partial(
+            Named(temperature=0.1, seed=1, n=1), model="p", seed=2, temperature=0.2
+        )
+        assert model_info(fn, {"model": "o", "temperature": 0.3}) == (
+            "o", "mine", {"temperature": 0.3, "seed": 2, "n": 1},
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("model", ["", None, 5, object(), ["m"]])
+    def test_a_model_that_is_no_name_is_none(self, model):
+        assert model_info(functools.partial(plain, model=model), {}).model is None
+        assert model_info(functools.partial(Named(), model=model), {}).model == "m"
+
+
+class TestClients:
+    """Methods of the SDKs' clients, sync and async."""
+
+    @pytest.mark.parametrize("make", [openai.OpenAI, openai.AsyncOpenAI])
+    def test_openais(self, make):
+        create = make(api_key="canary").chat.completions.create
+        assert model_info(create, {"model": "m"}) == ("m", "openai", {})
+        fn = functools.partial(
+            create, model="m", temperature=0, extra_headers={"authorization": "canary"}
+        )
+        assert model_info(fn, {}) == ("m", "openai", {"temperature": 0})
+
+    @pytest.mark.parametrize(
+        ("package", "provider"),
+        [
+            ("anthropic", "anthropic"),
+            ("groq", "groq"),
+            ("mistralai.client", "mistral_ai"),
+            ("google.genai", "gcp.gen_ai"),
+            ("cohere.v2", "cohere"),
+            ("openai_like", None),
+            ("mine", None),
+        ],
+    )
+    def test_others_by_the_package_of_their_sdk(self, package, provider):
+        client = type("Client", (), {"__module__": package, "create": plain, "__call__": plain})()
+        assert model_info(client.create, {}).provider == provider
+        assert model_info(functools.partial(client.create, model="m"), {}).provider == provider
+        assert model_info(client, {}).provider == provider
+
+    def test_one_that_is_empty_or_false(self):
+        class Client:
+            __module__ = "openai.resources"
+
+            def __len__(self):
+                return 0
+
+            def create(self, messages):
+                return "x"
+
+        assert model_info(Client().create, {}).provider == "openai"
+
+    def test_one_that_is_neither_true_nor_false(self):
+        class Client:
+            __module__ = "openai.resources"
+
+            def __bool__(self):
+                raise ValueError("the truth value is ambiguous")
+
+            def create(self, messages):
+                return "x"
+
+        assert told_of(Client().create)[1] == "openai"
+
+
+class TestObjects:
+    """Backends that say it themselves."""
+
+    def test_openai_model(self):
+        from treadle.providers.openai import OpenAIModel
+
+        model = OpenAIModel(
+            "m", base_url="http://127.0.0.1:9/v1", api_key="canary", stream=True, temperature=0,
+            extra_headers={"authorization": "canary"}, timeout=0.01,
+        )  # fmt: skip
+        told = told_of(model)
+        assert told[:2] == ("m", "openai")
+        assert told[2] == {"stream": True, "temperature": 0}
+
+    def test_one_without_opts_or_with_others(self):
+        local = SimpleNamespace(model="m", provider="mine", opts=None)
+        assert model_info(local, {}) == ("m", "mine", {})
+        local.opts = [("temperature", 1)]
+        assert model_info(local, {"seed": 1}) == ("m", "mine", {"seed": 1})
+
+    def test_one_whose_properties_raise(self):
+        class Broken:
+            @property
+            def model(self):
+                raise RuntimeError("not loaded")
+
+            provider = opts = model
+
+            def __call__(self, messages):
+                return "x"
+
+        assert told_of(Broken()) == (None, None, {})
+
+    def test_one_that_has_every_attribute_there_is(self):
+        """As mocks do."""
+
+        class Mock:
+            def __getattr__(self, name):
+                return Mock()
+
+            def __call__(self, messages):
+                return "x"
+
+        assert told_of(Mock()) == (None, None, {})
+
+
+LISTED = {
+    "frequency_penalty": 0.1,
+    "max_completion_tokens": 10,
+    "max_tokens": 10,
+    "n": 1,
+    "presence_penalty": 0.1,
+    "reasoning_effort": "low",
+    "seed": 1,
+    "stop": ["a"],
+    "stream": False,
+    "temperature": 0.1,
+    "top_k": 3,
+    "top_p": 0.3,
+}
+SECRET = {
+    "api_key": "canary",
+    "extra_body": {"key": "canary"},
+    "extra_headers": {"authorization": "canary"},
+    "extra_query": {"key": "canary"},
+    "messages": [{"role": "user", "content": "canary"}],
+    "metadata": {"who": "canary"},
+    "tools": [{"type": "function", "function": {"name": "canary", "parameters": {}}}],
+    "user": "canary",
+    "base_url": "canary",
+}
+
+
+class TestSecrets:
+    """No option is told but those that say how to answer."""
+
+    @pytest.mark.parametrize("place", ["llm_opts", "partial", "object"])
+    def test_only_those_that_are_listed(self, place):
+        given = {**LISTED, **SECRET}
+        seen = {
+            "llm_opts": lambda: model_info(plain, given),
+            "partial": lambda: model_info(functools.partial(plain, **given), {}),
+            "object": lambda: model_info(Named(**given), {}),
+        }[place]()
+        assert seen.request == LISTED
+        assert "canary" not in repr(seen)
+
+    def test_neither_is_in_the_event(self):
+        events = []
+        options = {key: value for key, value in SECRET.items() if key not in {"messages", "tools"}}
+        Loop.run_sync(USER, plain, llm_opts={**LISTED, **options}, on_event=events.append)
+        assert "canary" not in repr(events)
+        assert events[0].request == LISTED
