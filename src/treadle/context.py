@@ -1,29 +1,188 @@
-"""Context: all that the stages of an iteration see, and all that they leave."""
+"""The context: what the stages of an iteration see, and what they leave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
+from treadle.errors import OptionError, did_you_mean
 from treadle.limits import Budget, Limits
-from treadle.messages import History, JSONDict, Response, ToolCall, ToolResult, Usage
-from treadle.results import PendingCall, Reason
+from treadle.messages import (
+    History,
+    JSONDict,
+    Response,
+    ToolCall,
+    ToolResult,
+    Usage,
+    validate_messages,
+)
+from treadle.model import ModelClient
+from treadle.results import PendingCall, Reason, StoppedByStage
 from treadle.run_state import RunState
-from treadle.tools import Approval, Plan, Tool
-
-_OF_LIMITS = Budget(Limits())
-"""Stands for a budget of the context's own limits."""
+from treadle.tools import (
+    Approval,
+    CircuitBreaker,
+    InFlight,
+    Locks,
+    Plan,
+    Resolver,
+    ResultCache,
+    Tool,
+    toolset,
+)
 
 
 class Decision(StrEnum):
-    """What ends the run; without a decision it goes on."""
+    """What ends the run; without a decision it continues."""
 
     DONE = "done"
     STOP = "stop"
     PAUSE = "pause"
-    """Not ended, but put aside until somebody has decided something."""
+    """The run is suspended until a person has decided something."""
+
+
+class RequestChanges(TypedDict, total=False):
+    """What `Context.with_request` and `Request.replace` may change; `Request` describes each."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Iterable[str | Tool]
+    tool_choice: str | Mapping[str, Any] | None
+    options: Mapping[str, Any]
+    instructions: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent to the model in one request.
+
+    Args:
+        messages: the conversation as the model sees it: the history, or a view of it that a stage made.
+        tools: the names of the tools that are offered.
+        tool_choice: ``auto``, ``none``, ``required``, the name of a tool, or the provider's own form; None
+            leaves it to the provider.
+        options: further options of the request, such as ``model`` and ``temperature``.
+        instructions: sent as a system message before the messages; not stored in the history.
+    """
+
+    messages: Sequence[JSONDict]
+    tools: tuple[str, ...] = ()
+    tool_choice: str | Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+
+    def replace(self, **changes: Unpack[RequestChanges]) -> Request:
+        """A copy with some fields changed; ``options`` are merged into those that are there.
+
+        Raises:
+            OptionError: a field that does not exist.
+        """
+        return _changed(self, check_request_changes(changes))
+
+
+def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the names of changed fields, and take tools by their names.
+
+    Raises:
+        OptionError: a field that does not exist, or tools that are neither names nor tools.
+    """
+    known = RequestChanges.__annotations__
+    for name in changes:
+        if name not in known:
+            raise OptionError(f"a request has no field {name!r}{did_you_mean(name, known)}")
+    checked = dict(changes)
+    if "tools" in checked:
+        checked["tools"] = tuple(map(_name_of, checked["tools"]))
+    return checked
+
+
+def _name_of(tool: str | Tool) -> str:
+    name = tool.name if isinstance(tool, Tool) else tool
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(f"tools: expected tools or their names, got {type(tool).__name__}")
+    return name
+
+
+def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
+    values = {spec.name: getattr(request, spec.name) for spec in fields(request)} | changes
+    values["options"] = {**request.options, **(changes.get("options") or {})}
+    return Request(**values)
+
+
+@dataclass(slots=True, eq=False)
+class RunContext:
+    """What a run keeps between its iterations, and what its stages work with; ``ctx.run``.
+
+    Args:
+        state: the status of the run, its iterations and calls.
+        budget: what the run may use, and what it has used.
+        in_flight: the calls that are running, and how often each was made.
+        result_cache: what the calls of this turn returned.
+        locks: which call holds which key.
+        held_locks: the keys that are held around this run, where it is a subagent, each with the name under
+            which it is held.
+        breaker: a circuit breaker that runs share; None where there is none.
+        resolver: runs the calls of tools without a function; None where there is none.
+        model: the model; None in contexts that are made by hand.
+        instructions: the system message of every request, or a function of the context that makes it; None
+            sends none.
+        show_budget: whether the model is shown what remains of the limits.
+        finishing: the limit that was reached, once the model is asked for a last answer; None before.
+        has_listeners: whether events have any listener, and are worth making.
+        deps: the object that the caller handed in for tools and stages.
+        cost_of: returns what a response cost in US dollars; None where the backend has to report it.
+        repairs: what was repaired of the edits of stages, by stage, until it is reported.
+        payloads: the tools in the form in which they are offered, each with what it was made of, by name.
+        clock: when the latest model call ended, in seconds since the epoch.
+    """
+
+    state: RunState = field(default_factory=RunState)
+    budget: Budget = field(default_factory=lambda: Budget(Limits()))
+    in_flight: InFlight = field(default_factory=InFlight)
+    result_cache: ResultCache = field(default_factory=ResultCache)
+    locks: Locks = field(default_factory=Locks)
+    held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
+    breaker: CircuitBreaker | None = None
+    resolver: Resolver | None = None
+    model: ModelClient | None = None
+    instructions: Any = None
+    show_budget: bool = False
+    finishing: Reason | None = None
+    has_listeners: bool = False
+    deps: Any = None
+    cost_of: Callable[[Response], float | None] | None = None
+    clock: float = 0.0
+    repairs: list[tuple[str, tuple[str, ...]]] = field(
+        default_factory=list[tuple[str, tuple[str, ...]]]
+    )
+
+    payloads: dict[str, tuple[Tool, JSONDict]] = field(
+        default_factory=dict[str, tuple[Tool, JSONDict]]
+    )
+
+    def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
+        """Note what was repaired of an edit, to be reported as `HistoryRepaired`."""
+        if repairs:
+            self.repairs.append((stage, tuple(repairs)))
+
+
+class ContextChanges(TypedDict, total=False):
+    """The fields that a stage may change; `Context` describes each."""
+
+    messages: History | Sequence[Mapping[str, Any]]
+    tools: Mapping[str, Tool]
+    response: Response
+    tool_calls: Sequence[ToolCall]
+    plan: Plan
+    tool_results: Mapping[str, ToolResult]
+    validation_errors: Mapping[str, tuple[str, ...]]
+    decision: Decision | None
+    error: Reason | None
+    output: Any
+    guidance: str | None
+    memo: Mapping[str, Any]
+    waiting: tuple[PendingCall, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,44 +190,36 @@ class Context:
     """An immutable record that flows through the stages; a stage returns a changed copy.
 
     Args:
-        messages: the conversation so far, without what this iteration adds until it is injected.
-        tools: what the model may call, by name.
-        response: the model's answer in this iteration.
-        resolve_tool: resolves calls of tools that have no function; None where there is nothing to.
+        messages: the history. The messages of this iteration are in it once they are injected.
+        tools: the tools of the run, by name.
+        response: the model's response in this iteration.
+        run: what outlives the iteration.
         iteration: the number of this iteration, from 1.
-        limits: how much the run may take.
-        state: the record of the run.
-        runner: the table of calls in flight, with the counts of identical calls in this turn.
-        has_listeners: whether anybody listens, and events are worth making.
         tool_calls: the calls of the response, ids made unique.
         plan: which of them run, and when.
         tool_results: the results so far, by id of the call.
-        validation_errors: the violations of calls that make no sense, by id of the call.
-        result_messages: the messages that this iteration added.
-        decision: ends the run; None lets it go on.
+        validation_errors: the violations of invalid calls, by id of the call.
+        result_messages: the messages that this iteration added to the history; empty until it is injected.
+        decision: ends the run; None lets it continue.
         error: the reason, where the decision is to stop.
         output: the validated arguments of a terminal tool.
-        guidance: what to tell the model in the next request, and only there.
-        tool_calls_count: the tool calls that ran in this run so far.
-        usage: the tokens of this run so far.
+        guidance: what the model is told in the next request only.
+        tool_calls_count: the tool calls of this run that have run.
+        usage: the tokens that this run has used.
         memo: what stages remember from iteration to iteration, by the stage's name.
-        started_at: when the run began, in seconds since the epoch.
-        budget: what the run has used of its limits.
-        approvals: what was decided of calls that waited, by id of the call.
-        waiting: the calls that wait, where the decision is to pause.
-        children: the paused runs of loops that are tools, by id of the call.
-        trace: the names of the stages that this iteration has entered so far; it grows as it goes on.
+        approvals: the decisions on calls that waited for approval, by id of the call.
+        waiting: the calls that wait for approval, where the decision is to pause.
+        paused_runs: the states of paused subagents, by id of the call.
+        trace: the names of the stages that this iteration has entered so far; it grows on the way.
+        request_changes: what stages changed of the request; see `with_request`.
+        is_asked: whether the model was asked in this iteration.
     """
 
     messages: History
-    tools: Mapping[str, Tool]
-    response: Response
-    limits: Limits
-    state: RunState
-    runner: Any = None
-    resolve_tool: Any = None
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    response: Response = field(default_factory=Response)
+    run: RunContext = field(default_factory=RunContext)
     iteration: int = 1
-    has_listeners: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
     plan: Plan = field(default_factory=Plan)
     tool_results: Mapping[str, ToolResult] = field(default_factory=dict[str, ToolResult])
@@ -83,67 +234,171 @@ class Context:
     tool_calls_count: int = 0
     usage: Usage = field(default_factory=Usage)
     memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    started_at: float = 0.0
-    budget: Budget = field(default=_OF_LIMITS)
     approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
     waiting: tuple[PendingCall, ...] = ()
-    children: Mapping[str, JSONDict] = field(default_factory=dict[str, JSONDict])
+    paused_runs: Mapping[str, JSONDict] = field(default_factory=dict[str, JSONDict])
     trace: Sequence[str] = ()
+    request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    is_asked: bool = False
 
-    def __post_init__(self) -> None:
-        if self.budget is _OF_LIMITS:
-            made = Budget(self.limits)
-            made.iterations, made.tool_calls = self.iteration, self.tool_calls_count
-            made.usage, made.started_at = self.usage, self.started_at
-            _set(self, "budget", made)
+    @property
+    def state(self) -> RunState:
+        """The status of the run, its iterations and calls."""
+        return self.run.state
+
+    @property
+    def deps(self) -> Any:
+        """The object that the caller handed in as ``deps=``."""
+        return self.run.deps
+
+    @property
+    def instructions(self) -> str | None:
+        """The system message of every request of the run; None where there is none."""
+        given = self.run.instructions
+        made: str | None = given(self) if callable(given) else given
+        return made
+
+    @property
+    def limits(self) -> Limits:
+        """How much the run may use."""
+        return self.run.budget.limits
 
     @property
     def max_iterations(self) -> int:
         """The limit of iterations."""
-        return self.limits.max_iterations
+        return self.run.budget.limits.max_iterations
+
+    @property
+    def resolve_tool(self) -> Resolver | None:
+        """What runs the calls of tools without a function."""
+        return self.run.resolver
+
+    @property
+    def is_injected(self) -> bool:
+        """Whether the response and the results of this iteration are in ``messages``."""
+        return bool(self.result_messages)
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage that the iteration is in; empty before the first."""
+        return self.trace[-1] if self.trace else ""
 
     @property
     def status(self) -> str:
         """``continue``, ``ok``, ``error`` or ``paused``."""
         return _STATUS[self.decision]
 
-    def replace(self, **changes: Any) -> Context:
+    @property
+    def request(self) -> Request:
+        """The request of this iteration, as the context and `with_request` make it so far.
+
+        It is derived from the context each time, so that it shows every earlier edit of ``messages`` and
+        ``tools``.
+        """
+        model = self.run.model
+        options: Mapping[str, Any] = {} if model is None else model.options
+        request = Request(self.messages, tuple(self.tools), None, options, self.instructions)
+        return _changed(request, self.request_changes) if self.request_changes else request
+
+    def with_request(self, **changes: Unpack[RequestChanges]) -> Context:
+        """Change the request of this iteration; the history stays as it is.
+
+        Args:
+            **changes: fields of `Request`. ``options`` are merged into those of the run, ``tools`` are names
+                of tools of the run.
+
+        Raises:
+            OptionError: a field or a tool that does not exist, or the model was asked already.
+            InvalidMessagesError: malformed messages. A broken history is repaired, and the repair reported.
+        """
+        if self.is_asked:
+            raise OptionError("with_request: the model was asked already; put the stage before ask_model")
+        checked = check_request_changes(changes)
+        for name in checked.get("tools", ()):
+            if name not in self.tools:
+                raise OptionError(
+                    f"with_request: there is no tool {name!r}{did_you_mean(name, self.tools)}"
+                )
+        before = self.request_changes
+        if "options" in checked and "options" in before:
+            checked["options"] = {**before["options"], **checked["options"]}
+        if "messages" in checked:
+            checked["messages"], repairs = validate_messages(checked["messages"])
+            self.run.note_repairs(repairs, self.stage)
+        return self.evolve(request_changes={**before, **checked})
+
+    def with_tools(self, *, add: Any = (), remove: Iterable[str | Tool] = ()) -> Context:
+        """Offer other tools, in this request where the model was not asked yet, and from now on.
+
+        Args:
+            add: tools, of every kind that ``tools=`` takes.
+            remove: tools, or their names.
+
+        Raises:
+            OptionError: a tool to remove that is not there.
+            ToolDefinitionError: a broken tool, or one that nothing can run.
+        """
+        removed = set(map(_name_of, remove))
+        for name in removed:
+            if name not in self.tools:
+                raise OptionError(
+                    f"with_tools: there is no tool {name!r}{did_you_mean(name, self.tools)}"
+                )
+        kept = {name: tool for name, tool in self.tools.items() if name not in removed}
+        return self.evolve(tools={**kept, **toolset(add)})
+
+    def replace(self, **changes: Unpack[ContextChanges]) -> Context:
         """A copy with some fields changed.
 
         Raises:
             TypeError: a field that does not exist.
         """
+        return self.evolve(**changes)
+
+    def evolve(self, **changes: Any) -> Context:
+        """As `replace`, for every field. It is for the loop: a custom stage may not change the other fields."""
         # dataclasses.replace would look at every field each time; this is one dict copied.
         values = {**self.__dict__, **changes}
         if len(values) > _FIELD_COUNT:
-            unknown = ", ".join(sorted(changes.keys() - _FIELDS))
-            raise TypeError(f"Context has no field {unknown}")
+            unknown = next(iter(changes.keys() - _FIELDS))
+            raise TypeError(f"Context has no field {unknown!r}{did_you_mean(unknown, sorted(_FIELDS))}")
         copy = _new(Context)
         _set(copy, "__dict__", values)
         return copy
 
     def done(self, output: Any = None) -> Context:
         """Decide that the run is over, with the answer that is there."""
-        return self.replace(decision=Decision.DONE, output=output)
+        return self.evolve(decision=Decision.DONE, output=output)
 
-    def stop(self, reason: Reason) -> Context:
-        """Decide that the run is over without an answer."""
-        return self.replace(decision=Decision.STOP, error=reason)
+    def stop(self, reason: Reason | str) -> Context:
+        """Decide that the run is over without an answer.
+
+        Args:
+            reason: a reason; or a text, for `StoppedByStage` with the name of the stage that returns this.
+
+        Raises:
+            TypeError: it is neither.
+        """
+        if isinstance(reason, str):
+            reason = StoppedByStage(self.stage, reason)
+        elif not isinstance(reason, Reason):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"stop: expected a Reason or a text, got {type(reason).__name__}")
+        return self.evolve(decision=Decision.STOP, error=reason)
 
     def pause(self, waiting: tuple[PendingCall, ...]) -> Context:
-        """Put the run aside. When it goes on, it enters the stage that says so once more.
+        """Suspend the run. When it continues, it enters the stage that returns this once more.
 
         Args:
             waiting: what is to be decided.
         """
-        return self.replace(decision=Decision.PAUSE, waiting=waiting)
+        return self.evolve(decision=Decision.PAUSE, waiting=tuple(waiting))
 
     def remember(self, name: str, value: Any) -> Context:
         """Keep something for the next iterations; ``memo[name]`` has it."""
-        return self.replace(memo={**self.memo, name: value})
+        return self.evolve(memo={**self.memo, name: value})
 
 
-_new, _set = object.__new__, object.__setattr__  # six times in an iteration: looked up once
+_new, _set = object.__new__, object.__setattr__  # several times in an iteration: looked up once
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",
     Decision.DONE: "ok",

@@ -1,33 +1,160 @@
-"""Events: what a run tells while it goes on. Frozen, and equal where the same thing happened.
+"""Events: what a run reports while it goes on. Frozen, and equal where the same thing happened.
 
-Times do not count for equality, so that two runs of one script can be compared.
+Times and run ids do not count for equality, so that two runs of one script can be compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from treadle.context import Context
 from treadle.fast_dataclass import fast_dataclass_kw
 from treadle.limits import Limits
-from treadle.messages import JSONDict, Response, ToolCall, ToolResult, Usage, nothing
+from treadle.messages import JSONDict, Response, ToolCall, ToolResult, Usage
+from treadle.results import Reason, Result
+from treadle.run_state import RunState
 from treadle.tools import NotRunReason, PlanReason
 
-if TYPE_CHECKING:
-    from treadle.context import Context
-    from treadle.results import Reason, Result
-    from treadle.run_state import RunState
+
+@fast_dataclass_kw
+class RunStarted:
+    """A run started.
+
+    Args:
+        agent_name: the name of the agent.
+        run_id: the id of the run.
+        at: seconds since the epoch.
+        resumed: it continues after a pause, under the same id.
+        limits: how much it may use.
+        tools: the tools of the run, in OpenAI's form.
+        available: the names of all tools, including those that only the resolver has.
+        model: the model that is asked, where it is known.
+        provider: the provider, by OpenTelemetry's names, where it is known.
+        request: options of every request that affect the response, such as ``temperature``, where they are
+            known.
+        state: the status of the run; it changes while the run goes on.
+    """
+
+    agent_name: str
+    run_id: str = field(compare=False)
+    at: float = field(compare=False)
+    resumed: bool = False
+    limits: Limits = field(default_factory=Limits)
+    tools: Sequence[JSONDict] = field(default=(), repr=False)
+    available: tuple[str, ...] = ()
+    model: str | None = None
+    provider: str | None = None
+    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: RunState | None = field(default=None, compare=False, repr=False)
+
+
+@fast_dataclass_kw
+class HistoryRepaired:
+    """Messages were repaired that a provider would have rejected.
+
+    Args:
+        repairs: one line for each repair.
+        stage: the stage whose edit was repaired; None where the messages were the caller's.
+    """
+
+    repairs: tuple[str, ...]
+    stage: str | None = None
+
+
+@fast_dataclass_kw
+class IterationStarted:
+    """An iteration started: a pass through the stages. ``at`` is in seconds since the epoch."""
+
+    iteration: int
+    at: float = field(compare=False)
+
+
+@fast_dataclass_kw
+class ModelRequested:
+    """The model is about to be asked.
+
+    Args:
+        iteration: the number of the iteration, from 1.
+        at: seconds since the epoch.
+        messages: the conversation as it is sent, without instructions and guidance.
+        instructions: the system message of the request.
+        guidance: what the model is told in this request only.
+    """
+
+    iteration: int
+    at: float = field(compare=False)
+    messages: Sequence[JSONDict] = field(default=(), compare=False, repr=False)
+    instructions: str | None = field(default=None, compare=False, repr=False)
+    guidance: str | None = None
+
+
+@fast_dataclass_kw
+class FirstChunk:
+    """The first piece of a streamed response arrived. ``at`` is in seconds since the epoch."""
+
+    iteration: int
+    at: float = field(compare=False)
+
+
+@fast_dataclass_kw
+class TextDelta:
+    """A piece of the text of a streamed response."""
+
+    iteration: int
+    text: str
+
+
+@fast_dataclass_kw
+class ModelRetried:
+    """A try to ask the model failed, and another follows. Text streamed so far in this iteration is void.
+
+    Args:
+        iteration: the number of the iteration.
+        attempt: the number of the try that failed, from 1.
+        error: what went wrong.
+        error_type: the class of the exception.
+        delay: seconds until the next try.
+        at: seconds since the epoch.
+    """
+
+    iteration: int
+    attempt: int
+    error: str
+    error_type: str
+    delay: float = field(compare=False)
+    at: float = field(compare=False)
+
+
+@fast_dataclass_kw
+class ModelResponded:
+    """The model responded, after ``duration`` seconds, retries included."""
+
+    iteration: int
+    response: Response
+    at: float = field(compare=False)
+    duration: float = field(compare=False)
+
+
+@fast_dataclass_kw
+class ModelFailed:
+    """The model could not be asked; the run ends."""
+
+    iteration: int
+    error: str
+    error_type: str
+    at: float = field(compare=False)
 
 
 @fast_dataclass_kw
 class CallsPlanned:
-    """It is decided which calls of an answer run.
+    """It was decided which calls of a response run.
 
     Args:
         iteration: the number of the iteration.
         reason: why the plan is as it is.
-        batches: the ids of those that run, batch by batch.
+        batches: the ids of the calls that run, batch by batch.
         not_run: why the others do not run, by id.
     """
 
@@ -39,7 +166,7 @@ class CallsPlanned:
 
 @fast_dataclass_kw
 class CallSuppressed:
-    """A call does not run, because it was answered before, or is made twice in one batch."""
+    """A call is skipped: it was answered before, or is made twice in one batch."""
 
     iteration: int
     call: ToolCall
@@ -57,7 +184,7 @@ class CallDeferred:
 
 @fast_dataclass_kw
 class CallRefused:
-    """A call does not run, because a budget is spent, or its tool is out of order."""
+    """A call does not run: a budget is spent, its circuit breaker is open, or a stage removed it."""
 
     iteration: int
     call: ToolCall
@@ -66,7 +193,7 @@ class CallRefused:
 
 @fast_dataclass_kw
 class BreakerChanged:
-    """A circuit breaker that is shared by several runs changed for a tool: closed, open or half_open."""
+    """The state of a shared circuit breaker changed for a tool: closed, open or half_open."""
 
     iteration: int
     tool: str
@@ -82,7 +209,7 @@ class ToolStarted:
         iteration: the number of the iteration.
         call: the call.
         at: seconds since the epoch.
-        within: the id of the call whose recipe it is a step of; None of one that the model made.
+        within: the id of the call whose recipe has this as a step; None for a call of the model.
     """
 
     iteration: int
@@ -100,7 +227,7 @@ class ToolRetried:
         call: the call.
         attempt: the number of the try that failed, from 1.
         error: what went wrong.
-        error_type: the class of what was raised, or ``timeout``.
+        error_type: the class of the exception, or ``timeout``.
         delay: seconds until the next try.
         at: seconds since the epoch.
     """
@@ -135,121 +262,8 @@ class RepeatWarned:
 
 
 @fast_dataclass_kw
-class RunStarted:
-    """A run began.
-
-    Args:
-        agent_name: whose run it is.
-        run_id: its id.
-        at: seconds since the epoch.
-        resumed: it goes on after a pause, under the id that it had.
-        limits: how much it may take.
-        tools: the tools that the model may call, in OpenAI's form.
-        available: the names of all tools there are, those that only the resolver knows among them.
-        model: the model that is asked for, where that can be seen.
-        provider: who serves it, in OpenTelemetry's words, where that can be seen.
-        request: options of every request that say how the model shall answer, such as ``temperature``, where
-            they can be seen.
-        state: the record of the run, which goes on while it runs.
-    """
-
-    agent_name: str
-    run_id: str = field(compare=False)
-    at: float = field(compare=False)
-    resumed: bool = False
-    limits: Limits = field(default_factory=Limits)
-    tools: Sequence[JSONDict] = field(default=(), repr=False)
-    available: tuple[str, ...] = ()
-    model: str | None = None
-    provider: str | None = None
-    request: Mapping[str, Any] = field(default_factory=nothing)
-    state: RunState | None = field(default=None, compare=False, repr=False)
-
-
-@fast_dataclass_kw
-class HistoryRepaired:
-    """The messages that came in could not have been sent as they were; each repair is told."""
-
-    repairs: tuple[str, ...]
-
-
-@fast_dataclass_kw
-class IterationStarted:
-    """The model is about to be asked.
-
-    Args:
-        iteration: the number of the iteration, from 1.
-        at: seconds since the epoch.
-        messages: the conversation as it is sent, without the guidance.
-        guidance: what the model is told in this request only.
-    """
-
-    iteration: int
-    at: float = field(compare=False)
-    messages: Sequence[JSONDict] = field(default=(), compare=False, repr=False)
-    guidance: str | None = None
-
-
-@fast_dataclass_kw
-class FirstChunk:
-    """The first piece of a streamed answer is there. ``at`` is in seconds since the epoch."""
-
-    iteration: int
-    at: float = field(compare=False)
-
-
-@fast_dataclass_kw
-class TextDelta:
-    """A piece of the text of a streamed answer."""
-
-    iteration: int
-    text: str
-
-
-@fast_dataclass_kw
-class ModelRetried:
-    """A try to ask the model failed, and another follows. Text told so far in this iteration is void.
-
-    Args:
-        iteration: the number of the iteration.
-        attempt: the number of the try that failed, from 1.
-        error: what went wrong.
-        error_type: the class of what was raised.
-        delay: seconds until the next try.
-        at: seconds since the epoch.
-    """
-
-    iteration: int
-    attempt: int
-    error: str
-    error_type: str
-    delay: float = field(compare=False)
-    at: float = field(compare=False)
-
-
-@fast_dataclass_kw
-class ModelResponded:
-    """The model answered, after ``duration`` seconds, retries included."""
-
-    iteration: int
-    response: Response
-    at: float = field(compare=False)
-    duration: float = field(compare=False)
-
-
-@fast_dataclass_kw
-class ModelFailed:
-    """The model could not be asked; the run ends."""
-
-    iteration: int
-    error: str
-    error_type: str
-    at: float = field(compare=False)
-
-
-@fast_dataclass_kw
 class UserMessageAdded:
-    """User messages came in while the run went on; the next request has them."""
+    """User messages arrived through the handle; the next request has them."""
 
     iteration: int
     messages: tuple[JSONDict, ...]
@@ -257,7 +271,7 @@ class UserMessageAdded:
 
 @fast_dataclass_kw
 class LimitReached:
-    """A limit or a guard ends the run; where it is to be finished, it is asked for a last answer first."""
+    """A limit or a guard ends the run; with ``on_limit="finish"`` the model is asked for a last answer first."""
 
     iteration: int
     reason: Reason
@@ -265,7 +279,7 @@ class LimitReached:
 
 @fast_dataclass_kw
 class IterationFinished:
-    """An iteration is over; ``context`` is as it came out of the pipeline."""
+    """An iteration is over; ``context`` is as it left the stages."""
 
     iteration: int
     context: Context = field(compare=False, repr=False)
@@ -278,11 +292,11 @@ class RunFinished:
 
     Args:
         stop_reason: why, in one word.
-        total_iterations: the model calls it made.
+        total_iterations: the iterations that it made.
         tool_calls_count: the tool calls that ran.
-        result: what `run` returns, a `Paused` too; None where it was cancelled and returns nothing.
+        result: what `run` returns, including a `Paused`; None where it was cancelled and returns nothing.
         at: seconds since the epoch.
-        usage: the tokens it took, those of runs within it too.
+        usage: the tokens it used, subagents included.
         error: why there is no answer; None where there is one, or the run is paused.
     """
 
@@ -297,16 +311,16 @@ class RunFinished:
 
 @fast_dataclass_kw
 class Completion:
-    """What a run came to: the completion event as data, for those who do without OpenTelemetry.
+    """The completion event of a run as data, for programs without OpenTelemetry.
 
     Args:
-        agent_name: whose run it was.
-        run_id: its id.
+        agent_name: the name of the agent.
+        run_id: the id of the run.
         stop_reason: why it ended, in one word.
-        total_iterations: the model calls it made.
+        total_iterations: the iterations that it made.
         tool_calls_count: the tool calls that ran.
-        usage: the tokens it took, those of runs within it too.
-        duration: seconds from its start, or from where it was gone on with, to its end.
+        usage: the tokens it used, subagents included.
+        duration: seconds from its start, or from where it was resumed, to its end.
         error: why there is no answer; None where there is one, or the run is paused.
     """
 
@@ -322,7 +336,7 @@ class Completion:
 
     @classmethod
     def of(cls, started: RunStarted, finished: RunFinished) -> Completion:
-        """What a run came to, by its first and its last event."""
+        """The completion of a run, from its first and its last event."""
         return cls(
             agent_name=started.agent_name,
             run_id=started.run_id,
@@ -337,11 +351,11 @@ class Completion:
 
 @fast_dataclass_kw
 class SubagentEvent:
-    """Something happened in a loop that a call of this run is made of.
+    """An event of a subagent.
 
     Args:
-        call_id: the id of the call.
-        event: what happened; of a child's child, another `SubagentEvent`.
+        call_id: the id of the call that the subagent is.
+        event: the event; of a subagent of a subagent, another `SubagentEvent`.
     """
 
     call_id: str
@@ -352,6 +366,7 @@ Event: TypeAlias = (
     RunStarted
     | HistoryRepaired
     | IterationStarted
+    | ModelRequested
     | FirstChunk
     | TextDelta
     | ModelRetried

@@ -137,6 +137,11 @@ class Budget:
         self.usage = Usage()
         self.uses: dict[str, int] = {}
         self.started_at = 0.0
+        self.is_finishing = False
+
+    def finish(self) -> None:
+        """Stop counting against the own limits, for the last answer; no tool call may run from now on."""
+        self.is_finishing, self.has_open_calls = True, False
 
     def chain(self) -> Iterator[Budget]:
         """This budget and those it draws on, the nearest first."""
@@ -170,6 +175,8 @@ class Budget:
 
     def calls_left(self) -> int | None:
         """Tool calls that may yet run; None is as many as one likes."""
+        if self.is_finishing:
+            return 0
         left = [
             max(0, one.limits.max_tool_calls - one.tool_calls)
             for one in self.chain()
@@ -211,6 +218,8 @@ class Budget:
 
         Tool calls do not count here: a model that has none left may still answer.
         """
+        if self.is_finishing:
+            return None if self.parent is None else self.parent.spent()
         limits = self.limits
         if self.iterations >= limits.max_iterations:
             return MaxIterationsReached(limits.max_iterations)

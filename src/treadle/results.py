@@ -174,6 +174,19 @@ class PipelineFailed(Reason):
 
 
 @dataclass(eq=True)
+class StoppedByStage(Reason):
+    """A custom stage ended the run with ``ctx.stop("text")``."""
+
+    stage: str
+    text: str
+    stop_reason: ClassVar[str] = "stopped_by_stage"
+    __hash__ = Reason.__hash__
+
+    def __str__(self) -> str:
+        return f"stage {self.stage!r} stopped the run: {self.text}"
+
+
+@dataclass(eq=True)
 class InvalidInput(Reason):
     """The messages are malformed; each problem says where, what was expected and what was found."""
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Chat messages, the history and its repair, responses, calls and results."""
 
 from treadle.messages.decode import NotAResponseError, is_cost, to_chunk, to_response, to_usage
 from treadle.messages.history import History
@@ -48,8 +48,10 @@ from treadle.messages.response import (
     nothing,
 )
 from treadle.messages.stream import StreamAccumulator
+from treadle.messages.validate import InvalidMessagesError, validate_messages
 
 __all__ = [
+    "InvalidMessagesError", "validate_messages",
     "ATOMS",
     "MAX_PATH",
     "MAX_SHOWN",

@@ -3,9 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 from treadle.messages.message import JSONDict, copy_json
+
+
+class ReadOnlyDict(dict[str, Any]):
+    """A message, or a part of one, that raises where it is edited in place; a copy of it is a plain dict."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TypeError(_READ_ONLY)
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+
+    def __deepcopy__(self, _memo: Any) -> JSONDict:
+        copied: JSONDict = copy_json(self)
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (copy_json(self),)
+
+
+class ReadOnlyList(list[Any]):
+    """A list within a message that raises where it is edited in place; a copy of it is a plain list."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise TypeError(_READ_ONLY)
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
+
+    def __deepcopy__(self, _memo: Any) -> list[Any]:
+        copied: list[Any] = copy_json(self)
+        return copied
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (copy_json(self),)
+
+
+_READ_ONLY = (
+    "messages of the history are read-only; return ctx.replace(messages=...) with changed copies, "
+    "as in [{**message, 'content': text} for message in ctx.messages]"
+)
+
+
+def _read_only(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ReadOnlyDict({key: _read_only(part) for key, part in value.items()})  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list):
+        return ReadOnlyList([_read_only(part) for part in value])  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 class _Log:
@@ -15,13 +67,24 @@ class _Log:
     changes what it is handed changes its own copies and never the record.
     """
 
-    __slots__ = ("call_ids", "handed_out", "numbers", "record")
+    __slots__ = ("call_ids", "handed_out", "numbers", "record", "views")
 
     def __init__(self) -> None:
         self.record: list[JSONDict] = []
         self.handed_out: list[JSONDict] = []
         self.call_ids: set[str] = set()
         self.numbers: dict[str, int] = {}
+        self.views: list[ReadOnlyDict | None] = []
+
+    def view(self, index: int) -> ReadOnlyDict:
+        """A message as it is shown, made when it is first looked at."""
+        views = self.views
+        if len(views) <= index:
+            views.extend([None] * (len(self.record) - len(views)))
+        view = views[index]
+        if view is None:
+            view = views[index] = _read_only(self.record[index])
+        return view
 
     def extend(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
@@ -44,7 +107,7 @@ _MOST_DIGITS = 10
 
 
 class History(Sequence[JSONDict]):
-    """An immutable sequence of messages, which grows by making another that shares what is there."""
+    """An immutable sequence of read-only messages; it grows by making another that shares them."""
 
     __slots__ = ("_length", "_log")
 
@@ -92,7 +155,7 @@ class History(Sequence[JSONDict]):
 
     def to_list(self) -> list[JSONDict]:
         """A list of copies of all messages, for the caller to keep."""
-        return [copy_json(message) for message in self]
+        return [copy_json(message) for message in self.raw()]
 
     def unused_id(self, wanted: str, taken: dict[str, int]) -> str:
         """An id that no call has: the one that is wanted, or that with a number.
@@ -116,25 +179,30 @@ class History(Sequence[JSONDict]):
         """Whether a call of this id was made, here or in a history that branched off from this one."""
         return call_id in self._log.call_ids
 
+    def raw(self) -> list[JSONDict]:
+        """A new list of the messages themselves, not of read-only views; for the loop, and for results."""
+        record = self._log.record
+        return record.copy() if len(record) == self._length else record[: self._length]
+
     @overload
     def __getitem__(self, index: int) -> JSONDict: ...
     @overload
     def __getitem__(self, index: slice) -> list[JSONDict]: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return self._log.record[: self._length][index]
+            return [self._log.view(place) for place in range(*index.indices(self._length))]
         if -self._length <= index < self._length:
-            return self._log.record[index if index >= 0 else index + self._length]
+            return self._log.view(index if index >= 0 else index + self._length)
         raise IndexError(f"there are {self._length} messages, and none at {index}")
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[JSONDict]:
-        return iter(self._log.record[: self._length])
+        return map(self._log.view, range(self._length))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, History) and list(self) == list(other)
+        return isinstance(other, History) and self.raw() == other.raw()
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, which is mutable underneath
 

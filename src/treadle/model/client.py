@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextvars import Context, copy_context
+from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
-from treadle.effects import InContext, Mode, Then, call_mode, is_awaitable
+import anyio
+import anyio.to_thread
+
+from treadle.effects import InContext, Mode, Reporter, Timed, call_mode, is_awaitable
 from treadle.errors import OptionError, did_you_mean
 from treadle.messages import (
     ATOMS,
@@ -15,11 +20,14 @@ from treadle.messages import (
     JSONDict,
     NotAResponseError,
     Response,
+    StreamAccumulator,
     copy_json,
     to_chunk,
     to_response,
 )
 from treadle.model.info import ModelInfo, model_info
+
+log = logging.getLogger("treadle.model")
 
 LLMSendFn: TypeAlias = Callable[..., Any]
 """Takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``; see `ModelClient`."""
@@ -53,7 +61,7 @@ class ModelClient:
         OptionError: it is not callable, takes no messages, or does not take an option of ``llm_opts``.
     """
 
-    __slots__ = ("_call", "_fn", "_has_nested", "_opts", "mode")
+    __slots__ = ("_call", "_fn", "_has_nested", "_opts", "_takes", "mode")
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
@@ -61,158 +69,294 @@ class ModelClient:
         self.mode: Mode = call_mode(fn)
         self._opts: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
-        self._call = _adapted(fn, self._opts)
+        self._call, self._takes = _adapted(fn, self._opts)
         self._fn = fn
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of every request."""
+        return self._opts
+
     def model_info(self) -> ModelInfo:
-        """Which model is asked for, of whom, and how, as far as it can be seen."""
+        """Which model is asked, of which provider, and how, as far as it can be seen."""
         return model_info(self._fn, self._opts)
 
-    def exchange(
-        self, messages: list[JSONDict], tools: list[JSONDict], *, uses_tools: bool = True
+    def request(
+        self,
+        messages: list[JSONDict],
+        tools: list[JSONDict],
+        options: Mapping[str, Any] | None = None,
+        tool_choice: Any = None,
+        on_chunk: OnChunk | None = None,
     ) -> ModelRequest:
         """Make one request, ready to be sent.
 
         Args:
             messages: what to send.
             tools: the tools in OpenAI's form; where there are none, the request has no such key.
-            uses_tools: whether the model may call them; else they are there and disabled, since some
-                servers refuse a history with calls where no tools are.
+            options: the options of this request; None is those of every request.
+            tool_choice: as OpenAI takes it; None leaves the key out.
+            on_chunk: is called with each piece of a streamed response.
+
+        Raises:
+            OptionError: an option that the callable does not take.
         """
-        # One that changes what it is handed changes its own copy.
-        opts: dict[str, Any] = copy_json(self._opts) if self._has_nested else {**self._opts}
+        given = self._opts if options is None else options
+        # A backend that changes what it is handed changes its own copy.
+        is_nested = self._has_nested or options is not None
+        opts: dict[str, Any] = copy_json(dict(given)) if is_nested else {**given}
+        if options is not None and self._takes is not None:
+            _check_options(options, self._takes)
         if tools:
             opts.setdefault("tools", list(tools))
-        if not uses_tools and "tools" in opts:
-            opts["tool_choice"] = "none"
-        return ModelRequest(self._call, messages, opts)
+        if tool_choice is not None and "tools" in opts:
+            opts["tool_choice"] = tool_choice
+        return ModelRequest(self._call, messages, opts, on_chunk)
+
+
+OnChunk: TypeAlias = Callable[[Chunk, Reporter], Awaitable[None] | None]
+"""Is called with each piece of a streamed response; the result is awaited where it is awaitable."""
 
 
 class ModelRequest:
-    """One request to a model and its answer, at once or piece by piece.
+    """One request to a model. `send` is what a `Call` effect calls; the outcome is the whole response."""
 
-    Its methods are what `Call` effects call: all that they return is data, so that it can be recorded.
-    """
+    __slots__ = ("_is_abandoned", "_iterator", "_messages", "_on_chunk", "_opts", "_send")
 
-    __slots__ = ("_context", "_iterator", "_messages", "_opts", "_send", "chunk_mode")
-
-    def __init__(self, send: Send, messages: list[JSONDict], opts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        send: Send,
+        messages: list[JSONDict],
+        opts: dict[str, Any],
+        on_chunk: OnChunk | None = None,
+    ) -> None:
         self._send = send
         self._messages = messages
         self._opts = opts
+        self._on_chunk = on_chunk
         self._iterator: Any = None
-        self._context: Context | None = None
-        self.chunk_mode = _THREAD
+        self._is_abandoned = False
 
-    def open(self) -> Any:
-        """Send the request.
+    def send(self, reporter: Reporter) -> Any:
+        """Send the request and read the response.
+
+        Args:
+            reporter: has the clock, and takes the events of a stream.
 
         Returns:
-            The response; or None where the answer comes in pieces; or an awaitable of either.
+            The response with the times of its start and end, a `Timed`; or an awaitable of it.
+
+        Raises:
+            NotAResponseError: the backend returned something that no response can be made of.
+            ConnectionError: a stream ended before the response did.
         """
+        started = reporter.now()
         raw = self._send(self._messages, self._opts)
-        return Then(raw, self._taken) if is_awaitable(raw) else self._taken(raw)
+        if is_awaitable(raw) or _is_async_iterator(raw):
+            return self._received(raw, reporter, started)
+        response = to_response(raw) if not _is_iterator(raw) else self._read(raw, reporter)
+        return Timed(response, started, reporter.now())
 
-    async def open_async(self) -> Response | None:
-        """As `open`, where the backend is async for sure: to await this takes a third of the time."""
-        return self._taken(await self._send(self._messages, self._opts))
+    async def send_async(self, reporter: Reporter) -> Timed:
+        """As `send`, for a backend that is a coroutine function."""
+        started = reporter.now()
+        raw = await self._send(self._messages, self._opts)
+        if raw.__class__ in _WHOLE:  # nearly always; the other checks take a microsecond
+            return Timed(to_response(raw), started, reporter.now())
+        return await self._received(raw, reporter, started)
 
-    def _taken(self, raw: Any) -> Response | None:
-        if raw.__class__ in _WHOLE:  # as nearly always; to ask for iterators takes a microsecond
-            return to_response(raw)
-        is_iterator = isinstance(raw, AsyncIterator)
-        if is_iterator or hasattr(type(raw), "__aiter__"):  # pyright: ignore[reportUnknownArgumentType]
-            # An iterator goes as it is: OpenAI's gives another in __aiter__, which closes nothing.
-            self._iterator = raw if is_iterator else aiter(raw)
-            self.chunk_mode = Mode.ASYNC
-            return None
-        if isinstance(raw, Iterator):
-            self._iterator = raw
-            return None
-        return to_response(raw)
+    async def _received(self, raw: Any, reporter: Reporter, started: float) -> Timed:
+        if is_awaitable(raw):
+            raw = await raw
+        if _is_async_iterator(raw) or _is_iterator(raw):
+            response = await self._read_async(raw, reporter)
+        else:
+            response = to_response(raw)
+        return Timed(response, started, reporter.now())
 
-    def next_chunk(self) -> Any:
-        """Take the next piece; None, or an awaitable of it, where there is no more."""
-        # A generator may hold something open from one piece to the next, such as a span, and each piece may be
-        # asked for in another thread or task: its context variables are its own, from the first to the last.
-        if self.chunk_mode is Mode.ASYNC:
-            return self._next_later()
-        if self._context is None:
-            self._context = copy_context()
-        raw = self._context.run(next, self._iterator, _END)
-        return None if raw is _END else to_chunk(raw)
+    def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
+        """Read a stream where blocking is allowed; one that breaks off is closed."""
+        # A generator may hold something open from one piece to the next, such as a span: it has context
+        # variables of its own.
+        context, accumulator = copy_context(), StreamAccumulator()
+        self._iterator = iterator
+        try:
+            while not self._is_abandoned:
+                raw = context.run(next, iterator, _END)
+                if raw is _END:
+                    return accumulator.response()
+                chunk = to_chunk(raw)
+                accumulator.add(chunk)
+                if self._on_chunk is not None:
+                    self._on_chunk(chunk, reporter)
+        except BaseException:
+            _close(iterator, context)
+            raise
+        _close(iterator, context)
+        raise ConnectionError("the response was abandoned")
 
-    async def _next_later(self) -> Chunk | None:
-        if self._context is None:  # copied where it is awaited: a driver may await it elsewhere
-            self._context = copy_context()
-        raw = await InContext(_next_of(self._iterator), self._context)
-        return None if raw is _END else to_chunk(raw)
+    async def _read_async(self, raw: Any, reporter: Reporter) -> Response:
+        """Read a stream on an event loop; one that breaks off is closed, shielded from cancellation."""
+        context, accumulator, count = copy_context(), StreamAccumulator(), 0
+        # An iterator is used as it is: that of OpenAI's client returns another in __aiter__, which closes
+        # nothing.
+        iterator = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)
+        try:
+            while True:
+                count += 1
+                if count % CHUNKS_AT_ONCE == 0:
+                    # A stream whose pieces are ready never waits, and a time limit needs a wait to strike.
+                    await anyio.sleep(0)
+                piece = await _next_of(iterator, context)
+                if piece is _END:
+                    return accumulator.response()
+                chunk = to_chunk(piece)
+                accumulator.add(chunk)
+                if self._on_chunk is not None:
+                    emitted = self._on_chunk(chunk, reporter)
+                    if emitted is not None:
+                        await emitted
+        except GeneratorExit:  # the event loop is closed: nothing can be awaited
+            raise
+        except BaseException:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await _close_async(iterator, context)
+            raise
 
-    def close(self) -> Any:
-        """Let go of an answer that is not read to its end; None, or an awaitable of it."""
-        if self.chunk_mode is Mode.ASYNC:
-            return self._close_later()
-        self._closed()
-        return None
-
-    async def _close_later(self) -> None:
-        closed = self._closed()
-        if is_awaitable(closed):
-            await (closed if self._context is None else InContext(closed, self._context))
-
-    def _closed(self) -> Any:
-        for name in ("aclose", "close"):
-            close = getattr(self._iterator, name, None)
-            if callable(close):
-                return close() if self._context is None else self._context.run(close)
-        return None
+    def abandon(self) -> None:
+        """Stop reading: the caller was cancelled. A stream that a thread is reading ends at its next piece."""
+        self._is_abandoned = True
+        if self._iterator is not None and not isinstance(self._iterator, Generator):
+            _close(self._iterator, copy_context())  # closing a connection ends a read that blocks
 
 
-async def _next_of(iterator: AsyncIterator[Any]) -> Any:
-    # Not `anext(iterator, _END)`, which ends the interpreter where `__anext__` raises at once (CPython 3.11).
+CHUNKS_AT_ONCE = 32
+"""Pieces of a stream that are read before other tasks have their turn."""
+CLOSE_SECONDS = 5.0
+"""How long closing a stream may take."""
+
+
+def _is_iterator(raw: Any) -> bool:
+    return raw.__class__ not in _WHOLE and isinstance(raw, Iterator)
+
+
+def _is_async_iterator(raw: Any) -> bool:
+    return raw.__class__ not in _WHOLE and hasattr(type(raw), "__aiter__")
+
+
+async def _next_of(iterator: Any, context: Context) -> Any:
+    """The next piece, or `_END`."""
+    if isinstance(iterator, AsyncIterator):
+        return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
+    return await anyio.to_thread.run_sync(
+        context.run, next, iterator, _END, abandon_on_cancel=True
+    )
+
+
+async def _anext(iterator: AsyncIterator[Any]) -> Any:
+    # Not `anext(iterator, _END)`: it ends the interpreter where `__anext__` raises at once (CPython 3.11).
     try:
         return await iterator.__anext__()
     except StopAsyncIteration:
         return _END
 
 
+def _closed(iterator: Any, context: Context) -> Any:
+    for name in ("aclose", "close"):
+        close = getattr(iterator, name, None)
+        if callable(close):
+            return context.run(close)
+    return None
+
+
+def _close(iterator: Any, context: Context) -> None:
+    try:
+        _closed(iterator, context)
+    except Exception:  # the response is given up already; that is what the caller has to see
+        log.debug("closing a broken stream failed", exc_info=True)
+
+
+async def _close_async(iterator: Any, context: Context) -> None:
+    try:
+        closed = _closed(iterator, context)
+        if is_awaitable(closed):
+            await InContext(closed, context)
+    except Exception:  # as above
+        log.debug("closing a broken stream failed", exc_info=True)
+
+
 _END = object()
-_THREAD = Mode.THREAD  # members are looked up slowly
 _WHOLE = frozenset({dict, str, Response})
-"""Classes of answers that come at once, and are no iterators."""
+"""Classes of responses that come at once."""
 
 
 Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
 
 
-def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> Send:
-    """Make ``call(messages, opts)`` of a callable, by its signature."""
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin that does not tell: the common form
-        return lambda messages, opts: fn(messages, **opts)
+def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> tuple[Send, frozenset[str] | None]:
+    """Make ``call(messages, opts)`` of a callable, by its signature.
+
+    Returns:
+        The call, and the names of the options that it takes; None where it takes any.
+    """
+    parameters = _parameters_of(fn)
+    if parameters is None:  # a builtin without a signature: the common form
+        return lambda messages, opts: fn(messages, **opts), None
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
     if not positional and "messages" not in by_name:
         if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-            return lambda messages, opts: fn(messages, **(opts if takes_any else {}))
+            if takes_any:
+                return lambda messages, opts: fn(messages, **opts), None
+            return lambda messages, _opts: fn(messages), frozenset()
         raise OptionError(f"llm_send_fn: {fn!r} takes no messages")
     if len(positional) > 1 and _is_opts(positional[1], llm_opts):
-        return fn
-    first = positional[0].name if positional else "messages"
-    known = by_name - {first}
+        return fn, None
+    known = frozenset(by_name - {positional[0].name if positional else "messages"})
     if not takes_any:
-        for option in llm_opts:
-            if option not in known:
-                hint = did_you_mean(option, sorted(known))
-                raise OptionError(f"llm_opts: llm_send_fn does not take {option!r}{hint}")
+        _check_options(llm_opts, known)
 
     def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
         taken = opts if takes_any else {name: opts[name] for name in opts if name in known}
         return fn(messages, **taken) if positional else fn(messages=messages, **taken)
 
-    return call
+    return call, None if takes_any else known
+
+
+def _parameters_of(fn: LLMSendFn) -> tuple[inspect.Parameter, ...] | None:
+    """The parameters of a callable; None for a builtin that has no signature.
+
+    Reading a signature takes longer than an iteration, and closures made anew for each run share their code.
+    """
+    plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
+    if type(plain) is not FunctionType or plain.__dict__:  # what wraps another function has its signature
+        return _read_parameters(fn)
+    key = (plain.__code__, plain is fn, len(plain.__defaults__ or ()), *(plain.__kwdefaults__ or ()))
+    if key not in _signatures:
+        if len(_signatures) >= MAX_SIGNATURES:
+            _signatures.clear()
+        _signatures[key] = _read_parameters(fn)
+    return _signatures[key]
+
+
+def _read_parameters(fn: LLMSendFn) -> tuple[inspect.Parameter, ...] | None:
+    try:
+        return tuple(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+_signatures: dict[Any, tuple[inspect.Parameter, ...] | None] = {}
+MAX_SIGNATURES = 256
+"""Signatures that are remembered."""
+
+
+def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
+    for option in options:
+        if option not in known:
+            hint = did_you_mean(option, sorted(known))
+            raise OptionError(f"llm_opts: llm_send_fn does not take {option!r}{hint}")
 
 
 def _is_opts(second: inspect.Parameter, llm_opts: Mapping[str, Any]) -> bool:

@@ -1,42 +1,42 @@
-"""The stages of the loop, in order, and the default list of them."""
+"""The stages of the loop, one file each, and the default list of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
+from treadle.model import BASE_DELAY
 from treadle.pipeline import Stage
+from treadle.stages._ask_model import OnRetry, ask_model, report_repairs
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
-from treadle.stages._dispatch_tools import decided, dispatch_tools, pending_of
-from treadle.stages._inject_results import inject, inject_results
+from treadle.stages._dispatch_tools import dispatch_tools
+from treadle.stages._inject_results import assistant_message, inject, inject_results
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
-from treadle.stages._plan_calls import Planner, plan_calls
-from treadle.stages._run_call import (
-    RETRY_DELAY,
-    SubagentPausedError,
-    ToolRunner,
-    at_once,
-    attempts,
-    compose,
-)
-from treadle.stages._validate_calls import RepairCall, validate_calls
+from treadle.stages._plan_calls import NOT_RUN, plan_calls
+from treadle.stages._run_call import SubagentPausedError, held_locks, prepare_call
+from treadle.stages._validate_calls import RepairCall, check_call, invalid_call_text, validate_calls
 
-GIVEN = ("response", "messages", "tools", "iteration", "limits", "state")
+GIVEN = ("messages", "tools", "run", "iteration", "guidance")
 """The fields of a context that are filled when it enters the stages."""
 
 
 def default_stages(
     *,
+    max_retries: int = 3,
+    retry_delay: float = BASE_DELAY,
     repair_call: RepairCall | None = None,
     max_blank_stops: int = 3,
     breaker_threshold: int = 3,
     sequential: Literal["defer", "in_step"] = "defer",
     dedupe: bool = True,
 ) -> list[Stage]:
-    """The stages that a loop has where it is given no others.
+    """The stages of a loop that is given no others.
 
     Args:
+        max_retries: see `ask_model`.
+        retry_delay: see `ask_model`.
         repair_call: see `validate_calls`.
         max_blank_stops: see `loop_decision`.
         breaker_threshold: see `circuit_breaker`.
@@ -44,6 +44,7 @@ def default_stages(
         dedupe: see `plan_calls`.
     """
     configured: list[Any] = [
+        ask_model(max_retries=max_retries, retry_delay=retry_delay),
         parse_tool_calls,
         validate_calls(repair_call=repair_call),
         loop_decision(max_blank_stops=max_blank_stops),
@@ -56,27 +57,32 @@ def default_stages(
     return configured
 
 
+BUILT_IN: frozenset[Callable[..., Any]] = frozenset(made.fn for made in default_stages())
+"""The functions of these stages, which the loop need not check."""
+
 __all__ = [
+    "BUILT_IN",
     "GIVEN",
-    "RETRY_DELAY",
-    "Planner",
+    "NOT_RUN",
+    "OnRetry",
     "RepairCall",
     "Stage",
     "SubagentPausedError",
-    "ToolRunner",
-    "at_once",
-    "attempts",
+    "ask_model",
+    "assistant_message",
     "budget_guard",
+    "check_call",
     "circuit_breaker",
-    "compose",
-    "decided",
     "default_stages",
     "dispatch_tools",
+    "held_locks",
     "inject",
     "inject_results",
+    "invalid_call_text",
     "loop_decision",
     "parse_tool_calls",
-    "pending_of",
     "plan_calls",
+    "prepare_call",
+    "report_repairs",
     "validate_calls",
 ]

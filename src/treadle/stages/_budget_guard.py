@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from treadle.context import Context
-from treadle.effects import NOW, Steps
 from treadle.pipeline import stage
-from treadle.results import DeadlineExceeded, Reason
 from treadle.tools import NotRunReason
 
 
 @stage(requires=("messages",), provides=("decision", "error"))
-def budget_guard(ctx: Context) -> Steps[Context]:
+def budget_guard(ctx: Context) -> Context:
     """Stop the run where a limit leaves no room for another iteration.
 
-    It stands behind `inject_results`: whatever ran in the last iteration is in the history.
+    It comes after `inject_results`: what ran in this iteration is in the history.
     """
-    limits = ctx.limits
-    if limits.max_seconds is not None:
-        now = yield NOW
-        if now - ctx.started_at >= limits.max_seconds:
-            return ctx.stop(DeadlineExceeded(limits.max_seconds))
-    reason = spent(ctx)
-    return ctx if reason is None else ctx.stop(reason)
-
-
-def spent(ctx: Context) -> Reason | None:
-    """The first budget that is spent; None where all have something left."""
+    budget = ctx.run.budget
     is_short = NotRunReason.OVER_BUDGET in ctx.plan.not_run.values()
-    if is_short and ctx.budget.calls_left() == 0:  # after a pause there may be more than there was
-        return ctx.budget.calls_exhausted()
-    return ctx.budget.spent()
+    if is_short and budget.calls_left() == 0 and ctx.run.finishing is None:
+        return ctx.stop(budget.calls_exhausted())
+    reason = budget.spent()
+    return ctx if reason is None else ctx.stop(reason)

@@ -1,4 +1,4 @@
-"""`circuit_breaker`: a tool that keeps failing in the same way ends the run."""
+"""`circuit_breaker`: ends the run when a tool keeps failing in the same way."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Streaks = Mapping[str, Sequence[str | int]]
 
 _NO_STREAKS: Streaks = {}
 _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
-"""What says something of the tool: all else did not run to an end."""
+"""The statuses that say something about the tool: calls of all others did not run to an end."""
 
 
 @stage(requires=("tool_results",), provides=("decision", "error"))
 def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
     """Stop the run when one tool failed with the same error in several of its iterations in a row.
 
-    Other tools' success does not reset the count; the tool succeeding, or failing differently, does.
+    The count is reset when the tool succeeds or fails with another error, not when other tools succeed.
 
     Args:
         ctx: the context.

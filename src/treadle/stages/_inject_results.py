@@ -1,4 +1,4 @@
-"""`inject_results`: the iteration goes into the history, whole or not at all."""
+"""`inject_results`: appends the iteration to the history, whole or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from treadle.messages import (
 from treadle.pipeline import stage
 
 NUDGE_FROM = 3
-"""The identical call of a turn from which on its result carries a note. Three is Planck's number."""
+"""From this number of identical calls in a turn, the result carries a note. Three is Planck's number."""
 
 EDITED = "[note: a person changed the arguments of this call before it ran, to: "
 
@@ -34,10 +34,12 @@ def inject_results(ctx: Context) -> Steps[Context]:
     """Append the assistant message and exactly one tool message for each call, in order.
 
     A successful result of a call that was made for the third time in this turn, or more often, carries a
-    note that says so. It is added here, after long results were cut, so that it cannot be cut off.
+    note with the count. It is added here, after long results were cut, so that it cannot be cut off.
     """
-    nudged: dict[str, ToolResult] = {}
-    counts: Mapping[str, int] = ctx.runner.counts if ctx.runner is not None else {}
+    if ctx.is_injected:
+        return ctx
+    noted: dict[str, ToolResult] = {}
+    counts = ctx.run.in_flight.counts
     for call in ctx.tool_calls:
         count = counts.get(call.fingerprint, 0)
         if count < NUDGE_FROM and not ctx.approvals:
@@ -48,16 +50,16 @@ def inject_results(ctx: Context) -> Steps[Context]:
             notes.append(f"{EDITED}{json.dumps(call.input, default=str)}]")
         if count >= NUDGE_FROM and result is not None and _may_be_nudged(ctx, call, result):
             notes.append(nudge(call, count))
-            if ctx.has_listeners:
+            if ctx.run.has_listeners:
                 yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
         if notes and result is not None:
             content = "\n\n".join((result.content, *notes))
-            nudged[call.id] = dataclasses.replace(result, content=content)
-    if not nudged:
+            noted[call.id] = dataclasses.replace(result, content=content)
+    if not noted:
         return inject(ctx)
-    injected = inject(ctx.replace(tool_results={**ctx.tool_results, **nudged}))
-    # The notes stay out of the results, which tell whether there was anything new.
-    return injected.replace(tool_results=ctx.tool_results)
+    injected = inject(ctx.evolve(tool_results={**ctx.tool_results, **noted}))
+    # The notes stay out of the results, which show whether a call returned anything new.
+    return injected.evolve(tool_results=ctx.tool_results)
 
 
 def _was_edited(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
@@ -80,32 +82,33 @@ def nudge(call: ToolCall, count: int) -> str:
 
 
 def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> Context:
-    """Append the response, and an answer for each of its calls, to the history.
+    """Append the response, and an answer for each of its calls, to the history; once in an iteration.
 
     Args:
-        ctx: the context; a response that is blank adds nothing.
-        unanswered: what the model is told of a call that has no result.
+        ctx: the context; an empty response adds nothing.
+        unanswered: the answer to calls without a result.
     """
-    if ctx.response.is_blank:
+    if ctx.is_injected or (not ctx.tool_calls and ctx.response.is_blank):
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
     is_joined = history.ends_with_assistant  # given so, or left so by stages that let a text go on
     if is_joined:
-        history, message = History(history[:-1]), joined(history[-1], message)
+        before = history.raw()
+        history, message = History(before[:-1]), joined(before[-1], message)
     messages = [message]
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
         content = unanswered if result is None else sendable(result.content)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     longer = history.grown(messages, None if is_joined else _copies(ctx, messages))
-    return ctx.replace(messages=longer, result_messages=tuple(messages))
+    return ctx.evolve(messages=longer, result_messages=tuple(messages))
 
 
 def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
-    """Copies of messages that were made here: known to be flat but for the calls, they take half the time.
+    """Copies of messages that were made here: they are flat except for the calls, so this takes half the time.
 
     Returns:
-        None where a provider has added what may hold anything.
+        None where the provider has added keys, which may have nested values.
     """
     calls = messages[0].get("tool_calls") or ()
     if ctx.response.extra:
@@ -148,5 +151,5 @@ _OURS_OF_A_CALL = frozenset({"id", "type", "function"})
 
 
 def _extra(extra: Mapping[str, Any], ours: frozenset[str]) -> JSONDict:
-    """Keys of a provider's own, as they can be sent back; what the history needs is not theirs to say."""
+    """The provider's own keys, as they can be sent back; the keys that the history needs are ours."""
     return {key: sendable_json(value) for key, value in extra.items() if key not in ours}

@@ -1,4 +1,4 @@
-"""`loop_decision`: is this the answer, is it nothing, or does it go on?"""
+"""`loop_decision`: is this response the answer, is it empty, or does the run continue?"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ BLANK_NUDGE = (
 def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     """Decide whether the run is over.
 
-    Text without a call is the answer. A valid call of a terminal tool is the answer too: its arguments
-    are the output, its siblings are answered and not run. Neither text nor call is a blank stop: the model
-    is asked again, with a nudge that stays out of the history.
+    Text without a call is the answer. A valid call of a terminal tool is the answer too: its arguments are
+    the output, and the other calls are answered and do not run. An empty response, without text and calls,
+    is a blank stop: the model is asked again, with a nudge that is not stored in the history.
 
     Args:
         ctx: the context.
-        max_blank_stops: blank stops in a row that are forgiven. Three is LlmCore's budget.
+        max_blank_stops: consecutive blank stops that are tolerated. Three is LlmCore's budget.
     """
     if ctx.tool_calls:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
@@ -41,7 +41,7 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
                 ctx.iteration, len(finish_reasons), finish_reasons, provider, response.model
             )
         )
-    return ctx.remember(_BLANKS, finish_reasons).replace(guidance=BLANK_NUDGE)
+    return ctx.remember(_BLANKS, finish_reasons).evolve(guidance=BLANK_NUDGE)
 
 
 _BLANKS = "loop_decision.blanks"
@@ -61,4 +61,4 @@ def _with_output(ctx: Context, ending: ToolCall) -> Context:
             results[call.id] = ToolResult(call.id, text, True, "skipped")
     model = ctx.tools[ending.name].model
     output = dict(ending.input or {}) if model is None else model.model_validate(ending.input)
-    return ctx.replace(tool_results=results).done(output)
+    return ctx.evolve(tool_results=results).done(output)

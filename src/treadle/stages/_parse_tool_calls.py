@@ -11,10 +11,10 @@ from treadle.pipeline import stage
 
 @stage(requires=("response",), provides=("tool_calls",))
 def parse_tool_calls(ctx: Context) -> Context:
-    """Take the calls out of the response, each with an id that no other call of the history has.
+    """Take the calls out of the response, each with an id that is unique in the history.
 
-    A provider that gives no ids, or one twice, would leave it open which result answers which call.
-    Arguments stay text: whether they make sense is for `validate_calls` to say.
+    Without unique ids it is not clear which result answers which call, and some providers give none, or the
+    same one twice. Arguments stay text: `validate_calls` checks them.
     """
     calls = ctx.response.tool_calls
     if not calls:
@@ -23,9 +23,9 @@ def parse_tool_calls(ctx: Context) -> Context:
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
         call_id = sendable(call.id) or f"call_{ctx.iteration}_{index + 1}"
-        if "/" in call_id:  # it stands between the ids of a call and of what runs within it
+        if "/" in call_id:  # it separates the id of a call from those of its steps and subagents
             call_id = call_id.replace("/", "_")
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
-    return ctx.replace(tool_calls=tuple(made))
+    return ctx.evolve(tool_calls=tuple(made))

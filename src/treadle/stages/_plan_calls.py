@@ -11,21 +11,22 @@ from treadle.effects import Emit, Steps
 from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
-from treadle.stages._run_call import ToolRunner
-from treadle.stages._shared_breaker import not_admitted, released
+from treadle.stages._shared_breaker import refused_calls, release_calls
 from treadle.tools import (
     Answer,
     NotRunReason,
     Plan,
     PlanReason,
-    ResultCache,
     Tool,
     cut,
     marked,
 )
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
-"""How much of an earlier result is shown again: the model has it in full further up."""
+"""How much of an earlier result is shown again: the model has all of it earlier in the history."""
+
+NOT_RUN = "Not run: the budget for this task is spent. Give your final answer with what you have."
+"""The answer to calls that the model makes although it was asked for its last answer."""
 
 _BUDGETS = frozenset({NotRunReason.OVER_BUDGET, NotRunReason.MAX_USES})
 
@@ -34,9 +35,9 @@ class Planner:
     """Plans the calls of one iteration; used once.
 
     Args:
-        ctx: has the tools, the limits and what this turn has learned.
+        ctx: has the tools, the limits and the results of this turn.
         in_step: whether calls that cannot run with the first batch run after it; else they are deferred.
-        dedupe: whether duplicates are looked for.
+        dedupe: whether duplicates are skipped.
     """
 
     def __init__(self, ctx: Context, *, in_step: bool, dedupe: bool) -> None:
@@ -45,81 +46,77 @@ class Planner:
         self._ctx = ctx
         self._in_step = in_step
         self._dedupe = dedupe
-        self._evidence: ResultCache = (
-            ctx.runner.evidence if ctx.runner is not None else ResultCache()
-        )
+        self._results = ctx.run.result_cache
         self._batches: list[list[ToolCall]] = []
         self._in_batch: dict[str, str] = {}
-        self._twins: dict[str, str] = {}
+        self._duplicates: dict[str, str] = {}
         self._per_tool: Counter[str] = Counter()
         self._uses: Counter[str] = Counter()
-        self._calls_left = ctx.budget.calls_left()
+        self._calls_left = ctx.run.budget.calls_left()
         self._split: PlanReason | None = None
         self._is_ordered = False
 
-    def plan(self, calls: Iterable[ToolCall], broken: Mapping[str, str]) -> Plan:
+    def plan(self, calls: Iterable[ToolCall], refused: Mapping[str, str]) -> Plan:
         """Plan, and take what runs out of the budgets.
 
         Args:
             calls: those that have no answer yet, in the order of the request.
-            broken: of the calls whose tools are out of order, the tools' errors.
+            refused: the ids of calls whose circuit breakers are open, each with the error.
         """
         for call in calls:
             tool = self._ctx.tools.get(call.name)
-            if call.id in broken:
-                self._hold(call, NotRunReason.BREAKER_OPEN, _broken(call, broken[call.id]))
-            elif self._stands_beside_the_rest(tool) and (known := self._known(call, tool)):
-                self._hold(call, NotRunReason.NO_NEW_EVIDENCE, _suppressed(call, known))
+            if call.id in refused:
+                self._refuse(call, NotRunReason.BREAKER_OPEN, _breaker_open(call, refused[call.id]))
+            elif self._sees_what_is_known(tool) and (fresh := self._fresh(call, tool)):
+                self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(call, fresh))
             elif self._split is not None and not self._in_step:
                 self._is_ordered |= self._is_alone(tool)
                 self._defer(call)
-            elif (first := self._twin_of(call, tool)) is not None:
+            elif (first := self._duplicate_of(call, tool)) is not None:
                 self.not_run[call.id] = NotRunReason.DUPLICATE_IN_BATCH
-                self._twins[call.id] = first
+                self._duplicates[call.id] = first
             elif self._fits_the_budgets(call, tool):
                 self._place(call, tool)
         planned = [call for batch in self._batches for call in batch]
-        budget = self._ctx.budget
+        budget = self._ctx.run.budget
         budget.take_calls(len(planned))
         budget.take_uses(self._uses)
         return Plan(
             tuple(map(tuple, self._batches)),
             self._reason(len(planned)),
             self.not_run,
-            self._twins,
+            self._duplicates,
             self._approvals(planned),
         )
 
-    def _stands_beside_the_rest(self, tool: Tool | None) -> bool:
-        """Whether a call would see what is known now: nothing that comes before it has to run first."""
-        beside = {None, PlanReason.PARALLEL_BATCH_CUT}
-        return not self._is_ordered and self._what_keeps_it_out(tool) in beside
+    def _sees_what_is_known(self, tool: Tool | None) -> bool:
+        """Whether a call would see what is known now: no call before it has to run first."""
+        return not self._is_ordered and self._conflict(tool) in {None, PlanReason.PARALLEL_BATCH_CUT}
 
-    def _known(self, call: ToolCall, tool: Tool | None) -> Answer | None:
-        return self._evidence.known(call.fingerprint) if self._may_be_duplicate(tool) else None
+    def _fresh(self, call: ToolCall, tool: Tool | None) -> Answer | None:
+        return self._results.fresh(call.fingerprint) if self._may_be_duplicate(tool) else None
 
     def _may_be_duplicate(self, tool: Tool | None) -> bool:
         return self._dedupe and (tool is None or tool.watches_duplicates)
 
-    def _twin_of(self, call: ToolCall, tool: Tool | None) -> str | None:
+    def _duplicate_of(self, call: ToolCall, tool: Tool | None) -> str | None:
         return self._in_batch.get(call.fingerprint) if self._may_be_duplicate(tool) else None
 
     def _fits_the_budgets(self, call: ToolCall, tool: Tool | None) -> bool:
         most = tool.max_uses if tool is not None else None
         if most is not None:
-            left = self._ctx.budget.uses_left(call.name, most) - self._uses[call.name]
+            left = self._ctx.run.budget.uses_left(call.name, most) - self._uses[call.name]
             if left <= 0:
-                self._hold(call, NotRunReason.MAX_USES, _used_up(call, most))
+                self._refuse(call, NotRunReason.MAX_USES, _used_up(call, most))
                 return False
         if self._calls_left == 0:
-            limit = self._ctx.budget.calls_limit()
-            self._hold(call, NotRunReason.OVER_BUDGET, _over_budget(call, limit))
+            self._refuse(call, NotRunReason.OVER_BUDGET, _over_budget(call, self._ctx))
             return False
         return True
 
     def _place(self, call: ToolCall, tool: Tool | None) -> None:
-        """Put a call into the open batch, or into the next, or off."""
-        split = self._what_keeps_it_out(tool)
+        """Add a call to the open batch, or to a new one, or defer it."""
+        split = self._conflict(tool)
         is_stale = split is not None and tool is not None and tool.requires_fresh_input
         if split is not None:
             self._split = self._split or split
@@ -139,7 +136,7 @@ class Planner:
         if tool is not None and tool.max_uses is not None:
             self._uses[call.name] += 1
 
-    def _what_keeps_it_out(self, tool: Tool | None) -> PlanReason | None:
+    def _conflict(self, tool: Tool | None) -> PlanReason | None:
         """Why a call cannot run with the open batch; None where it can."""
         batch = self._batches[-1] if self._batches else []
         if not batch:
@@ -161,9 +158,9 @@ class Planner:
     def _defer(self, call: ToolCall) -> None:
         is_cut = self._split is PlanReason.PARALLEL_BATCH_CUT
         reason = NotRunReason.PARALLEL_CAP if is_cut else NotRunReason.DEFERRED
-        self._hold(call, reason, _deferred(call, is_cut=is_cut))
+        self._refuse(call, reason, _deferred(call, is_cut=is_cut))
 
-    def _hold(self, call: ToolCall, reason: NotRunReason, result: ToolResult) -> None:
+    def _refuse(self, call: ToolCall, reason: NotRunReason, result: ToolResult) -> None:
         self.not_run[call.id] = reason
         self.results[call.id] = result
 
@@ -189,15 +186,15 @@ class Planner:
         return questions
 
 
-def again(content: str) -> str:
-    """An earlier result, as it is shown once more."""
+def shown_again(content: str) -> str:
+    """An earlier result, as it is shown again."""
     return cut(content, AGAIN_LINES, AGAIN_BYTES)
 
 
-def _suppressed(call: ToolCall, answer: Answer) -> ToolResult:
+def _skipped(call: ToolCall, answer: Answer) -> ToolResult:
     text = (
         f"Not run again: you made this very call in iteration {answer.iteration}, and nothing new has been "
-        f"learned since. Its result was:\n{again(answer.content)}\n"
+        f"learned since. Its result was:\n{shown_again(answer.content)}\n"
         f"Try something else, or answer with what you have."
     )
     return ToolResult(call.id, text, status="suppressed")
@@ -209,22 +206,26 @@ def _deferred(call: ToolCall, *, is_cut: bool) -> ToolResult:
     return ToolResult(call.id, text, is_error=True, status="deferred")
 
 
-def _over_budget(call: ToolCall, limit: int) -> ToolResult:
-    text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
+def _over_budget(call: ToolCall, ctx: Context) -> ToolResult:
+    if ctx.run.finishing is not None:
+        text = NOT_RUN
+    else:
+        limit = ctx.run.budget.calls_limit()
+        text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
     return ToolResult(call.id, text, is_error=True, status="over_budget")
 
 
 def _used_up(call: ToolCall, most: int) -> ToolResult:
     text = (
-        f"Not run: {call.name!r} may be used {most} times in a run, and has been. "
+        f"Not run: {call.name!r} may be used {most} times in a run, and was. "
         f"Do without it, or answer with what you have."
     )
     return ToolResult(call.id, text, is_error=True, status="over_budget")
 
 
-def _broken(call: ToolCall, error: str) -> ToolResult:
+def _breaker_open(call: ToolCall, error: str) -> ToolResult:
     text = (
-        f"Error: {call.name!r} is out of order, and was not tried. It kept failing with: {error}\n"
+        f"Error: {call.name!r} is unavailable and was not tried. It kept failing with: {error}\n"
         f"Do without it for now."
     )
     return ToolResult(call.id, text, is_error=True, status="broken")
@@ -242,42 +243,41 @@ def plan_calls(
     The longest prefix of the calls that may run together is a batch: parallel-safe calls, up to
     ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
 
-    A call that was answered already, with nothing new learned since, is suppressed, and answered with what
-    it brought. The same call twice in a batch runs once. What is beyond a budget is answered as such.
+    A call that was answered already, with nothing new learned since, is skipped and answered with the earlier
+    result. The same call twice in a batch runs once. Calls beyond a budget are answered as such.
 
     Args:
         ctx: the context.
-        sequential: what becomes of the calls after the first batch: ``defer`` answers that they may be asked
-            for again, ``in_step`` runs them in further batches. Calls that require fresh input are deferred
-            all the same.
-        dedupe: look for duplicates.
+        sequential: what happens to the calls after the first batch: ``defer`` answers that the model may ask
+            again, ``in_step`` runs them in further batches. Calls that require fresh input are deferred in
+            either case.
+        dedupe: skip duplicates.
     """
     for call in ctx.tool_calls:
-        if not call.fingerprint:  # nobody has validated it
-            ctx = ctx.replace(tool_calls=tuple(map(marked, ctx.tool_calls)))
+        if not call.fingerprint:  # it was not validated
+            ctx = ctx.evolve(tool_calls=tuple(map(marked, ctx.tool_calls)))
             break
     done = ctx.tool_results
     waiting = [call for call in ctx.tool_calls if call.id not in done]
     if not waiting:
-        if ctx.has_listeners and ctx.tool_calls:
-            yield from _tell(ctx)
+        if ctx.run.has_listeners and ctx.tool_calls:
+            yield from _report(ctx)
         return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
-        ctx.budget.take_calls(1)
-        ctx = ctx.replace(plan=Plan.of_one(waiting[0]))
+        ctx.run.budget.take_calls(1)
+        ctx = ctx.evolve(plan=Plan.of_one(waiting[0]))
     else:
-        broken = yield from not_admitted(ctx, waiting)
+        refused = yield from refused_calls(ctx, waiting)
         planner = Planner(ctx, in_step=sequential == "in_step", dedupe=dedupe)
-        plan = planner.plan(waiting, broken)
-        held = [call for call in waiting if call.id in plan.not_run and call.id not in broken]
-        yield from released(ctx, held)
-        if ctx.runner is not None:
-            for call in waiting:
-                if plan.not_run.get(call.id) in _REPEATED:
-                    ctx.runner.count(call)
-        ctx = ctx.replace(plan=plan, tool_results={**done, **planner.results})
-    if ctx.has_listeners:
-        yield from _tell(ctx)
+        plan = planner.plan(waiting, refused)
+        not_run = [call for call in waiting if call.id in plan.not_run and call.id not in refused]
+        yield from release_calls(ctx, not_run)
+        for call in waiting:
+            if plan.not_run.get(call.id) in _REPEATED:
+                ctx.run.in_flight.count(call)
+        ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
+    if ctx.run.has_listeners:
+        yield from _report(ctx)
     return ctx
 
 
@@ -286,20 +286,17 @@ def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
         return False
-    if not ctx.budget.has_open_calls:
+    if not ctx.run.budget.has_open_calls:
         return False
-    runner: ToolRunner | None = ctx.runner
-    if runner is None:
-        return True
-    if runner.breaker is not None:
+    if ctx.run.breaker is not None:
         return False
-    return not dedupe or runner.evidence.known(call.fingerprint) is None
+    return not dedupe or ctx.run.result_cache.fresh(call.fingerprint) is None
 
 
 _REPEATED = frozenset({NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE})
 
 
-def _tell(ctx: Context) -> Steps[None]:
+def _report(ctx: Context) -> Steps[None]:
     plan = ctx.plan
     yield Emit(
         CallsPlanned(
@@ -325,5 +322,6 @@ _KINDS: Mapping[NotRunReason, type[CallSuppressed | CallDeferred | CallRefused]]
     NotRunReason.OVER_BUDGET: CallRefused,
     NotRunReason.MAX_USES: CallRefused,
     NotRunReason.BREAKER_OPEN: CallRefused,
+    NotRunReason.REMOVED: CallRefused,
 }
-"""What is told of a call that does not run."""
+"""The event of a call that does not run."""

@@ -1,4 +1,7 @@
-"""What the stages ask a circuit breaker that runs share, and what they report to it."""
+"""What the stages ask a circuit breaker that runs share, and what they report to it.
+
+Other runs affect its answers, so each question is an effect.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,21 @@ from treadle.context import Context
 from treadle.effects import NOW, Call, Emit, Steps
 from treadle.events import BreakerChanged
 from treadle.messages import ToolCall
-from treadle.tools import BreakerState, CircuitBreaker
-from treadle.tools.breaker import Admission
+from treadle.tools import Admission, BreakerState
 
 
-def not_admitted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str]]:
-    """Ask the breaker of a run for each call; as effects, for other runs have a say in it.
+def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str]]:
+    """Ask the breaker of a run for each call.
 
     Args:
-        ctx: has the runner, which has the breaker, if there is one.
-        calls: would be made.
+        ctx: the context.
+        calls: the calls that would be made.
 
     Returns:
-        Of the calls whose tools are out of order, the tools' errors.
+        The ids of the calls that may not be made, each with the error for which its breaker is open.
     """
     errors: dict[str, str] = {}
-    breaker: CircuitBreaker | None = ctx.runner.breaker if ctx.runner is not None else None
+    breaker = ctx.run.breaker
     if breaker is None:
         return errors
     now = yield NOW
@@ -34,35 +36,25 @@ def not_admitted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str
         )
         if admission.error is not None:
             errors[call.id] = admission.error
-        yield from _tell(ctx, call, admission.before, admission.after)
+        yield from _report(ctx, call, admission.before, admission.after)
     return errors
 
 
-def released(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Tell the breaker of a run which calls will not be made.
-
-    Args:
-        ctx: has the runner, which has the breaker, if there is one.
-        calls: were asked for, and are not planned.
-    """
-    breaker: CircuitBreaker | None = ctx.runner.breaker if ctx.runner is not None else None
+def release_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
+    """Report calls that were admitted and will not be made."""
+    breaker = ctx.run.breaker
     if breaker is not None:
         for call in calls:
             was_probe = yield Call(
                 breaker.release, call.name, _name(ctx, call), label=labels.BREAKER, key=call.id
             )
             if was_probe:
-                yield from _tell(ctx, call, BreakerState.HALF_OPEN, BreakerState.OPEN)
+                yield from _report(ctx, call, BreakerState.HALF_OPEN, BreakerState.OPEN)
 
 
-def noted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Tell the breaker of a run how its calls went.
-
-    Args:
-        ctx: has the runner and the results.
-        calls: were planned; what did not run to an end says nothing.
-    """
-    breaker: CircuitBreaker | None = ctx.runner.breaker
+def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
+    """Report how planned calls went; those that did not run to an end are released."""
+    breaker = ctx.run.breaker
     if breaker is None:
         return
     now = yield NOW
@@ -79,17 +71,17 @@ def noted(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
                 label=labels.BREAKER,
                 key=call.id,
             )
-            yield from _tell(ctx, call, before, after)
+            yield from _report(ctx, call, before, after)
         else:
-            yield from released(ctx, (call,))
+            yield from release_calls(ctx, (call,))
 
 
 def _name(ctx: Context, call: ToolCall) -> str:
     """The name of a call among all runs that share a breaker."""
-    return f"{ctx.state.run_id}/{call.id}"
+    return f"{ctx.run.state.run_id}/{call.id}"
 
 
-def _tell(ctx: Context, call: ToolCall, before: BreakerState, after: BreakerState) -> Steps[None]:
+def _report(ctx: Context, call: ToolCall, before: BreakerState, after: BreakerState) -> Steps[None]:
     if before is not after:
         yield Emit(
             BreakerChanged(

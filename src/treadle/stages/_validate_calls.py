@@ -1,10 +1,10 @@
-"""`validate_calls`: which calls make sense, and what the model is told of those that do not."""
+"""`validate_calls`: checks every call; an invalid call is answered and never runs."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.context import Context
 from treadle.messages import (
@@ -16,9 +16,9 @@ from treadle.messages import (
     shown_name,
 )
 from treadle.pipeline import stage
-from treadle.tools import Resolver, fingerprint, marked
+from treadle.tools import fingerprint, marked
 
-RepairCall = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
+RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
 """Takes a call and its problems; returns one to try instead, or None."""
 
 
@@ -26,12 +26,12 @@ RepairCall = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
 def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Context:
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
-    A bad call is answered, with all that is wrong in words a model can act on. It never runs, its
-    arguments never become ``{}``, and it never fails its siblings. Nothing is coerced.
+    An invalid call is answered with every violation and its path. It never runs, its arguments never become
+    ``{}``, and the other calls are not affected. Nothing is coerced.
 
     Args:
         ctx: the context.
-        repair_call: is asked once for each bad call; what it returns is checked in turn.
+        repair_call: is asked once for each invalid call; what it returns is checked in turn.
     """
     if not ctx.tool_calls:
         return ctx
@@ -41,22 +41,21 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     for call in ctx.tool_calls:
         checked, problems = check_call(ctx, call)
         if problems and repair_call is not None:
-            mended = repair_call(call, problems)
-            if mended is not None:
-                again, problems_left = check_call(ctx, _under_id(mended, call.id))
-                if not problems_left:
+            repaired = repair_call(call, problems)
+            if repaired is not None:
+                again = ToolCall(call.id, repaired.name, repaired.arguments)
+                again, remaining = check_call(ctx, again)
+                if not remaining:
                     checked, problems = again, ()
         calls.append(checked)
         if problems:
             errors[call.id] = problems
-            results[call.id] = ToolResult(call.id, told(call, problems), True, "invalid")
+            results[call.id] = ToolResult(
+                call.id, invalid_call_text(call, problems), True, "invalid"
+            )
     if results:
-        ctx = ctx.replace(tool_results={**ctx.tool_results, **results})
-    return ctx.replace(tool_calls=tuple(calls), validation_errors=errors)
-
-
-def _under_id(call: ToolCall, call_id: str) -> ToolCall:
-    return ToolCall(call_id, call.name, call.arguments)
+        ctx = ctx.evolve(tool_results={**ctx.tool_results, **results})
+    return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
 
 
 def check_call(
@@ -67,33 +66,43 @@ def check_call(
     Args:
         ctx: has the tools and the resolver.
         call: the call.
-        is_ours: it was written by the author of a recipe, not by a model: the resolver is asked for
-            names that nobody lists, too.
+        is_ours: it is a step of a recipe: the tools need not be offered to the model, and the resolver is
+            asked for names that it does not list, too.
 
     Returns:
         The call, with its input if it is valid, and the problems: none if it is.
     """
     tool = ctx.tools.get(call.name)
+    offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
-        resolver: Resolver | None = ctx.resolve_tool
+        resolver = ctx.run.resolver
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            names = [*ctx.tools, *((resolver.names or ()) if resolver is not None else ())]
-            return marked(call), (_unknown(call.name, names),)
+            names = ctx.tools if offered is None else offered
+            known = [*names, *((resolver.names or ()) if resolver is not None else ())]
+            return marked(call), (_unknown(call.name, known),)
+    elif offered is not None and call.name not in offered:
+        text = f"{call.name!r} is not offered in this request. {_available(offered)}"
+        return marked(call), (text,)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
-        cut = ctx.response.finish_reason == "length"
-        hint = "; the answer hit its length limit and was cut off" if cut else ""
+        is_cut = ctx.response.finish_reason == "length"
+        hint = "; the answer hit its length limit and was cut off" if is_cut else ""
         return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
     problems: list[str] = []
     if tool is not None:
         problems, arguments = tool.checked(arguments)
-    told_apart = arguments
+    key = arguments
     if tool is not None and tool.dedupe_fields is not None:
-        told_apart = tool.dedupe_key(arguments)
-    print_ = fingerprint(call.name, told_apart)
-    given = None if problems else arguments
-    checked = ToolCall(call.id, call.name, call.arguments, given, print_, call.extra)
+        key = tool.dedupe_key(arguments)
+    checked = ToolCall(
+        call.id,
+        call.name,
+        call.arguments,
+        None if problems else arguments,
+        fingerprint(call.name, key),
+        call.extra,
+    )
     return checked, tuple(problems)
 
 
@@ -101,14 +110,16 @@ def _unknown(name: str, names: Iterable[str]) -> str:
     known = sorted(set(names))
     close = difflib.get_close_matches(name[:128], known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    available = ", ".join(known) or "none"
-    return f"there is no tool named {shown_name(name)!r}.{hint} Available tools: {available}."
+    return f"there is no tool named {shown_name(name)!r}.{hint} {_available(known)}"
 
 
-def told(call: ToolCall, problems: tuple[str, ...]) -> str:
-    """The answer to a call that makes no sense."""
+def _available(names: Iterable[str]) -> str:
+    return f"Available tools: {', '.join(sorted(set(names))) or 'none'}."
+
+
+def invalid_call_text(call: ToolCall, problems: tuple[str, ...]) -> str:
+    """The answer to an invalid call."""
     lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
     if len(problems) > MAX_VIOLATIONS:
         lines.append(f"- and {len(problems) - MAX_VIOLATIONS} more")
-    name = shown_name(call.name)
-    return f"Error: the call of {name!r} was not run:\n" + "\n".join(lines)
+    return f"Error: the call of {shown_name(call.name)!r} was not run:\n" + "\n".join(lines)

@@ -1,10 +1,10 @@
-"""TODO."""
+"""Tools: what a model may call, how calls are checked, and what is shared between calls."""
 
 from treadle.tools.approvals import Approval, approve, deny, edit
-from treadle.tools.breaker import BreakerState, CircuitBreaker
+from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.context import ToolContext
 from treadle.tools.definition import Tool
-from treadle.tools.evidence import Answer, ResultCache
+from treadle.tools.result_cache import CachedResult, ResultCache
 from treadle.tools.fast_check import Check, quick_check
 from treadle.tools.fingerprints import fingerprint, marked, signature
 from treadle.tools.in_flight import InFlight
@@ -15,10 +15,11 @@ from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe
 from treadle.tools.toolset import ToolBehaviour, as_tool, terminal_copy, tool, toolset
 
 __all__ = [
+    "Admission",
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_LINES",
-    "Answer",
+    "CachedResult",
     "Approval",
     "BreakerState",
     "Check",

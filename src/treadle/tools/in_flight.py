@@ -1,9 +1,9 @@
-"""The table of calls in flight: which run, which are done, and how often each was made in this turn."""
+"""The calls in flight: which are running, which have their results, and how often each was made."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from treadle.effects import Signal
 from treadle.messages import ToolCall, ToolResult
@@ -11,39 +11,43 @@ from treadle.results import Paused
 
 
 class InFlight:
-    """The calls of a batch.
+    """The calls of a batch, from their start to their results.
 
     Args:
-        can_cancel: whether anybody holds a handle to cancel calls with; a table without one is cheaper.
+        can_cancel: whether a handle can cancel calls; a table without one costs less.
 
     Attributes:
-        running: the calls under way, by id.
-        results: the results that are there, by id.
-        brought: what calls brought while they were being cancelled, by id.
-        paused: how the runs stand that wait for a person, by the id of the call that each is made of.
+        running: the running calls, by id.
+        results: the results of those that are done, by id.
+        completed: what calls returned, noted where they run, so that a call that completes while it is
+            cancelled is not lost; by id.
+        paused: the paused subagents, by id of the call that each is.
         counts: how often the model made each call in this turn, by fingerprint.
-        stop: is set when all calls are cancelled; None where nobody can do that.
+        calls_run: the calls of the model that have run in this run.
+        held_locks: the keys that each running call holds, each with the name under which it is held.
+        stop: is set when all calls are cancelled; None where no handle can do that.
     """
 
     def __init__(self, can_cancel: bool = False) -> None:
         self.running: dict[str, ToolCall] = {}
         self.results: dict[str, ToolResult] = {}
-        self.brought: dict[str, ToolResult] = {}
+        self.completed: dict[str, ToolResult] = {}
         self.paused: dict[str, Paused] = {}
         self.counts: Counter[str] = Counter()
+        self.calls_run = 0
+        self.held_locks: dict[str, Mapping[str, str]] = {}
         self.stop: Signal | None = Signal() if can_cancel else None
 
-    def start(self, calls: Iterable[ToolCall], new: Iterable[ToolCall] | None = None) -> None:
-        """Register calls as running, and count them.
-
-        Args:
-            calls: the calls.
-            new: those to count; None is all. What goes on after a pause was counted before.
-        """
+    def start(self, calls: Iterable[ToolCall]) -> None:
+        """Register calls as running, and count them."""
         for call in calls:
             self.running[call.id] = call
-        for call in calls if new is None else new:
             self.count(call)
+
+    def restart(self, calls: Iterable[ToolCall]) -> None:
+        """Register calls as running that were counted before a pause."""
+        for call in calls:
+            self.running[call.id] = call
 
     def count(self, call: ToolCall) -> None:
         """Count a call that the model made in this turn."""
@@ -53,7 +57,7 @@ class InFlight:
         """Note a result.
 
         Returns:
-            Whether the call was running. A result of one that was not is stale, and is dropped.
+            Whether the call was running. The result of one that was not is stale, and is dropped.
         """
         if self.running.pop(call_id, None) is None:
             return False
@@ -69,18 +73,19 @@ class InFlight:
         """Forget calls and results, and keep the counts."""
         self.running.clear()
         self.results.clear()
+        self.completed.clear()
         self.paused.clear()
-        self.brought.clear()
+        self.held_locks.clear()
         if self.stop is not None and self.stop.is_set:
             self.stop = Signal()
 
     def new_turn(self) -> None:
-        """Forget the counts too: the user has spoken."""
+        """Forget the counts too: a user message has arrived."""
         self.next_batch()
         self.counts.clear()
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
-        """Stop every running call; each is answered as cancelled, and what it may yet bring is dropped.
+        """Cancel every running call. Each is answered as cancelled; what it may still return is dropped.
 
         Returns:
             The calls that were running.

@@ -23,7 +23,7 @@ class PlanReason(StrEnum):
     SEQUENTIAL_DEFERRED = "sequential_deferred"
     """The first call has to run alone."""
     ALL_SUPPRESSED = "all_suppressed"
-    """No call runs; they are duplicates, or their tools are out of order."""
+    """No call runs: they are duplicates, or their circuit breakers are open."""
     OVER_BUDGET = "over_budget"
 
 
@@ -32,25 +32,27 @@ class NotRunReason(StrEnum):
 
     DUPLICATE_IN_BATCH = "duplicate_in_batch"
     NO_NEW_EVIDENCE = "no_new_evidence"
-    """It was answered, and nothing new has been learned since."""
+    """It was answered, and nothing new was learned since."""
     PARALLEL_CAP = "parallel_cap"
     DEFERRED = "deferred"
     """Others have to run, and be seen, before it."""
     OVER_BUDGET = "over_budget"
     MAX_USES = "max_uses"
     BREAKER_OPEN = "breaker_open"
+    REMOVED = "removed"
+    """A custom stage removed it."""
 
 
 def _no_reasons() -> Mapping[str, NotRunReason]:
     return _NO_REASONS
 
 
-def _nobody() -> Mapping[str, str]:
-    return _NOBODY
+def _no_ids() -> Mapping[str, str]:
+    return _NO_IDS
 
 
 _NO_REASONS: Mapping[str, NotRunReason] = {}
-_NOBODY: Mapping[str, str] = {}
+_NO_IDS: Mapping[str, str] = {}
 
 
 @fast_dataclass
@@ -61,21 +63,21 @@ class Plan:
         batches: the calls that run, in the order of the batches, those of one batch at once.
         reason: why it is as it is.
         not_run: why the others do not run, by id of the call.
-        duplicates: calls that are answered by another of the same plan, by id: the id of that other.
-        approvals: calls that wait for a person, by id: the words in which to ask.
+        duplicates: calls that another of the same plan answers, by id: the id of that other.
+        approvals: calls that need approval, by id: the question to ask.
     """
 
     batches: tuple[tuple[ToolCall, ...], ...] = ()
     reason: PlanReason = PlanReason.NO_CALLS
     not_run: Mapping[str, NotRunReason] = field(default_factory=_no_reasons)
-    duplicates: Mapping[str, str] = field(default_factory=_nobody)
-    approvals: Mapping[str, str] = field(default_factory=_nobody)
+    duplicates: Mapping[str, str] = field(default_factory=_no_ids)
+    approvals: Mapping[str, str] = field(default_factory=_no_ids)
 
     @classmethod
     def of_one(cls, call: ToolCall) -> Plan:
         """The plan of a single call that runs; nearly every plan is one."""
         reason = PlanReason.SINGLE_CALL
-        return cls(((call,),), reason, _NO_REASONS, _NOBODY, _NOBODY)
+        return cls(((call,),), reason, _NO_REASONS, _NO_IDS, _NO_IDS)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

@@ -1,0 +1,343 @@
+"""`ask_model`: sends the request of this iteration, and takes the response."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from treadle import labels
+from treadle.context import Context, Request
+from treadle.effects import NOW, Call, Emit, Mode, Reporter, Sleep, Steps, Timed
+from treadle.events import (
+    FirstChunk,
+    HistoryRepaired,
+    ModelFailed,
+    ModelRequested,
+    ModelResponded,
+    ModelRetried,
+    TextDelta,
+)
+from treadle.messages import (
+    Chunk,
+    JSONDict,
+    Response,
+    copy_json,
+    is_cost,
+    text_of,
+    validate_messages,
+)
+from treadle.model import BASE_DELAY, ModelClient, ModelRequest, OnChunk, delay_before_retry, is_retryable
+from treadle.pipeline import stage
+from treadle.results import LLMError
+from treadle.stages._inject_results import inject
+from treadle.tools import Plan
+
+log = logging.getLogger("treadle.stages")
+
+OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
+"""Takes the request, the error, and the number of the try that failed, from 1; returns the request of the next
+try, or None for the same."""
+
+
+@stage(requires=("messages", "tools"), provides=("response", "usage"))
+def ask_model(
+    ctx: Context,
+    *,
+    max_retries: int = 3,
+    retry_delay: float = BASE_DELAY,
+    on_retry: OnRetry | None = None,
+) -> Steps[Context]:
+    """Send ``ctx.request`` to the model and take its response, with retries and streaming.
+
+    A model that cannot be asked ends the run with `LLMError`. Calls that a model makes although the request
+    disables tools (``tool_choice="none"``) are dropped.
+
+    Args:
+        ctx: the context.
+        max_retries: tries after the first, for errors that may pass; see `treadle.model.is_retryable`.
+        retry_delay: seconds before the second try; each further one waits twice as long, up to 30 s. A
+            Retry-After header has priority.
+        on_retry: may change the request before it is sent again: its model, its temperature, its messages.
+    """
+    run = ctx.run
+    reason = run.budget.spent()
+    if reason is not None:
+        return ctx.stop(reason)
+    if ctx.is_asked:  # the list asks twice in one iteration: what was answered first goes into the history
+        ctx = inject(ctx)
+    yield from report_repairs(ctx)
+    request = ctx.request if ctx.request_changes or on_retry is not None else None
+    instructions = request.instructions if request is not None else ctx.instructions
+    run.budget.take_iteration()
+    requested = yield from _announce(ctx, instructions)
+    attempt = 1
+    while True:
+        sent = _model_request(ctx, request, instructions)
+        try:
+            timed: Timed = yield _effect(ctx, sent)
+            break
+        except Exception as error:
+            if attempt > max_retries or not is_retryable(error):
+                return (yield from _failed(ctx, error, attempt))
+            yield from _wait(ctx, error, attempt, retry_delay)
+            if on_retry is not None and request is not None:
+                request = yield from _changed(ctx, on_retry, request, error, attempt)
+                instructions = request.instructions
+        except BaseException:
+            sent.abandon()
+            raise
+        attempt += 1
+    return (yield from _responded(ctx, timed, requested, request))
+
+
+def report_repairs(ctx: Context) -> Steps[None]:
+    """Report what was repaired of the edits of stages."""
+    repairs = ctx.run.repairs
+    while repairs:
+        name, lines = repairs.pop(0)
+        if ctx.run.has_listeners:
+            yield Emit(HistoryRepaired(repairs=lines, stage=name))
+
+
+def _announce(ctx: Context, instructions: str | None) -> Steps[float]:
+    """Emit that the model is about to be asked; return when, in seconds since the epoch."""
+    run = ctx.run
+    if not run.has_listeners:
+        return run.clock
+    now: float = yield NOW
+    yield Emit(
+        ModelRequested(
+            iteration=ctx.iteration,
+            at=now,
+            messages=ctx.request_changes.get("messages", ctx.messages),
+            instructions=instructions,
+            guidance=_guidance(ctx),
+        )
+    )
+    return now
+
+
+def _guidance(ctx: Context) -> str | None:
+    if not ctx.run.show_budget:
+        return ctx.guidance
+    remaining = f"Left for this task: {ctx.run.budget.remaining(ctx.run.clock)}."
+    return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
+
+
+def _model_request(
+    ctx: Context, request: Request | None, instructions: str | None
+) -> ModelRequest:
+    """The request as it is sent.
+
+    Args:
+        ctx: the context.
+        request: what a stage or ``on_retry`` made of it; None is the history, with all tools.
+        instructions: the system message.
+    """
+    if request is None or request.messages is ctx.messages:
+        messages = ctx.messages.for_model()
+    else:
+        messages = [copy_json(message) for message in request.messages]
+    if instructions:
+        messages.insert(0, {"role": "system", "content": instructions})
+    guidance = _guidance(ctx)
+    if guidance is not None:
+        _add_guidance(messages, guidance)
+    model, payload, on_chunk = _model_of(ctx), _payload(ctx, request), _on_chunk(ctx)
+    if request is None:
+        return model.request(messages, payload, on_chunk=on_chunk)
+    choice = _tool_choice(ctx, request.tool_choice)
+    return model.request(messages, payload, request.options, choice, on_chunk)
+
+
+def _model_of(ctx: Context) -> ModelClient:
+    if ctx.run.model is None:
+        raise RuntimeError("this context has no model to ask")
+    return ctx.run.model
+
+
+def _payload(ctx: Context, request: Request | None) -> list[JSONDict]:
+    """The offered tools in OpenAI's form, each made once in a run."""
+    made = ctx.run.payloads
+    names = ctx.tools if request is None else request.tools
+    for name in names:
+        if name not in made or made[name][0] is not ctx.tools[name]:
+            made[name] = ctx.tools[name], ctx.tools[name].as_openai()
+    return [made[name][1] for name in names]
+
+
+def _tool_choice(ctx: Context, choice: Any) -> Any:
+    """The name of a tool in OpenAI's form; everything else as it is."""
+    if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
+        return {"type": "function", "function": {"name": choice}}
+    return choice
+
+
+_CHOICES = frozenset({"auto", "none", "required"})
+
+
+def _effect(ctx: Context, sent: ModelRequest) -> Call:
+    mode = _model_of(ctx).mode
+    return Call(
+        sent.send_async if mode is _ASYNC else sent.send,
+        mode=mode,
+        label=labels.CHAT,
+        key=str(ctx.iteration),
+        reporting=True,
+    )
+
+
+_ASYNC = Mode.ASYNC  # members are looked up slowly
+
+
+def _on_chunk(ctx: Context) -> OnChunk | None:
+    """What reports the pieces of a streamed response; None where there is no listener."""
+    if not ctx.run.has_listeners:
+        return None
+    iteration, is_first = ctx.iteration, True
+
+    def first(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
+        nonlocal is_first
+        is_first = False
+        emitted = reporter.emit(FirstChunk(iteration=iteration, at=reporter.now()))
+        if emitted is None:
+            return rest(chunk, reporter)
+        return _both(emitted, chunk, reporter)
+
+    async def _both(emitted: Awaitable[None], chunk: Chunk, reporter: Reporter) -> None:
+        await emitted
+        following = rest(chunk, reporter)
+        if following is not None:
+            await following
+
+    def rest(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
+        return reporter.emit(TextDelta(iteration=iteration, text=chunk.text)) if chunk.text else None
+
+    def on_chunk(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
+        return first(chunk, reporter) if is_first else rest(chunk, reporter)
+
+    return on_chunk
+
+
+def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
+    """Append guidance to a request; two user messages never follow each other."""
+    last = messages[-1] if messages else {}
+    if last.get("role") == "user" and isinstance(last.get("content"), str):
+        messages[-1] = {**last, "content": f"{last['content']}\n\n{guidance}"}
+    else:
+        messages.append({"role": "user", "content": guidance})
+
+
+def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> Steps[None]:
+    """Report the failed try, and wait before the next."""
+    delay = yield from delay_before_retry(error, attempt, retry_delay)
+    now = yield NOW
+    yield Emit(
+        ModelRetried(
+            iteration=ctx.iteration,
+            attempt=attempt,
+            error=text_of(error),
+            error_type=type(error).__name__,
+            delay=delay,
+            at=now,
+        )
+    )
+    yield Sleep(delay)
+
+
+def _changed(
+    ctx: Context, on_retry: OnRetry, request: Request, error: Exception, attempt: int
+) -> Steps[Request]:
+    """Ask ``on_retry`` for the request of the next try."""
+    made = yield Call(on_retry, request, error, attempt, label=labels.STAGE, key="on_retry")
+    if made is None:
+        return request
+    if not isinstance(made, Request):
+        raise TypeError(f"on_retry: expected a Request or None, got {type(made).__name__}")
+    for name in made.tools:
+        if name not in ctx.tools:
+            raise LookupError(f"on_retry: there is no tool {name!r}")
+    if made.messages is not request.messages:
+        messages, repairs = validate_messages(made.messages)
+        ctx.run.note_repairs(repairs, "on_retry")
+        made = dataclasses.replace(made, messages=messages)
+    return made
+
+
+def _failed(ctx: Context, error: Exception, attempts: int) -> Steps[Context]:
+    """End the run: the model cannot be asked."""
+    run = ctx.run
+    run.state.record_usage(None)
+    run.budget.record_usage(None)
+    reason = LLMError(text_of(error), type(error).__name__, attempts, error)
+    if run.has_listeners:
+        ended = yield NOW
+        yield Emit(
+            ModelFailed(
+                iteration=ctx.iteration,
+                error=reason.message,
+                error_type=reason.error_type,
+                at=ended,
+            )
+        )
+    return ctx.evolve(usage=run.budget.usage).stop(reason)
+
+
+def _responded(
+    ctx: Context, timed: Timed, requested: float, request: Request | None
+) -> Steps[Context]:
+    """Count the usage of a response, and begin the rest of the iteration with it."""
+    run, response = ctx.run, timed.value
+    if run.cost_of is not None:
+        response = _with_cost(response, run.cost_of)
+    if response.tool_calls and request is not None and request.tool_choice == "none":
+        response = dataclasses.replace(response, tool_calls=())
+    usage = response.usage
+    run.clock = timed.ended
+    run.state.record_usage(usage)
+    run.budget.record_usage(usage)
+    node = run.state.current_node
+    if node is not None:
+        node.usage = usage if node.usage is None else node.usage.plus(usage)
+    if run.has_listeners:
+        yield Emit(
+            ModelResponded(
+                iteration=ctx.iteration,
+                response=response,
+                at=timed.ended,
+                duration=timed.ended - requested,
+            )
+        )
+    return ctx.evolve(
+        response=response,
+        is_asked=True,
+        usage=run.budget.usage,
+        guidance=None,
+        tool_calls=(),
+        plan=_NO_PLAN,
+        tool_results=_NOTHING,
+        validation_errors=_NOTHING,
+        result_messages=(),
+    )
+
+
+_NO_PLAN = Plan()
+_NOTHING: dict[str, Any] = {}
+
+
+def _with_cost(response: Response, cost_of: Callable[[Response], float | None]) -> Response:
+    usage = response.usage
+    if usage is None or usage.cost is not None:
+        return response
+    try:
+        cost = cost_of(response)
+        cost = None if cost is None else float(cost)
+    except Exception:  # a function of the user's; the response is there all the same
+        log.warning("cost_of= failed; the cost of this response is unknown", exc_info=True)
+        return response
+    if cost is not None and not is_cost(cost):
+        log.warning("cost_of= returned %r, which is no cost in US dollars; it is unknown", cost)
+        return response
+    return dataclasses.replace(response, usage=dataclasses.replace(usage, cost=cost))
