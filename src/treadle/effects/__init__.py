@@ -15,16 +15,18 @@ from treadle.effects.effects import (
     Mode,
     Now,
     Parallel,
+    Reporter,
     Signal,
     Sleep,
     Steps,
     Stopped,
+    Timed,
     TimeLimitReached,
     Wait,
     call_mode,
     is_awaitable,
 )
-from treadle.effects.middleware import map_effects
+from treadle.effects.middleware import map_effects, with_reporter
 from treadle.effects.sync_driver import SWEEP_AT, Scheduler, SyncDriver, Task, Timers, drive_sync
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Mode",
     "Now",
     "Parallel",
+    "Reporter",
     "Scheduler",
     "Signal",
     "Sleep",
@@ -49,6 +52,7 @@ __all__ = [
     "Task",
     "Then",
     "TimeLimitReached",
+    "Timed",
     "Timers",
     "Wait",
     "background_task",
@@ -60,4 +64,5 @@ __all__ = [
     "report",
     "run_on_background_loop",
     "shut",
+    "with_reporter",
 ]

@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
+import anyio.from_thread
+import anyio.lowlevel
 import anyio.to_thread
 
 from treadle.effects.cleanup import CLEANUP_SECONDS, GRACE_SECONDS, log, report, shut
@@ -23,11 +25,13 @@ from treadle.effects.effects import (
     Bounded,
     Call,
     CallCancelled,
+    Cancelled,
     Effect,
     Emit,
     Mode,
     Now,
     Parallel,
+    Reporter,
     Signal,
     Sleep,
     Steps,
@@ -304,15 +308,59 @@ async def _on_trio(trio: Any, effect: Call, grace: float) -> Any:
     return outcome.take()
 
 
-async def call_in_thread(effect: Call, grace: float) -> Any:
+class _ThreadReporter:
+    """The reporter of a call in a worker thread.
+
+    Args:
+        reporter: its counterpart on the event loop.
+    """
+
+    __slots__ = ("_home", "_reporter", "_token", "is_abandoned", "now")
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._home = threading.get_ident()
+        self._token = anyio.lowlevel.current_token()
+        self.is_abandoned = False
+        self.now = reporter.now
+
+    def emit(self, event: Any) -> Awaitable[None] | None:
+        """See `Reporter`."""
+        if threading.get_ident() == self._home:  # in the awaitable that the callable returned
+            return self._reporter.emit(event)
+        if not self.is_abandoned:
+            try:
+                interrupt = anyio.from_thread.run(self._on_loop, event, token=self._token)
+            except BaseException as error:  # cancelled meanwhile, or the event loop has ended
+                raise Cancelled("the call was abandoned") from error
+            if interrupt is not None:
+                raise interrupt
+            if not self.is_abandoned:
+                return None
+        raise Cancelled("the call was abandoned")
+
+    async def _on_loop(self, event: Any) -> BaseException | None:
+        """Call the listeners; return what asks to exit: in a task it would end the event loop."""
+        if not self.is_abandoned:
+            try:
+                emitted = self._reporter.emit(event)
+                if emitted is not None:
+                    await emitted
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                return interrupt
+        return None
+
+
+async def call_in_thread(effect: Call, reporter: Reporter, grace: float) -> Any:
     """Make a call in a worker thread, which is left to itself when the call is cancelled.
 
     Args:
         effect: the call. Where its callable returns an awaitable, that is awaited as by
             `call_detached`: what nobody has to wait for in a thread does not hold up the loop.
+        reporter: what a reporting call uses, on the event loop.
         grace: see `call_detached`.
     """
-    value = await _in_thread(effect)
+    value = await _in_thread(effect, _ThreadReporter(reporter))
     if not is_awaitable(value):
         return value
     is_begun = False
@@ -329,24 +377,24 @@ async def call_in_thread(effect: Call, grace: float) -> Any:
             _let_go([value])
 
 
-async def _in_thread(effect: Call) -> Any:
+async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
     """What the callable returns.
 
     It is handed over in a list: trio takes no function that returns a coroutine, and one that comes
     too late has to be closed.
     """
     outcome: list[Any] = []
-    is_abandoned = False
+    args = (*effect.args, reporter) if effect.reporting else effect.args
 
     def work() -> None:
-        outcome.append(effect.fn(*effect.args))
-        if is_abandoned:
+        outcome.append(effect.fn(*args))
+        if reporter.is_abandoned:
             _let_go(outcome)
 
     try:
         await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except BaseException:
-        is_abandoned = True
+        reporter.is_abandoned = True
         _let_go(outcome)
         raise
     return outcome.pop()
@@ -414,7 +462,7 @@ class AsyncDriver:
                     if kind is Call:
                         outcome = await self._call(effect)  # type: ignore[arg-type] # as `kind` says
                     elif kind is Now:
-                        outcome = self._clock_origin + time.perf_counter()
+                        outcome = self.now()
                     else:
                         outcome = await self._perform(effect)
                 except Exception as error:  # noqa: BLE001 - a failure is the steps' to deal with
@@ -456,12 +504,12 @@ class AsyncDriver:
     async def _perform(self, effect: Effect) -> Any:  # noqa: PLR0911 - one for each kind of effect
         match effect:
             case Emit():  # the most frequent here
-                told = self._tell(effect.event)
+                told = self.emit(effect.event)
                 return None if told is None else await told
             case Call():
                 return await self._call(effect)
             case Now():
-                return self._clock_origin + time.perf_counter()
+                return self.now()
             case Parallel():
                 return await self._parallel(effect)
             case Bounded():
@@ -473,8 +521,12 @@ class AsyncDriver:
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is no effect")
 
-    def _tell(self, event: Any) -> Awaitable[Any] | None:
-        """Tell the watcher; the outcome is None, or has to be awaited where the watcher's has."""
+    def now(self) -> float:
+        """See `Reporter`: the driver is the reporter of what it calls on its event loop."""
+        return self._clock_origin + time.perf_counter()
+
+    def emit(self, event: Any) -> Awaitable[None] | None:
+        """See `Reporter`."""
         if self._emit is None:
             return None
         try:
@@ -486,14 +538,19 @@ class AsyncDriver:
 
     async def _call(self, effect: Call) -> Any:
         try:
-            if effect.mode is _ASYNC:
-                return await effect.fn(*effect.args)
-            if effect.mode is _INLINE:
-                value = effect.fn(*effect.args)
+            mode, args = effect.mode, effect.args
+            if mode is _THREAD:
+                return await call_in_thread(effect, self, self._grace)
+            if effect.reporting:
+                args = (*args, self)
+            if mode is _ASYNC:
+                return await effect.fn(*args)
+            if mode is _INLINE:
+                value = effect.fn(*args)
                 return await value if is_awaitable(value) else value
-            if effect.mode is _THREAD:
-                return await call_in_thread(effect, self._grace)
-            return await call_detached(effect, self._grace)
+            return await call_detached(
+                Call(effect.fn, *args, label=effect.label, key=effect.key), self._grace
+            )
         except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and cancellations_of_task() > 0:
                 raise

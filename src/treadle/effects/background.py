@@ -7,11 +7,12 @@ import concurrent.futures
 import contextlib
 import contextvars
 import os
+import queue
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
-from treadle.effects.effects import Call, CallCancelled, Mode, is_awaitable
+from treadle.effects.effects import Call, CallCancelled, Mode, Reporter, is_awaitable
 
 Future = concurrent.futures.Future
 
@@ -90,11 +91,46 @@ def _begin(
     future.add_done_callback(cancel)
 
 
-def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) -> Any:
+_Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], object]]"
+"""What a thread that waits has to call meanwhile."""
+
+
+class PostingReporter:
+    """A reporter that calls the listeners in one thread, the one that makes it.
+
+    Args:
+        reporter: its counterpart, to be used in this thread only.
+        post: is handed a function that this thread has to call, and raises `Cancelled` where the
+            call was abandoned.
+    """
+
+    __slots__ = ("_home", "_post", "_reporter", "now")
+
+    def __init__(self, reporter: Reporter, post: Callable[[Callable[[], object]], object]) -> None:
+        self._reporter = reporter
+        self._post = post
+        self._home = threading.get_ident()
+        self.now = reporter.now
+
+    def emit(self, event: Any) -> None:
+        """See `Reporter`."""
+        if threading.get_ident() == self._home:
+            self._reporter.emit(event)
+        else:
+            self._post(lambda: self._reporter.emit(event))
+
+
+def call(
+    effect: Call,
+    reporter: Reporter | None = None,
+    awaiting: Callable[[Future[Any]], object] | None = None,
+) -> Any:
     """Make a call from a thread that may block.
 
     Args:
         effect: the call; its mode does not matter here.
+        reporter: what a reporting call uses, in this thread only; None where it is among the
+            arguments already.
         awaiting: is handed the future of an awaitable outcome, to be able to cancel it.
 
     Returns:
@@ -105,25 +141,37 @@ def call(effect: Call, awaiting: Callable[[Future[Any]], object] | None = None) 
             cancellation is a `CallCancelled`, and a StopIteration a RuntimeError, as in a
             coroutine.
     """
+    inbox: _Inbox = queue.SimpleQueue()
     try:
-        value: Any = effect.fn(*effect.args)
+        if effect.reporting and reporter is not None:
+            value: Any = effect.fn(*effect.args, PostingReporter(reporter, inbox.put))
+        else:
+            value = effect.fn(*effect.args)
         if not is_awaitable(value):
+            while not inbox.empty():  # from threads of the callable
+                inbox.get()()
             return value
-        return _awaited(value, awaiting)
+        return _awaited(value, inbox, awaiting)
     except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
         raise CallCancelled("it was cancelled from within") from error
     except StopIteration as error:
         raise RuntimeError("the callable raised StopIteration") from error
 
 
-def _awaited(value: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None) -> Any:
+def _awaited(
+    value: Awaitable[Any],
+    inbox: _Inbox,
+    awaiting: Callable[[Future[Any]], object] | None,
+) -> Any:
+    """Wait for an awaitable, and call meanwhile what is put into the inbox."""
     future = run_on_background_loop(value, awaiting)
-    settled = threading.Event()
-    future.add_done_callback(lambda _: settled.set())
+    is_settled = threading.Event()
+    future.add_done_callback(lambda _: inbox.put(is_settled.set))
     try:
-        # Not the future's own time limit: it raises what a signal handler may raise, too.
-        while not settled.wait(LOOK_UP_SECONDS):
-            pass
+        while not is_settled.is_set():
+            # Not the future's own time limit: it raises what a signal handler may raise, too.
+            with contextlib.suppress(queue.Empty):
+                inbox.get(timeout=LOOK_UP_SECONDS)()
         return future.result()
     except BaseException:
         future.cancel()  # an interrupt of this thread ends what runs for it in the other

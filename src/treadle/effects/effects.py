@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 R = TypeVar("R")
 
@@ -113,6 +113,40 @@ class Effect:
     __slots__ = ()
 
 
+class Reporter(Protocol):
+    """What a call with ``reporting=True`` receives as its last argument: the clock and the listeners.
+
+    Both methods work from the thread or task in which the call runs.
+    """
+
+    def now(self) -> float:
+        """The driver's clock, as `Now`: seconds since the epoch, never going back within a drive."""
+        ...
+
+    def emit(self, event: Any) -> Awaitable[None] | None:
+        """Hand an event to the listeners, as `Emit`.
+
+        Returns:
+            None, or an awaitable where a listener is async and the call runs on the event loop of
+            the run. In a worker thread of an event loop, the method returns when the listeners
+            have returned. Without an event loop, an event that is emitted in another thread is
+            handed over before the outcome of the call is.
+
+        Raises:
+            Cancelled: the call runs in a worker thread and was abandoned. What listeners raise is
+                logged, never raised.
+        """
+        ...
+
+
+class Timed(NamedTuple):
+    """An outcome with the times of its start and end, in seconds since the epoch."""
+
+    value: Any
+    started: float
+    ended: float
+
+
 class Call(Effect):
     """Call a function; the outcome is what it returns, awaited if need be, or what it raises.
 
@@ -122,9 +156,10 @@ class Call(Effect):
         mode: how to call it, see `call_mode`.
         label: what sort of call this is, for middleware that treat some calls specially.
         key: which one of its sort it is; the same on a replay.
+        reporting: whether the driver appends a `Reporter` to the arguments.
     """
 
-    __slots__ = ("args", "fn", "key", "label", "mode")
+    __slots__ = ("args", "fn", "key", "label", "mode", "reporting")
 
     def __init__(
         self,
@@ -133,12 +168,14 @@ class Call(Effect):
         mode: Mode = Mode.INLINE,
         label: str = "",
         key: str = "",
+        reporting: bool = False,
     ) -> None:
         self.fn = fn
         self.args = args
         self.mode = mode
         self.label = label
         self.key = key
+        self.reporting = reporting
 
     def __repr__(self) -> str:
         return f"Call({self.label or getattr(self.fn, '__name__', self.fn)!r}, key={self.key!r})"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from treadle.effects.effects import Bounded, Effect, Parallel, Steps
+from treadle.effects.effects import Bounded, Call, Effect, Parallel, Reporter, Steps
 
 R = TypeVar("R")
 
@@ -48,3 +48,21 @@ def _wrapped(effect: Effect, change: Callable[[Effect], Effect]) -> Effect:
             map_effects(effect.steps, change), seconds=effect.seconds, until=effect.until
         )
     return effect
+
+
+def with_reporter(call: Call, wrap: Callable[[Reporter], Reporter]) -> Call:
+    """Copy a call so that its function receives another reporter.
+
+    Args:
+        call: a call. One that is not ``reporting`` is returned as it is.
+        wrap: takes the driver's reporter, returns the one that the function receives. It is called
+            once per call, where the function runs.
+    """
+    if not call.reporting:
+        return call
+    fn = call.fn
+
+    def wrapped(*args: Any) -> Any:
+        return fn(*args[:-1], wrap(args[-1]))
+
+    return Call(wrapped, *call.args, mode=call.mode, label=call.label, key=call.key, reporting=True)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from treadle.effects.background import LOOK_UP_SECONDS, call, holds_up
+from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, holds_up
 from treadle.effects.cleanup import CLEANUP_SECONDS, going_on, report, shut
 from treadle.effects.effects import (
     Bounded,
@@ -118,7 +118,7 @@ class Task:
         self.give_up: Callable[[], object] | None = None
         self.over = False
 
-    def within_context(self, act: Callable[..., None], *args: Any) -> None:
+    def within_context(self, act: Callable[..., object], *args: Any) -> None:
         """Do something where the steps find their context variables."""
         if self.context is None:
             act(*args)
@@ -234,9 +234,17 @@ class Scheduler:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is no effect")
                 self._resume(task, None, wrong)
 
-    def _answer(self, task: Task, act: Callable[[], None]) -> Callable[[], None]:
-        """A function, for any thread, that has something done here if the task still waits."""
-        ticket = task.ticket
+    def _answer(
+        self, task: Task, act: Callable[[], None], ticket: object = None
+    ) -> Callable[[], None]:
+        """A function, for any thread, that has something done here if the task still waits.
+
+        Args:
+            task: the task.
+            act: what is done.
+            ticket: what the task has to wait for; None is what it waits for now.
+        """
+        ticket = ticket or task.ticket
 
         def here() -> None:
             if task.ticket is ticket:
@@ -266,10 +274,13 @@ class Scheduler:
             self._resume(task, value, error)
 
         answer = self._answer(task, done)
+        args = effect.args
+        if effect.reporting:
+            args = (*args, self._reporter(task))
 
         def work() -> None:
             try:
-                outcome[:] = call(effect, awaiting), None
+                outcome[:] = call(Call(effect.fn, *args), awaiting=awaiting), None
             except BaseException as raised:  # noqa: BLE001 - it is raised where the steps wait
                 outcome[:] = None, raised
             answer()
@@ -283,6 +294,16 @@ class Scheduler:
             worker.start()
         except RuntimeError as error:  # the system has no more threads to give
             self._resume(task, None, error)
+
+    def _reporter(self, task: Task) -> PostingReporter:
+        ticket = task.ticket
+
+        def post(act: Callable[[], object]) -> None:
+            if task.ticket is not ticket:
+                raise Cancelled("the call was abandoned")
+            self._answer(task, lambda: task.within_context(act), ticket)()
+
+        return PostingReporter(self._driver, post)
 
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
@@ -423,15 +444,24 @@ class SyncDriver:
         """Perform an effect that keeps nobody waiting."""
         kind = type(effect)
         if kind is Now:
-            return self._clock_origin + time.perf_counter()
+            return self.now()
         if isinstance(effect, Call):
-            return call(effect)
-        if isinstance(effect, Emit) and self._emit is not None:
+            return call(effect, self)
+        if isinstance(effect, Emit):
+            self.emit(effect.event)
+        return None
+
+    def now(self) -> float:
+        """See `Reporter`: the driver is the reporter of what runs in its thread."""
+        return self._clock_origin + time.perf_counter()
+
+    def emit(self, event: Any) -> None:
+        """See `Reporter`."""
+        if self._emit is not None:
             try:
-                call(Call(self._emit, effect.event))
+                call(Call(self._emit, event))
             except Exception as error:  # noqa: BLE001 - a watcher changes nothing
                 report(error)
-        return None
 
     def _perform(self, effect: Effect) -> Any:
         match effect:

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Sequence
 from enum import IntEnum
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
@@ -35,6 +35,17 @@ from treadle.pipeline.errors import PipelineError
 
 Filled: TypeAlias = frozenset[str] | None
 """The fields that are filled at some place; None where nobody knows, or nothing gets there."""
+
+
+Review: TypeAlias = Callable[[str, Any, Any], Any]
+"""Called with a stage's name, the item before it and the item after it; returns the item that goes on."""
+
+
+class Reviewer(NamedTuple):
+    """The review of a pipeline, and the functions whose results are not reviewed."""
+
+    review: Review
+    trusted: tuple[Fn, ...]
 
 
 class Kind(IntEnum):
@@ -70,6 +81,7 @@ class Op:
         table: the entry of each branch of a switch.
         count: how many items of a stream may be here at once.
         memo: the first memo of a composer.
+        review: checks what the operation produced; see `Review`. None where nothing is checked.
     """
 
     kind: Kind
@@ -80,6 +92,7 @@ class Op:
     table: dict[Any, int] = dataclasses.field(default_factory=dict[Any, int])
     count: int | None = None
     memo: Any = None
+    review: Review | None = None
 
 
 def fields_of(item: type | None) -> frozenset[str] | None:
@@ -114,9 +127,10 @@ def classes_of(item: Any) -> tuple[type, ...]:
 class _Scope:
     """A pipeline, an embedded one or a plugged part: what `done`, ``until`` and `goto` reach."""
 
-    def __init__(self, prefix: str, until: Fn | None) -> None:
+    def __init__(self, prefix: str, until: Fn | None, reviewers: tuple[Reviewer, ...] = ()) -> None:
         self.prefix = prefix
         self.until = until
+        self.reviewers = reviewers
         self.exits: list[Op] = []
         self.points: dict[str, int] = {}
         self.gotos: list[tuple[str, str, Op]] = []
@@ -135,10 +149,15 @@ class Compiler:
         self._names = Names()
 
     def compile(
-        self, components: Sequence[Component], *, until: Fn | None, given: Collection[str]
+        self,
+        components: Sequence[Component],
+        *,
+        until: Fn | None,
+        given: Collection[str],
+        reviewers: tuple[Reviewer, ...] = (),
     ) -> list[Op]:
         """Make the program of a whole pipeline."""
-        self._whole(components, _Scope("", until), frozenset(given))
+        self._whole(components, _Scope("", until, reviewers), frozenset(given))
         return self.ops
 
     def _whole(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
@@ -174,7 +193,7 @@ class Compiler:
             case PlugWith():
                 self._plug(component, name, scope)
             case Composer(fn=fn, memo=memo):
-                self._leaving(Op(Kind.COMPOSE, name, fn, memo=memo), scope)
+                self._leaving(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
             case Goto(when=when, point=point):
                 scope.gotos.append((name, point, self._emit(Op(Kind.GOTO, name, when))))
             case Done(when=when):
@@ -197,8 +216,15 @@ class Compiler:
         self.ops.append(op)
         return op
 
-    def _leaving(self, op: Op, scope: _Scope) -> None:
-        """Append an operation after whose result the item may leave the pipeline."""
+    def _leaving(self, op: Op, scope: _Scope, fn: Fn) -> None:
+        """Append an operation after whose result the item may leave the pipeline.
+
+        Args:
+            op: the operation.
+            scope: the pipeline it is in.
+            fn: the function as the user wrote it; ``op.fn`` may have its options bound.
+        """
+        op.review = _review_of(fn, scope.reviewers)
         if scope.until is not None:
             op.until = scope.until
             scope.exits.append(op)
@@ -218,7 +244,7 @@ class Compiler:
             )
         fn = made.bound()
         _check_call(fn, name)
-        self._leaving(Op(_kind_of(fn, name), name, fn, count=made.count), scope)
+        self._leaving(Op(_kind_of(fn, name), name, fn, count=made.count), scope, made.fn)
         return None if filled is None else filled | frozenset(made.provides)
 
     def _switch(self, made: Switch, name: str, scope: _Scope, filled: Filled) -> Filled:
@@ -238,17 +264,19 @@ class Compiler:
     def _embed(self, made: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
         inner, outer = made.pipeline.until, scope.until
         until = _either(inner, outer) if inner and outer else inner or outer
-        filled = self._whole(made.pipeline.components, _Scope(name + EMBEDDED, until), filled)
+        reviewers = (*made.pipeline.reviewers, *scope.reviewers)
+        inside = _Scope(name + EMBEDDED, until, reviewers)
+        filled = self._whole(made.pipeline.components, inside, filled)
         if outer is not None:  # which of the two it was is told apart here
             scope.exits.append(self._emit(Op(Kind.GOTO, name, outer)))
         return filled
 
     def _plug(self, made: PlugWith, name: str, scope: _Scope) -> None:
-        # The inner item is another kind of thing: the outer until, fields and points do not apply.
+        # The inner item has another type: the outer until, review, fields and points do not apply.
         fields, self._fields = self._fields, None
         self._emit(Op(Kind.PLUG, name, made.plug))
         self._whole(made.components, _Scope(name + PLUGGED, None), None)
-        self._leaving(Op(Kind.UNPLUG, name, made.unplug), scope)
+        self._leaving(Op(Kind.UNPLUG, name, made.unplug), scope, made.unplug)
         self._fields = fields
 
 
@@ -257,6 +285,18 @@ def _either(one: Fn, other: Fn) -> Fn:
         return one(item) or other(item)
 
     return either
+
+
+def _review_of(fn: Fn, reviewers: tuple[Reviewer, ...]) -> Review | None:
+    """Combine the reviews that a function is not trusted by, those of the inner pipeline first."""
+    reviews = [reviewer.review for reviewer in reviewers if fn not in reviewer.trusted]
+
+    def review(name: str, before: Any, after: Any) -> Any:
+        for one in reviews:
+            after = one(name, before, after)
+        return after
+
+    return review if len(reviews) > 1 else next(iter(reviews), None)
 
 
 def _check_call(fn: Fn, name: str) -> None:

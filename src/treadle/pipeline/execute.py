@@ -102,6 +102,8 @@ def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the
                             item = yield _call_of(op, same, item)
                         _check_type(run, item)
                         known = type_of(item)
+                    if op.review is not None:
+                        item = op.review(op.name, trace.item, item)
                     if op.until is not None and op.until(item):
                         at = op.target
                 elif kind <= _GOTO:
@@ -176,8 +178,12 @@ def _turn_out(run: Run, op: Op, at: int, item: Any, trace: Progress) -> Steps[tu
             run.kept, item = (*run.kept, item), op.fn(item)
             return item, at + 1
         case Kind.UNPLUG:
-            item, run.kept = op.fn(item, run.kept[-1]), run.kept[:-1]
+            original = run.kept[-1]
+            item, run.kept = op.fn(item, original), run.kept[:-1]
             _check_type(run, item)
+            if op.review is not None:
+                trace.item = original
+                item = op.review(op.name, original, item)
             return item, op.target if op.until is not None and op.until(item) else at + 1
         case Kind.COMPOSE:
             trace.stages.append(op.name)
@@ -201,6 +207,8 @@ def _compose(run: Run, op: Op, at: int, item: Any) -> list[tuple[Any, int]]:
     made = list(parts)
     for part in made:
         _check_type(run, part)
+    if op.review is not None:
+        made = [op.review(op.name, item, part) for part in made]
     run.memos[at] = memo
     leaves = op.until
     return [(part, op.target if leaves is not None and leaves(part) else at + 1) for part in made]

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from treadle.effects import Steps, drive, drive_sync
-from treadle.pipeline.compiler import Compiler, Kind, Op, classes_of
+from treadle.pipeline.compiler import Compiler, Kind, Op, Reviewer, classes_of
 from treadle.pipeline.components import Component, GotoPoint, check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
 from treadle.pipeline.editing import edited, named
@@ -78,6 +78,12 @@ class Pipeline(Generic[T]):
             ``provides`` may name. None takes anything.
         given: the fields of the item that are filled when it comes in.
         on_stage: observers of every stage's start, stop and exception.
+        review: called with the stage's name, the item before it and the item after it, for each
+            item that a stage, a composer or the end of a ``plug_with`` produced. The item that it
+            returns goes on; an exception that it raises is a `StageError` of that stage. It is not
+            called inside a ``plug_with``, where items have another type.
+        trusted: the functions whose results are not reviewed, as they were before `stage` was
+            applied to them (``Stage.fn``).
 
     Raises:
         PipelineError: two components or points of one name, a goto without a point, a stage that
@@ -92,10 +98,14 @@ class Pipeline(Generic[T]):
         item: type[T] | None = None,
         given: Collection[str] = (),
         on_stage: Collection[StageObserver] = (),
+        review: Callable[[str, T, T], T] | None = None,
+        trusted: Collection[Callable[..., Any]] = (),
     ) -> None:
         self.components: tuple[Component, ...] = components_of(components)
         if until is not None:
             check_plain(until, "until")
+        if review is not None:
+            check_plain(review, "review")
         for observer in on_stage:
             check_plain(observer, "an observer in on_stage")
         self.until = until
@@ -103,8 +113,16 @@ class Pipeline(Generic[T]):
         self._given = (given,) if isinstance(given, str) else tuple(given)
         self._on_stage = tuple(on_stage)
         self._classes = classes_of(item)
-        self._ops = Compiler(item).compile(self.components, until=until, given=self._given)
+        self._review, self._trusted = review, tuple(trusted)
+        self._ops = Compiler(item).compile(
+            self.components, until=until, given=self._given, reviewers=self.reviewers
+        )
         self._watched_ops = observed(self._ops, self._on_stage) if self._on_stage else self._ops
+
+    @property
+    def reviewers(self) -> tuple[Reviewer, ...]:
+        """The review of this pipeline with its trusted functions, where it has one."""
+        return () if self._review is None else (Reviewer(self._review, self._trusted),)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -251,6 +269,8 @@ class Pipeline(Generic[T]):
             item=self._item,
             given=self._given,
             on_stage=self._on_stage,
+            review=self._review,
+            trusted=self._trusted,
         )
 
 

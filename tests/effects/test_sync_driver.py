@@ -75,7 +75,7 @@ class TestThreads:
         run_python(
             """
             import threading
-            from treadle.pipeline import *
+            from treadle.effects import *
             def steps():
                 try:
                     yield Bounded(hangs(), seconds=0.01)

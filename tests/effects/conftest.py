@@ -1,0 +1,114 @@
+"""The three ways to run the same steps: no event loop, asyncio, trio."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterable, Iterable
+
+import anyio
+import pytest
+
+from treadle.effects import drive, drive_sync
+from treadle.pipeline import Pipeline
+
+
+class Runner:
+    """Runs steps, pipelines and streams in one of the three ways."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+    @property
+    def is_sync(self):
+        return self.name == "sync"
+
+    def drive(self, steps, emit=None):
+        if self.is_sync:
+            return drive_sync(steps, emit)
+        return anyio.run(drive, steps, emit, backend=self.name)
+
+    def run(self, pipeline: Pipeline, item):
+        if self.is_sync:
+            return pipeline.run_sync(item)
+        return anyio.run(pipeline.run, item, backend=self.name)
+
+    def run_all(self, pipeline: Pipeline, item):
+        if self.is_sync:
+            return pipeline.run_all_sync(item)
+        return anyio.run(pipeline.run_all, item, backend=self.name)
+
+    def stream(self, pipeline: Pipeline, items: Iterable | AsyncIterable, take=None, **options):
+        """What a stream gives: all of it, or so many; an error that it raises comes last."""
+
+        async def read():
+            out = []
+            try:
+                async with pipeline.stream(items, **options) as results:
+                    if take == 0:
+                        return out
+                    async for result in results:
+                        out.append(result)
+                        if len(out) == take:
+                            break
+            except Exception as error:
+                out.append(error)
+            return out
+
+        if not self.is_sync:
+            return anyio.run(read, backend=self.name)
+        out = []
+        results = pipeline.stream_sync(items, **options)
+        try:
+            while len(out) != take:
+                out.append(next(results))
+        except StopIteration:
+            pass
+        except Exception as error:
+            out.append(error)
+        finally:
+            results.close()
+        return out
+
+
+RUNNERS = [Runner("sync"), Runner("asyncio"), Runner("trio")]
+
+
+@pytest.fixture(params=RUNNERS, ids=repr)
+def runner(request):
+    return request.param
+
+
+@pytest.fixture(params=RUNNERS[1:], ids=repr)
+def async_runner(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def runners():
+    return RUNNERS
+
+
+@pytest.fixture
+def run_python():
+    """Run code in a Python of its own, in which warnings are errors, and see what it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # To measure there, coverage imports asyncio, and forgets it: the CancelledError that the code
+    # then imports is not the one that is raised.
+    environment.pop("COVERAGE_PROCESS_CONFIG", None)
+
+    def run(code, expected, *options):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=environment,
+        )
+        assert (done.stdout, done.stderr, done.returncode) == (expected, "", 0)
+
+    return run

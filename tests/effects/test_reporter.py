@@ -1,0 +1,291 @@
+"""A reporting call: the clock and the listeners, from wherever the call runs."""
+
+import asyncio
+import threading
+import time
+
+import anyio
+import pytest
+
+from treadle.effects import (
+    NOW,
+    Bounded,
+    Call,
+    Cancelled,
+    Mode,
+    Parallel,
+    Sleep,
+    TimeLimitReached,
+    drive,
+    drive_sync,
+    with_reporter,
+)
+
+SOON = 0.02
+LONG = 30
+
+
+def steps_of(effect):
+    return (yield effect)
+
+
+def caught(effect):
+    try:
+        return (yield effect)
+    except Exception as error:
+        return error
+
+
+def plain(first, reporter):
+    reporter.emit((first, 1))
+    between = reporter.now()
+    reporter.emit((first, 2))
+    return between
+
+
+async def coroutine(first, reporter):
+    await _emit(reporter, (first, 1))
+    between = reporter.now()
+    await anyio.sleep(0)
+    await _emit(reporter, (first, 2))
+    return between
+
+
+async def _emit(reporter, event):
+    emitted = reporter.emit(event)
+    if emitted is not None:
+        await emitted
+
+
+CALLABLES = [
+    (plain, Mode.INLINE),
+    (plain, Mode.THREAD),
+    (coroutine, Mode.INLINE),
+    (coroutine, Mode.THREAD),
+    (coroutine, Mode.ASYNC),
+]
+
+
+def reporting(fn, mode, key="a"):
+    return Call(fn, key, mode=mode, reporting=True)
+
+
+@pytest.fixture(params=CALLABLES, ids=lambda pair: f"{pair[0].__name__}-{pair[1].value}")
+def how(request, runner):
+    fn, mode = request.param
+    if fn is coroutine and runner.is_sync:
+        fn = _coroutine_of_asyncio
+    return fn, mode
+
+
+async def _coroutine_of_asyncio(first, reporter):
+    await _emit(reporter, (first, 1))
+    between = reporter.now()
+    await asyncio.sleep(0)
+    await _emit(reporter, (first, 2))
+    return between
+
+
+class Observer:
+    """Notes the events with the thread that it is called in."""
+
+    def __init__(self):
+        self.events = []
+        self.threads = set()
+
+    def __call__(self, event):
+        self.events.append(event)
+        self.threads.add(threading.current_thread())
+
+
+@pytest.mark.parametrize("nested", [False, True])
+class TestEverywhere:
+    def test_events_reach_the_listeners_in_order_before_the_outcome(self, runner, how, nested):
+        observer = Observer()
+
+        def steps(key):
+            yield Call(observer, (key, 0))
+            yield reporting(*how, key)
+            yield Call(observer, (key, 3))
+
+        branches = ["a", "b"] if nested else ["a"]
+        runner.drive(steps_of(Parallel([steps(key) for key in branches])), observer)
+        for key in branches:
+            assert [event for event in observer.events if event[0] == key] == [
+                (key, number) for number in range(4)
+            ]
+
+    def test_listeners_run_in_the_thread_of_the_run(self, runner, how, nested):
+        observer = Observer()
+        call = steps_of(reporting(*how))
+        whole = steps_of(Bounded(call, seconds=LONG)) if nested else call
+        runner.drive(whole, observer)
+        assert observer.threads == {threading.current_thread()}
+
+    def test_now_is_the_clock_of_the_drive(self, runner, how, nested):
+        def steps():
+            before = yield NOW
+            between = yield reporting(*how)
+            return before, between, (yield NOW)
+
+        whole = steps_of(Bounded(steps(), seconds=LONG)) if nested else steps()
+        before, between, after = runner.drive(whole)
+        assert before <= between <= after
+
+    def test_async_listeners_are_awaited(self, runner, how, nested):
+        events = []
+
+        async def observe(event):
+            await (asyncio if runner.is_sync else anyio).sleep(0.001)
+            events.append(event)
+
+        call = steps_of(reporting(*how))
+        if how[0] is plain and how[1] is Mode.INLINE:
+            call = steps_of(reporting(_returning_what_emit_returned, how[1]))
+        whole = steps_of(Bounded(call, seconds=LONG)) if nested else call
+        runner.drive(whole, observe)
+        assert events == [("a", 1), ("a", 2)]
+
+    def test_what_listeners_raise_is_logged_and_changes_nothing(self, runner, how, nested, caplog):
+        def observe(event):
+            raise KeyError(event)
+
+        call = steps_of(reporting(*how))
+        whole = steps_of(Bounded(call, seconds=LONG)) if nested else call
+        assert runner.drive(whole, observe) > 0
+        assert [type(record.exc_info[1]) for record in caplog.records] == [KeyError] * 2
+
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+    def test_an_interrupt_in_a_listener_ends_the_run(self, runner, how, nested, interrupt):
+        def observe(event):
+            raise interrupt
+
+        call = steps_of(reporting(*how))
+        whole = steps_of(Bounded(call, seconds=LONG)) if nested else call
+        with pytest.raises(interrupt):
+            runner.drive(whole, observe)
+
+
+def _returning_what_emit_returned(first, reporter):
+    return _awaiting(reporter.emit((first, 1)), reporter.emit((first, 2)))
+
+
+async def _awaiting(*awaitables):
+    for awaitable in awaitables:
+        if awaitable is not None:
+            await awaitable
+
+
+def test_without_listeners_nothing_happens(runner, how):
+    assert runner.drive(steps_of(reporting(*how))) > 0
+
+
+def test_a_call_that_is_not_reporting_receives_its_arguments_only(runner):
+    assert runner.drive(steps_of(Call(divmod, 7, 2))) == (3, 1)
+
+
+def test_a_thread_that_the_callable_starts_may_emit(runner):
+    events = []
+
+    def starts_one(reporter):
+        thread = threading.Thread(target=reporter.emit, args=("from elsewhere",))
+        thread.start()
+        thread.join()
+
+    runner.drive(steps_of(Call(starts_one, mode=Mode.THREAD, reporting=True)), events.append)
+    assert events == ["from elsewhere"]
+
+
+def test_emitting_ends_a_worker_whose_call_was_abandoned(runner):
+    """And the listeners see nothing of it any more."""
+    events, ended = [], []
+    is_given_up, is_through = threading.Event(), threading.Event()
+
+    def reads(reporter):
+        try:
+            reporter.emit("first")
+            is_given_up.wait(5)
+            for _ in range(100):
+                reporter.emit("late")
+                time.sleep(0.01)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+        finally:
+            is_through.set()
+
+    def steps():
+        call = steps_of(Call(reads, mode=Mode.THREAD, reporting=True))
+        error = yield from caught(Bounded(call, seconds=SOON))
+        is_given_up.set()
+        yield Sleep(SOON)
+        return error
+
+    assert isinstance(runner.drive(steps(), events.append), TimeLimitReached)
+    assert is_through.wait(5)
+    assert ended == [Cancelled]
+    assert events == ["first"]
+
+
+def test_emitting_ends_a_worker_whose_event_loop_has_ended(async_runner):
+    ended = []
+    has_ended, is_through = threading.Event(), threading.Event()
+
+    def reads(reporter):
+        has_ended.wait(5)
+        try:
+            reporter.emit("late")
+        except BaseException as error:
+            ended.append(type(error))
+        is_through.set()
+
+    async def main():
+        with anyio.move_on_after(SOON):
+            await drive(steps_of(Call(reads, mode=Mode.THREAD, reporting=True)))
+
+    anyio.run(main, backend=async_runner.name)
+    has_ended.set()
+    assert is_through.wait(5)
+    assert ended == [Cancelled]
+
+
+def test_a_coroutine_that_was_given_up_without_a_loop_reports_nothing(caplog):
+    events, is_through = [], threading.Event()
+
+    async def reads(reporter):
+        try:
+            reporter.emit("first")
+            await asyncio.sleep(LONG)
+        finally:
+            is_through.set()
+            reporter.emit("late")
+
+    call = steps_of(Call(reads, mode=Mode.ASYNC, reporting=True))
+    error = drive_sync(caught(Bounded(call, seconds=SOON)), events.append)
+    assert isinstance(error, TimeLimitReached)
+    assert is_through.wait(5)
+    assert events == ["first"]
+
+
+class TestWithReporter:
+    def test_wraps_the_reporter_of_each_call(self, runner):
+        class Doubling:
+            def __init__(self, inner):
+                self.inner = inner
+                self.now = inner.now
+
+            def emit(self, event):
+                return self.inner.emit(event * 2)
+
+        events = []
+        call = Call(plain, "a", mode=Mode.THREAD, label="tool", key="k", reporting=True)
+        wrapped = with_reporter(call, Doubling)
+        assert (wrapped.args, wrapped.mode, wrapped.label, wrapped.key, wrapped.reporting) == (
+            ("a",), Mode.THREAD, "tool", "k", True
+        )  # fmt: skip
+        runner.drive(steps_of(wrapped), events.append)
+        assert events == [("a", 1, "a", 1), ("a", 2, "a", 2)]
+
+    def test_leaves_a_call_alone_that_does_not_report(self):
+        call = Call(abs, 1)
+        assert with_reporter(call, lambda reporter: reporter) is call
