@@ -133,6 +133,7 @@ class RunContext:
         deps: the object that the caller handed in for tools and stages.
         cost_of: returns what a response cost in US dollars; None where the backend has to report it.
         repairs: what was repaired of the edits of stages, by stage, until it is reported.
+        reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with what it was made of, by name.
         clock: when the latest model call ended, in seconds since the epoch.
     """
@@ -160,6 +161,25 @@ class RunContext:
     payloads: dict[str, tuple[Tool, JSONDict]] = field(
         default_factory=dict[str, tuple[Tool, JSONDict]]
     )
+
+    reserved: set[str] = field(default_factory=set[str])
+
+    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] = {}) -> None:  # noqa: B006 - it is read
+        """Take calls that are planned to run out of the budget.
+
+        Args:
+            calls: the calls.
+            uses: how often each tool that has ``max_uses`` is used by them.
+        """
+        self.budget.take_calls(len(calls))
+        self.budget.take_uses(uses)
+        self.reserved.update([call.id for call in calls])
+
+    def release(self, call: ToolCall) -> None:
+        """Give back the budget of a planned call that will not run."""
+        if call.id in self.reserved:
+            self.reserved.discard(call.id)
+            self.budget.give_back_call(call.name)
 
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
         """Note what was repaired of an edit, to be reported as `HistoryRepaired`."""
@@ -312,7 +332,9 @@ class Context:
             InvalidMessagesError: malformed messages. A broken history is repaired, and the repair reported.
         """
         if self.is_asked:
-            raise OptionError("with_request: the model was asked already; put the stage before ask_model")
+            raise OptionError(
+                "with_request: the model was asked already; put the stage before ask_model"
+            )
         checked = check_request_changes(changes)
         for name in checked.get("tools", ()):
             if name not in self.tools:
@@ -361,7 +383,9 @@ class Context:
         values = {**self.__dict__, **changes}
         if len(values) > _FIELD_COUNT:
             unknown = next(iter(changes.keys() - _FIELDS))
-            raise TypeError(f"Context has no field {unknown!r}{did_you_mean(unknown, sorted(_FIELDS))}")
+            raise TypeError(
+                f"Context has no field {unknown!r}{did_you_mean(unknown, sorted(_FIELDS))}"
+            )
         copy = _new(Context)
         _set(copy, "__dict__", values)
         return copy

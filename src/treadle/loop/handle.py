@@ -1,12 +1,13 @@
-"""The handle: watching, steering and ending a run from outside it."""
+"""The handle: observing, steering and cancelling a run from outside it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
-from anyio.streams.memory import MemoryObjectReceiveStream
+import anyio
 
 from treadle.effects import Signal
 from treadle.errors import OptionError
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
 class RunHandle:
     """A handle on one run; give it to ``run`` or ``run_sync`` as ``handle=``, or get it from ``stream``.
 
-    Its methods may be called from any thread. What it shows is valid at any time, after a cancellation too.
+    Its methods may be called from any thread. What it shows is valid at any time, also after a cancellation.
     """
 
     def __init__(self) -> None:
         self.ended = Signal()
         self._run: Run | None = None
-        self._said: list[JSONDict] = []
+        self._messages: list[JSONDict] = []
         self._is_closed = False
         self._mutex = threading.Lock()
 
     def bind(self, run: Run) -> None:
-        """Belong to a run, from its start on.
+        """Attach it to a run that is about to start.
 
         Raises:
-            RuntimeError: it belongs to one already.
+            RuntimeError: it is attached to one already.
         """
         if self._run is not None:
             raise RuntimeError("a RunHandle belongs to one run; make another for the next")
@@ -44,7 +45,7 @@ class RunHandle:
 
     @property
     def state(self) -> RunState | None:
-        """The record of the run; None before it started."""
+        """The status of the run; None before it started."""
         return self._run.state if self._run is not None else None
 
     @property
@@ -55,78 +56,120 @@ class RunHandle:
     @property
     def messages(self) -> list[JSONDict]:
         """The conversation up to the last finished iteration, or to the end: always a valid history."""
-        return self._run.turn.context.messages.to_list() if self._run is not None else []
+        return self._run.context.messages.to_list() if self._run is not None else []
 
     @property
     def in_flight(self) -> tuple[ToolCall, ...]:
         """The tool calls that are running."""
-        return tuple(self._run.turn.runner.running.values()) if self._run is not None else ()
+        return tuple(self._run.run.in_flight.running.values()) if self._run is not None else ()
 
     def steer(self, message: str | Mapping[str, Any]) -> bool:
-        """Say something to the model: a user message, which is added before the next model call.
+        """Add a user message before the next model call.
 
-        A run whose model has just answered goes on with it.
+        A run whose model has just answered continues with it.
 
         Args:
-            message: text, or a message of the role ``user``.
+            message: a text, or a message of the role ``user``.
 
         Returns:
-            Whether the run will still see it; False where it is over.
+            Whether the run will still see it; False where the run is over.
 
         Raises:
             OptionError: it is no user message.
         """
-        said = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
-        problems = [*problems_of([said])]
-        content = said.get("content")
+        given = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
+        problems = [*problems_of([given])]
+        content = given.get("content")
         if not content or (isinstance(content, str) and not content.strip()):
-            problems.append("it says nothing")
-        if said.get("role") != "user" or problems:
-            told = "; ".join(problems) or f"role: expected 'user', got {said.get('role')!r}"
-            raise OptionError(f"steer: expected text or a user message: {told}")
+            problems.append("content: expected a text that is not empty")
+        if given.get("role") != "user" or problems:
+            problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
+            raise OptionError(f"steer: expected text or a user message: {problem}")
         with self._mutex:
             if self._is_closed:
                 return False
-            self._said.append(copy_json(said))
+            self._messages.append(copy_json(given))
             return True
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:
-        """Take what was said since the last time; for the run.
+        """Take the messages that were added since the last time, for the run.
 
         Args:
-            is_over: the run ends if there is nothing, and takes no more from here on.
+            is_over: the run ends if there are none, and takes no more from here on.
         """
         with self._mutex:
-            said, self._said = tuple(self._said), []
-            self._is_closed = is_over and not said
-            return said
+            given, self._messages = tuple(self._messages), []
+            self._is_closed = is_over and not given
+            return given
 
     def close(self) -> tuple[JSONDict, ...]:
-        """Take nothing more, for the run is over; return what was said since the last time."""
+        """Take the messages that were added since the last time, and accept no more: the run is over."""
         with self._mutex:
-            said, self._said = tuple(self._said), []
+            given, self._messages = tuple(self._messages), []
             self._is_closed = True
-            return said
+            return given
 
     def cancel(self) -> None:
-        """End the run: what is under way is cancelled and answered, and the result is ``Err(RunCancelled)``."""
+        """Cancel the run: running calls are cancelled and answered, and the result is ``Err(RunCancelled)``."""
         self.ended.set()
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
-        """Stop the tools that run, and let the model go on with "cancelled" as their answers.
+        """Cancel the running tools; the run continues with "cancelled" as their results.
 
         Returns:
-            The calls that were stopped.
+            The calls that were cancelled.
         """
-        return self._run.turn.runner.cancel_all() if self._run is not None else ()
+        return self._run.run.in_flight.cancel_all() if self._run is not None else ()
+
+
+EVENTS_AHEAD = 64
+"""Events that a run may be ahead of their reader; then it waits."""
 
 
 class EventStream(RunHandle):
-    """The handle that ``Loop.stream`` gives: an async iterator of the run's events too."""
+    """The handle that ``Loop.stream`` gives, which is an async iterator of the run's events as well."""
 
-    def __init__(self, events: MemoryObjectReceiveStream[Event]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._events = events
+        self._events: deque[Event] = deque()
+        self._arrived: anyio.Event | None = None
+        self._taken: anyio.Event | None = None
+        self._is_over = False
 
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events.__aiter__()
+    def put(self, event: Event) -> Awaitable[None] | None:
+        """Add an event, for the run; the result has to be awaited where the reader is too far behind."""
+        if self._is_over:  # the reader has left
+            return None
+        self._events.append(event)
+        if self._arrived is not None:
+            arrived, self._arrived = self._arrived, None
+            arrived.set()
+        return None if len(self._events) < EVENTS_AHEAD else self._wait_for_reader()
+
+    async def _wait_for_reader(self) -> None:
+        while len(self._events) >= EVENTS_AHEAD and not self._is_over:
+            if self._taken is None:
+                self._taken = anyio.Event()
+            await self._taken.wait()
+
+    def end(self) -> None:
+        """End the events, for the run: it is over, or its reader has left."""
+        self._is_over = True
+        for waiting in (self._arrived, self._taken):
+            if waiting is not None:
+                waiting.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self._is_over:
+                raise StopAsyncIteration
+            if self._arrived is None:
+                self._arrived = anyio.Event()
+            await self._arrived.wait()
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            taken.set()
+        return self._events.popleft()

@@ -1,53 +1,51 @@
-"""`Loop`: ask the model, run the tools it calls, feed the results back, until it answers."""
+"""`Loop`: ask the model, run the tools it calls, append the results, repeat until it answers."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
-
-import anyio
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from treadle.effects import Steps, background_task, drive, drive_sync
 from treadle.errors import ToolDefinitionError
-from treadle.events import Event
+from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
-from treadle.loop.observers import Observers
 from treadle.loop.options import LoopOptions, Settings
 from treadle.loop.pause import Resumption
-from treadle.loop.run import ParentRun, Prepared, pipeline_of, prepare_child, tools_of
-from treadle.loop.subagent import TASK_SCHEMA, ChildLoop, MakeMessages
+from treadle.loop.start import start_run
+from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
 from treadle.model import LLMSendFn
 from treadle.results import Result
-from treadle.run_state import RunState
 from treadle.tools import Approval, Resolver, Tool, ToolBehaviour
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _OnClassToo(Generic[P, R]):
-    """A method that works on the class as well, as on an instance with every option at its default."""
+class _ClassOrInstanceMethod(Generic[P, R]):
+    """A method that works on the class, too, as on an instance with every option at its default."""
 
-    def __init__(self, method: Callable[Concatenate[Loop, P], R]) -> None:
+    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
         functools.update_wrapper(self, method)  # type: ignore[arg-type]  # for its docstring
 
     def __get__(self, instance: Loop | None, owner: type[Loop]) -> Callable[P, R]:
-        return functools.partial(self._method, _plain() if instance is None else instance)
+        bound: Any = MethodType(self._method, _default(owner) if instance is None else instance)
+        return bound
 
 
 class Loop:
     """An immutable, thread-safe, reusable configuration of the tool loop.
 
     Args:
-        **options: see `treadle.loop.options.Settings`, which says what each is and its default.
+        **options: see `treadle.loop.options.Settings`, which describes each and its default.
 
     Raises:
         OptionError: an option that does not exist, or a value that it cannot take.
-        ToolDefinitionError: a broken tool, or one that nothing could run.
+        ToolDefinitionError: a broken tool, or one that nothing can run.
         PipelineError: stages that cannot work together.
     """
 
@@ -68,11 +66,11 @@ class Loop:
                     f"tool {tool.name!r} has no function and there is no resolve_tool to run it"
                 )
 
-    def with_options(self, **options: Unpack[LoopOptions]) -> Loop:
+    def with_options(self, **options: Unpack[LoopOptions]) -> Self:
         """A new loop with some options changed; raises what the constructor raises."""
         if not options:
             return self
-        changed = object.__new__(Loop)
+        changed = object.__new__(type(self))
         changed._configure(self.settings.with_options(options))
         return changed
 
@@ -80,15 +78,15 @@ class Loop:
         """Draw the stages, as a ``mermaid`` flowchart or as ``text``."""
         return self.pipeline.diagram(kind)
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def run(
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> Coroutine[Any, Any, Result]:
         """Run to an answer, on the running event loop (asyncio or trio).
 
         Args:
-            messages: OpenAI chat dicts; they are copied, checked, and repaired where no provider would
-                take them.
+            messages: a text, or a list of OpenAI chat dicts. They are copied, validated, and repaired where a
+                provider would reject them.
             llm_send_fn: any callable, sync or async, that takes ``(messages)``, ``(messages, opts)`` or
                 ``(messages, **opts)``, and returns text, an assistant message, a chat completion, a
                 `Response`, or an iterator of chunks.
@@ -100,40 +98,38 @@ class Loop:
         Raises:
             OptionError, ToolDefinitionError, PipelineError: as the constructor, before anything runs.
         """
-        prepared = Prepared(self.with_options(**options), messages, llm_send_fn)
-        return drive(prepared.steps, prepared.emit)
+        return drive(*start_run(self.with_options(**options), messages, llm_send_fn))
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def run_sync(
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> Result:
-        """As `run`, in this thread, without an event loop; works where one is running, too.
+        """As `run`, in this thread, without an event loop; it works where one is running, too.
 
-        Async tools and backends are run on one loop in the background.
+        Async tools and backends run on an event loop in the background.
         """
-        prepared = Prepared(self.with_options(**options), messages, llm_send_fn)
-        return drive_sync(prepared.steps, prepared.emit)
+        return drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def stream(
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> AbstractAsyncContextManager[EventStream]:
         """As `run`, with its events as they happen: ``async with Loop.stream(...) as events``.
 
         Returns:
-            A context manager of the events, an async iterator, which is the handle of the run too:
+            A context manager of the events, an async iterator, which is the handle of the run as well:
             ``events.result`` has the result once they have ended. Leaving early cancels the run.
         """
         return _streamed(self.with_options(**options), messages, llm_send_fn)
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def steps(
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> Steps[Result]:
-        """The run as a generator of effects, for a driver of one's own."""
-        return Prepared(self.with_options(**options), messages, llm_send_fn).steps
+        """The run as a generator of effects, for a custom driver."""
+        return start_run(self.with_options(**options), messages, llm_send_fn)[0]
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def resume(
         self,
         paused: Any,
@@ -141,14 +137,14 @@ class Loop:
         llm_send_fn: LLMSendFn,
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result]:
-        """Go on with a run that was paused, as `run` does; in another process, too.
+        """Continue a run that was paused, as `run` does; also in another process.
 
         Args:
             paused: the `Paused`, its ``state``, or that as JSON text.
-            decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the calls that wait.
-                Where one is missing, the run is paused again when it comes to that call.
+            decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the waiting calls.
+                Where one is missing, the run pauses again when it comes to that call.
             llm_send_fn: the model.
-            **options: as of `run`. The tools have to be those that the calls are of.
+            **options: as of `run`. The tools have to be those of the calls.
 
         Returns:
             As `run`.
@@ -157,10 +153,10 @@ class Loop:
             PausedStateError: the state was changed, belongs to other tools, or was resumed already.
             OptionError: a decision on a call that does not wait, or an edit that its tool does not take.
         """
-        prepared = self._resumed(paused, decisions, llm_send_fn, options)
-        return drive(prepared.steps, prepared.emit)
+        loop = self.with_options(**options)
+        return drive(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def resume_sync(
         self,
         paused: Any,
@@ -169,10 +165,10 @@ class Loop:
         **options: Unpack[LoopOptions],
     ) -> Result:
         """As `resume`, in this thread, without an event loop."""
-        prepared = self._resumed(paused, decisions, llm_send_fn, options)
-        return drive_sync(prepared.steps, prepared.emit)
+        loop = self.with_options(**options)
+        return drive_sync(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
 
-    @_OnClassToo
+    @_ClassOrInstanceMethod
     def resume_stream(
         self,
         paused: Any,
@@ -184,17 +180,11 @@ class Loop:
         loop = self.with_options(**options)
         return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
 
-    def _resumed(
-        self, paused: Any, decisions: Mapping[str, Approval], model: LLMSendFn, options: LoopOptions
-    ) -> Prepared:
-        loop = self.with_options(**options)
-        return Prepared(loop, loop.resumption(paused, decisions), model)
-
     def resumption(self, paused: Any, decisions: Mapping[str, Approval]) -> Resumption:
         """A paused run, checked, for `resume`; raises what that raises."""
-        claim = self.settings.consume_pause
+        consume = self.settings.consume_pause
         return Resumption(
-            paused, decisions, self.tools, self.pause_secret, claim, pipeline=self.pipeline
+            paused, decisions, self.tools, self.pause_secret, consume, pipeline=self.pipeline
         )
 
     def as_tool(
@@ -208,63 +198,46 @@ class Loop:
         instructions: str | None = None,
         **options: Unpack[ToolBehaviour],
     ) -> Tool:
-        """Make a tool of this loop: each call of it is a run.
+        """Make a tool of this loop, a subagent: each call of it is a run.
 
-        Such a run draws on the limits of the run that makes the call, beside its own. It ends where that ends;
-        its events, spans and record are within those of that call. An ``Err`` is an ordinary tool error.
+        Such a run draws on the limits of the outer run, next to its own. It ends where that ends; its events,
+        spans and state are inside those of its call. An ``Err`` is an ordinary tool error.
 
         Args:
             name: the tool's name.
             description: what it does, for the model that calls it.
             llm_send_fn: the model of these runs.
-            input_schema: what it takes; by default one text, the ``task``.
-            messages: makes what a run starts from, of the arguments; by default one user message.
-            instructions: a system message that comes before it.
+            input_schema: its arguments; by default one text, the ``task``.
+            messages: makes the messages that a run starts from, of the arguments; by default one user message.
+            instructions: the option of that name, for these runs; None is that of this loop.
             **options: of the tool, see `Tool`.
         """
-        steps = ChildLoop(self, llm_send_fn, messages, instructions)
+        loop = self if instructions is None else self.with_options(instructions=instructions)
+        steps = Subagent(loop, llm_send_fn, messages)
         return Tool(name, description, input_schema, steps=steps, **options)
-
-    def child_steps(
-        self,
-        given: Any,
-        llm_send_fn: LLMSendFn,
-        state: RunState,
-        around: ParentRun,
-        *,
-        has_listeners: bool,
-    ) -> tuple[Steps[Result], Observers | None]:
-        """The steps of a run within another's, and who of its own is told; for `as_tool`."""
-        return prepare_child(self, given, llm_send_fn, state, around, has_listeners=has_listeners)
 
 
 @functools.cache
-def _plain() -> Loop:
-    """The loop with every option at its default, which is the same for all."""
-    return Loop()
+def _default(owner: type[Loop]) -> Loop:
+    """The loop of a class with every option at its default."""
+    return owner()
 
 
 @asynccontextmanager
 async def _streamed(
     loop: Loop, messages: Any, llm_send_fn: LLMSendFn
 ) -> AsyncGenerator[EventStream]:
-    sender, events = anyio.create_memory_object_stream[Event](_EVENTS_AHEAD)
-    handle = EventStream(events)
-
-    async def tell(event: Event) -> None:
-        with suppress(anyio.BrokenResourceError):  # nobody reads any more
-            await sender.send(event)
+    stream = EventStream()
+    steps, emit = start_run(loop, messages, llm_send_fn, stream)
 
     async def run() -> None:
-        with sender:
-            await drive(prepared.steps, prepared.emit)
+        try:
+            await drive(steps, emit)
+        finally:
+            stream.end()
 
-    with sender, events:
-        prepared = Prepared(loop, messages, llm_send_fn, handle, tell)
-        async with background_task(run):
-            with events:
-                yield handle
-
-
-_EVENTS_AHEAD = 64
-"""Events that a run may be ahead of their reader; then it waits."""
+    async with background_task(run):
+        try:
+            yield stream
+        finally:
+            stream.end()

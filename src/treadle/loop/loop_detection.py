@@ -129,8 +129,8 @@ def _learned(context: Context, call: ToolCall) -> str:
     if result is None:
         return ""
     if result.status == "suppressed":
-        evidence: ResultCache = context.runner.evidence
-        answer = evidence.answer(call.fingerprint)
+        results = context.run.result_cache
+        answer = results.latest(call.fingerprint)
         if answer is not None:
             return answer.content
     return result.content

@@ -1,4 +1,4 @@
-"""The options of a loop: one list of them, with their defaults and what is checked of them."""
+"""The options of a loop: one list of them, with their defaults and checks."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from treadle.stages import RepairCall
 from treadle.tools import CircuitBreaker, Locks
 
 Middleware: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
-"""Wraps the steps of a run: sees every effect that they yield, and what becomes of it."""
+"""Wraps the steps of a run: it sees every effect that they yield, and its outcome."""
 
 
 class LoopOptions(TypedDict, total=False):
-    """The options of `Loop`, and of each of its runs; `Settings` says what they mean."""
+    """The options of `Loop`, and of each of its runs; `Settings` describes them."""
 
     name: str
+    instructions: str | Callable[[Context], str | None] | None
     stages: Sequence[Any] | None
     limits: Limits
     max_iterations: int
@@ -48,6 +49,7 @@ class LoopOptions(TypedDict, total=False):
     tools: Iterable[Any] | None
     resolve_tool: Any
     output: Any
+    deps: Any
     llm_opts: Mapping[str, Any]
     max_retries: int
     retry_delay: float
@@ -79,49 +81,51 @@ class Settings:
     """The options of a loop, checked.
 
     Args:
-        name: the name of the agent, in the record of the run and in telemetry.
-        stages: the stages, in order; None is `treadle.stages.default_stages`. Bare functions from context to
-            context are stages too.
-        limits: how much a run may take. Its members are options too: ``max_iterations=5``.
+        name: the name of the agent, in the run state and in telemetry.
+        instructions: the system message of every request, or a function of the context that makes it. It is
+            not stored in the history.
+        stages: the stages, in order; None is `treadle.stages.default_stages`. Plain functions from context to
+            context are stages, too. A list without `ask_model` gets it at the head.
+        limits: how much a run may use. Its fields are options as well: ``max_iterations=5``.
         on_limit: what happens where iterations, calls, tokens or cost are spent, or a loop is detected:
             ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
-        show_budget: tell the model in each request what is left.
-        cost_of: takes a response and returns what it cost in US dollars, or None; is asked where the
-            backend reports no cost itself.
+        show_budget: show the model in each request what remains of the limits.
+        cost_of: takes a response and returns what it cost in US dollars, or None; is called where the backend
+            reports no cost.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
             object with ``resolve(call)``.
         output: a tool that ends the run with its arguments as ``result.output``: the name of one of
             ``tools``, a tool, a pydantic model, or a JSON Schema.
-        llm_opts: options for every request to the model, in OpenAI's words.
-        max_retries: tries to ask the model after the first; 0 is none.
-        retry_delay: seconds before the second try; each further one waits twice as long, up to 30 s.
-        sequential: what becomes of calls that cannot run together with the first of an answer: ``defer``
-            tells the model to ask again, ``in_step`` runs them after those.
-        dedupe: do not make a call again that was answered, where nothing new was learned since.
-        loop_threshold: rounds in a row with the same calls and the same results that end the run; None
-            is any number. Three is Orbiter's number.
-        breaker_threshold: iterations in a row in which a tool may fail alike; three is LlmCore's number.
-        breaker: a circuit breaker that runs share; None is nobody's.
+        deps: any object, for tools and stages: ``ctx.deps``.
+        llm_opts: options of every request to the model, by OpenAI's names.
+        max_retries: see `treadle.stages.ask_model`.
+        retry_delay: see `treadle.stages.ask_model`.
+        sequential: see `treadle.stages.plan_calls`.
+        dedupe: see `treadle.stages.plan_calls`.
+        loop_threshold: consecutive repetitions, with the same calls and the same results, that end the run;
+            None is any number. Three is Orbiter's number.
+        breaker_threshold: see `treadle.stages.circuit_breaker`.
+        breaker: a circuit breaker that runs share; None disables it.
         locks: a table of locks that loops share; None is one for each run.
-        max_blank_stops: blank answers in a row that are forgiven.
+        max_blank_stops: see `treadle.stages.loop_decision`.
         repair_call: see `treadle.stages.validate_calls`.
-        pause_secret: signs the state of paused runs, so that nobody else can make or change one; None
-            only tells changes by mistake.
+        pause_secret: signs the state of paused runs, so that no one else can make or change one; None detects
+            accidental changes only.
         consume_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
             is a table of this process.
-        on_iteration: is told the context after each iteration.
-        on_event: is told every event; one observer, or several.
-        on_complete: is told what the run came to, on every exit; sync or async.
-        state: the record to go on in; None makes a new one.
-        handle: watches and ends the run from outside.
-        middleware: wrap the steps of the run, the first outermost.
+        on_iteration: is called with the context after each iteration.
+        on_event: is called with every event; one observer, or several.
+        on_complete: is called with the `Completion` of the run, on every exit; sync or async.
+        state: the run state to continue in; None makes a new one.
+        handle: observes, steers and cancels the run from outside.
+        middleware: wraps the steps of the run, the first outermost.
         tracer_provider: of OpenTelemetry; None is the global one.
         meter_provider: of OpenTelemetry; None is the global one.
         logger_provider: of OpenTelemetry, for the completion event; None is the global one.
-        capture_content: whether spans have messages, arguments and results; None is what the environment
-            variable ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` says, and that is no by default.
-        chat_telemetry: report the model's calls as spans and metrics; False where the model's SDK is
+        capture_content: whether spans have messages, arguments and results; None is the environment variable
+            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, which is off by default.
+        chat_telemetry: report model calls as spans and metrics; set it to False where the model's SDK is
             instrumented, which would report them a second time.
 
     Raises:
@@ -129,6 +133,7 @@ class Settings:
     """
 
     name: str = ""
+    instructions: str | Callable[[Context], str | None] | None = None
     stages: Sequence[Any] | None = None
     limits: Limits = field(default_factory=Limits)
     on_limit: Literal["stop", "finish"] = "stop"
@@ -137,6 +142,7 @@ class Settings:
     tools: Iterable[Any] | None = None
     resolve_tool: Any = None
     output: Any = None
+    deps: Any = None
     llm_opts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     max_retries: int = 3
     retry_delay: float = BASE_DELAY
@@ -166,7 +172,7 @@ class Settings:
         self._check(_NAMES)
 
     def _check(self, names: AbstractSet[str]) -> None:
-        """Check some of the options, and make those safe to share that are given as they came."""
+        """Check some of the options, and copy those that could change while runs share them."""
         for name in names:
             if name in _LEAST:
                 _check_number(name, getattr(self, name))
@@ -174,7 +180,7 @@ class Settings:
                 _check_choice(name, getattr(self, name))
             elif name in _KINDS:
                 _check_kind(name, getattr(self, name))
-        # What could be read only once, or changed by its owner, is not shared by all runs of a loop.
+        # An iterator could be read only once, and a list could be changed by its owner.
         for name in names & _MANY:
             value = getattr(self, name)
             is_unsafe = isinstance(value, (list, Iterator))
@@ -182,7 +188,16 @@ class Settings:
                 object.__setattr__(self, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
         if "llm_opts" in names:
             object.__setattr__(self, "llm_opts", dict(self.llm_opts))
-        for name in OF_DEFAULT_STAGES if self.stages is not None else ():
+        if self.stages is not None:
+            self.check_is_default([name for name in OF_DEFAULT_STAGES if name not in OF_ASK_MODEL])
+
+    def check_is_default(self, names: Iterable[str]) -> None:
+        """See that options of stages have their defaults, where the stages were given.
+
+        Raises:
+            OptionError: one of them has another value.
+        """
+        for name in names:
             if getattr(self, name) != _DEFAULTS[name]:
                 raise OptionError(
                     f"{name} configures the default stages; where you give stages, "
@@ -206,9 +221,9 @@ class Settings:
         limits = {name: given.pop(name) for name in list(given) if name in LIMIT_NAMES}
         if limits:
             base = given.get("limits", self.limits)
-            if isinstance(base, Limits):  # what else it is, is told below
+            if isinstance(base, Limits):  # any other kind is reported below
                 given["limits"] = dataclasses.replace(base, **limits)
-        # A copy that checks only what is new: every run with options of its own makes one.
+        # A copy that checks only what is new: every run with options makes one.
         changed = copy.copy(self)
         for name, value in given.items():
             object.__setattr__(changed, name, value)
@@ -255,7 +270,9 @@ _LEAST: Mapping[str, float] = {
     "max_blank_stops": 0,
 }
 _MANY = frozenset({"tools", "stages", "middleware", "on_event"})
+OF_ASK_MODEL = ("max_retries", "retry_delay")
 OF_DEFAULT_STAGES = (
+    *OF_ASK_MODEL,
     "sequential",
     "dedupe",
     "breaker_threshold",
@@ -269,6 +286,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),
+    "instructions": (lambda value: isinstance(value, str) or callable(value), "text or a function"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
     "show_budget": (lambda value: isinstance(value, bool), "True or False"),
     "dedupe": (lambda value: isinstance(value, bool), "True or False"),

@@ -1,4 +1,4 @@
-"""A paused run as JSON, and back: signed, so that what was changed underway is refused."""
+"""Pausing and resuming: a paused run as JSON, and back; signed, so that a changed state is refused."""
 
 from __future__ import annotations
 
@@ -28,33 +28,78 @@ from treadle.messages import (
     sendable_json,
 )
 from treadle.pipeline import Pipeline
-from treadle.results import Paused, PendingCall
+from treadle.results import Paused
 from treadle.run_state import RunState
 from treadle.stages import inject, parse_tool_calls
 from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, fingerprint
 
 if TYPE_CHECKING:
-    from treadle.loop.run import Iterations, Plant
+    from treadle.loop.run import Run
+
+VERSION = 2
+"""The version of the form of a paused state. A state of another version is refused."""
+MAX_CONSUMED = 100_000
+"""Pauses that a process remembers as resumed, where ``consume_pause=`` is not given."""
+WAITING = "Not run yet: the run waits for a person's approval."
 
 
-WAITING = "Not run yet: the run waits for somebody's approval."
+class PausedStateError(TreadleError, ValueError):
+    """A paused state was changed, belongs to other tools, or was resumed already."""
 
 
-def snapshot(turn: Iterations, now: float) -> JSONDict:
-    """Take down how a paused run stands.
+# Pausing
 
-    Args:
-        turn: the run.
-        now: seconds since the epoch.
+
+def suspend(run: Run) -> Steps[JSONDict]:
+    """Make the state of a run that pauses, and leave its conversation valid.
+
+    Raises:
+        PausedStateError: something is no JSON, or no run could continue at this stage.
     """
-    ctx = turn.context
-    children = {call_id: paused.state for call_id, paused in turn.runner.paused.items()}
-    state: JSONDict = {
-        "pauses": turn.pauses,
+    now = yield NOW
+    run.pauses += 1
+    if run.config.handle is not None:
+        run.pending_messages += yield Call(run.config.handle.close, label=labels.STEER, key="pause")
+    key = str(run.pauses)
+    # A run may continue in the state, and so under the id, of one that was paused as well.
+    nonce = yield Call(secrets.token_hex, 8, label=labels.RANDOM, key=f"pause {key}")
+    context = run.context
+    if not run.config.pipeline.has_entry(context.stage):
+        raise PausedStateError(f"the run cannot pause: no run can enter at stage {context.stage!r}")
+    try:
+        state = _snapshot(run, now)
+        state["version"] = VERSION
+        state["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
+        state["tools"] = _digests(context.tools, context.plan.calls)
+        made = json.loads(json.dumps(state, allow_nan=False))
+        is_whole = made["memo"] == _with_lists(state["memo"])
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise PausedStateError(f"the run cannot pause: {error}") from error
+    if not is_whole:
+        raise PausedStateError("the run cannot pause: the memo has keys that are no text")
+    made["digest"] = _digest(made, run.config.pause_secret)
+    if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
+        context = parse_tool_calls(context)
+    run.keep(inject(context, WAITING))
+    return made
+
+
+def _with_lists(value: Any) -> Any:
+    """A value with lists for tuples, as it comes back from JSON."""
+    if isinstance(value, (list, tuple)):
+        return [_with_lists(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    return {key: _with_lists(part) for key, part in value.items()} if is_mapping(value) else value
+
+
+def _snapshot(run: Run, now: float) -> JSONDict:
+    """Everything that a paused run needs to continue; ``now`` is in seconds since the epoch."""
+    ctx, in_flight = run.context, run.run.in_flight
+    return {
+        "pauses": run.pauses,
         "paused_at": now,
-        "elapsed": now - turn.budget.started_at,
-        "iteration": turn.iteration,
-        "pending": [_pending_as_json(one) for one in ctx.waiting],
+        "elapsed": now - run.run.budget.started_at,
+        "iteration": ctx.iteration,
+        "pending": [_fields(one) for one in ctx.waiting],
         "messages": ctx.messages.to_list(),
         "response": _response_as_json(ctx.response),
         "tool_calls": [_call_as_json(call) for call in ctx.tool_calls],
@@ -64,28 +109,26 @@ def snapshot(turn: Iterations, now: float) -> JSONDict:
             for call_id, result in ctx.tool_results.items()
         },
         "validation_errors": {k: list(v) for k, v in ctx.validation_errors.items()},
+        "result_messages": list(ctx.result_messages),
+        "guidance": ctx.guidance,
+        "is_asked": ctx.is_asked,
         "approvals": {call_id: asdict(approval) for call_id, approval in ctx.approvals.items()},
-        "children": children,
+        "paused_runs": {call_id: paused.state for call_id, paused in in_flight.paused.items()},
         "memo": dict(ctx.memo),
-        "tool_calls_count": ctx.tool_calls_count,
-        "count_before": turn.count_before,
-        "unheard": list(turn.unheard),
+        "calls_run": in_flight.calls_run,
+        "pending_messages": list(run.pending_messages),
         "trace": list(ctx.trace),
-        "budget": turn.budget.as_json(),
-        "detector": turn.detector.as_json(),
-        "counts": dict(turn.runner.counts),
-        "evidence": turn.runner.evidence.as_json(),
-        "run": turn.state.as_json(),
+        "budget": run.run.budget.as_json(),
+        "detector": run.detector.as_json(),
+        "counts": dict(in_flight.counts),
+        "result_cache": run.run.result_cache.as_json(),
+        "run": run.state.as_json(),
     }
-    return state
 
 
-def _pending_as_json(one: PendingCall) -> JSONDict:
-    return {
-        "id": one.id,
-        "name": one.name,
-        "arguments": dict(one.arguments),
-        "question": one.question,
+def _fields(one: Any) -> JSONDict:
+    return {spec.name: getattr(one, spec.name) for spec in dataclasses.fields(one)} | {
+        "arguments": dict(one.arguments)
     }
 
 
@@ -93,68 +136,253 @@ def _plan_as_json(plan: Plan) -> JSONDict:
     return {
         "batches": [[call.id for call in batch] for batch in plan.batches],
         "reason": plan.reason.value,
-        "held": {call_id: reason.value for call_id, reason in plan.not_run.items()},
+        "not_run": {call_id: reason.value for call_id, reason in plan.not_run.items()},
         "duplicates": dict(plan.duplicates),
         "approvals": dict(plan.approvals),
     }
 
 
-def restored_context(
-    state: Mapping[str, Any], decisions: Mapping[str, Approval], tools: Mapping[str, Tool]
-) -> Callable[[Context], Context]:
-    """Make what puts a new run's context where the old one stood.
+# Resuming
+
+
+class Resumption:
+    """A paused run, checked, with the decisions on its calls.
 
     Args:
-        state: a snapshot.
+        given: a `Paused`, its ``state``, or that as JSON text.
         decisions: by id of the call.
-        tools: those of the loop that goes on.
+        tools: those of the loop that resumes it.
+        secret: signed the state; None where it was not signed.
+        consume: takes the id of the pause and returns whether it may be resumed; None is a table of this
+            process.
+        pipeline: the stages of the loop that resumes it.
+
+    Raises:
+        PausedStateError: it was changed, or belongs to other tools or stages.
+        OptionError: a decision on a call that does not wait, or with invalid arguments.
+    """
+
+    def __init__(
+        self,
+        given: Any,
+        decisions: Mapping[str, Approval],
+        tools: Mapping[str, Tool],
+        secret: bytes | None = None,
+        consume: Callable[[str], Any] | None = None,
+        *,
+        pipeline: Pipeline[Context],
+    ) -> None:
+        if not is_mapping(decisions):
+            raise OptionError(
+                f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
+            )
+        self.state = _opened(given, secret)
+        self._consume = consume
+        self._check_tools(tools)
+        stage = self.state["trace"][-1]
+        if not pipeline.has_entry(stage):
+            raise PausedStateError(
+                f"the paused state is stale: it waits in stage {stage!r}, which is not there"
+            )
+        self.decisions = dict(decisions)
+        self._check_decisions()
+        self.run_state = RunState.from_json(self.state["run"])
+        self.run_state.history = History(self.state["messages"])
+        self._facts = _restored_facts(self.state, self.decisions, tools)
+        self._check_subagents(tools)
+
+    def _check_decisions(self) -> None:
+        pending = {call["id"] for call in self.state["pending"]}
+        for call_id, decision in self.decisions.items():
+            if call_id not in pending:
+                hint = did_you_mean(call_id, sorted(pending))
+                raise OptionError(
+                    f"decisions: no call {call_id!r} waits{hint}; "
+                    f"waiting calls: {', '.join(sorted(pending))}"
+                )
+            if not isinstance(decision, Approval):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise OptionError(
+                    f"decisions[{call_id!r}]: expected approve, deny(reason) or edit(arguments), "
+                    f"got {type(decision).__name__}"
+                )
+
+    def _check_tools(self, tools: Mapping[str, Tool]) -> None:
+        for name, digest in self.state["tools"].items():
+            tool = tools.get(name)
+            if (None if tool is None else _digest_of(tool)) != digest:
+                what = "has changed" if tool is not None else "is not there any more"
+                raise PausedStateError(
+                    f"the paused state is stale: tool {name!r} {what}, and a call of it waits"
+                )
+
+    def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
+        """Have the paused subagents check their part, before anything runs."""
+        names = {call["id"]: call["name"] for call in self.state["tool_calls"]}
+        for call_id, paused in self.state["paused_runs"].items():
+            check = getattr(tools[names[call_id]].steps, "resumption", None)
+            if check is None:
+                raise PausedStateError(
+                    f"the paused state is stale: tool {names[call_id]!r} is no subagent any more"
+                )
+            check(paused, decisions_within(call_id, self.decisions))
+
+    def consume(self) -> Steps[None]:
+        """Make sure that this pause is resumed once.
+
+        Raises:
+            PausedStateError: it was resumed already.
+        """
+        pause_id = self.state["pause_id"]
+        consume = self._consume or _CONSUMED.consume
+        mode = Mode.INLINE if self._consume is None else call_mode(self._consume)
+        is_ours = yield Call(consume, pause_id, mode=mode, label=labels.CONSUME_PAUSE, key=pause_id)
+        if not is_ours:
+            raise PausedStateError(f"the paused state is stale: {pause_id!r} was resumed already")
+
+    def restore(self, run: Run) -> None:
+        """Put a run in the state in which it paused."""
+        state, services = self.state, run.run
+        run.pauses, run.elapsed_before = state["pauses"], state["elapsed"]
+        run.pending_messages = tuple(state["pending_messages"])
+        run.detector.restore(state["detector"])
+        services.budget.restore(state["budget"])
+        services.in_flight.counts.update(state["counts"])
+        services.in_flight.calls_run = state["calls_run"]
+        services.result_cache.restore(state["result_cache"])
+        run.context = run.context.evolve(**self._facts)
+        services.reserved.update(call.id for call in run.context.plan.calls)
+        run.state.history = run.context.messages
+
+
+def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
+    """The decisions on calls of a subagent, by the ids that they have there."""
+    start = f"{call_id}/"
+    return {
+        key.removeprefix(start): decision
+        for key, decision in decisions.items()
+        if key.startswith(start)
+    }
+
+
+def _opened(given: Any, secret: bytes | None) -> JSONDict:
+    """The state in whatever form it came, if it is unchanged."""
+    state: Any = given.state if isinstance(given, Paused) else given
+    if isinstance(state, (str, bytes)):
+        try:
+            state = json.loads(state)
+        except (ValueError, RecursionError) as error:
+            raise PausedStateError(f"the paused state is no JSON: {error}") from error
+    if not is_mapping(state) or "digest" not in state:
+        raise PausedStateError(
+            f"expected a Paused, its state, or that as JSON text, got {type(given).__name__}"
+        )
+    if state.get("version") != VERSION:
+        raise PausedStateError(
+            f"the paused state has version {state.get('version')!r}, expected {VERSION}"
+        )
+    signed = {key: value for key, value in state.items() if key != "digest"}
+    try:
+        is_unchanged = hmac.compare_digest(
+            str(state["digest"]).encode(), _digest(signed, secret).encode()
+        )
+    except (TypeError, ValueError, RecursionError):  # it is no JSON
+        is_unchanged = False
+    if not is_unchanged:
+        raise PausedStateError(
+            "the paused state was changed, or signed with another secret, since it was made"
+        )
+    copied: JSONDict = json.loads(json.dumps(signed))
+    return copied
+
+
+def _digest(state: Mapping[str, Any], secret: bytes | None) -> str:
+    text = json.dumps(state, sort_keys=True).encode()
+    if secret is None:
+        return hashlib.sha256(text).hexdigest()
+    return hmac.new(secret, text, hashlib.sha256).hexdigest()
+
+
+def _digests(tools: Mapping[str, Tool], calls: tuple[ToolCall, ...]) -> dict[str, str]:
+    return {call.name: _digest_of(tools[call.name]) for call in calls if call.name in tools}
+
+
+def _digest_of(tool: Tool) -> str:
+    text = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class _Consumed:
+    """The pauses that were resumed in this process."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def consume(self, pause_id: str) -> bool:
+        """Take a pause; False where it was taken before."""
+        with self._mutex:
+            if pause_id in self._ids:
+                return False
+            self._ids[pause_id] = None
+            if len(self._ids) > MAX_CONSUMED:
+                self._ids.popitem(last=False)
+            return True
+
+
+_CONSUMED = _Consumed()
+
+
+def _restored_facts(
+    state: Mapping[str, Any], decisions: Mapping[str, Approval], tools: Mapping[str, Tool]
+) -> dict[str, Any]:
+    """The fields of the context of a paused run, with the decisions on its calls.
 
     Raises:
         OptionError: a call was edited to arguments that its tool does not take.
     """
-    calls = {told["id"]: _call_from_json(told) for told in state["tool_calls"]}
-    approvals = {key: Approval(**told) for key, told in state["approvals"].items()}
+    calls = {given["id"]: _call_from_json(given) for given in state["tool_calls"]}
+    approvals = {key: Approval(**given) for key, given in state["approvals"].items()}
     approvals |= decisions
     for call_id, decision in decisions.items():
         if decision.arguments is not None and call_id in calls:
             calls[call_id] = _edited(calls[call_id], decision.arguments, tools)
-    told_plan = state["plan"]
-    plan = Plan(
-        tuple(tuple(calls[call_id] for call_id in batch) for batch in told_plan["batches"]),
-        PlanReason(told_plan["reason"]),
-        {call_id: NotRunReason(reason) for call_id, reason in told_plan["held"].items()},
-        told_plan["duplicates"],
-        told_plan["approvals"],
-    )
-    facts: dict[str, Any] = {
+    plan = state["plan"]
+    return {
         "messages": History(state["messages"]),
         "response": _response_from_json(state["response"]),
         "iteration": state["iteration"],
         "tool_calls": tuple(calls.values()),
-        "plan": plan,
-        "tool_results": {k: ToolResult(k, *told) for k, told in state["results"].items()},
+        "plan": Plan(
+            tuple(tuple(calls[call_id] for call_id in batch) for batch in plan["batches"]),
+            PlanReason(plan["reason"]),
+            {call_id: NotRunReason(reason) for call_id, reason in plan["not_run"].items()},
+            plan["duplicates"],
+            plan["approvals"],
+        ),
+        "tool_results": {k: ToolResult(k, *given) for k, given in state["results"].items()},
         "validation_errors": {k: tuple(v) for k, v in state["validation_errors"].items()},
+        "result_messages": tuple(state["result_messages"]),
+        "guidance": state["guidance"],
+        "is_asked": state["is_asked"],
         "approvals": approvals,
-        "children": state["children"],
+        "paused_runs": state["paused_runs"],
         "memo": state["memo"],
-        "tool_calls_count": state["tool_calls_count"],
+        "tool_calls_count": state["calls_run"],
         "usage": Usage.from_json(state["budget"]["usage"]),
         "trace": tuple(state["trace"]),
     }
-    return lambda context: context.replace(**facts)
 
 
 def _edited(call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, Tool]) -> ToolCall:
-    """The call with other arguments; the text of it stays the model's own."""
+    """The call with other arguments; its text stays the model's own."""
     tool = tools.get(call.name)
-    told_apart = arguments
+    key = arguments
     if tool is not None:
         problems, arguments = tool.checked(arguments)
         if problems:
             raise OptionError(f"decisions[{call.id!r}]: edit: {'; '.join(problems)}")
-        told_apart = tool.dedupe_key(arguments)
-    print_ = fingerprint(call.name, told_apart)
-    return dataclasses.replace(call, input=dict(arguments), fingerprint=print_)
+        key = tool.dedupe_key(arguments)
+    return dataclasses.replace(call, input=dict(arguments), fingerprint=fingerprint(call.name, key))
 
 
 def _call_as_json(call: ToolCall) -> JSONDict:
@@ -168,264 +396,25 @@ def _call_as_json(call: ToolCall) -> JSONDict:
     }
 
 
-def _call_from_json(told: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(**told)
+def _call_from_json(given: Mapping[str, Any]) -> ToolCall:
+    return ToolCall(**given)
 
 
 def _response_as_json(response: Response) -> JSONDict:
-    told = {spec.name: getattr(response, spec.name) for spec in dataclasses.fields(response)}
+    fields = {spec.name: getattr(response, spec.name) for spec in dataclasses.fields(response)}
     return {
-        **told,
+        **fields,
         "tool_calls": [_call_as_json(call) for call in response.tool_calls],
         "usage": None if response.usage is None else response.usage.as_json(),
         "extra": sendable_json(response.extra),
     }
 
 
-def _response_from_json(told: Mapping[str, Any]) -> Response:
-    usage = told["usage"]
-    facts: dict[str, Any] = {
-        **told,
-        "tool_calls": tuple(map(_call_from_json, told["tool_calls"])),
+def _response_from_json(given: Mapping[str, Any]) -> Response:
+    usage = given["usage"]
+    fields: dict[str, Any] = {
+        **given,
+        "tool_calls": tuple(map(_call_from_json, given["tool_calls"])),
         "usage": None if usage is None else Usage.from_json(usage),
     }
-    return Response(**facts)
-
-
-VERSION = 1
-"""Of the form of a paused state. A state of another version is refused."""
-MAX_CLAIMS = 100_000
-"""Pauses that a process remembers as resumed, where nobody else keeps the claims."""
-
-
-class PausedStateError(TreadleError, ValueError):
-    """A paused state is not as it was made, belongs to other tools, or was resumed already."""
-
-
-def put_aside(turn: Iterations, plant: Plant) -> Steps[JSONDict]:
-    """Make the state of a run that is paused, and leave its conversation valid.
-
-    Args:
-        turn: the run.
-        plant: what it works with.
-
-    Raises:
-        PausedStateError: there is something that is no JSON, or nothing could go on from where it stands.
-    """
-    now = yield NOW
-    turn.pauses += 1
-    if plant.handle is not None:
-        turn.unheard += yield Call(plant.handle.close, label=labels.STEER, key="pause")
-    key = str(turn.pauses)
-    # A run may go on in a record, and so under the id, of one that was paused as well.
-    nonce = yield Call(secrets.token_hex, 8, label=labels.RANDOM, key=f"pause {key}")
-    stage = turn.context.trace[-1]
-    if not plant.pipeline.has_entry(stage):
-        raise PausedStateError(f"the run cannot be put aside: nothing can enter at stage {stage!r}")
-    try:
-        state = snapshot(turn, now)
-        state["version"] = VERSION
-        state["pause_id"] = f"{turn.state.run_id}:{key}:{nonce}"
-        state["tools"] = _digests(plant.tools, turn.context.plan.calls)
-        told = json.loads(json.dumps(state, allow_nan=False))
-        is_whole = told["memo"] == _listed(state["memo"])
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise PausedStateError(f"the run cannot be put aside: {error}") from error
-    if not is_whole:
-        raise PausedStateError("the run cannot be put aside: the memo has keys that are no text")
-    told["digest"] = _digest(told, plant.pause_secret)
-    shown = turn.context
-    if shown.response.tool_calls and not shown.tool_calls:  # paused before they were parsed
-        shown = parse_tool_calls(shown)
-    turn.keep(inject(shown, WAITING))
-    return told
-
-
-def _listed(value: Any) -> Any:
-    """A value as JSON has it, but for keys."""
-    if isinstance(value, (list, tuple)):
-        return [_listed(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
-    return {key: _listed(part) for key, part in value.items()} if is_mapping(value) else value
-
-
-class Resumption:
-    """A paused run, checked, with what was decided.
-
-    Args:
-        given: a `Paused`, its ``state``, or that as JSON text.
-        decisions: by id of the call.
-        tools: those of the loop that goes on.
-        secret: signed the state; None did not.
-        claim: is asked with the id of the pause, and says whether it may be resumed; None is a table of
-            this process.
-        pipeline: the stages of the loop that goes on.
-
-    Raises:
-        PausedStateError: it was changed, or belongs to other tools.
-        OptionError: a decision on a call that does not wait, or with arguments that are not valid.
-    """
-
-    def __init__(
-        self,
-        given: Any,
-        decisions: Mapping[str, Approval],
-        tools: Mapping[str, Tool],
-        secret: bytes | None = None,
-        claim: Callable[[str], Any] | None = None,
-        *,
-        pipeline: Pipeline[Context],
-    ) -> None:
-        if not is_mapping(decisions):
-            raise OptionError(
-                f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
-            )
-        self.state = _opened(given, secret)
-        self._claim = claim
-        self._check_tools(tools)
-        stage = self.state["trace"][-1]
-        if not pipeline.has_entry(stage):
-            raise PausedStateError(
-                f"the paused state is stale: it waits in stage {stage!r}, which is not there"
-            )
-        pending = {call["id"]: call for call in self.state["pending"]}
-        for call_id, decision in decisions.items():
-            if call_id not in pending:
-                hint = did_you_mean(call_id, sorted(pending))
-                waiting = ", ".join(pending)
-                raise OptionError(
-                    f"decisions: no call {call_id!r} waits{hint}; those that do are {waiting}"
-                )
-            if not isinstance(decision, Approval):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise OptionError(
-                    f"decisions[{call_id!r}]: expected approve, deny(reason) or edit(arguments), "
-                    f"got {type(decision).__name__}"
-                )
-        self.decisions = dict(decisions)
-        self.run_state = RunState.from_json(self.state["run"])
-        self.run_state.history = History(self.state["messages"])
-        self.context = restored_context(self.state, self.decisions, tools)
-        self._check_children(tools)
-
-    def _check_tools(self, tools: Mapping[str, Tool]) -> None:
-        for name, digest in self.state["tools"].items():
-            tool = tools.get(name)
-            if (None if tool is None else _digest_of(tool)) != digest:
-                what = "is not what it was" if tool is not None else "is not there any more"
-                raise PausedStateError(
-                    f"the paused state is stale: tool {name!r} {what}, and a call of it waits"
-                )
-
-    def _check_children(self, tools: Mapping[str, Tool]) -> None:
-        """Have the loops that are calls of this run check their part, before anything goes on."""
-        names = {call["id"]: call["name"] for call in self.state["tool_calls"]}
-        for call_id, child in self.state["children"].items():
-            check = getattr(tools[names[call_id]].steps, "resumption", None)
-            if check is None:
-                raise PausedStateError(
-                    f"the paused state is stale: tool {names[call_id]!r} is no loop any more"
-                )
-            check(child, within(call_id, self.decisions))
-
-    def claim(self) -> Steps[None]:
-        """Make sure that nobody else resumes this pause.
-
-        Raises:
-            PausedStateError: somebody has.
-        """
-        pause_id = self.state["pause_id"]
-        claim = self._claim or _CLAIMS.claim
-        mode = Mode.INLINE if self._claim is None else call_mode(self._claim)
-        is_ours = yield Call(claim, pause_id, mode=mode, label=labels.CLAIM, key=pause_id)
-        if not is_ours:
-            raise PausedStateError(f"the paused state is stale: {pause_id!r} was resumed already")
-
-    def restore(self, turn: Iterations) -> None:
-        """Put a run where it stood."""
-        state = self.state
-        turn.iteration, turn.pauses = state["iteration"], state["pauses"]
-        turn.elapsed_before, turn.count_before = state["elapsed"], state["count_before"]
-        turn.unheard = tuple(state["unheard"])
-        turn.budget.restore(state["budget"])
-        turn.detector.restore(state["detector"])
-        turn.runner.counts.update(state["counts"])
-        turn.runner.evidence.restore(state["evidence"])
-        turn.context = self.context(turn.context)
-        turn.state.history = turn.context.messages
-
-
-def within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
-    """The decisions on calls within a call, by the ids that they have there."""
-    start = f"{call_id}/"
-    return {
-        key.removeprefix(start): decision
-        for key, decision in decisions.items()
-        if key.startswith(start)
-    }
-
-
-def _opened(given: Any, secret: bytes | None) -> JSONDict:
-    """The state in whatever form it came, if it is as it was made."""
-    state: Any = given.state if isinstance(given, Paused) else given
-    if isinstance(state, (str, bytes)):
-        try:
-            state = json.loads(state)
-        except (ValueError, RecursionError) as error:
-            raise PausedStateError(f"the paused state is no JSON: {error}") from error
-    if not is_mapping(state) or "digest" not in state:
-        raise PausedStateError(
-            f"expected a Paused, its state, or that as JSON text, got {type(given).__name__}"
-        )
-    if state.get("version") != VERSION:
-        raise PausedStateError(
-            f"the paused state is of version {state.get('version')!r}, and this is {VERSION}"
-        )
-    told = {key: value for key, value in state.items() if key != "digest"}
-    try:
-        is_as_made = hmac.compare_digest(
-            str(state["digest"]).encode(), _digest(told, secret).encode()
-        )
-    except (TypeError, ValueError, RecursionError):  # it is no JSON
-        is_as_made = False
-    if not is_as_made:
-        raise PausedStateError(
-            "the paused state was changed, or signed with another secret, since it was made"
-        )
-    copied: JSONDict = json.loads(json.dumps(told))
-    return copied
-
-
-def _digest(state: Mapping[str, Any], secret: bytes | None) -> str:
-    told = json.dumps(state, sort_keys=True).encode()
-    if secret is None:
-        return hashlib.sha256(told).hexdigest()
-    return hmac.new(secret, told, hashlib.sha256).hexdigest()
-
-
-def _digests(tools: Mapping[str, Tool], calls: tuple[ToolCall, ...]) -> dict[str, str]:
-    return {call.name: _digest_of(tools[call.name]) for call in calls if call.name in tools}
-
-
-def _digest_of(tool: Tool) -> str:
-    told = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
-    return hashlib.sha256(told.encode()).hexdigest()
-
-
-class _Claims:
-    """The pauses that were resumed in this process."""
-
-    def __init__(self) -> None:
-        self._taken: OrderedDict[str, None] = OrderedDict()
-        self._mutex = threading.Lock()
-
-    def claim(self, pause_id: str) -> bool:
-        """Take a pause; False where it was taken before."""
-        with self._mutex:
-            if pause_id in self._taken:
-                return False
-            self._taken[pause_id] = None
-            if len(self._taken) > MAX_CLAIMS:
-                self._taken.popitem(last=False)
-            return True
-
-
-_CLAIMS = _Claims()
+    return Response(**fields)

@@ -1,17 +1,26 @@
-"""A loop as a tool of another: its steps run in the midst of the other's, and draw on what that has left."""
+"""A loop as a tool: its runs are inside those of the loop that calls it, and draw on their limits."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context
-from treadle.effects import Call, Effect, Emit, Parallel, Steps, map_effects
+from treadle.effects import (
+    Call,
+    Effect,
+    Emit,
+    Parallel,
+    Reporter,
+    Steps,
+    map_effects,
+    with_reporter,
+)
 from treadle.events import SubagentEvent
-from treadle.loop.pause import Resumption, within
-from treadle.loop.run import ParentRun
+from treadle.loop.pause import Resumption, decisions_within
+from treadle.loop.start import start_subagent
 from treadle.messages import JSONDict, Messages, ToolCall
 from treadle.results import Err, Ok, Paused, Result
 from treadle.run_state import RunState
@@ -35,32 +44,24 @@ TASK_SCHEMA: Mapping[str, Any] = {
     "required": ["task"],
     "additionalProperties": False,
 }
-"""What a loop takes as a tool, unless one says otherwise."""
+"""The arguments of a loop as a tool, unless others are given."""
 
-MakeMessages = Callable[[Mapping[str, Any]], Messages]
+MakeMessages: TypeAlias = Callable[[Mapping[str, Any]], Messages]
 
 
-class ChildLoop:
-    """What makes the steps of a call that is a run of a loop.
+class Subagent:
+    """Makes the steps of a call that is a run of a loop.
 
     Args:
         loop: the loop.
         llm_send_fn: its model.
-        messages: makes what a run starts from, of the arguments; None makes one user message of them.
-        instructions: a system message that comes before it; None is none.
+        messages: makes the messages that a run starts from, of the arguments; None makes one user message.
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        llm_send_fn: LLMSendFn,
-        messages: MakeMessages | None,
-        instructions: str | None,
-    ) -> None:
+    def __init__(self, loop: Loop, llm_send_fn: LLMSendFn, messages: MakeMessages | None) -> None:
         self._loop = loop
         self._llm_send_fn = llm_send_fn
         self._messages = messages or _as_task
-        self._instructions = instructions
 
     def __call__(self, ctx: Context, call: ToolCall) -> Steps[Any]:
         """Make the steps of one call.
@@ -69,38 +70,28 @@ class ChildLoop:
             ctx: of the run that makes the call.
             call: the call.
         """
-        around = ParentRun(
-            ctx.budget,
-            ctx.runner.locks,
-            ctx.runner.held_by(call.id),
-            ctx.runner.is_bounded or ctx.tools[call.name].timeout is not None,
-        )
-        paused = ctx.children.get(call.id)
+        parent = ctx.run
+        paused = ctx.paused_runs.get(call.id)
         if paused is None:
-            given: Any = self._start_with(call.input or {})
-            state = RunState(self._loop.settings.name or call.name, f"{ctx.state.run_id}/{call.id}")
+            given: Any = list(self._messages(call.input or {}))
+            name = self._loop.settings.name or call.name
+            state = RunState(name, f"{parent.state.run_id}/{call.id}")
         else:
             waiting = {pending["id"] for pending in paused["pending"]}
-            decisions = within(call.id, ctx.approvals)  # those of an earlier pause among them
+            decisions = decisions_within(call.id, ctx.approvals)  # with those of an earlier pause
             given = self.resumption(
                 paused, {key: decisions[key] for key in decisions.keys() & waiting}
             )
             state = given.run_state
-        _record(ctx, call, state)
-        steps, observers = self._loop.child_steps(
-            given, self._llm_send_fn, state, around, has_listeners=ctx.has_listeners
+        _attach(parent.state, call, state)
+        steps, observers = start_subagent(
+            self._loop, given, self._llm_send_fn, state, parent, call.id
         )
-        result: Result = yield from nested(steps, call.id, observers)
+        result: Result = yield from _within_call(steps, call.id, observers)
         return _value_of(result, call)
 
-    def _start_with(self, arguments: Mapping[str, Any]) -> Messages:
-        messages = list(self._messages(arguments))
-        if self._instructions is None:
-            return messages
-        return [{"role": "system", "content": self._instructions}, *messages]
-
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
-        """The paused run of a call, checked; its pause is claimed with that of the run around it."""
+        """The paused run of a call, checked; its pause is consumed with that of the outer run."""
         loop = self._loop
         return Resumption(
             state, decisions, loop.tools, loop.pause_secret, lambda _: True, pipeline=loop.pipeline
@@ -108,22 +99,22 @@ class ChildLoop:
 
 
 def _as_task(arguments: Mapping[str, Any]) -> Messages:
-    """One user message: the task, or all arguments where there is more to it."""
+    """One user message: the task, or all arguments where there are others."""
     task = arguments.get("task") if len(arguments) == 1 else None
     content = task if isinstance(task, str) else json.dumps(arguments, default=str)
     return [{"role": "user", "content": content}]
 
 
-def _record(ctx: Context, call: ToolCall, state: RunState) -> None:
-    """Put the record of the run below the node of its call."""
-    node = ctx.state.current_node
+def _attach(parent: RunState, call: ToolCall, state: RunState) -> None:
+    """Put the state of a subagent below the node of its call."""
+    node = parent.current_node
     for made in node.tool_calls if node is not None else ():
         if made.group_id == call.id:
             made.run = state
 
 
 def _value_of(result: Result, call: ToolCall) -> Any:
-    """What the call brings: the output or the text of an answer; a failure is an ordinary tool error."""
+    """What the call returns: the output or the text of the answer; a failure is an ordinary tool error."""
     match result:
         case Ok():
             return result.response.text if result.output is None else result.output
@@ -133,36 +124,66 @@ def _value_of(result: Result, call: ToolCall) -> Any:
             return Err(f"{call.name!r} gave no answer: {result.reason}")
 
 
-def nested(steps: Steps[Any], call_id: str, observers: Observers | None) -> Steps[Any]:
-    """The steps of a run as part of another's: its events tell whose they are, as do its calls.
+def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -> Steps[Any]:
+    """The steps of a run inside another's: its events and the keys of its calls have the call's id.
 
     Args:
         steps: the run.
-        call_id: the call that it is.
-        observers: are told its events as they are; None is nobody.
+        call_id: the id of the call that it is.
+        observers: receive its events as they are; None where there are none.
     """
 
-    def see(effect: Effect) -> Effect:
+    def change(effect: Effect) -> Effect:
         if isinstance(effect, Emit):
             outer = Emit(SubagentEvent(call_id=call_id, event=effect.event))
             if observers is None:
                 return outer
-            return Parallel([_tell(observers, effect.event, outer)])
+            return Parallel([_observe(observers, effect.event, outer)])
         if isinstance(effect, Call):
-            key = f"{call_id}/{effect.key}"
-            return Call(effect.fn, *effect.args, mode=effect.mode, label=effect.label, key=key)
+            effect = with_reporter(effect, lambda inner: _Reporter(inner, call_id, observers))
+            return Call(
+                effect.fn,
+                *effect.args,
+                mode=effect.mode,
+                label=effect.label,
+                key=f"{call_id}/{effect.key}",
+                reporting=effect.reporting,
+            )
         return effect
 
-    return map_effects(steps, see)
+    return map_effects(steps, change)
 
 
-def _tell(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
+def _observe(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
     try:
         yield Call(observers, event, label=labels.OBSERVE)
     except GeneratorExit:
         raise
     except BaseException:
-        # A cancellation: those around are told all the same, or they would miss a start.
+        # A cancellation: the outer listeners get the event all the same, or they would miss a start.
         yield outer
         raise
     yield outer
+
+
+class _Reporter:
+    """Reports the events that a call of a subagent emits while it runs."""
+
+    __slots__ = ("_call_id", "_inner", "_observers", "now")
+
+    def __init__(self, inner: Reporter, call_id: str, observers: Observers | None) -> None:
+        self._inner = inner
+        self._call_id = call_id
+        self._observers = observers
+        self.now = inner.now
+
+    def emit(self, event: Any) -> Awaitable[None] | None:
+        observed = None if self._observers is None else self._observers(event)
+        outer = SubagentEvent(call_id=self._call_id, event=event)
+        return self._inner.emit(outer) if observed is None else self._both(observed, outer)
+
+    async def _both(self, observed: Awaitable[None], outer: SubagentEvent) -> None:
+        await observed
+        emitted = self._inner.emit(outer)
+        if emitted is not None:
+            await emitted

@@ -51,7 +51,6 @@ from treadle.messages.stream import StreamAccumulator
 from treadle.messages.validate import InvalidMessagesError, validate_messages
 
 __all__ = [
-    "InvalidMessagesError", "validate_messages",
     "ATOMS",
     "MAX_PATH",
     "MAX_SHOWN",
@@ -61,6 +60,7 @@ __all__ = [
     "CallChunk",
     "Chunk",
     "History",
+    "InvalidMessagesError",
     "JSONDict",
     "MalformedJSONError",
     "Message",
@@ -96,4 +96,5 @@ __all__ = [
     "to_usage",
     "valid_arguments",
     "valid_name",
+    "validate_messages",
 ]

@@ -1,15 +1,16 @@
-"""TODO."""
+"""The model as a callable: how it is called, its requests and streams, and which errors to retry."""
 
-from treadle.model.client import LLMSendFn, ModelClient, ModelRequest
-from treadle.model.info import model_info
-from treadle.model.retry import BASE_DELAY, MAX_DELAY, delay_before_retry, is_retryable, status_of
+from treadle.model.client import LLMSendFn, ModelClient, ModelRequest, OnChunk
+from treadle.model.info import ModelInfo, model_info
+from treadle.model.retry import BASE_DELAY, delay_before_retry, is_retryable, status_of
 
 __all__ = [
     "BASE_DELAY",
-    "MAX_DELAY",
     "LLMSendFn",
     "ModelClient",
+    "ModelInfo",
     "ModelRequest",
+    "OnChunk",
     "delay_before_retry",
     "is_retryable",
     "model_info",

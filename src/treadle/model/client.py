@@ -12,7 +12,17 @@ from typing import Any, TypeAlias
 import anyio
 import anyio.to_thread
 
-from treadle.effects import InContext, Mode, Reporter, Timed, call_mode, is_awaitable
+from treadle.effects import (
+    Call,
+    InContext,
+    Mode,
+    Reporter,
+    Steps,
+    Timed,
+    call_mode,
+    drive_sync,
+    is_awaitable,
+)
 from treadle.errors import OptionError, did_you_mean
 from treadle.messages import (
     ATOMS,
@@ -188,7 +198,9 @@ class ModelRequest:
                 chunk = to_chunk(raw)
                 accumulator.add(chunk)
                 if self._on_chunk is not None:
-                    self._on_chunk(chunk, reporter)
+                    emitted = self._on_chunk(chunk, reporter)
+                    if emitted is not None:  # there is no event loop here
+                        drive_sync(_awaited(emitted))
         except BaseException:
             _close(iterator, context)
             raise
@@ -236,6 +248,10 @@ CLOSE_SECONDS = 5.0
 """How long closing a stream may take."""
 
 
+def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
+    yield Call(lambda: awaitable)
+
+
 def _is_iterator(raw: Any) -> bool:
     return raw.__class__ not in _WHOLE and isinstance(raw, Iterator)
 
@@ -248,9 +264,7 @@ async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
     if isinstance(iterator, AsyncIterator):
         return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
-    return await anyio.to_thread.run_sync(
-        context.run, next, iterator, _END, abandon_on_cancel=True
-    )
+    return await anyio.to_thread.run_sync(context.run, next, iterator, _END, abandon_on_cancel=True)
 
 
 async def _anext(iterator: AsyncIterator[Any]) -> Any:
@@ -330,9 +344,16 @@ def _parameters_of(fn: LLMSendFn) -> tuple[inspect.Parameter, ...] | None:
     Reading a signature takes longer than an iteration, and closures made anew for each run share their code.
     """
     plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
-    if type(plain) is not FunctionType or plain.__dict__:  # what wraps another function has its signature
+    if (
+        type(plain) is not FunctionType or plain.__dict__
+    ):  # what wraps another function has its signature
         return _read_parameters(fn)
-    key = (plain.__code__, plain is fn, len(plain.__defaults__ or ()), *(plain.__kwdefaults__ or ()))
+    key = (
+        plain.__code__,
+        plain is fn,
+        len(plain.__defaults__ or ()),
+        *(plain.__kwdefaults__ or ()),
+    )
     if key not in _signatures:
         if len(_signatures) >= MAX_SIGNATURES:
             _signatures.clear()

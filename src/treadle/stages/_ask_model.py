@@ -28,7 +28,14 @@ from treadle.messages import (
     text_of,
     validate_messages,
 )
-from treadle.model import BASE_DELAY, ModelClient, ModelRequest, OnChunk, delay_before_retry, is_retryable
+from treadle.model import (
+    BASE_DELAY,
+    ModelClient,
+    ModelRequest,
+    OnChunk,
+    delay_before_retry,
+    is_retryable,
+)
 from treadle.pipeline import stage
 from treadle.results import LLMError
 from treadle.stages._inject_results import inject
@@ -65,7 +72,9 @@ def ask_model(
     reason = run.budget.spent()
     if reason is not None:
         return ctx.stop(reason)
-    if ctx.is_asked:  # the list asks twice in one iteration: what was answered first goes into the history
+    if (
+        ctx.is_asked
+    ):  # the list asks twice in one iteration: what was answered first goes into the history
         ctx = inject(ctx)
     yield from report_repairs(ctx)
     request = ctx.request if ctx.request_changes or on_retry is not None else None
@@ -126,9 +135,7 @@ def _guidance(ctx: Context) -> str | None:
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
-def _model_request(
-    ctx: Context, request: Request | None, instructions: str | None
-) -> ModelRequest:
+def _model_request(ctx: Context, request: Request | None, instructions: str | None) -> ModelRequest:
     """The request as it is sent.
 
     Args:
@@ -213,7 +220,9 @@ def _on_chunk(ctx: Context) -> OnChunk | None:
             await following
 
     def rest(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
-        return reporter.emit(TextDelta(iteration=iteration, text=chunk.text)) if chunk.text else None
+        return (
+            reporter.emit(TextDelta(iteration=iteration, text=chunk.text)) if chunk.text else None
+        )
 
     def on_chunk(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
         return first(chunk, reporter) if is_first else rest(chunk, reporter)

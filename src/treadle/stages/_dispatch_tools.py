@@ -180,7 +180,7 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
                 is_blocked = True
             elif not approval.runs:
                 results[call.id] = _denied(call, approval.reason)
-                ctx.run.budget.give_back_call(call.name)
+                ctx.run.release(call)
             else:
                 runnable.append(call)
         if runnable:

@@ -13,7 +13,7 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._shared_breaker import refused_calls, release_calls
 from treadle.tools import (
-    Answer,
+    CachedResult,
     NotRunReason,
     Plan,
     PlanReason,
@@ -78,9 +78,7 @@ class Planner:
             elif self._fits_the_budgets(call, tool):
                 self._place(call, tool)
         planned = [call for batch in self._batches for call in batch]
-        budget = self._ctx.run.budget
-        budget.take_calls(len(planned))
-        budget.take_uses(self._uses)
+        self._ctx.run.reserve(planned, self._uses)
         return Plan(
             tuple(map(tuple, self._batches)),
             self._reason(len(planned)),
@@ -91,9 +89,12 @@ class Planner:
 
     def _sees_what_is_known(self, tool: Tool | None) -> bool:
         """Whether a call would see what is known now: no call before it has to run first."""
-        return not self._is_ordered and self._conflict(tool) in {None, PlanReason.PARALLEL_BATCH_CUT}
+        return not self._is_ordered and self._conflict(tool) in {
+            None,
+            PlanReason.PARALLEL_BATCH_CUT,
+        }
 
-    def _fresh(self, call: ToolCall, tool: Tool | None) -> Answer | None:
+    def _fresh(self, call: ToolCall, tool: Tool | None) -> CachedResult | None:
         return self._results.fresh(call.fingerprint) if self._may_be_duplicate(tool) else None
 
     def _may_be_duplicate(self, tool: Tool | None) -> bool:
@@ -191,7 +192,7 @@ def shown_again(content: str) -> str:
     return cut(content, AGAIN_LINES, AGAIN_BYTES)
 
 
-def _skipped(call: ToolCall, answer: Answer) -> ToolResult:
+def _skipped(call: ToolCall, answer: CachedResult) -> ToolResult:
     text = (
         f"Not run again: you made this very call in iteration {answer.iteration}, and nothing new has been "
         f"learned since. Its result was:\n{shown_again(answer.content)}\n"
@@ -211,7 +212,7 @@ def _over_budget(call: ToolCall, ctx: Context) -> ToolResult:
         text = NOT_RUN
     else:
         limit = ctx.run.budget.calls_limit()
-        text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
+        text = f"Not run: the budget of {limit} tool calls is spent. CachedResult with what you have."
     return ToolResult(call.id, text, is_error=True, status="over_budget")
 
 
@@ -264,7 +265,7 @@ def plan_calls(
             yield from _report(ctx)
         return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
-        ctx.run.budget.take_calls(1)
+        ctx.run.reserve(waiting)
         ctx = ctx.evolve(plan=Plan.of_one(waiting[0]))
     else:
         refused = yield from refused_calls(ctx, waiting)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from treadle import labels
@@ -373,9 +373,7 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 # Recipes
 
 
-def _by_recipe(
-    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
-) -> Steps[Timed]:
+def _by_recipe(ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver) -> Steps[Timed]:
     """Run a call by the resolver's recipe, or directly where it has none or the recipe cannot be built.
 
     A recipe that fails once its steps have run is an error of the call: to resolve it directly would make
@@ -385,7 +383,9 @@ def _by_recipe(
         maker = resolver.recipe(call.name)
         recipe = None if maker is None else as_recipe(maker(call.input or {}))
     except Exception:
-        log.warning("the recipe of %r cannot be built; resolving it directly", call.name, exc_info=True)
+        log.warning(
+            "the recipe of %r cannot be built; resolving it directly", call.name, exc_info=True
+        )
         recipe = None
     if recipe is None:
         return (yield from _attempts(ctx, call, ctx.tools.get(call.name)))
@@ -399,9 +399,7 @@ def _by_recipe(
     return Timed(result, started, ended)
 
 
-def _run_recipe(
-    ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe
-) -> Steps[ToolResult]:
+def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[ToolResult]:
     results: dict[str, ToolResult] = {}
     serial = _labelled(recipe.serial, ())
     parallel = _labelled(recipe.parallel, serial)

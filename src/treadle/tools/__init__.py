@@ -4,7 +4,6 @@ from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.context import ToolContext
 from treadle.tools.definition import Tool
-from treadle.tools.result_cache import CachedResult, ResultCache
 from treadle.tools.fast_check import Check, quick_check
 from treadle.tools.fingerprints import fingerprint, marked, signature
 from treadle.tools.in_flight import InFlight
@@ -12,16 +11,17 @@ from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
 from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe
+from treadle.tools.result_cache import CachedResult, ResultCache
 from treadle.tools.toolset import ToolBehaviour, as_tool, terminal_copy, tool, toolset
 
 __all__ = [
-    "Admission",
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_LINES",
-    "CachedResult",
+    "Admission",
     "Approval",
     "BreakerState",
+    "CachedResult",
     "Check",
     "CircuitBreaker",
     "InFlight",

@@ -1,0 +1,65 @@
+"""What a loop consists of, built from its settings: the pipeline of its stages, and its tools."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from treadle.context import Context
+from treadle.errors import OptionError, did_you_mean
+from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
+from treadle.loop.stage_guard import review
+from treadle.messages import is_mapping
+from treadle.pipeline import Pipeline, Stage
+from treadle.pipeline.components import components_of
+from treadle.pipeline.editing import named
+from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
+from treadle.tools import Tool, as_tool, terminal_copy, toolset
+
+_is_decided = operator.attrgetter("decision")
+"""Ends a pass through the stages. It is called after each of them, and this takes no Python frame."""
+
+
+def pipeline_of(settings: Settings) -> Pipeline[Context]:
+    """The stages of a loop as a pipeline; raises `PipelineError` where they cannot work together."""
+    options = {name: getattr(settings, name) for name in OF_DEFAULT_STAGES}
+    if settings.stages is None:
+        if options["repair_call"] is None:  # runs that are configured alike share one
+            return _default_pipeline(**options)
+        return _pipeline(default_stages(**options))
+    stages: Any = settings.stages
+    components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
+    if any(isinstance(made, Stage) and made.fn is ask_model.fn for _, made, _ in named(components)):
+        settings.check_is_default(OF_ASK_MODEL)
+        return _pipeline(components)
+    asking = ask_model(**{name: options[name] for name in OF_ASK_MODEL})
+    return _pipeline([asking, *components])
+
+
+@functools.lru_cache(maxsize=64)
+def _default_pipeline(**options: Any) -> Pipeline[Context]:
+    return _pipeline(default_stages(**options))
+
+
+def _pipeline(stages: Any) -> Pipeline[Context]:
+    return Pipeline(
+        list(stages), until=_is_decided, item=Context, given=GIVEN, review=review, trusted=BUILT_IN
+    )
+
+
+def tools_of(settings: Settings) -> Mapping[str, Tool]:
+    """The tools of a loop by name, with the terminal one; raises what a broken tool raises."""
+    tools = toolset(settings.tools)
+    output = settings.output
+    if output is None:
+        return tools
+    if isinstance(output, str):
+        if output not in tools:
+            raise OptionError(f"output: there is no tool {output!r}{did_you_mean(output, tools)}")
+        return {**tools, output: terminal_copy(tools[output])}
+    if is_mapping(output) and output.get("type") == "object":
+        output = Tool("final_answer", "Give the final answer.", output)
+    made = terminal_copy(as_tool(output, "output"))
+    return {**tools, made.name: made}

@@ -1,0 +1,491 @@
+"""Checking what a custom stage returned, so that no stage can make the run lose work.
+
+What a stage takes out before it ran does not run. What ran is in the history, once, with its result. A history that
+an edit broke is repaired, and the repair reported with the stage's name. What a stage may not change, and values of
+the wrong kind, raise here, and the run ends with `PipelineFailed` that names the stage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from treadle.context import Context, Decision
+from treadle.messages import (
+    History,
+    JSONDict,
+    Response,
+    ToolCall,
+    ToolResult,
+    as_message,
+    kind_of,
+    validate_messages,
+)
+from treadle.results import PendingCall, Reason
+from treadle.stages import (
+    assistant_message,
+    check_call,
+    invalid_call_text,
+    parse_tool_calls,
+    validate_calls,
+)
+from treadle.tools import NotRunReason, Plan, Tool, toolset
+
+_FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
+"""Fields that no custom stage may change."""
+_OF_THE_RESPONSE = ("tool_calls", "tool_results", "plan", "validation_errors")
+"""Fields that have a meaning once the model was asked."""
+
+
+def review(stage: str, before: Context, after: Context) -> Context:
+    """Check what a custom stage returned.
+
+    Args:
+        stage: its name.
+        before: the context that it was given.
+        after: the context that it returned.
+
+    Returns:
+        The context to continue with.
+
+    Raises:
+        TypeError: a value of the wrong kind, or a change that a stage may not make.
+        InvalidMessagesError: messages that no history can be made of.
+    """
+    if after is before:
+        return after
+    after = _with_owned_facts(before, _checked(before, after))
+    if _is_new_response(before, after):
+        after = _with_calls_of_response(stage, before, after)
+    else:
+        after = _Calls(stage, before, after).reviewed()
+    return _with_history(stage, before, after)
+
+
+def _changed(name: str, before: Context, after: Context) -> bool:
+    return getattr(before, name) is not getattr(after, name)
+
+
+# Kinds
+
+
+def _checked(before: Context, after: Context) -> Context:
+    """See that each changed field has a value of its kind."""
+    for name in _FIXED:
+        if _changed(name, before, after):
+            raise TypeError(f"a stage may not change {name!r} of the context")
+    if not after.is_asked:
+        for name in _OF_THE_RESPONSE:
+            if _changed(name, before, after):
+                raise TypeError(f"{name} may only be changed after ask_model")
+        if _changed("response", before, after) and after.decision is None:
+            raise TypeError(
+                "response: the model was not asked yet; to answer without asking it, decide so: "
+                "ctx.replace(response=...).done()"
+            )
+    elif before.is_asked and _changed("request_changes", before, after):
+        raise TypeError("the request may only be changed before ask_model")
+    for name, (kinds, expected) in _KINDS.items():
+        value = getattr(after, name)
+        if _changed(name, before, after) and not isinstance(value, kinds):
+            raise TypeError(f"{name}: expected {expected}, got {kind_of(value)}")
+    if after.decision is Decision.STOP and after.error is None:
+        raise TypeError("error: a decision to stop needs a reason, as in ctx.stop('why')")
+    if not all(isinstance(one, PendingCall) for one in after.waiting):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("waiting: expected PendingCall objects")
+    if _changed("tools", before, after):
+        after = after.evolve(tools=_checked_tools(after))
+    return after
+
+
+_NONE = type(None)
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "response": ((Response,), "a Response"),
+    "tool_calls": ((tuple, list), "a tuple of ToolCall objects"),
+    "tool_results": ((Mapping,), "a mapping of ToolResult objects by id"),
+    "plan": ((Plan,), "a Plan"),
+    "validation_errors": ((Mapping,), "a mapping of problems by id"),
+    "decision": ((Decision, _NONE), "a Decision or None"),
+    "error": ((Reason, _NONE), "a Reason or None"),
+    "guidance": ((str, _NONE), "a text or None"),
+    "memo": ((Mapping,), "a mapping"),
+    "waiting": ((tuple, list), "a tuple of PendingCall objects"),
+    "messages": ((History, list, tuple), "a history or a list of messages"),
+    "request_changes": ((Mapping,), "a mapping"),
+}
+
+
+def _checked_tools(ctx: Context) -> Mapping[str, Tool]:
+    given: Any = ctx.tools
+    is_right = isinstance(given, Mapping) and all(
+        isinstance(tool, Tool) and name == tool.name
+        for name, tool in given.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    )
+    tools: Mapping[str, Tool] = given if is_right else toolset(given)
+    for tool in tools.values():
+        if not tool.runs_by_itself and not tool.terminal and ctx.run.resolver is None:
+            raise TypeError(f"tool {tool.name!r} has no function, and there is no resolve_tool")
+    return tools
+
+
+def _with_owned_facts(before: Context, after: Context) -> Context:
+    """The context with the facts that are counted elsewhere, whatever the stage made of them."""
+    facts: dict[str, Any] = {}
+    if _changed("usage", before, after):
+        facts["usage"] = after.run.budget.usage
+    if after.tool_calls_count != before.tool_calls_count:
+        facts["tool_calls_count"] = after.run.in_flight.calls_run
+    if before.is_asked and not after.is_asked:
+        facts["is_asked"] = True
+    if before.result_messages and not after.result_messages:
+        facts["result_messages"] = before.result_messages
+    return after.evolve(**facts) if facts else after
+
+
+# The response
+
+
+def _started(ctx: Context) -> set[str]:
+    """The ids of this iteration's calls that were started."""
+    node = ctx.run.state.current_node
+    return set() if node is None else {call.group_id or "" for call in node.tool_calls}
+
+
+def _is_new_response(before: Context, after: Context) -> bool:
+    """Whether a stage replaced the response before anything of it has run."""
+    is_replaced = before.is_asked and _changed("response", before, after)
+    return is_replaced and not before.is_injected and not _started(before)
+
+
+def _with_calls_of_response(stage: str, before: Context, after: Context) -> Context:
+    """The calls of a new response in place of those of the old one, which do not run."""
+    for call in before.plan.calls:
+        after.run.release(call)
+    nothing: dict[str, Any] = {"tool_results": {}, "plan": Plan(), "validation_errors": {}}
+    if _changed("tool_calls", before, after):  # the stage has said which calls there are
+        empty = before.evolve(tool_calls=(), **nothing)
+        after = _Calls(stage, empty, after.evolve(**nothing)).reviewed()
+    else:
+        after = parse_tool_calls(after.evolve(tool_calls=(), **nothing))
+    after = validate_calls(after)
+    if before.plan.batches:  # it comes too late for a plan
+        text = f"Not run: {stage} replaced the response."
+        results = {call.id: ToolResult(call.id, text, True, "skipped") for call in after.tool_calls}
+        after = after.evolve(tool_results={**results, **after.tool_results})
+    return after
+
+
+# Calls, results and the plan
+
+
+class _Calls:
+    """The calls of an iteration, their results and the plan, as a stage left them; used once."""
+
+    def __init__(self, stage: str, before: Context, after: Context) -> None:
+        self._stage = stage
+        self._before = before
+        self._after = after
+        self._started = _started(before)
+        self._results: dict[str, ToolResult] = {}
+        self._errors: dict[str, tuple[str, ...]] = {}
+        self._not_run: dict[str, NotRunReason] = {}
+
+    def reviewed(self) -> Context:
+        """The context with calls, results and a plan that agree with each other."""
+        before, after = self._before, self._after
+        if not any(_changed(name, before, after) for name in _OF_THE_RESPONSE[:3]):
+            return after
+        self._results = self._checked_results()
+        self._errors = dict(after.validation_errors)
+        calls = self._checked_calls()
+        plan = self._checked_plan(calls)
+        return after.evolve(
+            tool_calls=tuple(calls),
+            tool_results=self._results,
+            validation_errors=self._errors,
+            plan=plan,
+        )
+
+    def _checked_results(self) -> dict[str, ToolResult]:
+        """The results that the stage left, and those that it dropped."""
+        before, after = self._before, self._after
+        known = {call.id for call in (*before.tool_calls, *after.tool_calls)}
+        results: dict[str, ToolResult] = {}
+        for call_id, result in after.tool_results.items():
+            if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(
+                    f"tool_results[{call_id!r}]: expected a ToolResult, got {kind_of(result)}"
+                )
+            if call_id not in known:
+                raise TypeError(f"tool_results[{call_id!r}]: no call of this iteration has this id")
+            is_right = result.tool_call_id == call_id
+            results[call_id] = (
+                result if is_right else dataclasses.replace(result, tool_call_id=call_id)
+            )
+        dropped = [call_id for call_id in before.tool_results if call_id not in results]
+        if dropped:
+            self._report(f"results of {', '.join(dropped)} were restored")
+        return {**{call_id: before.tool_results[call_id] for call_id in dropped}, **results}
+
+    def _report(self, text: str) -> None:
+        self._after.run.note_repairs((f"iteration {self._after.iteration}: {text}",), self._stage)
+
+    def _checked_calls(self) -> list[ToolCall]:
+        """The calls in the stage's order, and those that it removed, each answered."""
+        before, after = self._before, self._after
+        old = {call.id: call for call in before.tool_calls}
+        calls: list[ToolCall] = []
+        for call in after.tool_calls:
+            if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"tool_calls: expected ToolCall objects, got {kind_of(call)}")
+            if any(call.id == other.id for other in calls):
+                raise TypeError(f"tool_calls: the id {call.id!r} is used twice")
+            known = old.get(call.id)
+            if known is None:
+                calls.append(self._added(call))
+            else:
+                calls.append(call if call is known else self._edited(known, call))
+        kept = {call.id for call in calls}
+        for place, call in enumerate(before.tool_calls):
+            if call.id not in kept:
+                calls.insert(min(place, len(calls)), call)
+                if call.id in self._started or call.id in self._results:
+                    self._report(f"call {call.id} was restored")
+                else:
+                    self._remove(call)
+        return calls
+
+    def _remove(self, call: ToolCall) -> None:
+        text = f"Not run: removed by {self._stage}."
+        self._results[call.id] = ToolResult(call.id, text, True, "skipped")
+        self._not_run[call.id] = NotRunReason.REMOVED
+
+    def _added(self, call: ToolCall) -> ToolCall:
+        """A call that the stage made, checked like those of the model."""
+        if self._before.is_injected:
+            raise TypeError(f"tool_calls: {call.id!r} comes too late, its iteration is over")
+        if not call.id or self._before.messages.has_call(call.id):
+            raise TypeError(
+                f"tool_calls: expected an id that is unique in the history, not {call.id!r}"
+            )
+        return self._validated(call) if _is_validated(self._before) else call
+
+    def _edited(self, known: ToolCall, call: ToolCall) -> ToolCall:
+        """An edited call: one that has run stays what it was, one that has not is checked again."""
+        if call.id in self._started or call.id in self._before.tool_results:
+            if (call.name, call.input) != (known.name, known.input):
+                self._report(f"call {call.id} has run; its name and input were restored")
+            return dataclasses.replace(known, arguments=call.arguments, extra=call.extra)
+        if not _is_validated(self._before):
+            return call
+        if (call.name, call.arguments) == (known.name, known.arguments):
+            if call.input == known.input:
+                return call
+            # The history has to show what runs.
+            call = dataclasses.replace(call, arguments=json.dumps(call.input, default=str))
+        return self._validated(call)
+
+    def _validated(self, call: ToolCall) -> ToolCall:
+        checked, problems = check_call(self._after, call)
+        if problems:
+            self._errors[call.id] = problems
+            text = invalid_call_text(call, problems)
+            self._results[call.id] = ToolResult(call.id, text, True, "invalid")
+        return checked
+
+    def _checked_plan(self, calls: Sequence[ToolCall]) -> Plan:
+        """The plan with the calls that may run: not removed, not answered, within the budget, each once."""
+        before, after = self._before, self._after
+        if self._started:
+            return before.plan
+        by_id = {call.id: call for call in calls}
+        wanted = after.plan.calls
+        for call in wanted:
+            if call.id not in by_id:
+                raise TypeError(f"plan: no call of this iteration has the id {call.id!r}")
+        left_out = {call.id for call in before.plan.calls} - {call.id for call in wanted}
+        for call_id in left_out - self._results.keys():
+            self._remove(by_id[call_id])
+        batches: list[tuple[ToolCall, ...]] = []
+        placed: set[str] = set()
+        for batch in after.plan.batches:
+            fitting: list[ToolCall] = []
+            for call in batch:
+                if call.id in placed or call.id in self._results:
+                    continue
+                if call.id in after.run.reserved or self._fits_budget(by_id[call.id]):
+                    placed.add(call.id)
+                    fitting.append(by_id[call.id])
+            if fitting:
+                batches.append(tuple(fitting))
+        for call_id in after.run.reserved - placed:
+            after.run.release(by_id[call_id])
+        not_run = {**before.plan.not_run, **after.plan.not_run, **self._not_run}
+        return dataclasses.replace(
+            after.plan,
+            batches=tuple(batches),
+            not_run=not_run,
+            duplicates={**before.plan.duplicates, **after.plan.duplicates},
+            approvals=_approvals(after, [by_id[call_id] for call_id in by_id if call_id in placed]),
+        )
+
+    def _fits_budget(self, call: ToolCall) -> bool:
+        """Take the budget of a call that the stage planned; answer the call where nothing is left of it."""
+        budget, tool = self._after.run.budget, self._after.tools.get(call.name)
+        most = None if tool is None else tool.max_uses
+        left = budget.calls_left()
+        if (left is not None and left <= 0) or (most and not budget.uses_left(call.name, most)):
+            text = "Not run: the budget of tool calls is spent. Answer with what you have."
+            self._results[call.id] = ToolResult(call.id, text, True, "over_budget")
+            self._not_run[call.id] = NotRunReason.OVER_BUDGET
+            return False
+        self._after.run.reserve([call], {} if most is None else {call.name: 1})
+        return True
+
+
+def _is_validated(ctx: Context) -> bool:
+    """Whether the calls of an iteration went through `validate_calls`."""
+    return any(call.fingerprint for call in ctx.tool_calls)
+
+
+def _approvals(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
+    """The questions of the calls that need approval; a plan cannot leave one out."""
+    questions: dict[str, str] = {}
+    for call in calls:
+        tool = ctx.tools.get(call.name)
+        question = None if tool is None else tool.approval_of(call.input or {})
+        if question is not None:
+            questions[call.id] = question
+    return questions
+
+
+# The history
+
+
+def _with_history(stage: str, before: Context, after: Context) -> Context:
+    """A valid history that has this iteration once, or not yet."""
+    if not _changed("messages", before, after):
+        return after
+    if after.result_messages and not before.result_messages and not before.is_injected:
+        is_ours = isinstance(after.messages, History) and _ends_with(after)
+        if is_ours:
+            return after  # the stage called inject_results
+    given = [as_message(message) for message in after.messages]
+    if before.is_injected:
+        edited, note = _with_exchange(given, list(before.result_messages), before)
+    else:
+        edited, note, after = _before_injection(given, before, after)
+    history, repairs = validate_messages(edited)
+    after.run.note_repairs((*note, *repairs), stage)
+    return after.evolve(messages=History(history))
+
+
+def _ends_with(ctx: Context) -> bool:
+    """Whether a history ends with the messages of this iteration, as `inject_results` leaves it."""
+    messages = ctx.messages.raw()
+    return messages[-len(ctx.result_messages) :] == list(ctx.result_messages)
+
+
+def _call_ids(message: JSONDict) -> list[str]:
+    calls = message.get("tool_calls") if isinstance(message, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+    return [call.get("id", "") for call in calls or () if isinstance(call, dict)]
+
+
+def _belongs(message: Any, ids: set[str]) -> bool:
+    """Whether a message makes or answers one of some calls."""
+    if not isinstance(message, dict):
+        return False
+    own: Any = message
+    return own.get("tool_call_id") in ids or not ids.isdisjoint(_call_ids(own))
+
+
+def _with_exchange(
+    given: list[Any], exchange: list[JSONDict], before: Context
+) -> tuple[list[Any], tuple[str, ...]]:
+    """An edited history that has the messages of this iteration exactly once.
+
+    Args:
+        given: the history that a stage made.
+        exchange: the assistant message of this iteration and its results.
+        before: the context before the edit.
+    """
+    ids = _call_ids(exchange[0])
+    if not ids:
+        if _has_answer(given, exchange[0], before):
+            return given, ()
+        return [*given, exchange[0]], ("the answer of this iteration was restored",)
+    wanted = set(ids)
+    rest = [message for message in given if not _belongs(message, wanted)]
+    first = next(
+        (
+            place
+            for place, m in enumerate(given)
+            if isinstance(m, dict) and wanted & set(_call_ids(m))
+        ),  # pyright: ignore[reportUnknownArgumentType]
+        None,
+    )
+    position, assistant = len(rest), exchange[0]
+    if first is not None:
+        position = sum(not _belongs(message, wanted) for message in given[:first])
+        own = given[first]
+        assistant = (
+            own if _call_ids(own) == ids else {**own, "tool_calls": exchange[0]["tool_calls"]}
+        )
+    answers = {
+        message["tool_call_id"]: message
+        for message in reversed(given)
+        if isinstance(message, dict) and message.get("tool_call_id") in wanted  # pyright: ignore[reportUnknownMemberType]
+    }
+    results = [answers.get(message["tool_call_id"], message) for message in exchange[1:]]
+    edited = [*rest[:position], assistant, *results, *rest[position:]]
+    if edited == given:
+        return given, ()
+    return edited, ("the messages of this iteration were restored",)
+
+
+def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:
+    """Whether a text answer is in an edited history: as it was, or as the stage rewrote it."""
+    if any(message == answer for message in given):
+        return True
+    spoken = [m for m in given if isinstance(m, dict) and m.get("role") == "assistant"]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not spoken:
+        return False
+    return not any(message == spoken[-1] for message in before.messages.raw())
+
+
+def _before_injection(
+    given: list[Any], before: Context, after: Context
+) -> tuple[list[Any], tuple[str, ...], Context]:
+    """An edited history that does not have this iteration yet, or has it whole where the stage added it."""
+    if not after.is_asked:
+        return given, (), after
+    ids = [call.id for call in after.tool_calls]
+    own = assistant_message(after)
+    if not ids:
+        is_added = len(given) > 0 and given[-1] == own and not _ends_so(before, own)
+        if is_added and not after.response.is_blank:
+            return given, (), after.evolve(result_messages=(own,))
+        return given, (), after
+    wanted = set(ids)
+    if not any(_belongs(message, wanted) for message in given):
+        return given, (), after
+    if all(call_id in after.tool_results for call_id in ids):
+        exchange = [
+            own,
+            *(
+                {"role": "tool", "tool_call_id": i, "content": after.tool_results[i].content}
+                for i in ids
+            ),
+        ]
+        edited, _ = _with_exchange(given, exchange, before)
+        return edited, (), after.evolve(result_messages=tuple(exchange))
+    # Calls that have not run yet: their messages follow with their results.
+    rest = [message for message in given if not _belongs(message, wanted)]
+    return rest, ("messages of calls that have not run were left out",), after
+
+
+def _ends_so(ctx: Context, message: JSONDict) -> bool:
+    messages = ctx.messages.raw()
+    return bool(messages) and messages[-1] == message

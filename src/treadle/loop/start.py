@@ -1,0 +1,165 @@
+"""Starting a run: what it works with, and who listens to it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from treadle.context import RunContext
+from treadle.effects import Steps
+from treadle.errors import OptionError
+from treadle.limits import Budget
+from treadle.loop.handle import EventStream, RunHandle
+from treadle.loop.logs import RunLog, is_logged
+from treadle.loop.observers import Observer, Observers, for_run, of_completion, of_iterations
+from treadle.loop.options import Settings
+from treadle.loop.pause import Resumption
+from treadle.loop.run import Run, RunConfig
+from treadle.model import LLMSendFn, ModelClient
+from treadle.results import Result
+from treadle.run_state import RunState
+from treadle.telemetry import active_telemetry
+from treadle.tools import InFlight, Locks
+
+if TYPE_CHECKING:
+    from treadle.loop.loop import Loop
+
+
+def start_run(
+    loop: Loop,
+    given: Any,
+    llm_send_fn: LLMSendFn,
+    stream: EventStream | None = None,
+) -> tuple[Steps[Result], Observers | None]:
+    """Make a run, ready to be driven.
+
+    Args:
+        loop: the loop.
+        given: messages, as the caller gave them, or a paused run.
+        llm_send_fn: the model.
+        stream: the handle of a stream, which takes the events too; None where there is none.
+
+    Returns:
+        The steps of the run, and what a driver hands its events to; None where there is no listener.
+    """
+    settings = loop.settings
+    observers = _observers_of(settings)
+    if stream is not None:  # last: it may wait for a reader, and be cancelled there
+        observers.append(stream.put)
+        if settings.handle is not None:
+            raise OptionError("handle: a stream is the handle of its run; leave it out")
+    telemetry = active_telemetry(
+        settings.tracer_provider,
+        settings.meter_provider,
+        settings.logger_provider,
+        capture_content=settings.capture_content,
+        chat_telemetry=settings.chat_telemetry,
+    )
+    handle = stream or settings.handle
+    state = _state_for(settings, given)
+    context = _run_context(loop, llm_send_fn, state, handle)
+    context.has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
+    if is_logged(logging.WARNING):
+        observers.insert(0, RunLog(state.run_id, state.agent_name))
+    run = Run(_config_of(loop, handle), context, given)
+    if handle is not None:
+        handle.bind(run)
+    steps = run.steps()
+    if telemetry is not None:
+        steps = telemetry.middleware(steps)
+    return _wrapped(steps, settings), Observers(observers) if observers else None
+
+
+def start_subagent(
+    loop: Loop,
+    given: Any,
+    llm_send_fn: LLMSendFn,
+    state: RunState,
+    parent: RunContext,
+    call_id: str,
+) -> tuple[Steps[Result], Observers | None]:
+    """Make a run that is a call of another run.
+
+    Args:
+        loop: the loop of the subagent.
+        given: messages, or a paused run.
+        llm_send_fn: its model.
+        state: its state.
+        parent: what the run that makes the call works with.
+        call_id: the id of the call.
+
+    Returns:
+        The steps, and its own listeners; None where it has none.
+    """
+    settings = loop.settings
+    observers = _observers_of(settings)
+    context = _run_context(loop, llm_send_fn, state, None, parent, call_id)
+    context.has_listeners = parent.has_listeners or bool(observers)
+    steps = Run(_config_of(loop, None), context, given).steps()
+    return _wrapped(steps, settings), Observers(observers) if observers else None
+
+
+def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
+    for middleware in reversed(settings.middleware):
+        steps = middleware(steps)
+    return steps
+
+
+def _observers_of(settings: Settings) -> list[Observer]:
+    given = settings.on_event or ()
+    asked = map(for_run, (given,) if callable(given) else given)
+    observers = [observer for observer in asked if observer is not None]
+    if settings.on_iteration is not None:
+        observers.append(of_iterations(settings.on_iteration))
+    if settings.on_complete is not None:
+        observers.append(of_completion(settings.on_complete))
+    return observers
+
+
+def _state_for(settings: Settings, given: Any) -> RunState:
+    if isinstance(given, Resumption):
+        if settings.state is not None:
+            raise OptionError("state: a paused run has a state of its own; leave it out")
+        return given.run_state
+    return settings.state if settings.state is not None else RunState(settings.name)
+
+
+def _config_of(loop: Loop, handle: RunHandle | None) -> RunConfig:
+    settings = loop.settings
+    return RunConfig(
+        loop.pipeline,
+        loop.tools,
+        settings.loop_threshold,
+        settings.on_limit == "finish",
+        handle,
+        loop.pause_secret,
+    )
+
+
+def _run_context(
+    loop: Loop,
+    llm_send_fn: LLMSendFn,
+    state: RunState,
+    handle: RunHandle | None,
+    parent: RunContext | None = None,
+    call_id: str = "",
+) -> RunContext:
+    settings = loop.settings
+    locks, held = settings.locks, {}
+    if parent is not None and locks is None:  # keys of another table are not held here
+        locks = parent.locks
+        held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
+    return RunContext(
+        state=state,
+        budget=Budget(settings.limits, None if parent is None else parent.budget),
+        in_flight=InFlight(can_cancel=handle is not None),
+        locks=Locks() if locks is None else locks,
+        held_locks=held,
+        breaker=settings.breaker,
+        resolver=loop.resolver,
+        model=ModelClient(llm_send_fn, settings.llm_opts),
+        instructions=settings.instructions,
+        show_budget=settings.show_budget,
+        deps=settings.deps,
+        cost_of=settings.cost_of,
+    )
