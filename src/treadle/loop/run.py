@@ -368,10 +368,6 @@ class Asker:
         key = str(iteration)
         mode = self.backend.mode
         is_async = mode is _ASYNC
-        if self.is_bounded and is_async:
-            # Whoever has set a bound must not wait for a request that ignores it. The pieces of a stream are
-            # awaited here all the same: a generator may not be resumed in one task after another.
-            mode = Mode.DETACHED
         while True:
             try:
                 messages = history.for_model()

@@ -117,8 +117,6 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
         resolver: Resolver = ctx.resolve_tool
         theirs = dataclasses.replace(call, input=_for_this_try(call.input or {}))
         fn, mode = functools.partial(resolver.fn, theirs), resolver.mode
-    if mode is _ASYNC and (ctx.runner.is_bounded or (tool is not None and tool.timeout)):
-        mode = Mode.DETACHED  # whoever has set a bound must not wait for one that ignores it
     return Call(
         _answering(fn, call, ctx.runner.brought), mode=mode, label=labels.EXECUTE_TOOL, key=call.id
     )
