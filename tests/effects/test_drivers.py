@@ -25,7 +25,7 @@ from treadle.effects import (
 )
 
 MODES = list(Mode)
-AWAITED = {Mode.ASYNC, Mode.DETACHED}
+AWAITED = {Mode.ASYNC}
 SOON = 0.02
 LONG = 30
 
@@ -281,7 +281,7 @@ class TestWithin:
         assert isinstance(error, TimeoutError)
         assert time.monotonic() - started < 5
 
-    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC, Mode.DETACHED])
+    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
     def test_does_not_wait_for_a_call_that_it_gave_up(self, runner, mode):
         release = threading.Event()
 
@@ -485,8 +485,7 @@ class TestCancellation:
         assert "in leaving" in caplog.text
 
     def test_is_bounded_for_steps_that_take_too_long_to_leave(self, runner, monkeypatch):
-        for module in ("async_driver", "sync_driver"):
-            monkeypatch.setattr(f"treadle.effects.{module}.CLEANUP_SECONDS", 0.05)
+        monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         seen = []
 
         def steps():
@@ -525,7 +524,7 @@ class TestParallel:
         with pytest.raises(ValueError, match="limit must be at least 1"):
             Parallel([], limit)
 
-    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC, Mode.DETACHED])
+    @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
     def test_runs_at_the_same_time(self, runner, mode):
         barrier = threading.Barrier(3, timeout=5)
 
@@ -658,18 +657,35 @@ class TestContextVariables:
         assert runner.drive(steps) == [("a", "a"), ("b", "b")]
         assert VARIABLE.get() == "unset"
 
-    def test_may_be_set_within_bounds_and_reset_outside(self, runner):
+    @pytest.mark.parametrize("seconds", [None, LONG, SOON])
+    def test_that_are_set_within_bounds_stay_set_outside(self, runner, seconds):
         def inner():
             yield Sleep(0)
-            return VARIABLE.set("inner")
+            VARIABLE.set("inner")
+            if seconds == SOON:
+                yield Sleep(LONG)
 
         def steps():
-            token = yield Bounded(inner(), seconds=LONG)
-            value = VARIABLE.get()
-            VARIABLE.reset(token)
-            return value, VARIABLE.get()
+            yield from caught(Bounded(inner(), seconds=seconds))
+            return VARIABLE.get()
 
-        assert runner.drive(steps()) == ("inner", "unset")
+        assert runner.drive(steps()) == "inner"
+
+    @pytest.mark.parametrize("seconds", [None, LONG])
+    def test_are_shared_by_the_calls_of_a_run_with_and_without_bounds(self, runner, seconds):
+        async def count():
+            VARIABLE.set(VARIABLE.get() + 1)
+            return VARIABLE.get()
+
+        def inner():
+            VARIABLE.set(0)
+            seen = []
+            for _ in range(3):
+                seen.append((yield Call(count, mode=Mode.ASYNC)))
+            return seen
+
+        expected = [1, 1, 1] if runner.is_sync else [1, 2, 3]  # there, each is a task of its own
+        assert runner.drive(steps_of(Bounded(inner(), seconds=seconds))) == expected
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -684,7 +700,7 @@ def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
 
 
 @pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD, Mode.DETACHED])
+@pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD, Mode.ASYNC])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_ends_the_run_after_what_leaves_things_in_order(
     runner, nested, mode, interrupt

@@ -1,8 +1,9 @@
 """TODO."""
 
-from treadle.effects.async_driver import background_task, drive
+from treadle.effects.async_driver import drive
 from treadle.effects.background import run_on_background_loop
-from treadle.effects.cleanup import report, shut
+from treadle.effects.background_task import background_task
+from treadle.effects.cleanup import close_steps, log_suppressed
 from treadle.effects.coroutines import InContext, Then
 from treadle.effects.effects import (
     NOW,
@@ -57,12 +58,12 @@ __all__ = [
     "Wait",
     "background_task",
     "call_mode",
+    "close_steps",
     "drive",
     "drive_sync",
     "is_awaitable",
+    "log_suppressed",
     "map_effects",
-    "report",
     "run_on_background_loop",
-    "shut",
     "with_reporter",
 ]

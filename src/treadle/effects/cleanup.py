@@ -1,64 +1,70 @@
-"""How cancelled steps end: what both drivers hold to."""
+"""How cancelled steps end: the rules that both drivers share."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 
-from treadle.effects.effects import Effect, Steps
+from treadle.effects.effects import Steps
 
 log = logging.getLogger("treadle.pipeline")
 
 CLEANUP_SECONDS = 5.0
-"""How long cancelled steps may take to leave things in order. It is a bound on misbehaviour:
-closing a stream takes milliseconds."""
+"""How long the cleanup of cancelled steps may take. It is a bound on misbehaviour: closing a stream
+takes milliseconds."""
 
 GRACE_SECONDS = 1.0
-"""How long a `Mode.DETACHED` call that was cancelled may take to end before it is left behind: time
-to close a connection. A run may take so much longer than its time limit."""
+"""How long a cancelled call may take to end before it is abandoned: time to close a connection. A
+run may take so much longer than its time limit."""
 
-CLOSINGS = 16
+MAX_CLOSE_ATTEMPTS = 16
 """How many effects steps may yield while they are closed."""
 
 
-def shut(steps: Steps[object]) -> None:
-    """Close steps whose effects nobody performs any more; those that they still yield are lost."""
-    for _ in range(CLOSINGS):
-        with contextlib.suppress(RuntimeError):  # they yielded
+def close_steps(steps: Steps[object]) -> None:
+    """Close a generator of effects that are no longer performed; effects it still yields are lost."""
+    for _ in range(MAX_CLOSE_ATTEMPTS):
+        try:
             steps.close()
-            return
+        except RuntimeError as error:
+            if str(error) != "generator ignored GeneratorExit":
+                return log_suppressed(error)
+        except Exception as error:  # noqa: BLE001 - there is no caller to raise it to
+            return log_suppressed(error)
+        else:
+            return None
+    return None
 
 
-def going_on(steps: Steps[object], effect: Effect, end: BaseException) -> Steps[Exception | None]:
-    """What cancelled steps still do, as steps of their own.
+def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception | None]:
+    """Raise a cancellation within steps, and yield the effects of their cleanup.
 
     Args:
-        steps: they were told of the cancellation, and yielded.
-        effect: what they yielded.
-        end: the cancellation, which they raise again when they are through.
+        steps: a generator that waits for the outcome of an effect.
+        end: the cancellation, which the steps raise again when they are done.
 
     Returns:
-        What they raised in place of the cancellation, if anything.
+        What they raised instead of the cancellation, if anything.
     """
     try:
+        effect = steps.throw(end)
         while True:
             try:
                 outcome = yield effect
-            except Exception as error:  # noqa: BLE001 - a failure is the steps' to deal with
+            except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
                 effect = steps.throw(error)
             else:
                 effect = steps.send(outcome)
     except StopIteration:
         return None
-    except Exception as error:  # noqa: BLE001 - handed on as a value
+    except Exception as error:  # noqa: BLE001 - returned
         return error
     except BaseException as raised:
         if raised is end:
             return None
-        shut(steps)
+        close_steps(steps)
         raise
 
 
-def report(error: Exception) -> None:
-    """Log what went wrong where it must not change what happens."""
+def log_suppressed(error: Exception) -> None:
+    """Log an exception that must not change what happens."""
     log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)

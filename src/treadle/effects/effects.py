@@ -25,13 +25,7 @@ class Mode(Enum):
     THREAD = "thread"
     """It may block: call it in a worker thread where other work would wait."""
     ASYNC = "async"
-    """It returns an awaitable that ends when it is cancelled: await it on an event loop."""
-    DETACHED = "detached"
-    """It returns an awaitable that may not end when it is told to: await it on an event loop, in a
-    task of its own. When the waiting for it is cancelled, so is the task, which then has a second
-    to end (``GRACE_SECONDS`` in ``closing``). If it goes on after that it is left behind: a warning
-    is logged, and what may yet come of it is dropped. Code that others wrote is called like this.
-    It costs a task for each call, and does not share the context variables that it sets."""
+    """It returns an awaitable: await it on an event loop."""
 
 
 def call_mode(fn: Callable[..., Any]) -> Mode:

@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, holds_up
-from treadle.effects.cleanup import CLEANUP_SECONDS, going_on, report, shut
+from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
 from treadle.effects.effects import (
     Bounded,
     Call,
@@ -344,7 +345,7 @@ class Scheduler:
             self._resume(task, value, error)
 
         if effect.until is not None and effect.until.is_set:
-            shut(effect.steps)
+            close_steps(effect.steps)
             self._resume(task, None, Stopped())
             return
         child = Task(effect.steps, finish, task.context)
@@ -370,7 +371,7 @@ class Scheduler:
         task.over = True
         if task.give_up is not None:
             task.give_up()
-        task.within_context(self._driver.wind_up, task.steps, end)
+        task.within_context(self._driver.clean_up, task.steps, end)
 
 
 R = TypeVar("R")
@@ -413,7 +414,7 @@ class SyncDriver:
                 except Exception as error:  # noqa: BLE001 - a failure is the steps' to deal with
                     effect = throw(error)
                 except BaseException as end:
-                    self.wind_up(steps, end)
+                    self.clean_up(steps, end)
                     raise
                 else:
                     effect = send(outcome)
@@ -421,24 +422,13 @@ class SyncDriver:
             result: R = stop.value
             return result
 
-    def wind_up(self, steps: Steps[Any], end: BaseException) -> None:
+    def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform what they do to leave things in order."""
-        try:
-            effect = steps.throw(end)
-        except StopIteration:
-            return
-        except Exception as error:  # noqa: BLE001 - the cancellation stands
-            report(error)
-            return
-        except BaseException as raised:
-            if raised is not end:
-                raise
-            return
         with contextlib.suppress(TimeLimitReached):
-            bounded = Bounded(going_on(steps, effect, end), seconds=CLEANUP_SECONDS)
-            failure = self._perform(bounded)
+            remaining = remaining_steps(steps, end)
+            failure = self._perform(Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS))
             if failure is not None:
-                report(failure)
+                log_suppressed(failure)
 
     def perform_at_once(self, effect: Call | Now | Emit) -> Any:
         """Perform an effect that keeps nobody waiting."""
@@ -461,7 +451,7 @@ class SyncDriver:
             try:
                 call(Call(self._emit, event))
             except Exception as error:  # noqa: BLE001 - a watcher changes nothing
-                report(error)
+                log_suppressed(error)
 
     def _perform(self, effect: Effect) -> Any:
         match effect:

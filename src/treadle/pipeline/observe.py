@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
-from treadle.effects import NOW, Steps, report
+from treadle.effects import NOW, Steps, log_suppressed
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.execute import stepped
 
@@ -49,7 +49,7 @@ def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> list[Op]:
             try:
                 observer(event)
             except Exception as error:  # noqa: BLE001 - a watcher changes nothing
-                report(error)
+                log_suppressed(error)
 
     return [_watched(op, tell) if op.kind <= Kind.ASYNC else op for op in ops]
 

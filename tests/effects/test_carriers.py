@@ -44,12 +44,29 @@ def caught(effect):
         return error
 
 
-def detached(fn, *args, key="k"):
-    return Call(fn, *args, mode=Mode.DETACHED, label="tool", key=key)
+def call(fn, *args, key="k"):
+    return Call(fn, *args, mode=Mode.ASYNC, label="tool", key=key)
+
+
+def carried(fn, *args):
+    """A call within a bound that does not strike."""
+    return Bounded(steps_of(call(fn, *args)), seconds=LONG)
 
 
 def limited(fn, seconds=SOON):
-    return caught(Bounded(steps_of(detached(fn)), seconds=seconds))
+    """A call within a bound that strikes soon, and what it raises."""
+    return caught(Bounded(steps_of(call(fn)), seconds=seconds))
+
+
+@pytest.fixture(autouse=True)
+def grace(monkeypatch):
+    """Set the grace period; it is short unless a test sets it."""
+
+    def set_to(seconds):
+        monkeypatch.setattr("treadle.effects.cleanup.GRACE_SECONDS", seconds)
+
+    set_to(GRACE)
+    return set_to
 
 
 class Tools:
@@ -142,7 +159,7 @@ class TestWhatDoesNotEnd:
     def test_is_left_behind_after_a_time_limit(self, go, tools, caplog, name):
         async def main():
             started = time.monotonic()
-            error = await drive(limited(getattr(tools, name)), grace=GRACE)
+            error = await drive(limited(getattr(tools, name)))
             took = time.monotonic() - started
             await settled(tools, "swallows" if name == "fails_late" else name)
             return error, took
@@ -151,14 +168,14 @@ class TestWhatDoesNotEnd:
         assert isinstance(error, TimeLimitReached)
         assert SOON + GRACE <= took < ENOUGH
         assert [record.getMessage() for record in caplog.records] == [
-            "Call('tool', key='k') still goes on 0.05 s after it was cancelled: it is left behind"
+            "Call('tool', key='k') still runs 0.05 s after it was cancelled: it is abandoned"
         ]
         assert caplog.records[0].levelno == logging.WARNING
 
     def test_does_not_matter_where_it_only_shields_itself(self, go, tools):
         async def main():
             started = time.monotonic()
-            error = await drive(limited(tools.only_shields), grace=GRACE)
+            error = await drive(limited(tools.only_shields))
             tools.is_released = True
             return error, time.monotonic() - started
 
@@ -171,14 +188,12 @@ class TestWhatDoesNotEnd:
         stop = Signal()
 
         def steps():
-            return (
-                yield from caught(Bounded(steps_of(detached(getattr(tools, name))), until=stop))
-            )
+            return (yield from caught(Bounded(steps_of(call(getattr(tools, name))), until=stop)))
 
         async def main():
             async with anyio.create_task_group() as group:
                 group.start_soon(_later, stop.set)
-                outcome = await drive(steps(), grace=GRACE)
+                outcome = await drive(steps())
             await settled(tools, "swallows" if name == "fails_late" else name)
             return outcome
 
@@ -191,14 +206,14 @@ class TestWhatDoesNotEnd:
 
         def steps():
             try:
-                yield detached(getattr(tools, name))
+                yield carried(getattr(tools, name))
             finally:
                 closed.append((yield NOW))
 
         async def main():
             started = time.monotonic()
             with anyio.move_on_after(SOON) as scope:
-                await drive(steps(), grace=GRACE)
+                await drive(steps())
             took = time.monotonic() - started
             await settled(tools, "swallows" if name == "fails_late" else name)
             return scope.cancelled_caught, took
@@ -214,7 +229,7 @@ class TestWhatDoesNotEnd:
 
         async def main():
             started = time.monotonic()
-            run = drive(steps_of(detached(getattr(tools, name))), grace=GRACE)
+            run = drive(steps_of(carried(getattr(tools, name))))
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(run, SOON)
             assert asyncio.current_task().cancelling() == 0
@@ -229,8 +244,8 @@ class TestWhatDoesNotEnd:
 
         async def main():
             started = time.monotonic()
-            calls = Parallel([steps_of(detached(tools.swallows, key=str(n))) for n in range(5)])
-            error = await drive(caught(Bounded(steps_of(calls), seconds=SOON)), grace=0.3)
+            calls = Parallel([steps_of(call(tools.swallows, key=str(n))) for n in range(5)])
+            error = await drive(caught(Bounded(steps_of(calls), seconds=SOON)))
             took = time.monotonic() - started
             await settled(tools, "swallows")
             return error, took
@@ -243,7 +258,7 @@ class TestWhatDoesNotEnd:
         """A cancellation that is not taken is not raised again at each of its waits."""
 
         async def main():
-            await drive(limited(tools.swallows_natively), grace=GRACE)
+            await drive(limited(tools.swallows_natively))
             before = tools.rounds
             await anyio.sleep(0.1)
             rounds = tools.rounds - before
@@ -257,7 +272,7 @@ class TestWhatDoesNotEnd:
 
         async def main():
             before = time.process_time()
-            await drive(limited(tools.shields), grace=0.4)
+            await drive(limited(tools.shields))
             took = time.process_time() - before
             await settled(tools, "shields")
             return took
@@ -267,11 +282,11 @@ class TestWhatDoesNotEnd:
     def test_does_not_end_the_run(self, go, tools):
         def steps():
             first = yield from limited(tools.swallows)
-            second = yield detached(_seven)
+            second = yield carried(_seven)
             return type(first), second
 
         async def main():
-            outcome = await drive(steps(), grace=GRACE)
+            outcome = await drive(steps())
             await settled(tools, "swallows")
             return outcome
 
@@ -286,7 +301,7 @@ class TestWhatDoesNotEnd:
                 tools.ended.append(type(error))
 
         async def main():
-            await drive(caught(Bounded(steps(), seconds=SOON)), grace=GRACE)
+            await drive(caught(Bounded(steps(), seconds=SOON)))
             await settled(tools, "swallows")
 
         go(main)
@@ -296,8 +311,8 @@ class TestWhatDoesNotEnd:
         """As of ``lambda call: tools[call.name](**call.input)``."""
 
         async def main():
-            call = Call(tools.swallows, mode=Mode.THREAD, label="tool")
-            error = await drive(caught(Bounded(steps_of(call), until=tools.begun)), grace=GRACE)
+            made = Call(tools.swallows, mode=Mode.THREAD, label="tool")
+            error = await drive(caught(Bounded(steps_of(made), until=tools.begun)))
             await settled(tools, "swallows")
             return error
 
@@ -307,9 +322,9 @@ class TestWhatDoesNotEnd:
         release = threading.Event()
 
         async def main():
-            call = Call(release.wait, LONG, mode=Mode.THREAD)
+            made = Call(release.wait, LONG, mode=Mode.THREAD)
             with anyio.move_on_after(SOON) as scope:
-                await drive(steps_of(call))
+                await drive(steps_of(made))
             release.set()
             return scope.cancelled_caught
 
@@ -320,8 +335,9 @@ class TestWhatDoesNotEnd:
         run_python(
             """
             import asyncio, logging
-            from treadle.effects import Call, Mode, TimeLimitReached, Bounded, drive
+            from treadle.effects import Call, Mode, TimeLimitReached, Bounded, cleanup, drive
 
+            cleanup.GRACE_SECONDS = 0.05
             logging.disable(logging.WARNING)
 
             async def never_ends():
@@ -335,12 +351,13 @@ class TestWhatDoesNotEnd:
                 return (yield effect)
 
             async def main():
-                within = Bounded(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.01)
+                within = Bounded(one(Call(never_ends, mode=Mode.ASYNC)), seconds=0.01)
                 try:
-                    await drive(one(within), grace=0.05)
+                    await drive(one(within))
                 except TimeLimitReached:
                     print("went on", flush=True)
-                in_flight = drive(one(Call(never_ends, mode=Mode.DETACHED)), grace=0.05)
+                call = Call(never_ends, mode=Mode.ASYNC)
+                in_flight = drive(one(Bounded(one(call), seconds=30)))
                 task = asyncio.create_task(in_flight)
                 await asyncio.sleep(0.05)
 
@@ -370,7 +387,7 @@ class TestWhatEnds:
             seen.append("went on")
 
         async def main():
-            await drive(steps(), grace=LONG)
+            await drive(steps())
             task = seen[0]
             if task is not None:
                 assert task.done()
@@ -392,7 +409,7 @@ class TestWhatEnds:
 
         async def main():
             nonlocal task
-            task = asyncio.create_task(drive(steps_of(detached(tool)), grace=LONG))
+            task = asyncio.create_task(drive(steps_of(carried(tool))))
             await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -467,7 +484,7 @@ class TestTheCall:
     def test_is_made_in_a_task_of_its_own(self, go):
         async def main():
             here = anyio.get_current_task().id
-            there = await drive(steps_of(detached(_task_id)))
+            there = await drive(steps_of(carried(_task_id)))
             return here != there
 
         assert go(main)
@@ -480,7 +497,7 @@ class TestTheCall:
             raise error
 
         async def main():
-            outcome = await drive(caught(detached(fails)))
+            outcome = await drive(caught(carried(fails)))
             return outcome is error and error.__context__ is None
 
         assert go(main)
@@ -491,7 +508,7 @@ class TestTheCall:
         async def main():
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                await drive(steps_of(detached(_append, made)))
+                await drive(steps_of(carried(_append, made)))
             return scope.cancelled_caught
 
         assert go(main)
@@ -503,16 +520,16 @@ class TestTheCall:
         async def main():
             asyncio.current_task().cancel()
             with pytest.raises(asyncio.CancelledError):
-                await drive(steps_of(detached(_append, made)))
+                await drive(steps_of(carried(_append, made)))
 
         asyncio.run(main())
         assert made == []
 
-    def test_that_is_not_made_leaves_nothing_unawaited(self):
+    def test_from_a_thread_is_awaited_though_the_run_is_just_being_cancelled(self):
         """A function in a thread made a coroutine, and just then the run was cancelled."""
 
         async def coroutine():
-            raise AssertionError("it was never to begin")
+            await asyncio.sleep(LONG)
 
         async def main():
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -543,7 +560,7 @@ class TestTheCall:
             await asyncio.sleep(LONG)
 
         async def main():
-            error = await drive(caught(detached(tool)))
+            error = await drive(caught(carried(tool)))
             assert asyncio.current_task().cancelling() == 0
             return error
 
@@ -558,7 +575,7 @@ class TestTheCall:
         async def main():
             asyncio.get_running_loop().set_task_factory(factory)
             try:
-                return await drive(caught(detached(_seven)))
+                return await drive(caught(carried(_seven)))
             finally:
                 asyncio.get_running_loop().set_task_factory(None)
 
@@ -574,7 +591,7 @@ class TestTheCall:
             try:
                 yield Sleep(LONG)
             finally:
-                seen.append((yield from caught(detached(tool))))
+                seen.append((yield from caught(carried(tool))))
 
         async def main():
             await asyncio.wait_for(drive(steps()), SOON)
@@ -589,8 +606,8 @@ class TestTheCall:
             await asyncio.sleep(0)
 
         async def main():
-            first = await drive(caught(detached(tool)))
-            return type(first), await drive(steps_of(detached(_seven)))
+            first = await drive(caught(carried(tool)))
+            return type(first), await drive(steps_of(carried(_seven)))
 
         assert asyncio.run(main()) == (CallCancelled, 7)
 
@@ -604,7 +621,7 @@ class TestTheCall:
                 ended.append("tool")
 
         async def main():
-            run = drive(steps_of(detached(tool)))
+            run = drive(steps_of(carried(tool)))
             run.send(None)  # as a task does, that is then forgotten
             await asyncio.sleep(0)
             run.close()
@@ -623,7 +640,7 @@ class TestTheCall:
             await asyncio.sleep(0.01)
             return task
 
-        run = drive(steps_of(detached(asyncio.sleep, LONG)))
+        run = drive(steps_of(carried(asyncio.sleep, LONG)))
         loop = asyncio.new_event_loop()
         task = loop.run_until_complete(begin(run))
         loop.close()
@@ -634,7 +651,7 @@ class TestTheCall:
         assert {record.name for record in caplog.records} == {"asyncio"}
         assert all("destroyed" in record.getMessage() for record in caplog.records)
 
-    def test_sees_the_context_variables_and_keeps_its_own_to_itself(self, go):
+    def test_shares_its_context_variables_with_the_run(self, go):
         variable = contextvars.ContextVar("variable", default="unset")
 
         async def tool():
@@ -644,13 +661,13 @@ class TestTheCall:
 
         def steps():
             variable.set("run's")
-            seen = yield detached(tool)
+            seen = yield carried(tool)
             return seen, variable.get()
 
         async def main():
             return await drive(steps())
 
-        assert go(main) == ("run's", "run's")
+        assert go(main) == ("run's", "tool's")
 
 
 class TestWithoutALoop:
@@ -659,18 +676,18 @@ class TestWithoutALoop:
     def test_a_call_is_left_behind_and_the_next_is_served(self, tools):
         started = time.monotonic()
         assert isinstance(drive_sync(limited(tools.swallows)), TimeLimitReached)
-        assert drive_sync(steps_of(detached(_seven))) == 7
+        assert drive_sync(steps_of(carried(_seven))) == 7
         assert time.monotonic() - started < ENOUGH
 
     def test_a_call_that_fails_after_it_was_left_behind_makes_no_noise(self, tools, caplog):
-        within = Bounded(steps_of(detached(tools.fails_late)), until=tools.begun)
+        within = Bounded(steps_of(call(tools.fails_late)), until=tools.begun)
         assert isinstance(drive_sync(caught(within)), Stopped)
         tools.is_released = True
         deadline = time.monotonic() + 5
         while "swallows" not in tools.ended:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        assert drive_sync(steps_of(detached(_seven))) == 7  # it is through with the other one
+        assert drive_sync(steps_of(carried(_seven))) == 7  # it is through with the other one
         gc.collect()
         assert caplog.records == []
 
@@ -691,7 +708,7 @@ class TestWithoutALoop:
                 return (yield effect)
 
             try:
-                within = Bounded(one(Call(never_ends, mode=Mode.DETACHED)), seconds=0.05)
+                within = Bounded(one(Call(never_ends, mode=Mode.ASYNC)), seconds=0.05)
                 drive_sync(one(within))
             except TimeLimitReached:
                 print("went on")

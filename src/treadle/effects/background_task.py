@@ -1,0 +1,49 @@
+"""A task that runs next to the body of an ``async with``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import anyio
+
+from treadle.effects.carriers import cancellations_of_task
+
+
+def one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
+    """What to raise in place of a group: its first error, with the cause and context that has.
+
+    Args:
+        errors: the group.
+        cancellations: how often this task had been asked to cancel when the group began. If it was
+            asked since, the group has lost that to the error, and it comes first.
+    """
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = cast("Any", first).exceptions[0]
+    if isinstance(first, Exception) and cancellations_of_task() > cancellations:
+        cancelled = asyncio.CancelledError()
+        cancelled.__cause__ = first
+        return cancelled
+    return first
+
+
+@asynccontextmanager
+async def background_task(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
+    """Run a task beside the body of an ``async with``, and cancel it when the body ends.
+
+    What either of the two raises ends the other, and is raised by itself.
+    """
+    cancellations = cancellations_of_task()
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(task)
+            yield
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as errors:
+        failure = one_of(errors, cancellations)
+    if failure is not None:
+        raise failure

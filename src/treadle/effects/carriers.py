@@ -1,0 +1,449 @@
+"""Carriers: the tasks in which bounded and parallel steps run on an event loop.
+
+The task that performs a `Bounded` or a `Parallel` waits while one carrier per generator drives it.
+A cancelled carrier has a grace period. If it does not end, because a callable ignores the
+cancellation, the waiting task takes over its generators, performs their cleanup and abandons the
+carrier. A waiting task can always be cancelled, so a stuck carrier is inside a callable, and has no
+carriers of its own: nested generators are therefore cleaned up innermost first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any
+
+import anyio
+
+from treadle.effects import cleanup
+from treadle.effects.cleanup import log, log_suppressed
+from treadle.effects.coroutines import InContext
+from treadle.effects.effects import Call, CallCancelled, Cancelled
+from treadle.effects.signal_bridge import running_trio
+
+
+def cancellations_of_task() -> int:
+    """How often the current task was asked to cancel; on trio 0, which has its own exception."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return 0
+    return task.cancelling() if task is not None else 0
+
+
+class CallersTask:
+    """The task that called `drive`: the drive neither cancels nor abandons it."""
+
+    __slots__ = ("_cancellations", "call", "scope")
+
+    is_cancelled = False
+    is_abandoned = False
+    is_owned = False
+    """Whether a callable that cancels this task harms itself only."""
+
+    def __init__(self) -> None:
+        self._cancellations = 0
+        self.call: Call | None = None
+        self.scope: anyio.CancelScope | None = None
+
+    def was_asked_to_cancel(self) -> bool:
+        """Whether a CancelledError in this task is a cancellation, and not made by a callable."""
+        return cancellations_of_task() > self._cancellations
+
+    def notice_cancellation(self) -> None:
+        """The cancellation has arrived: from here on the next one counts."""
+        self._cancellations = cancellations_of_task()
+
+    async def absorb_cancellation(self) -> None:
+        """Undo a cancellation that a callable made; in a task of the caller it stands."""
+
+    def extend_deadline(self) -> None:
+        """No task limits the time of this one."""
+
+
+class Carrier(CallersTask):
+    """A task that runs steps for another one, which waits.
+
+    Args:
+        group: the carriers that the same effect waits for.
+        context: the context variables of the steps.
+        take_over: performs the cleanup of its steps in another task.
+    """
+
+    __slots__ = (
+        "_group", "context", "deadline", "error", "has_value", "is_abandoned",
+        "is_cancelled", "take_over", "value",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        group: CarrierGroup,
+        context: Context,
+        take_over: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        super().__init__()
+        self._group = group
+        self.context = context
+        self.take_over = take_over
+        self.is_cancelled = False
+        self.is_abandoned = False
+        self.deadline = 0.0
+        self.has_value = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Start the task."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Ask the task to end within the grace period."""
+        self.is_cancelled = True
+        self.deadline = time.monotonic() + cleanup.GRACE_SECONDS
+
+    def abandon(self) -> None:
+        """Let the task run on its own; its outcome is dropped."""
+        self.is_abandoned = self.is_cancelled = True
+        text = "%r still runs %g s after it was cancelled: it is abandoned"
+        log.warning(text, self.call, cleanup.GRACE_SECONDS)
+
+    def was_asked_to_cancel(self) -> bool:
+        """Whether a CancelledError in this task comes from the drive."""
+        return self.is_cancelled or (self.scope is not None and self.scope.cancel_called)
+
+    def notice_cancellation(self) -> None:
+        """The cancellation has arrived: there is time for the cleanup now."""
+        self.is_cancelled = False
+        self.extend_deadline()
+
+    def extend_deadline(self) -> None:
+        """Give this task, and all that wait for it, time for a cleanup."""
+        self.deadline = time.monotonic() + cleanup.CLEANUP_SECONDS + cleanup.GRACE_SECONDS
+        self._group.parent.extend_deadline()
+
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Keep the outcome out of the task.
+
+        An exception that stays in a task is logged if nobody asks for it, and an interrupt in one
+        ends the event loop before the steps can be cleaned up.
+        """
+        if self.is_cancelled or self._group.event.was_cancelled():
+            return
+        try:
+            self.value = await work()
+            self.has_value = True
+        except BaseException as error:  # noqa: BLE001 - raised in the task that waits
+            self.error = error
+
+    def failure(self) -> BaseException | None:
+        """What the steps raised, to be raised in the task that waits."""
+        error, self.error = self.error, None  # its traceback leads to this object: no cycles
+        if error is None and self.has_value:
+            return None
+        if error is None or isinstance(error, _CANCELLATIONS):
+            cancelled = CallCancelled("it was cancelled from within")
+            cancelled.__cause__ = error
+            return cancelled
+        return error
+
+
+_CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError)
+
+
+class _AsyncioCarrier(Carrier):
+    __slots__ = ("_task",)
+
+    is_owned = True
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] = loop.create_task(self._run(work), context=self.context)
+        # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
+        asyncio._unregister_task(self._task)  # noqa: SLF001 - documented, for such tasks
+        self._task.add_done_callback(lambda _: self._group.ended(self))
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._task.cancel()
+
+    def abandon(self) -> None:
+        super().abandon()
+        abandoned = _abandoned_tasks()
+        abandoned.add(self._task)
+        self._task.add_done_callback(abandoned.discard)
+
+    def notice_cancellation(self) -> None:
+        super().notice_cancellation()
+        _uncancel()
+
+    async def absorb_cancellation(self) -> None:
+        if cancellations_of_task() and not self.was_asked_to_cancel():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # where it is raised if it has not been yet
+            _uncancel()
+
+
+def _uncancel() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.uncancel():
+        pass
+
+
+class _TrioCarrier(Carrier):
+    __slots__ = ("_shelter", "_stop")
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        trio = self._group.trio
+        self._stop, self._shelter = trio.CancelScope(), trio.CancelScope()
+
+        async def run() -> None:
+            with self._stop, self._shelter:
+                await self._run(work)
+            self._group.ended(self)
+
+        trio.lowlevel.spawn_system_task(run, context=self.context)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._stop.cancel()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._shelter.shield = True  # else each of its waits is cancelled at once, and it spins
+
+
+@functools.cache
+def _abandoned_tasks() -> set[asyncio.Task[None]]:
+    """The abandoned tasks that still run, referenced for good.
+
+    Python closes a coroutine that is not referenced, and one that catches everything would catch
+    that as well and never return. When the interpreter exits, only what a daemon thread references
+    is not collected.
+    """
+    tasks: set[asyncio.Task[None]] = set()
+    holder = threading.Thread(target=_hold, args=(tasks,), name="treadle-abandoned", daemon=True)
+    with contextlib.suppress(RuntimeError):  # the system has no more threads to give
+        holder.start()
+    return tasks
+
+
+def _hold(_: object) -> None:
+    threading.Event().wait()
+
+
+class _AsyncioEvent:
+    """One future: cheaper than `asyncio.Event`, for one task that waits."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[None] = self._loop.create_future()
+
+    def set(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    def was_cancelled(self) -> bool:
+        return self._future.cancelled()
+
+    async def wait(self, seconds: float | None) -> None:
+        if seconds is None:
+            return await self._future
+        timer = self._loop.call_later(max(0.0, seconds), self.set)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+        return None
+
+
+class _TrioEvent:
+    __slots__ = ("_event", "_trio")
+
+    def __init__(self, trio: Any) -> None:
+        self._trio = trio
+        self._event = trio.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def was_cancelled(self) -> bool:
+        return False
+
+    async def wait(self, seconds: float | None) -> None:
+        trio = self._trio
+        if seconds is None:
+            return await self._event.wait()
+        if seconds <= 0:  # the carrier may take no time at all, and has to have had its turn
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):
+            await self._event.wait()
+        return None
+
+
+class CarrierGroup:
+    """The carriers that one effect waits for.
+
+    Args:
+        parent: the task that waits.
+        on_value: receives each carrier that has returned a value.
+    """
+
+    __slots__ = ("_on_value", "event", "failure", "is_ending", "parent", "running", "trio")
+
+    def __init__(
+        self, parent: CallersTask, on_value: Callable[[Carrier], object] | None = None
+    ) -> None:
+        self.trio = running_trio()
+        self._on_value = on_value
+        self.is_ending = False
+        self.parent = parent
+        self.running: set[Carrier] = set()
+        self.failure: BaseException | None = None
+        self._renew_event()
+
+    def _renew_event(self) -> None:
+        self.event: Any = _AsyncioEvent() if self.trio is None else _TrioEvent(self.trio)
+
+    def carrier(
+        self, context: Context, take_over: Callable[[], Coroutine[Any, Any, None]]
+    ) -> Carrier:
+        """Make a carrier, which has to be started; see `Carrier`."""
+        kind = _AsyncioCarrier if self.trio is None else _TrioCarrier
+        carrier = kind(self, context, take_over)
+        self.running.add(carrier)
+        return carrier
+
+    async def checkpoint(self) -> None:
+        """Start no carrier where the waiting task is cancelled already."""
+        if self.trio is not None:  # on asyncio, the carriers see it on the event
+            await self.trio.lowlevel.checkpoint_if_cancelled()
+
+    def wake(self) -> None:
+        """End the waiting; the carriers that still run are cancelled."""
+        self.event.set()
+
+    def ended(self, carrier: Carrier) -> None:
+        """A carrier has ended."""
+        if carrier.is_abandoned:
+            return
+        self.running.discard(carrier)
+        if self.is_ending:
+            self._drop(carrier.error)
+            carrier.error = None
+        else:
+            failure = carrier.failure()
+            if failure is not None:
+                self._fail(failure)
+            elif self._on_value is not None and self.failure is None:
+                self._on_value(carrier)
+        if not self.running:
+            self.event.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.event.set()
+        else:
+            self._drop(error)
+
+    def _drop(self, error: BaseException | None) -> None:
+        """Log what a cancelled carrier raised; an interrupt takes precedence over everything."""
+        if isinstance(error, Exception):
+            log_suppressed(error)
+        elif error is not None and not isinstance(error, self._cancellations()):
+            self.failure = error
+
+    def _cancellations(self) -> tuple[type[BaseException], ...]:
+        native = asyncio.CancelledError if self.trio is None else self.trio.Cancelled
+        return (native, *_CANCELLATIONS, Cancelled, GeneratorExit)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until all carriers have returned, one has failed, or the time is up.
+
+        Carriers that still run then, or when the waiting task is cancelled, are ended.
+
+        Raises:
+            BaseException: what the first carrier to fail raised, or the cancellation.
+        """
+        end: BaseException | None = None
+        try:
+            await self.event.wait(seconds)
+        except GeneratorExit:  # nothing can be awaited any more
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                for carrier in self.running:
+                    carrier.cancel()
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised below
+            end = error
+        if self.running:
+            end = await self._end() or end
+        failure, self.failure = self.failure, None
+        try:
+            if end is not None and (failure is None or isinstance(failure, Exception)):
+                raise end from failure
+            if failure is not None:
+                raise failure
+        finally:
+            del end, failure  # their tracebacks lead to this frame: no cycles
+
+    async def _end(self) -> BaseException | None:
+        """Cancel the carriers, wait for them, and take over from those that do not end.
+
+        Returns:
+            A cancellation of this task that arrived meanwhile.
+        """
+        self.is_ending = True
+        end: BaseException | None = None
+        for carrier in self.running:
+            carrier.cancel()
+        self.parent.notice_cancellation()
+        while self.running:
+            self._renew_event()
+            seconds = min(carrier.deadline for carrier in self.running) - time.monotonic()
+            if seconds > 0:
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await self.event.wait(seconds)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - returned
+                    self.parent.notice_cancellation()
+                    end = error
+            else:
+                end = await self._take_over() or end
+        return end
+
+    async def _take_over(self) -> BaseException | None:
+        """Clean up what the stuck carriers ran, with their context variables."""
+        now = time.monotonic()
+        end: BaseException | None = None
+        for carrier in [each for each in self.running if each.deadline <= now]:
+            self.running.discard(carrier)
+            carrier.abandon()
+            self.parent.extend_deadline()
+            try:
+                await InContext(carrier.take_over(), carrier.context)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - returned
+                end = error
+        return end
+
+
+_MISSING = object()
+
+
+def copy_back(context: Context) -> None:
+    """Set the context variables that were changed in a copy of this task's context."""
+    for variable, value in context.items():
+        if variable.get(_MISSING) is not value:
+            variable.set(value)

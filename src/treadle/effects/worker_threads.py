@@ -1,0 +1,99 @@
+"""Calls in worker threads of an event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Awaitable, Coroutine
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+
+from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
+
+
+class _ThreadReporter:
+    """The reporter of a call in a worker thread.
+
+    Args:
+        reporter: its counterpart on the event loop.
+    """
+
+    __slots__ = ("_home", "_reporter", "_token", "is_abandoned", "now")
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._home = threading.get_ident()
+        self._token = anyio.lowlevel.current_token()
+        self.is_abandoned = False
+        self.now = reporter.now
+
+    def emit(self, event: Any) -> Awaitable[None] | None:
+        """See `Reporter`."""
+        if threading.get_ident() == self._home:  # in the awaitable that the callable returned
+            return self._reporter.emit(event)
+        if not self.is_abandoned:
+            try:
+                interrupt = anyio.from_thread.run(self._on_loop, event, token=self._token)
+            except BaseException as error:  # cancelled meanwhile, or the event loop has ended
+                raise Cancelled("the call was abandoned") from error
+            if interrupt is not None:
+                raise interrupt
+            if not self.is_abandoned:
+                return None
+        raise Cancelled("the call was abandoned")
+
+    async def _on_loop(self, event: Any) -> BaseException | None:
+        """Call the listeners; return what asks to exit: in a task it would end the event loop."""
+        if not self.is_abandoned:
+            try:
+                emitted = self._reporter.emit(event)
+                if emitted is not None:
+                    await emitted
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                return interrupt
+        return None
+
+
+async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
+    """Make a call in a worker thread, which is abandoned when the call is cancelled.
+
+    Args:
+        effect: the call. If its function returns an awaitable, that is awaited on the event loop.
+        reporter: what a reporting call uses, on the event loop.
+    """
+    value = await _in_thread(effect, _ThreadReporter(reporter))
+    return await value if is_awaitable(value) else value
+
+
+async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
+    """Call the function.
+
+    Its outcome is passed in a list: trio accepts no function that returns a coroutine, and a
+    coroutine that comes too late has to be closed.
+    """
+    outcome: list[Any] = []
+    args = (*effect.args, reporter) if effect.reporting else effect.args
+
+    def work() -> None:
+        outcome.append(effect.fn(*args))
+        if reporter.is_abandoned:
+            _discard(outcome)
+
+    try:
+        await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except BaseException:
+        reporter.is_abandoned = True
+        _discard(outcome)
+        raise
+    return outcome.pop()
+
+
+def _discard(outcome: list[Any]) -> None:
+    with contextlib.suppress(IndexError):  # the other thread has taken it
+        value = outcome.pop()
+        if isinstance(value, Coroutine):
+            value.close()
