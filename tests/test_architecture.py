@@ -135,7 +135,7 @@ def test_no_module_is_shadowed_by_a_name_that_its_package_exports(package):
     """`treadle.stages.circuit_breaker` cannot be both a module and a function."""
     module = importlib.import_module(package)
     folder = Path(module.__file__).parent
-    names = {path.stem for path in folder.glob("*.py")}
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__"}
     names |= {path.parent.name for path in folder.glob("*/__init__.py")}
     exported = {name: getattr(module, name) for name in sorted(names) if hasattr(module, name)}
     assert [name for name, value in exported.items() if not isinstance(value, ModuleType)] == []
