@@ -1,7 +1,14 @@
-"""What holds for all tests."""
+"""Settings that hold for all tests."""
+
+import signal
 
 from hypothesis import settings
 
-# The same examples every time: a failure in CI is one that can be looked at, and nothing fails by chance.
+# The same examples every time, so that a failure in CI can be reproduced and no test fails by chance.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")
+
+# A shell that starts `make test` in the background has it ignore SIGINT, and child processes inherit that.
+# Tests of Ctrl-C need the handler that Python installs otherwise, here and in the programs they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
