@@ -35,19 +35,19 @@ def double(n):
 
 @pytest.fixture
 def through(perform):
-    """Takes an item through a pipeline, under the driver of the test."""
+    """Run an item through a pipeline, under the driver of the test."""
     return lambda pipeline, item: perform(pipeline.steps(item))
 
 
 @pytest.fixture
 def all_through(perform):
-    """As `through`, with all that comes out."""
+    """As `through`, with all results."""
     return lambda pipeline, item: perform(pipeline.steps_all(item))
 
 
 @pytest.fixture
 def streamed(driver):
-    """Streams items through a pipeline; returns what comes out."""
+    """Stream items through a pipeline; return the results."""
 
     async def read(pipeline, items, options):
         async with pipeline.stream(items, **options) as out:
@@ -62,7 +62,7 @@ def streamed(driver):
 
 
 def test_stages_run_in_order_with_their_options(through):
-    """A stage is a function from item to item, with options of its own."""
+    """A stage is a function from item to item, with options."""
 
     def scale(n, by):
         return n * by
@@ -71,7 +71,7 @@ def test_stages_run_in_order_with_their_options(through):
     assert through(Pipeline(stage(scale, by=10), add_one), 1) == 11
 
 
-def test_switch_sends_each_item_down_its_branch(through):
+def test_switch_sends_each_item_through_its_branch(through):
     """The function names the branch; a key that has none is an error that names the keys."""
     branches = {"even": [double, add_one], "odd": []}
     pipeline = Pipeline(
@@ -97,26 +97,26 @@ def test_done_lets_an_item_leave_early(through):
 
 
 def test_dead_end_drops_the_item(through, all_through):
-    """Nothing comes out for it, which `run` tells apart from a result."""
+    """The pipeline returns no result for it; `run` raises an error."""
     pipeline = Pipeline(switch(lambda n: n > 5, {True: [dead_end()], False: []}), double)
     assert [all_through(pipeline, n) for n in (1, 6)] == [[2], []]
     with pytest.raises(NotOneItemError, match="0 items"):
         through(pipeline, 6)
 
 
-def test_composer_makes_none_one_or_many_items(all_through):
+def test_composer_returns_none_one_or_many_items(all_through):
     """The items that it returns go on from there, in order."""
     pipeline = Pipeline(composer(lambda n, memo: (range(n), memo)), add_one)
     assert [all_through(pipeline, n) for n in (0, 1, 3)] == [[], [1], [1, 2, 3]]
 
 
 def pairs(n, memo):
-    """Hold every other item back, to go on with the one after it."""
+    """Keep every other item as the memo, and pair it with the next one."""
     return ([(memo, n)], None) if memo is not None else ([], n)
 
 
-def test_composer_remembers_from_item_to_item_of_a_stream(streamed):
-    """The memo is handed from one item to the next."""
+def test_composer_passes_its_memo_from_item_to_item_of_a_stream(streamed):
+    """The memo is passed from one item to the next."""
     assert streamed(Pipeline(composer(pairs)), [1, 2, 3, 4]) == [(1, 2), (3, 4)]
 
 
@@ -129,21 +129,21 @@ def test_composer_memory_does_not_leak_from_one_run_to_the_next(all_through, str
 
 
 def test_plug_with_runs_components_on_an_adapted_item(through):
-    """Plug makes the inner item, unplug puts what became of it together with the original."""
+    """Plug makes the inner item; unplug combines its result with the original."""
 
     class Price:
         def plug(self, order):
-            return order["cost_of"]
+            return order["price"]
 
         def unplug(self, price, order):
-            return {**order, "cost_of": price}
+            return {**order, "price": price}
 
     pipeline = Pipeline(plug_with(Price(), [double, add_one]))
-    assert through(pipeline, {"item": "rope", "cost_of": 3}) == {"item": "rope", "cost_of": 7}
+    assert through(pipeline, {"item": "rope", "price": 3}) == {"item": "rope", "price": 7}
 
 
-def test_embed_takes_in_the_components_of_another_pipeline(through):
-    """ALF's `from`: each embedding is a copy with a name space, whose `done` leaves it alone."""
+def test_embed_inserts_the_components_of_another_pipeline(through):
+    """ALF's `from`: each embedding has a namespace, and its `done` ends only the embedded part."""
     inner = Pipeline(add_one, done(lambda n: n > 5), double)
     pipeline = Pipeline(embed(inner, "first"), embed(inner, "second"), stage(str))
     assert [through(pipeline, n) for n in (1, 7)] == ["10", "9"]
@@ -153,7 +153,7 @@ def test_embed_takes_in_the_components_of_another_pipeline(through):
     assert caught.value.stage == "first.add_one"
 
 
-def test_tbd_holds_a_place(through):
+def test_tbd_is_a_placeholder(through):
     """The item passes through, and diagrams show that something is missing."""
     pipeline = Pipeline(add_one, tbd("check prices"), double)
     assert through(pipeline, 1) == 4
@@ -161,24 +161,27 @@ def test_tbd_holds_a_place(through):
 
 
 @pytest.mark.parametrize(
-    ("components", "told"),
+    ("components", "message"),
     [
         ([add_one, add_one], "'add_one'"),
-        ([goto("nowhere", bool)], r"no goto_point\('nowhere'\)"),
-        ([goto_point("here"), goto_point("here")], "two points named 'here'"),
-        ([stage(add_one, requires=["cost_of"])], "'add_one' requires price"),
+        ([goto("nowhere", bool)], r"goto_point\('nowhere'\), which does not exist"),
+        ([goto_point("here"), goto_point("here")], "two goto_points named 'here'"),
+        ([stage(add_one, requires=["cost_of"])], "'add_one' requires cost_of"),
         ([add_one, 7], "not int: 7"),
-        ([stage(lambda n, by: n, name="scale")], "'scale' cannot be called with the item alone"),
+        (
+            [stage(lambda n, by: n, name="scale")],
+            "'scale' cannot be called with the item as its only argument",
+        ),
     ],
 )
-def test_what_cannot_work_is_told_when_the_pipeline_is_defined(components, told):
-    """Mistakes that can be seen in the definition are errors there, and name the component."""
-    with pytest.raises(PipelineError, match=told):
+def test_an_invalid_pipeline_is_refused_when_it_is_defined(components, message):
+    """The error names the component."""
+    with pytest.raises(PipelineError, match=message):
         Pipeline(components)
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: stage(add_one, by=2), "'add_one' has no option 'by'"),
         (lambda: stage(add_one, count=0), "count must be at least 1"),
@@ -186,14 +189,14 @@ def test_what_cannot_work_is_told_when_the_pipeline_is_defined(components, told)
         (lambda: plug_with(object(), add_one), "two functions"),
     ],
 )
-def test_a_component_that_cannot_work_is_told_when_it_is_made(make, told):
-    """Options, counts, branches and adapters are checked where they are written."""
-    with pytest.raises(PipelineError, match=told):
+def test_an_invalid_component_is_refused_when_it_is_made(make, message):
+    """Options, counts, branches and adapters are checked at once."""
+    with pytest.raises(PipelineError, match=message):
         make()
 
 
-def test_a_failing_stage_skips_the_rest_and_reports(through):
-    """The error has the stage, the item as it was, the cause and the way the item came."""
+def test_a_failing_stage_skips_the_rest_and_is_reported(through):
+    """The error has the stage, the item that entered it, the cause and the trace."""
     ran = []
 
     def fail(n):
@@ -208,7 +211,7 @@ def test_a_failing_stage_skips_the_rest_and_reports(through):
     assert ran == []
 
 
-def test_sync_and_async_give_the_same_answers():
+def test_sync_and_async_return_the_same_results():
     """`run` on asyncio and trio, and `run_sync`, with async stages too, agree on every item."""
 
     async def halve(n):
@@ -229,8 +232,8 @@ def test_sync_and_async_give_the_same_answers():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_count_is_how_many_items_are_in_a_stage_at_once(streamed, count):
-    """A stage of three replicas works on three items. (In ALF's sync mode the count is ignored.)"""
+def test_count_limits_the_items_in_a_stage(streamed, count):
+    """A stage with a count of three works on three items. (In ALF's sync mode the count is ignored.)"""
     all_here = threading.Barrier(count, timeout=5)
     lock, inside, most = threading.Lock(), [], []
 
@@ -250,7 +253,7 @@ def test_count_is_how_many_items_are_in_a_stage_at_once(streamed, count):
 
 
 def test_stream_is_lazy_and_keeps_the_order(streamed):
-    """No more items are drawn than there are places, and results come in the items' order."""
+    """No more items are drawn than the concurrency, and results come in the order of the items."""
     drawn, read = [], []
 
     def source():
@@ -267,7 +270,7 @@ def test_stream_is_lazy_and_keeps_the_order(streamed):
     assert streamed(Pipeline(slow_if_even), source(), concurrency=4) == list(range(50))
 
 
-def test_stages_tell_their_start_stop_and_exception(perform):
+def test_observers_see_the_start_stop_and_exception_of_stages(perform):
     """Each start is followed by a stop, or by an exception, with the duration."""
 
     def fail(n):
@@ -277,22 +280,22 @@ def test_stages_tell_their_start_stop_and_exception(perform):
         await anyio.sleep(0.01)
         return n
 
-    told = []
-    pipeline = Pipeline(nap, fail, on_stage=[told.append])
+    events = []
+    pipeline = Pipeline(nap, fail, on_stage=[events.append])
     with pytest.raises(StageError):
         perform(pipeline.steps(1))
-    assert [(event.kind, event.stage) for event in told] == [
+    assert [(event.kind, event.stage) for event in events] == [
         ("start", "nap"),
         ("stop", "nap"),
         ("start", "fail"),
         ("exception", "fail"),
     ]
-    assert told[1].duration >= 0.008
-    assert (told[0].duration, type(told[3].error)) == (None, ValueError)
+    assert events[1].duration >= 0.008
+    assert (events[0].duration, type(events[3].error)) == (None, ValueError)
 
 
 def test_the_source_diagram_shows_every_component():
-    """A Mermaid flowchart and an outline have all parts, the nested ones too."""
+    """A Mermaid flowchart and an outline show all components, also nested ones."""
     inner = Pipeline(add_one)
     pipeline = Pipeline(
         goto_point("top"),

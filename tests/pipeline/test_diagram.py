@@ -1,4 +1,4 @@
-"""Pictures of pipelines: a Mermaid flowchart that Mermaid can read, and an outline."""
+"""Diagrams: a Mermaid flowchart with valid syntax, and an outline."""
 
 import re
 
@@ -122,7 +122,7 @@ class TestMermaid:
             ("many", "", "out"),
         }
 
-    def test_embedded_and_plugged_parts_are_boxes_of_their_own(self):
+    def test_embedded_and_plugged_parts_are_boxes(self):
         inner = Pipeline(goto_point("p"), stage(b, "x"), done(bool), goto("p", bool, name="back"))
         pipeline = Pipeline(
             a, embed(inner, "part"), plug_with((str, same), stage(b, "y"), name="plug"), c
@@ -134,7 +134,7 @@ class TestMermaid:
         assert ("back", "no", "y") in edges
         assert ("y", "", "c") in edges
 
-    def test_points_of_one_name_in_several_parts_are_told_apart(self):
+    def test_points_with_the_same_name_in_several_parts_are_different_nodes(self):
         inner = Pipeline(goto_point("p"), stage(b, "x"), goto("p", bool, name="inner back"))
         pipeline = Pipeline(
             goto_point("p"), a, embed(inner, "part"), goto("p", bool, name="outer back")
@@ -156,7 +156,7 @@ class TestMermaid:
         assert list(boxes) == [f"{name}2"]
 
     @pytest.mark.parametrize("name", ['a"]; end', "<b>&amp;</b>", "`x`", "#quot;", "a|b", "x\ny"])
-    def test_nothing_in_a_name_means_anything_to_mermaid(self, name):
+    def test_special_characters_in_a_name_are_escaped(self, name):
         line = Pipeline(stage(a, name)).diagram().splitlines()[2].strip()
         label = line.removeprefix('n2["').removesuffix('"]')
         assert not re.search(r'["<>&`|\n\[\]{}]', label)

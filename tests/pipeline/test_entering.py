@@ -1,4 +1,4 @@
-"""An item that enters a pipeline at a later stage."""
+"""Entry points: an item enters a pipeline at a later component."""
 
 import pytest
 
@@ -7,7 +7,6 @@ from treadle.pipeline import (
     Pipeline,
     PipelineError,
     Progress,
-    StageError,
     composer,
     done,
     embed,
@@ -20,7 +19,7 @@ from treadle.pipeline import (
 )
 
 
-def noted(name):
+def appending(name):
     """A stage that adds its name to the item."""
     return stage(lambda item: (*item, name), name=name)
 
@@ -33,18 +32,18 @@ def in_steps(item):
     return (yield Call(lambda: (*item, "in_steps")))
 
 
-SIMPLE = Pipeline(noted("a"), later, in_steps, tbd("open"), noted("z"))
+SIMPLE = Pipeline(appending("a"), later, in_steps, tbd("open"), appending("z"))
 
 RICH = Pipeline(
-    noted("a"),
-    switch(len, {1: [noted("one")], 2: [noted("two")]}, name="how_many"),
+    appending("a"),
+    switch(len, {1: [appending("one")], 2: [appending("two")]}, name="how_many"),
     goto_point("point"),
-    plug_with((lambda item: item, lambda item, kept: item), [noted("inner")], name="plug"),
+    plug_with((lambda item: item, lambda item, kept: item), [appending("inner")], name="plug"),
     goto("point", when=lambda item: len(item) < 3, name="again"),
-    embed(Pipeline(noted("part")), name="whole"),
+    embed(Pipeline(appending("part")), name="whole"),
     done(when=lambda item: "end" in item, name="end"),
     composer(lambda item, memo: ([item], memo), memo=None, name="compose"),
-    noted("after"),
+    appending("after"),
 )
 
 
@@ -59,12 +58,12 @@ RICH = Pipeline(
         ("z", ("z",)),
     ],
 )
-def test_goes_through_that_stage_and_all_that_follow(runner, start, expected):
-    trace = Progress()
-    assert runner.drive(SIMPLE.steps((), trace, start=start)) == expected
+def test_execution_starts_at_that_stage(runner, start, expected):
+    progress = Progress()
+    assert runner.drive(SIMPLE.steps((), progress, start=start)) == expected
     stages = ["a", "later", "in_steps", "open", "z"]
-    assert trace.stages == stages[stages.index(start or "a") :]
-    assert trace.item == expected
+    assert progress.stages == stages[stages.index(start or "a") :]
+    assert progress.item == expected
 
 
 @pytest.mark.parametrize(
@@ -73,50 +72,45 @@ def test_goes_through_that_stage_and_all_that_follow(runner, start, expected):
         ("how_many", ("x",), ("x", "one", "inner", "part", "after")),
         ("plug", ("x", "y"), ("x", "y", "inner", "part", "after")),
         ("again", ("x",), ("x", "inner", "inner", "part", "after")),
+        ("whole", ("x",), ("x", "part", "after")),
         ("end", ("x",), ("x", "after")),
         ("end", ("end",), ("end",)),
         ("compose", ("x",), ("x", "after")),
     ],
 )
-def test_may_start_at_any_component_at_the_top_up_to_a_composer(runner, start, item, expected):
+def test_any_top_level_component_up_to_the_first_composer_is_an_entry_point(
+    runner, start, item, expected
+):
     assert runner.drive(RICH.steps(item, start=start)) == expected
 
 
 @pytest.mark.parametrize(
     "start", ["nonsense", "", "after", "plug/inner", "inner", "one", "part", "whole.part", "point"]
 )
-def test_a_name_where_none_can_start_is_an_error_that_names_where_one_can(runner, start):
+def test_another_name_is_an_error_that_lists_the_entry_points(runner, start):
     with pytest.raises(PipelineError) as caught:
         runner.drive(RICH.steps(("x",), start=start))
     assert str(caught.value) == (
-        f"an item cannot start at {start!r}; where it can: a, how_many, plug, again, end, compose"
+        f"an item cannot start at {start!r}; entry points: "
+        "a, how_many, plug, again, whole, end, compose"
     )
 
 
-def test_a_point_is_not_taken_for_the_nested_stage_of_the_same_name(runner):
+def test_a_goto_point_is_not_an_entry_point(runner):
     pipeline = Pipeline(
-        goto_point("same"), switch(bool, {True: [noted("same")], False: []}, name="switch")
+        goto_point("same"), switch(bool, {True: [appending("same")], False: []}, name="switch")
     )
-    with pytest.raises(PipelineError, match="cannot start at 'same'; where it can: switch"):
+    with pytest.raises(PipelineError, match="cannot start at 'same'; entry points: switch"):
         runner.drive(pipeline.steps((), start="same"))
 
 
-def test_a_pipeline_of_nothing_has_no_place_to_start(runner):
-    with pytest.raises(PipelineError, match="where it can: none"):
+def test_an_empty_pipeline_has_no_entry_points(runner):
+    with pytest.raises(PipelineError, match="entry points: none"):
         runner.drive(Pipeline().steps((), start="a"))
 
 
-def test_observers_are_told_of_the_stages_from_there_on(runner):
+def test_observers_are_called_from_that_stage_on(runner):
     events = []
-    pipeline = Pipeline(noted("a"), noted("b"), noted("c"), on_stage=[events.append])
+    pipeline = Pipeline(appending("a"), appending("b"), appending("c"), on_stage=[events.append])
     assert runner.drive(pipeline.steps((), start="b")) == ("b", "c")
     assert [event.stage for event in events if event.kind == "start"] == ["b", "c"]
-
-
-def test_a_stage_that_fails_tells_the_stages_from_there_on(runner):
-    def fails(item):
-        raise ValueError
-
-    with pytest.raises(StageError) as caught:
-        runner.drive(Pipeline(noted("a"), noted("b"), fails).steps((), start="b"))
-    assert caught.value.trace == ("b", "fails")

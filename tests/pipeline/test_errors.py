@@ -1,4 +1,4 @@
-"""What a failing stage tells."""
+"""Exceptions of stages, and the progress of an item."""
 
 import asyncio
 import copy
@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from treadle.effects import Call, Mode, drive_sync
+from treadle.effects import Call
 from treadle.errors import did_you_mean
 from treadle.pipeline import (
     NotOneItemError,
@@ -53,7 +53,7 @@ def test_a_stage_error_has_the_stage_the_item_the_cause_and_the_trace(runner, st
     assert ran == []
 
 
-def test_the_item_is_as_it_was_before_the_stage(runner):
+def test_a_stage_error_has_the_item_that_entered_the_stage(runner):
     def breaks_later(item):
         item = [*item, "changed"]
         raise ValueError
@@ -73,7 +73,7 @@ def test_the_item_is_as_it_was_before_the_stage(runner):
         (composer(lambda item, memo: fails(item), name="parts"), "parts"),
     ],
 )
-def test_a_component_that_is_no_stage_fails_by_its_name_too(runner, component, name):
+def test_an_exception_of_another_component_is_a_stage_error_with_its_name(runner, component, name):
     pipeline = Pipeline(double, goto_point("p"), component, tbd("never"))
     with pytest.raises(StageError) as caught:
         runner.run(pipeline, 1)
@@ -91,7 +91,7 @@ def test_a_stage_may_catch_the_failure_of_its_effect(runner):
     assert runner.run(Pipeline(recovers), 1) == "recovered"
 
 
-def test_a_stage_that_raises_stop_iteration_fails_like_any_other(runner):
+def test_stop_iteration_is_a_stage_error(runner):
     def stops(item):
         return next(iter(()))
 
@@ -100,7 +100,7 @@ def test_a_stage_that_raises_stop_iteration_fails_like_any_other(runner):
     assert caught.value.stage == "stops"
 
 
-def test_a_stage_that_yields_no_effect_is_told_so(runner):
+def test_yielding_a_value_that_is_not_an_effect_is_a_stage_error(runner):
     def wrong(item):
         yield item
 
@@ -109,7 +109,7 @@ def test_a_stage_that_yields_no_effect_is_told_so(runner):
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
-def test_what_is_no_exception_is_no_stage_error(raised):
+def test_base_exceptions_are_not_wrapped(raised):
     def stage(item):
         raise raised
 
@@ -117,7 +117,7 @@ def test_what_is_no_exception_is_no_stage_error(raised):
         Pipeline(stage).run_sync(1)
 
 
-def test_a_stage_error_survives_pickle_and_copy():
+def test_a_stage_error_can_be_pickled_and_copied():
     error = StageError("stage", [1], ValueError("bad"), ("first", "stage"))
     unpickled = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
     for other in (unpickled, copy.copy(error)):
@@ -125,20 +125,20 @@ def test_a_stage_error_survives_pickle_and_copy():
         assert (other.stage, other.item, other.trace) == ("stage", [1], ("first", "stage"))
 
 
-def test_a_trace_tells_how_far_an_item_has_come(runner):
-    trace = Progress()
+def test_progress_is_updated_during_execution(runner):
+    progress = Progress()
     seen = []
 
     def look(item):
-        seen.append((trace.item, list(trace.stages)))
+        seen.append((progress.item, list(progress.stages)))
         return item
 
-    runner.drive(Pipeline(double, look).steps(3, trace))
+    runner.drive(Pipeline(double, look).steps(3, progress))
     assert seen == [(6, ["double", "look"])]
-    assert (trace.item, trace.stages) == (6, ["double", "look"])
+    assert (progress.item, progress.stages) == (6, ["double", "look"])
 
 
-def test_a_trace_keeps_every_round_of_a_loop():
+def test_a_trace_has_every_pass_of_a_loop():
     with pytest.raises(StageError) as caught:
         Pipeline(
             goto_point("again"),
@@ -149,22 +149,12 @@ def test_a_trace_keeps_every_round_of_a_loop():
     assert caught.value.trace == ("double", "double", "double", "fails")
 
 
-def test_run_wants_one_item_and_points_to_run_all(runner):
+@pytest.mark.parametrize("number", [0, 2])
+def test_run_requires_one_result_and_points_to_run_all(runner, number):
     pipeline = Pipeline(composer(lambda item, memo: (range(item), memo)))
-    with pytest.raises(NotOneItemError, match=r"2 items came out.*run_all"):
-        runner.run(pipeline, 2)
-    assert runner.run_all(pipeline, 2) == [0, 1]
-
-
-def test_a_failure_in_a_thread_is_the_same_failure():
-    steps = Pipeline(lambda item: item).steps(1)
-    assert drive_sync(steps) == 1
-
-    def in_thread(item):
-        yield Call(fails, item, mode=Mode.THREAD)
-
-    with pytest.raises(StageError, match="bad 1"):
-        Pipeline(in_thread).run_sync(1)
+    with pytest.raises(NotOneItemError, match=rf"returned {number} items.*run_all"):
+        runner.run(pipeline, number)
+    assert runner.run_all(pipeline, number) == list(range(number))
 
 
 @pytest.mark.parametrize(
@@ -176,5 +166,5 @@ def test_a_failure_in_a_thread_is_the_same_failure():
         ("x", [], "; there are none"),
     ],
 )
-def test_did_you_mean_names_the_closest_or_all(name, known, hint):
+def test_did_you_mean_suggests_the_closest_name_or_lists_all(name, known, hint):
     assert did_you_mean(name, known) == hint

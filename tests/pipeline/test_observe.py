@@ -1,4 +1,4 @@
-"""Watching stages."""
+"""Observers of stages."""
 
 import pytest
 
@@ -23,15 +23,15 @@ def fails(item):
     raise ValueError(item)
 
 
-def told(events):
+def summary(events):
     return [(event.kind, event.stage, event.item) for event in events]
 
 
-def test_every_stage_tells_its_start_and_its_stop_with_the_item(runner):
+def test_observers_see_the_start_and_the_stop_of_every_stage(runner):
     events = []
     pipeline = Pipeline(double, steps, async_stage, on_stage=[events.append])
     assert runner.run(pipeline, 1) == 4
-    assert told(events) == [
+    assert summary(events) == [
         ("start", "double", 1),
         ("stop", "double", 2),
         ("start", "steps", 2),
@@ -46,16 +46,16 @@ def test_every_stage_tells_its_start_and_its_stop_with_the_item(runner):
     assert stopped.error is None
 
 
-def test_a_failing_stage_tells_its_exception(runner):
+def test_observers_see_the_exception_of_a_stage(runner):
     events = []
     with pytest.raises(StageError) as caught:
         runner.run(Pipeline(fails, double, on_stage=[events.append]), 1)
-    assert told(events) == [("start", "fails", 1), ("exception", "fails", 1)]
+    assert summary(events) == [("start", "fails", 1), ("exception", "fails", 1)]
     assert events[1].error is caught.value.cause
     assert events[1].duration >= 0
 
 
-def test_a_cancelled_stage_tells_an_exception_too(runner):
+def test_a_cancellation_is_observed_as_an_exception(runner):
     events = []
 
     def slow(item):
@@ -68,11 +68,11 @@ def test_a_cancelled_stage_tells_an_exception_too(runner):
             return "ended"
 
     assert runner.drive(bounded()) == "ended"
-    assert told(events) == [("start", "slow", 1), ("exception", "slow", 1)]
+    assert summary(events) == [("start", "slow", 1), ("exception", "slow", 1)]
     assert not isinstance(events[1].error, Exception)
 
 
-def test_an_abandoned_stage_tells_nothing_more():
+def test_an_abandoned_stage_emits_no_more_events():
     events = []
 
     def slow(item):
@@ -82,7 +82,7 @@ def test_an_abandoned_stage_tells_nothing_more():
     for outcome in (None, 0.0):
         steps_of_one.send(outcome)
     steps_of_one.close()
-    assert told(events) == [("start", "slow", 1)]
+    assert summary(events) == [("start", "slow", 1)]
 
 
 def test_an_observer_that_raises_is_logged_and_changes_nothing(runner, caplog):
@@ -107,7 +107,7 @@ def test_only_stages_are_observed_each_time_an_item_enters(runner):
         on_stage=[events.append],
     )
     assert runner.run(pipeline, 1) == 4
-    assert told(events) == [
+    assert summary(events) == [
         ("start", "double", 1),
         ("stop", "double", 2),
         ("start", "double", 2),
@@ -115,12 +115,12 @@ def test_only_stages_are_observed_each_time_an_item_enters(runner):
     ]
 
 
-def test_observers_change_no_results_and_no_errors(runner):
+def test_observers_do_not_change_results_or_errors(runner):
     plain = Pipeline(
         double, steps, stage(lambda item: async_stage(item + 0), "disguised"), item=int
     )
-    has_listeners = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
-    assert runner.run(plain, 1) == runner.run(has_listeners, 1) == 4
+    watched = Pipeline(*plain.components, item=int, on_stage=[lambda event: None])
+    assert runner.run(plain, 1) == runner.run(watched, 1) == 4
     for pipeline in (
         Pipeline(double, fails),
         Pipeline(double, fails, on_stage=[lambda event: None]),
@@ -134,7 +134,7 @@ def test_a_stream_is_observed_item_by_item(runner):
     events = []
     pipeline = Pipeline(double, on_stage=[events.append])
     assert runner.stream(pipeline, range(3)) == [0, 2, 4]
-    assert told(events)[:2] == [("start", "double", 0), ("stop", "double", 0)]
+    assert summary(events)[:2] == [("start", "double", 0), ("stop", "double", 0)]
     assert len(events) == 6
 
 
@@ -143,7 +143,7 @@ def test_without_observers_no_effect_is_yielded_for_them():
         Pipeline(double).steps(1).send(None)
 
 
-def test_an_effect_fails_within_the_stage_that_is_watched(runner):
+def test_an_observed_stage_may_catch_the_failure_of_its_effect(runner):
     def recovers(item):
         try:
             yield Call(fails, item)

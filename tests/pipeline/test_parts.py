@@ -1,4 +1,4 @@
-"""The small parts under the drivers: timers, closing, gates, middleware, awaiting."""
+"""The small parts under the drivers: timers, closing, middleware, awaiting."""
 
 import asyncio
 import contextvars
@@ -27,7 +27,6 @@ from treadle.effects import (
     map_effects,
     shut,
 )
-from treadle.pipeline.streaming import Gate, Turnstile
 
 
 def steps_of(effect):
@@ -95,64 +94,6 @@ class TestShut:
         shut(started)
         is_over = True
         started.close()
-
-
-class TestGate:
-    def test_lets_in_so_many_and_then_the_next_in_line(self):
-        gate = Gate(1)
-        first, second, third = gate.enter(), gate.enter(), gate.enter()
-        assert list(first) == []
-        turns = [second.send(None).signal, third.send(None).signal]
-        assert [turn.is_set for turn in turns] == [False, False]
-        gate.leave()
-        assert [turn.is_set for turn in turns] == [True, False]
-        assert list(second) == []
-
-    def test_gives_the_place_of_one_that_is_cancelled_to_the_next(self):
-        gate = Gate(1)
-        list(gate.enter())
-        second, third = gate.enter(), gate.enter()
-        second.send(None)
-        turn = third.send(None).signal
-        gate.leave()
-        second.close()  # it had the place, and never came to use it
-        assert turn.is_set
-
-    def test_forgets_one_that_is_cancelled_in_line(self):
-        gate = Gate(1)
-        list(gate.enter())
-        second, third = gate.enter(), gate.enter()
-        second.send(None)
-        turn = third.send(None).signal
-        second.close()
-        gate.leave()
-        assert turn.is_set
-
-
-class TestTurnstile:
-    def test_lets_pass_in_order(self):
-        turnstile = Turnstile(once=True)
-        later = turnstile.take(1)
-        turn = later.send(None).signal
-        assert list(turnstile.take(0)) == []
-        assert turn.is_set
-        assert list(later) == []
-
-    def test_goes_on_past_one_that_will_never_come(self):
-        turnstile = Turnstile(once=True)
-        later = turnstile.take(2)
-        turn = later.send(None).signal
-        turnstile.passed(1)
-        assert not turn.is_set
-        turnstile.passed(0)
-        assert turn.is_set
-
-    def test_keeps_no_memory_of_those_long_past(self):
-        turnstile = Turnstile(once=True)
-        for number in range(100):
-            list(turnstile.take(number))
-            turnstile.passed(number)
-        assert not turnstile._passed
 
 
 class TestLayered:

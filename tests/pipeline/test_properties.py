@@ -1,4 +1,4 @@
-"""What holds of every pipeline, whatever it is made of."""
+"""Properties of every pipeline, tested on random ones."""
 
 import itertools
 
@@ -95,7 +95,7 @@ def built(plan, names=None):
 
 
 def looped(name, number, inner, other):
-    """Each round adds, so that there is an end."""
+    """Each pass increases the item, so that the loop ends."""
     again = goto(name, lambda item: item < 40, name=f"{name} again")
     return [goto_point(name), stage(plain, f"{name} add", by=20), inner, again]
 
@@ -140,11 +140,11 @@ def outcome(run, item):
 
 
 @settings(max_examples=80, deadline=None)
-@given(plan=plans(KINDS), item=st.integers(-20, 20), has_listeners=st.booleans())
-def test_every_driver_gives_the_same_answer(runners, plan, item, has_listeners):
+@given(plan=plans(KINDS), item=st.integers(-20, 20), has_observers=st.booleans())
+def test_every_driver_returns_the_same_result(runners, plan, item, has_observers):
     pipeline = Pipeline(
         built(plan),
-        on_stage=[lambda event: None] if has_listeners else [],
+        on_stage=[lambda event: None] if has_observers else [],
         until=lambda item: item == 13,
     )
     first, *others = [
@@ -160,7 +160,7 @@ def test_every_driver_gives_the_same_answer(runners, plan, item, has_listeners):
     items=st.lists(st.integers(-20, 20), max_size=6),
     concurrency=st.integers(1, 7),
 )
-def test_a_stream_is_as_many_runs(runners, plan, items, concurrency):
+def test_a_stream_returns_the_results_of_single_runs(runners, plan, items, concurrency):
     pipeline = Pipeline(built(plan))
     expected = []
     for item in items:
@@ -180,7 +180,7 @@ def test_a_stream_is_as_many_runs(runners, plan, items, concurrency):
     items=st.lists(st.integers(-20, 20), max_size=5),
     concurrency=st.integers(2, 6),
 )
-def test_memos_see_the_same_whatever_the_concurrency(runners, plan, items, concurrency):
+def test_memos_do_not_depend_on_the_concurrency(runners, plan, items, concurrency):
     pipeline = Pipeline(built(plan))
     expected = list(map(str, runners[0].stream(pipeline, items)))
     for runner in runners:
@@ -190,7 +190,7 @@ def test_memos_see_the_same_whatever_the_concurrency(runners, plan, items, concu
 
 @settings(max_examples=60, deadline=None)
 @given(plan=st.lists(plans(KINDS), min_size=1, max_size=4), data=st.data())
-def test_what_is_inserted_and_taken_out_again_leaves_no_trace(plan, data):
+def test_removing_an_inserted_component_restores_the_pipeline(plan, data):
     pipeline = Pipeline(stage(plain, "first", by=0), built(plan))
     name = data.draw(st.sampled_from(pipeline.names))
     item = data.draw(st.integers(-20, 20))

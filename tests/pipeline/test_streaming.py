@@ -1,4 +1,4 @@
-"""Many items: lazily, in order, several at once, never more than the reader takes."""
+"""Streams: laziness, order, concurrency, backpressure."""
 
 import asyncio
 import gc
@@ -18,6 +18,7 @@ from treadle.pipeline import (
     stage,
     switch,
 )
+from treadle.pipeline.streaming import Semaphore, Sequencer
 
 
 def double(item):
@@ -63,12 +64,12 @@ class Source:
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 7])
-def test_gives_what_comes_out_of_each_item_in_their_order(runner, concurrency):
+def test_results_come_in_the_order_of_the_items(runner, concurrency):
     pipeline = Pipeline(slow_when_small, double)
     assert runner.stream(pipeline, range(5), concurrency=concurrency) == [0, 2, 4, 6, 8]
 
 
-def test_gives_results_as_they_come_where_order_does_not_matter(runner):
+def test_unordered_results_come_as_they_complete(runner):
     last_is_in = Signal()
 
     def first_waits_for_last(item):
@@ -83,11 +84,11 @@ def test_gives_results_as_they_come_where_order_does_not_matter(runner):
     assert out[-1] == 0
 
 
-def test_gives_nothing_for_nothing(runner):
+def test_an_empty_source_gives_no_results(runner):
     assert runner.stream(Pipeline(double), []) == []
 
 
-def test_gives_every_part_and_leaves_out_what_was_dropped(runner):
+def test_parts_of_composers_are_results_and_dropped_items_are_not(runner):
     pipeline = Pipeline(
         switch(lambda item: item % 2 == 0, {True: [], False: dead_end()}),
         composer(lambda item, memo: ([item] * item, memo)),
@@ -104,7 +105,7 @@ def test_a_concurrency_below_one_is_an_error_at_once(concurrency):
 
 
 class TestLaziness:
-    def test_nothing_is_drawn_before_it_is_asked_for(self):
+    def test_no_item_is_drawn_before_the_first_read(self):
         source = Source(10)
         stream = Pipeline(double).stream_sync(source, concurrency=3)
         assert source.drawn == 0
@@ -112,13 +113,13 @@ class TestLaziness:
 
     @pytest.mark.parametrize("concurrency", [1, 3])
     @pytest.mark.parametrize("take", [1, 4])
-    def test_no_more_is_drawn_than_is_read_and_under_way(self, runner, concurrency, take):
+    def test_no_more_items_are_drawn_than_read_and_in_progress(self, runner, concurrency, take):
         source = Source(1000)
         out = runner.stream(Pipeline(double), source, take=take, concurrency=concurrency)
         assert out == [0, 2, 4, 6][:take]
         assert source.drawn <= take - 1 + concurrency
 
-    def test_a_slow_reader_holds_everything_up(self):
+    def test_a_slow_reader_slows_down_the_source(self):
         source = Source(1000)
 
         async def main():
@@ -131,7 +132,7 @@ class TestLaziness:
 
         assert asyncio.run(main()) == 2
 
-    def test_an_endless_source_is_fine(self, runner):
+    def test_the_source_may_be_infinite(self, runner):
         import itertools
 
         assert runner.stream(Pipeline(double), itertools.count(), take=3, concurrency=2) == [
@@ -142,7 +143,7 @@ class TestLaziness:
 
 
 class TestConcurrency:
-    def test_so_many_items_are_under_way_at_once(self, runner):
+    def test_concurrency_is_the_number_of_items_in_progress(self, runner):
         running, most = set(), []
 
         def watch(item):
@@ -155,7 +156,7 @@ class TestConcurrency:
         assert runner.stream(Pipeline(watch), range(12), concurrency=4) == list(range(12))
         assert max(most) == 4
 
-    def test_a_stage_with_a_count_takes_no_more_items_at_once(self, runner):
+    def test_count_limits_the_items_in_a_stage(self, runner):
         running, most = set(), []
 
         @stage(count=2)
@@ -171,7 +172,7 @@ class TestConcurrency:
         assert max(most) == 2
 
     @pytest.mark.parametrize("observed", [False, True])
-    def test_a_plain_stage_with_a_count_runs_in_so_many_threads(self, runner, observed):
+    def test_a_plain_stage_with_a_count_runs_in_that_many_threads(self, runner, observed):
         meeting = threading.Barrier(3, timeout=5)
 
         @stage(count=3)
@@ -184,7 +185,7 @@ class TestConcurrency:
         assert runner.stream(pipeline, range(6), concurrency=6) == list(range(6))
         assert len(events) == (12 if observed else 0)
 
-    def test_an_async_stage_with_a_count_is_one_too(self, runner):
+    def test_count_limits_an_async_stage(self, runner):
         most, running = [], []
 
         @stage(count=2)
@@ -198,11 +199,11 @@ class TestConcurrency:
         assert runner.stream(Pipeline(narrow), range(5), concurrency=5) == list(range(5))
         assert max(most) == 2
 
-    def test_a_count_changes_nothing_for_a_single_run(self, runner):
+    def test_count_does_not_affect_a_single_run(self, runner):
         thread = stage(lambda item: threading.current_thread(), count=3)
         assert runner.run(Pipeline(thread), 1) is threading.current_thread()
 
-    def test_items_with_calls_in_threads_run_side_by_side_without_a_loop(self):
+    def test_calls_in_threads_run_concurrently_without_an_event_loop(self):
         meeting = threading.Barrier(10, timeout=5)
 
         def blocking(item):
@@ -215,7 +216,7 @@ class TestConcurrency:
 
 class TestErrors:
     @pytest.mark.parametrize("concurrency", [1, 3, 9])
-    def test_a_failing_item_raises_where_its_result_would_stand(self, runner, concurrency):
+    def test_a_failing_item_raises_in_place_of_its_result(self, runner, concurrency):
         out = runner.stream(Pipeline(fail_at_three, double), range(9), concurrency=concurrency)
         *results, error = out
         assert results == [0, 2, 4]
@@ -224,7 +225,9 @@ class TestErrors:
 
     @pytest.mark.parametrize("concurrency", [1, 3, 9])
     @pytest.mark.parametrize("ordered", [True, False])
-    def test_a_failing_source_raises_after_what_came_before(self, runner, concurrency, ordered):
+    def test_a_failing_source_raises_after_the_results_before_it(
+        self, runner, concurrency, ordered
+    ):
         def source():
             yield from (2, 1)
             raise KeyError("source")
@@ -235,10 +238,10 @@ class TestErrors:
         if ordered:
             assert out[:-1] == [4, 2]
 
-    def test_what_is_no_iterable_is_a_type_error(self, runner):
+    def test_a_source_that_is_not_iterable_is_a_type_error(self, runner):
         assert isinstance(runner.stream(Pipeline(double), 3)[-1], TypeError)
 
-    def test_an_error_of_the_reader_ends_the_stream_and_is_raised_by_itself(self):
+    def test_an_exception_of_the_reader_ends_the_stream_and_is_not_wrapped(self):
         async def main():
             async with Pipeline(slow_when_small).stream(range(9), concurrency=3) as out:
                 async for _ in out:
@@ -250,7 +253,7 @@ class TestErrors:
 
 class TestLeavingEarly:
     @pytest.mark.parametrize("take", [0, 1])
-    def test_ends_what_is_under_way_and_lets_it_leave_things_in_order(self, runner, take):
+    def test_cancels_the_items_in_progress_and_runs_their_cleanup(self, runner, take):
         seen = []
 
         def steps(item):
@@ -267,7 +270,7 @@ class TestLeavingEarly:
         if take:
             assert {1, 2} <= set(seen)
 
-    def test_before_anything_began_leaves_nothing_behind(self):
+    def test_before_the_first_item_leaves_no_tasks(self):
         async def main():
             async with Pipeline(double).stream(range(3)):
                 pass
@@ -281,7 +284,7 @@ class TestLeavingEarly:
         assert async_runner.stream(Pipeline(double), source.async_items(), take=1) == [0]
         assert source.is_closed
 
-    def test_a_stream_that_is_left_gives_nothing_more(self):
+    def test_a_closed_stream_gives_no_more_results(self):
         async def main():
             async with Pipeline(double).stream(range(3)) as out:
                 assert await anext(out) == 0
@@ -290,7 +293,7 @@ class TestLeavingEarly:
 
         asyncio.run(main())
 
-    def test_a_sync_stream_may_be_dropped_half_read(self):
+    def test_a_sync_stream_may_be_abandoned(self):
         source = Source(9)
         stream = Pipeline(double).stream_sync(source, concurrency=2)
         assert next(stream) == 0
@@ -308,11 +311,11 @@ class TestSources:
         assert out == [0, 2, 4, 6, 8]
         assert source.is_closed
 
-    def test_that_are_async_are_a_type_error_where_there_is_no_loop(self):
+    def test_that_are_async_are_a_type_error_without_an_event_loop(self):
         with pytest.raises(TypeError):
             next(Pipeline(double).stream_sync(Source(5).async_items()))
 
-    def test_may_be_async_iterables_that_are_no_generators(self, async_runner):
+    def test_may_be_async_iterables_other_than_generators(self, async_runner):
         class Three:
             def __init__(self):
                 self._left = 3
@@ -328,7 +331,7 @@ class TestSources:
 
         assert async_runner.stream(Pipeline(double), Three()) == [4, 2, 0]
 
-    def test_may_fail_though_they_are_async(self, async_runner):
+    def test_that_are_async_may_fail(self, async_runner):
         async def source():
             yield 1
             raise KeyError("source")
@@ -339,20 +342,20 @@ class TestSources:
 
 
 class TestComposersInStreams:
-    """A memo sees the items in their order, whatever takes how long before."""
+    """A memo sees the items in their order, however long earlier stages take."""
 
     @staticmethod
     def collect(item, memo):
         return [(*memo, item)], (*memo, item)
 
     @pytest.mark.parametrize("concurrency", [1, 2, 5])
-    def test_a_memo_sees_the_items_in_order(self, runner, concurrency):
+    def test_the_memo_depends_on_the_order_of_the_items_only(self, runner, concurrency):
         pipeline = Pipeline(slow_when_small, composer(self.collect, memo=()))
         out = runner.stream(pipeline, range(4), concurrency=concurrency)
         assert out == [(0,), (0, 1), (0, 1, 2), (0, 1, 2, 3)]
 
     @pytest.mark.parametrize("concurrency", [1, 2, 5])
-    def test_items_that_never_come_to_a_composer_hold_nobody_up(self, runner, concurrency):
+    def test_dropped_items_do_not_block_later_ones(self, runner, concurrency):
         pipeline = Pipeline(
             slow_when_small,
             switch(lambda item: item % 2, {1: dead_end(), 0: []}, name="odd"),
@@ -365,7 +368,7 @@ class TestComposersInStreams:
         ]
 
     @pytest.mark.parametrize("concurrency", [1, 2, 5])
-    def test_the_parts_of_one_item_are_not_mixed_with_those_of_the_next(self, runner, concurrency):
+    def test_the_parts_of_two_items_are_not_interleaved(self, runner, concurrency):
         def wait(part):
             yield Sleep(0.002 if part[0] == 0 else 0)
             return part
@@ -380,7 +383,7 @@ class TestComposersInStreams:
         assert out[-1] == ((0, "a"), (0, "b"), (1, "a"), (1, "b"))
 
     @pytest.mark.parametrize("concurrency", [1, 3])
-    def test_an_item_that_loops_has_a_composer_to_itself(self, runner, concurrency):
+    def test_an_item_in_a_loop_has_the_composer_to_itself(self, runner, concurrency):
         seen = []
 
         def look(item, memo):
@@ -400,7 +403,7 @@ class TestComposersInStreams:
         assert seen == ["a00", "a11", "a22", "b03", "b14", "b25"]
 
     @pytest.mark.parametrize("concurrency", [2, 5])
-    def test_an_item_that_fails_before_a_composer_holds_nobody_up(self, runner, concurrency):
+    def test_failed_items_do_not_block_later_ones(self, runner, concurrency):
         pipeline = Pipeline(fail_at_three, composer(self.collect, memo=()))
         out = runner.stream(pipeline, [3, 1, 2], concurrency=concurrency, ordered=False)
         assert any(isinstance(result, StageError) for result in out)
@@ -409,3 +412,61 @@ class TestComposersInStreams:
 def slow_loop(item):
     yield Sleep(0.001)
     return item
+
+
+class TestSemaphore:
+    def test_admits_up_to_its_limit_and_then_in_order_of_arrival(self):
+        semaphore = Semaphore(1)
+        first, second, third = semaphore.acquire(), semaphore.acquire(), semaphore.acquire()
+        assert list(first) == []
+        admitted = [second.send(None).signal, third.send(None).signal]
+        assert [signal.is_set for signal in admitted] == [False, False]
+        semaphore.release()
+        assert [signal.is_set for signal in admitted] == [True, False]
+        assert list(second) == []
+
+    def test_admits_the_next_item_when_an_admitted_one_is_cancelled(self):
+        semaphore = Semaphore(1)
+        list(semaphore.acquire())
+        second, third = semaphore.acquire(), semaphore.acquire()
+        second.send(None)
+        admitted = third.send(None).signal
+        semaphore.release()
+        second.close()  # admitted, but cancelled before it continued
+        assert admitted.is_set
+
+    def test_forgets_an_item_that_is_cancelled_while_it_waits(self):
+        semaphore = Semaphore(1)
+        list(semaphore.acquire())
+        second, third = semaphore.acquire(), semaphore.acquire()
+        second.send(None)
+        admitted = third.send(None).signal
+        second.close()
+        semaphore.release()
+        assert admitted.is_set
+
+
+class TestSequencer:
+    def test_admits_items_in_the_order_of_their_numbers(self):
+        sequencer = Sequencer(once=True)
+        later = sequencer.enter(1)
+        admitted = later.send(None).signal
+        assert list(sequencer.enter(0)) == []
+        assert admitted.is_set
+        assert list(later) == []
+
+    def test_admits_an_item_when_all_earlier_ones_have_finished(self):
+        sequencer = Sequencer(once=True)
+        later = sequencer.enter(2)
+        admitted = later.send(None).signal
+        sequencer.finish(1)
+        assert not admitted.is_set
+        sequencer.finish(0)
+        assert admitted.is_set
+
+    def test_does_not_remember_finished_items(self):
+        sequencer = Sequencer(once=True)
+        for number in range(100):
+            list(sequencer.enter(number))
+            sequencer.finish(number)
+        assert not sequencer._finished

@@ -1,4 +1,4 @@
-"""From components to a flat program, once; every mistake that can be seen by then is told."""
+"""Checks the components of a pipeline and flattens them into a program, once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
 from treadle.pipeline.components import (
-    EMBEDDED,
-    PLUGGED,
     Component,
     Composer,
+    Condition,
     DeadEnd,
     Done,
     Embed,
     Fn,
     Goto,
     GotoPoint,
-    Names,
     PlugWith,
     Stage,
     Switch,
@@ -34,11 +32,10 @@ from treadle.pipeline.components import (
 from treadle.pipeline.errors import PipelineError
 
 Filled: TypeAlias = frozenset[str] | None
-"""The fields that are filled at some place; None where nobody knows, or nothing gets there."""
-
+"""The fields that are filled at a position; None if they are unknown or it is unreachable."""
 
 Review: TypeAlias = Callable[[str, Any, Any], Any]
-"""Called with a stage's name, the item before it and the item after it; returns the item that goes on."""
+"""Called with a stage's name, the item before it and after it; returns the item that goes on."""
 
 
 class Reviewer(NamedTuple):
@@ -49,11 +46,11 @@ class Reviewer(NamedTuple):
 
 
 class Kind(IntEnum):
-    """What an operation does with the item."""
+    """What an operation does with the item. The first three run a stage."""
 
     PLAIN = 0
-    STEPS = 1
-    ASYNC = 2
+    GENERATOR = 1
+    CALL = 2
     SWITCH = 3
     JUMP = 4
     GOTO = 5
@@ -64,7 +61,7 @@ class Kind(IntEnum):
 
 
 def same(item: Any) -> Any:
-    """Leave an item as it is."""
+    """Return the item unchanged."""
     return item
 
 
@@ -74,29 +71,55 @@ class Op:
 
     Args:
         kind: what it does.
-        name: the component it was made of; empty for what nobody wrote.
+        name: the full name of its component; empty for a jump at the end of a branch.
         fn: the function it calls.
-        target: where a jump goes; for a stage, where the item goes once ``until`` holds.
-        until: leave when this holds of the result.
-        table: the entry of each branch of a switch.
-        count: how many items of a stream may be here at once.
-        memo: the first memo of a composer.
-        review: checks what the operation produced; see `Review`. None where nothing is checked.
+        target: the position to jump to; for a stage, where the item goes if ``until`` holds.
+        until: the condition to leave, evaluated on the result.
+        table: the position of each branch of a switch.
+        mode: how a driver performs the call of a stage of kind ``CALL``.
+        count: how many items of a stream may be in the stage at once.
+        memo: the initial memo of a composer.
+        review: checks the result; None if it is not checked.
     """
 
     kind: Kind
     name: str = ""
     fn: Fn = same
     target: int = -1
-    until: Fn | None = None
+    until: Condition | None = None
     table: dict[Any, int] = dataclasses.field(default_factory=dict[Any, int])
+    mode: Mode = Mode.ASYNC
     count: int | None = None
     memo: Any = None
     review: Review | None = None
 
 
+class Named(NamedTuple):
+    """A component with its full name, such as ``embedded.stage`` or ``plug/stage``."""
+
+    name: str
+    component: Component
+    is_top: bool
+
+
+@dataclasses.dataclass(slots=True)
+class Program:
+    """What a pipeline is compiled to.
+
+    Args:
+        ops: the operations, in the order in which the components were written.
+        named: all components, nested ones included, in that order.
+        entry_points: the position at which an item may enter, by the name of the component: those
+            that are not nested, up to the first composer.
+    """
+
+    ops: list[Op] = dataclasses.field(default_factory=list[Op])
+    named: list[Named] = dataclasses.field(default_factory=list[Named])
+    entry_points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+
+
 def fields_of(item: type | None) -> frozenset[str] | None:
-    """The names of the fields of a type of items; None where it does not tell."""
+    """The names of the fields that a type of items declares; None if it declares none."""
     if item is None:
         return None
     if dataclasses.is_dataclass(item):
@@ -106,28 +129,30 @@ def fields_of(item: type | None) -> frozenset[str] | None:
 
 
 def classes_of(item: Any) -> tuple[type, ...]:
-    """The classes that items of a type are instances of; none where that cannot be told.
+    """The classes to check items against with `isinstance`; empty if that is not possible.
 
     Raises:
-        PipelineError: it is no type at all.
+        PipelineError: ``item`` is not a type.
     """
-    made_of: Any = typing.get_origin(item) or item
-    if made_of in {typing.Union, types.UnionType}:
+    origin: Any = typing.get_origin(item) or item
+    if origin in {typing.Union, types.UnionType}:
         members = [classes_of(member) for member in typing.get_args(item)]
         return tuple(cls for classes in members for cls in classes) if all(members) else ()
-    if typing.is_typeddict(made_of):
+    if typing.is_typeddict(origin):
         return (dict,)
-    if made_of is None or made_of is Any or getattr(made_of, "_is_protocol", False):
+    if origin is None or origin is Any or getattr(origin, "_is_protocol", False):
         return ()
-    if not isinstance(made_of, type):
-        raise PipelineError(f"item is the type of the items, not {item!r}")
-    return (made_of,)
+    if not isinstance(origin, type):
+        raise PipelineError(f"item must be the type of the items, not {item!r}")
+    return (origin,)
 
 
 class _Scope:
-    """A pipeline, an embedded one or a plugged part: what `done`, ``until`` and `goto` reach."""
+    """What `done`, ``until`` and `goto` refer to: a pipeline, an embedded one, or a plug."""
 
-    def __init__(self, prefix: str, until: Fn | None, reviewers: tuple[Reviewer, ...] = ()) -> None:
+    def __init__(
+        self, prefix: str, until: Condition | None, reviewers: tuple[Reviewer, ...] = ()
+    ) -> None:
         self.prefix = prefix
         self.until = until
         self.reviewers = reviewers
@@ -144,43 +169,74 @@ class Compiler:
     """
 
     def __init__(self, item: type | None) -> None:
-        self.ops: list[Op] = []
+        self._program = Program()
+        self._ops = self._program.ops
         self._fields = fields_of(item)
-        self._names = Names()
+        self._names: set[str] = set()
+        self._depth = 0
+        self._has_composer = False
 
     def compile(
         self,
         components: Sequence[Component],
         *,
-        until: Fn | None,
+        until: Condition | None,
         given: Collection[str],
-        reviewers: tuple[Reviewer, ...] = (),
-    ) -> list[Op]:
-        """Make the program of a whole pipeline."""
-        self._whole(components, _Scope("", until, reviewers), frozenset(given))
-        return self.ops
+        reviewers: tuple[Reviewer, ...],
+    ) -> Program:
+        """Compile the components of a whole pipeline.
 
-    def _whole(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
+        Raises:
+            PipelineError: they do not fit together.
+        """
+        self._scope(components, _Scope("", until, reviewers), frozenset(given))
+        return self._program
+
+    def _scope(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
         filled = self._sequence(components, scope, filled)
         for op in scope.exits:
-            op.target = len(self.ops)
+            op.target = len(self._ops)
         for name, point, op in scope.gotos:
             if point not in scope.points:
                 raise PipelineError(
-                    f"{name!r} has nowhere to go: there is no goto_point({point!r})"
+                    f"{name!r} refers to goto_point({point!r}), which does not exist"
                     f"{did_you_mean(point, scope.points)}"
                 )
             op.target = scope.points[point]
         return filled
 
     def _sequence(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
+        self._depth += 1
         for component in components:
-            if isinstance(component, GotoPoint):
-                self._point(component, scope)
-            else:
-                name = self._names.take(component, scope.prefix)
-                filled = self._component(component, name, scope, filled)
+            name = self._name(component, scope)
+            filled = self._component(component, name, scope, filled)
+        self._depth -= 1
         return filled
+
+    def _name(self, component: Component, scope: _Scope) -> str:
+        """Determine and note the full name of a component."""
+        is_top = self._depth == 1
+        if isinstance(component, GotoPoint):  # points have a namespace of their own
+            name = scope.prefix + component.name
+        else:
+            name = self._unique_name(component, scope.prefix)
+            if is_top and not self._has_composer:
+                self._program.entry_points[name] = len(self._ops)
+        self._program.named.append(Named(name, component, is_top))
+        return name
+
+    def _unique_name(self, component: Component, prefix: str) -> str:
+        name = base = prefix + component.name
+        number = 1
+        while component.anonymous and name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        if name in self._names:
+            raise PipelineError(
+                f"there are two components named {name!r}; rename one, as in stage(fn, name=...)"
+            )
+        self._names.add(name)
+        return name
 
     def _component(self, component: Component, name: str, scope: _Scope, filled: Filled) -> Filled:
         match component:
@@ -193,36 +249,41 @@ class Compiler:
             case PlugWith():
                 self._plug(component, name, scope)
             case Composer(fn=fn, memo=memo):
-                self._leaving(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
-            case Goto(when=when, point=point):
-                scope.gotos.append((name, point, self._emit(Op(Kind.GOTO, name, when))))
-            case Done(when=when):
-                scope.exits.append(self._emit(Op(Kind.GOTO, name, when)))
+                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
+                self._has_composer = True
+            case Goto() | GotoPoint() | Done():
+                self._jump(component, name, scope)
             case DeadEnd():
                 self._emit(Op(Kind.DROP, name))
                 return None
             case Tbd():
-                self._emit(Op(Kind.PLAIN, name, same))
+                self._emit(Op(Kind.PLAIN, name))
             case _:
-                raise PipelineError(f"{component!r} is no component that a pipeline knows")
+                raise PipelineError(f"{component!r} is not a known kind of component")
         return filled
 
-    def _point(self, made: GotoPoint, scope: _Scope) -> None:
-        if made.name in scope.points:
-            raise PipelineError(f"there are two points named {scope.prefix + made.name!r}")
-        scope.points[made.name] = len(self.ops)
+    def _jump(self, component: Goto | GotoPoint | Done, name: str, scope: _Scope) -> None:
+        match component:
+            case Goto(when=when, point=point):
+                scope.gotos.append((name, point, self._emit(Op(Kind.GOTO, name, when))))
+            case Done(when=when):
+                scope.exits.append(self._emit(Op(Kind.GOTO, name, when)))
+            case GotoPoint(name=point):
+                if point in scope.points:
+                    raise PipelineError(f"there are two goto_points named {name!r}")
+                scope.points[point] = len(self._ops)
 
     def _emit(self, op: Op) -> Op:
-        self.ops.append(op)
+        self._ops.append(op)
         return op
 
-    def _leaving(self, op: Op, scope: _Scope, fn: Fn) -> None:
-        """Append an operation after whose result the item may leave the pipeline.
+    def _emit_result(self, op: Op, scope: _Scope, fn: Fn) -> None:
+        """Emit an operation whose result is reviewed, and leaves the scope if ``until`` holds.
 
         Args:
             op: the operation.
-            scope: the pipeline it is in.
-            fn: the function as the user wrote it; ``op.fn`` may have its options bound.
+            scope: the scope it is in.
+            fn: the function as the user supplied it; ``op.fn`` may have its options bound.
         """
         op.review = _review_of(fn, scope.reviewers)
         if scope.until is not None:
@@ -230,65 +291,68 @@ class Compiler:
             scope.exits.append(op)
         self._emit(op)
 
-    def _stage(self, made: Stage, name: str, scope: _Scope, filled: Filled) -> Filled:
-        for field in (*made.requires, *made.provides):
+    def _stage(self, stage: Stage, name: str, scope: _Scope, filled: Filled) -> Filled:
+        for field in (*stage.requires, *stage.provides):
             if self._fields is not None and field not in self._fields:
                 raise PipelineError(
                     f"stage {name!r} names the field {field!r}, which the item does not have"
                     f"{did_you_mean(field, sorted(self._fields))}"
                 )
-        missing = [field for field in made.requires if filled is not None and field not in filled]
+        missing = [field for field in stage.requires if filled is not None and field not in filled]
         if missing:
             raise PipelineError(
                 f"stage {name!r} requires {', '.join(missing)}, which no stage before it provides"
             )
-        fn = made.bound()
+        fn = stage.bound()
         _check_call(fn, name)
-        self._leaving(Op(_kind_of(fn, name), name, fn, count=made.count), scope, made.fn)
-        return None if filled is None else filled | frozenset(made.provides)
+        self._emit_result(Op(_kind_of(fn, name), name, fn, count=stage.count), scope, stage.fn)
+        return None if filled is None else filled | frozenset(stage.provides)
 
-    def _switch(self, made: Switch, name: str, scope: _Scope, filled: Filled) -> Filled:
-        op = self._emit(Op(Kind.SWITCH, name, made.fn))
+    def _switch(self, switch: Switch, name: str, scope: _Scope, filled: Filled) -> Filled:
+        op = self._emit(Op(Kind.SWITCH, name, switch.fn))
         ends: list[Op] = []
         outcomes: list[frozenset[str]] = []
-        for key, branch in made.branches.items():
-            op.table[key] = len(self.ops)
+        for key, branch in switch.branches.items():
+            op.table[key] = len(self._ops)
             outcome = self._sequence(branch, scope, filled)
             if outcome is not None:
                 outcomes.append(outcome)
             ends.append(self._emit(Op(Kind.JUMP)))
         for end in ends:
-            end.target = len(self.ops)
+            end.target = len(self._ops)
         return functools.reduce(lambda one, other: one & other, outcomes) if outcomes else None
 
-    def _embed(self, made: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
-        inner, outer = made.pipeline.until, scope.until
+    def _embed(self, embed: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
+        pipeline = embed.pipeline
+        inner, outer = pipeline.until, scope.until
         until = _either(inner, outer) if inner and outer else inner or outer
-        reviewers = (*made.pipeline.reviewers, *scope.reviewers)
-        inside = _Scope(name + EMBEDDED, until, reviewers)
-        filled = self._whole(made.pipeline.components, inside, filled)
-        if outer is not None:  # which of the two it was is told apart here
+        reviewers = (*pipeline.reviewers, *scope.reviewers)
+        inside = _Scope(name + ".", until, reviewers)
+        filled = self._scope(pipeline.components, inside, filled)
+        if (
+            outer is not None
+        ):  # an item that left the embedded part may have to leave this scope too
             scope.exits.append(self._emit(Op(Kind.GOTO, name, outer)))
         return filled
 
-    def _plug(self, made: PlugWith, name: str, scope: _Scope) -> None:
+    def _plug(self, plug: PlugWith, name: str, scope: _Scope) -> None:
         # The inner item has another type: the outer until, review, fields and points do not apply.
         fields, self._fields = self._fields, None
-        self._emit(Op(Kind.PLUG, name, made.plug))
-        self._whole(made.components, _Scope(name + PLUGGED, None), None)
-        self._leaving(Op(Kind.UNPLUG, name, made.unplug), scope, made.unplug)
+        self._emit(Op(Kind.PLUG, name, plug.plug))
+        self._scope(plug.components, _Scope(name + "/", None), None)
+        self._emit_result(Op(Kind.UNPLUG, name, plug.unplug), scope, plug.unplug)
         self._fields = fields
 
 
-def _either(one: Fn, other: Fn) -> Fn:
-    def either(item: Any) -> Any:
+def _either(one: Condition, other: Condition) -> Condition:
+    def either(item: Any) -> object:
         return one(item) or other(item)
 
     return either
 
 
 def _review_of(fn: Fn, reviewers: tuple[Reviewer, ...]) -> Review | None:
-    """Combine the reviews that a function is not trusted by, those of the inner pipeline first."""
+    """Chain the reviews of the reviewers that do not trust a function, in their order."""
     reviews = [reviewer.review for reviewer in reviewers if fn not in reviewer.trusted]
 
     def review(name: str, before: Any, after: Any) -> Any:
@@ -300,7 +364,7 @@ def _review_of(fn: Fn, reviewers: tuple[Reviewer, ...]) -> Review | None:
 
 
 def _check_call(fn: Fn, name: str) -> None:
-    """See that a stage can be called with the item alone."""
+    """Check that a stage can be called with the item as its only argument."""
     parameters = parameters_of(fn)
     if parameters is None:
         return
@@ -308,18 +372,18 @@ def _check_call(fn: Fn, name: str) -> None:
         inspect.Signature(parameters).bind(None)
     except TypeError as error:
         raise PipelineError(
-            f"stage {name!r} cannot be called with the item alone: {error}"
+            f"stage {name!r} cannot be called with the item as its only argument: {error}"
         ) from error
 
 
-def _kind_of(fn: Callable[..., Any], name: str) -> Kind:
+def _kind_of(fn: Fn, name: str) -> Kind:
     while isinstance(fn, functools.partial):
         fn = fn.func
-    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - for its code
+    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - it is inspected
         if inspect.isasyncgenfunction(code):
             raise PipelineError(
-                f"stage {name!r} is an async generator; effects are yielded by a plain one"
+                f"stage {name!r} is an async generator; only a plain generator may yield effects"
             )
         if inspect.isgeneratorfunction(code):
-            return Kind.STEPS
-    return Kind.ASYNC if call_mode(fn) is Mode.ASYNC else Kind.PLAIN
+            return Kind.GENERATOR
+    return Kind.CALL if call_mode(fn) is Mode.ASYNC else Kind.PLAIN

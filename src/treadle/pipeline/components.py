@@ -1,10 +1,10 @@
-"""The vocabulary: what a pipeline is written in, as plain data that `compiler` flattens."""
+"""The components of a pipeline: plain data, which the compiler flattens into a program."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
@@ -15,54 +15,8 @@ from treadle.pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from treadle.pipeline.pipeline import Pipeline
 
-
-PLUGGED = "/"
-"""What follows the name of a plug in the names of the components it holds."""
-
-EMBEDDED = "."
-"""What follows the name of an embedded pipeline in the names of its components."""
-
-
-def name_of(fn: Callable[..., Any]) -> str:
-    """The name a component gets from its function where it is given none."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    name = getattr(fn, "__name__", None) or type(fn).__name__
-    return "lambda" if name == "<lambda>" else str(name)
-
-
-class Names:
-    """Gives each component of a pipeline its full name, in the order in which they are written."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def take(self, component: Component, prefix: str) -> str:
-        """The full name of the next component.
-
-        Args:
-            component: whose name it is. One whose own name was made up is numbered where it is
-                taken.
-            prefix: the name space it stands in.
-
-        Raises:
-            PipelineError: another one has this name.
-        """
-        name = base = prefix + component.name
-        number = 1
-        while component.anonymous and name in self._taken:
-            number += 1
-            name = f"{base}_{number}"
-        if name in self._taken:
-            raise PipelineError(
-                f"there are two components named {name!r}; give one another name, "
-                f"as in stage(fn, name=...)"
-            )
-        self._taken.add(name)
-        return name
-
-
 Fn: TypeAlias = Callable[..., Any]
+Condition: TypeAlias = Callable[[Any], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +25,23 @@ class Component:
 
     Args:
         name: what the component is called in errors, traces, diagrams and edits.
-        anonymous: the name was made up here; several may share it and are then numbered.
+        anonymous: the name was generated; further components with this name are numbered.
     """
 
     name: str
     anonymous: bool = field(default=False, kw_only=True)
 
 
+ComponentLike: TypeAlias = Component | Fn | Sequence[Component | Fn | Sequence[Any]]
+"""What a user writes for components: a component, a bare callable, or a sequence of these."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage(Component):
     """A function from item to item, made by `stage`.
 
-    Called with an item, it runs the function. Called with keywords alone, it returns a copy that
-    has these as options: ``circuit_breaker(threshold=2)``.
+    Called with an item, it runs the function. Called with keywords alone, it returns a copy with
+    these options: ``circuit_breaker(threshold=2)``.
     """
 
     fn: Fn
@@ -100,7 +58,7 @@ class Stage(Component):
         return replace(self, options={**self.options, **options})
 
     def bound(self) -> Fn:
-        """The function with its options in place."""
+        """The function with its options bound."""
         return functools.partial(self.fn, **self.options) if self.options else self.fn
 
 
@@ -138,10 +96,9 @@ def stage(
     Args:
         fn: takes the item, returns the item. A generator function may yield effects; a coroutine
             function is one effect; a plain function is pure. A `Stage` is copied.
-        name: the stage's name; None is the function's.
-        count: how many items of a `stream` may be in this stage at once; None is no limit of its
-            own.
-        requires: fields of the item that something before this stage has to provide.
+        name: the stage's name; None takes the name of the function.
+        count: the maximum number of items of a `stream` in this stage at once; None sets no limit.
+        requires: fields of the item that an earlier stage has to provide.
         provides: fields of the item that this stage fills.
         **options: keyword arguments for the function.
 
@@ -149,14 +106,14 @@ def stage(
         A `Stage`, or a decorator that makes one.
 
     Raises:
-        PipelineError: an option that the function does not take, or a count below 1.
+        PipelineError: the function does not take an option, or the count is below 1.
     """
     if fn is None:
         return functools.partial(
             stage, name=name, count=count, requires=requires, provides=provides, **options
         )
     if not callable(fn):
-        raise PipelineError(f"a stage is a callable, not {type(fn).__name__}: {fn!r}")
+        raise PipelineError(f"a stage must be callable, not {type(fn).__name__}: {fn!r}")
     if count is not None and count < 1:
         raise PipelineError(f"stage {name or name_of(fn)!r}: count must be at least 1, not {count}")
     old = fn if isinstance(fn, Stage) else Stage(name_of(fn), fn, {}, anonymous=_is_lambda(fn))
@@ -165,19 +122,27 @@ def stage(
         name=name or old.name,
         options={**old.options, **options},
         count=old.count if count is None else count,
-        requires=_names(requires) or old.requires,
-        provides=_names(provides) or old.provides,
+        requires=_field_names(requires) or old.requires,
+        provides=_field_names(provides) or old.provides,
         anonymous=old.anonymous and not name,
     )
     _check_options(made, options)
     return made
 
 
+def name_of(fn: Fn) -> str:
+    """The default name of a component with this function."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = getattr(fn, "__name__", None) or type(fn).__name__
+    return "lambda" if name == "<lambda>" else str(name)
+
+
 def _is_lambda(fn: Fn) -> bool:
     return name_of(fn) == "lambda"
 
 
-def _names(given: Sequence[str]) -> tuple[str, ...]:
+def _field_names(given: Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
 
 
@@ -185,11 +150,11 @@ def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
     parameters = parameters_of(made.fn)
     if parameters is None or any(p.kind is p.VAR_KEYWORD for p in parameters):
         return
-    of_the_item = next((p for p in parameters if p.kind <= p.VAR_POSITIONAL), None)
+    for_item = next((p for p in parameters if p.kind <= p.VAR_POSITIONAL), None)
     known = [
         p.name
         for p in parameters
-        if p is not of_the_item and p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
+        if p is not for_item and p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
     ]
     for option in options:
         if option not in known:
@@ -199,81 +164,56 @@ def _check_options(made: Stage, options: Mapping[str, Any]) -> None:
 
 
 def parameters_of(fn: Fn) -> list[inspect.Parameter] | None:
-    """The parameters of a function; None for a builtin that does not tell."""
+    """The parameters of a function; None for a builtin without a signature."""
     try:
         return list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
         return None
 
 
-__all__ = [
-    "Component",
-    "Composer",
-    "DeadEnd",
-    "Done",
-    "Embed",
-    "Fn",
-    "Goto",
-    "GotoPoint",
-    "PlugWith",
-    "Stage",
-    "Switch",
-    "Tbd",
-    "components_of",
-    "composer",
-    "dead_end",
-    "done",
-    "embed",
-    "goto",
-    "goto_point",
-    "plug_with",
-    "stage",
-    "switch",
-    "tbd",
-]
-
-
-def check_plain(fn: Any, what: str) -> None:
-    """See that a function is one that can decide or convert on the spot.
+def check_plain(fn: object, what: str) -> None:
+    """Check that a function can be called directly by the pipeline.
 
     Args:
-        fn: what was given.
-        what: what it is to be, for the error.
+        fn: the value to check.
+        what: its role, for the error.
 
     Raises:
-        PipelineError: it cannot be called, or it is async or a generator, which only stages may be.
+        PipelineError: it is not callable, or it is async or a generator, which only stages may be.
     """
     if not callable(fn):
-        raise PipelineError(f"{what} is a callable, not {type(fn).__name__}: {fn!r}")
+        raise PipelineError(f"{what} must be callable, not {type(fn).__name__}: {fn!r}")
     if call_mode(fn) is not Mode.THREAD:
         raise PipelineError(
-            f"{what} is a plain function, and {name_of(fn)!r} is async or a generator; "
-            f"let a stage before it do that work"
+            f"{what} must be a plain function, but {name_of(fn)!r} is async or a generator; "
+            f"do that work in a stage before it"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Switch(Component):
-    """Sends the item down one of several branches, made by `switch`."""
+    """Sends the item to one of several branches, made by `switch`."""
 
-    fn: Fn
+    fn: Callable[[Any], Hashable]
     branches: Mapping[Any, tuple[Component, ...]]
 
 
-def switch(fn: Fn, branches: Mapping[Any, Any], name: str | None = None) -> Switch:
+def switch(
+    fn: Callable[[Any], Hashable], branches: Mapping[Any, ComponentLike], name: str | None = None
+) -> Switch:
     """Choose a branch for each item.
 
     Args:
         fn: takes the item, returns the key of its branch.
         branches: for each key a component, or a sequence of them (empty passes the item through).
-        name: the name; None is the function's.
+        name: the name; None takes the name of the function.
 
     Returns:
-        The component. An item with a key that no branch has is an error that names the keys.
+        The component. An item whose key has no branch raises a `StageError` that names the keys.
     """
     label = name or name_of(fn)
     check_plain(fn, f"the function of switch {label!r}")
-    if not isinstance(cast("Any", branches), Mapping) or not branches:
+    if not isinstance(cast("object", branches), Mapping) or not branches:
         raise PipelineError(f"switch {label!r} has no branches: {branches!r}")
     made = {key: components_of(branch) for key, branch in branches.items()}
     return Switch(label, fn, made, anonymous=name is None and label == "lambda")
@@ -284,16 +224,16 @@ class Goto(Component):
     """Jumps to a point of the pipeline, made by `goto`."""
 
     point: str
-    when: Fn
+    when: Condition
 
 
-def goto(point: str, when: Fn, name: str | None = None) -> Goto:
-    """Go on at a `goto_point`, before or after this place, for items that meet a condition.
+def goto(point: str, when: Condition, name: str | None = None) -> Goto:
+    """Send items that meet a condition to a `goto_point`, which may be earlier or later.
 
     Args:
         point: the name of the point.
         when: takes the item, returns whether to jump.
-        name: the name; None makes one up.
+        name: the name; None generates one.
     """
     check_plain(when, f"the condition of a goto to {point!r}")
     return Goto(name or f"goto {point}", point, when, anonymous=name is None)
@@ -301,11 +241,11 @@ def goto(point: str, when: Fn, name: str | None = None) -> Goto:
 
 @dataclass(frozen=True, slots=True)
 class GotoPoint(Component):
-    """A place that a `goto` jumps to, made by `goto_point`."""
+    """The target of a `goto`, made by `goto_point`."""
 
 
 def goto_point(name: str) -> GotoPoint:
-    """Mark a place to jump to. It does nothing itself."""
+    """Mark the target of a `goto`. It leaves the item unchanged."""
     return GotoPoint(name)
 
 
@@ -313,15 +253,15 @@ def goto_point(name: str) -> GotoPoint:
 class Done(Component):
     """Lets items leave the pipeline early, made by `done`."""
 
-    when: Fn
+    when: Condition
 
 
-def done(when: Fn, name: str | None = None) -> Done:
+def done(when: Condition, name: str | None = None) -> Done:
     """Let items that meet a condition leave the whole pipeline here, as its result.
 
     Args:
         when: takes the item, returns whether it is done.
-        name: the name; None makes one up.
+        name: the name; None generates one.
     """
     check_plain(when, "the condition of a done")
     return Done(name or "done", when, anonymous=name is None)
@@ -329,11 +269,11 @@ def done(when: Fn, name: str | None = None) -> Done:
 
 @dataclass(frozen=True, slots=True)
 class DeadEnd(Component):
-    """Drops every item that gets here, made by `dead_end`."""
+    """Drops every item that reaches it, made by `dead_end`."""
 
 
 def dead_end(name: str | None = None) -> DeadEnd:
-    """Drop the item: nothing comes out for it. Useful at the end of a branch."""
+    """Drop the item: the pipeline returns nothing for it. Useful at the end of a branch."""
     return DeadEnd(name or "dead_end", anonymous=name is None)
 
 
@@ -341,18 +281,20 @@ def dead_end(name: str | None = None) -> DeadEnd:
 class Composer(Component):
     """Makes zero, one or many items of one, made by `composer`."""
 
-    fn: Fn
+    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
     memo: Any
 
 
-def composer(fn: Fn, memo: Any = None, name: str | None = None) -> Composer:
-    """Make zero, one or many items of each, with a memory.
+def composer(
+    fn: Callable[[Any, Any], tuple[Iterable[Any], Any]], memo: Any = None, name: str | None = None
+) -> Composer:
+    """Make zero, one or many items of each, with a memo that is passed from item to item.
 
     Args:
         fn: takes the item and the memo, returns the items that go on and the new memo.
-        memo: the first memo of every run. A run is one `run` or one `stream`; runs share nothing,
-            as long as the function returns a new memo and leaves the old one as it is.
-        name: the name; None is the function's.
+        memo: the initial memo of every run: of each `run` and each `stream`. It is copied; runs
+            share no state if the function returns a new memo and does not change the old one.
+        name: the name; None takes the name of the function.
     """
     label = name or name_of(fn)
     check_plain(fn, f"the function of composer {label!r}")
@@ -368,17 +310,18 @@ class PlugWith(Component):
     components: tuple[Component, ...]
 
 
-def plug_with(adapter: Any, components: Any, name: str | None = None) -> PlugWith:
-    """Run components that were written for another kind of item.
+def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) -> PlugWith:
+    """Run components that were written for another type of item.
 
     Args:
-        adapter: has ``plug(item)``, which makes the inner item, and ``unplug(inner, original)``,
-            which makes the item that goes on; or is the pair of these two functions.
-        components: what the inner item goes through.
-        name: the name; None is the adapter's.
+        adapter: an object with ``plug(item)``, which makes the inner item, and
+            ``unplug(inner, original)``, which makes the item that goes on; or a pair of these
+            functions.
+        components: the components that the inner item passes through.
+        name: the name; None takes the name of the adapter.
 
     Raises:
-        PipelineError: the adapter lacks one of the two.
+        PipelineError: the adapter lacks one of the two functions.
     """
     match adapter:
         case (plug, unplug):
@@ -403,12 +346,13 @@ class Embed(Component):
 
 
 def embed(pipeline: Pipeline[Any], name: str) -> Embed:
-    """Put another pipeline's components here: one copy, whose names start with ``name.``.
+    """Put the components of another pipeline here; their names start with ``name.``.
 
     Args:
-        pipeline: what to embed. Its own `done` and ``until`` leave the embedded part alone; the
-            ``until`` of the pipeline around it holds within it too, and leaves both.
-        name: the name space.
+        pipeline: the pipeline to embed. Its own `done` and ``until`` end the embedded part only.
+            The ``until`` and the ``review`` of the outer pipeline apply inside it too; that
+            ``until`` ends both.
+        name: the namespace.
     """
     if not isinstance(getattr(pipeline, "components", None), tuple):
         raise PipelineError(f"embed({name!r}) takes a Pipeline, not {type(pipeline).__name__}")
@@ -417,19 +361,19 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
 
 @dataclass(frozen=True, slots=True)
 class Tbd(Component):
-    """A part yet to be written, made by `tbd`."""
+    """A part that is not written yet, made by `tbd`."""
 
 
 def tbd(name: str) -> Tbd:
-    """Hold a place: the item passes through, and diagrams show that something is missing."""
+    """Add a placeholder: the item passes through, and diagrams show it as to be done."""
     return Tbd(name)
 
 
-def components_of(given: Any) -> tuple[Component, ...]:
-    """Make components of what a user wrote: a component, a bare callable, or a sequence of these.
+def components_of(given: ComponentLike) -> tuple[Component, ...]:
+    """Make components of a component, a bare callable, or a list or tuple of these.
 
     Raises:
-        PipelineError: something else.
+        PipelineError: it is something else.
     """
     if isinstance(given, Component):
         return (given,)
@@ -441,3 +385,29 @@ def components_of(given: Any) -> tuple[Component, ...]:
     raise PipelineError(
         f"a pipeline takes components and callables, not {type(given).__name__}: {given!r}"
     )
+
+
+def nested_in(component: Component) -> list[tuple[Component, ...]]:
+    """The sequences of components inside a component."""
+    match component:
+        case Switch(branches=branches):
+            return list(branches.values())
+        case PlugWith(components=components):
+            return [components]
+        case Embed(pipeline=pipeline):
+            return [pipeline.components]
+        case _:
+            return []
+
+
+def with_nested(component: Component, nested: list[tuple[Component, ...]]) -> Component:
+    """Copy a component with other sequences of components inside; see `nested_in`."""
+    match component:
+        case Switch(branches=branches):
+            return replace(component, branches=dict(zip(branches, nested, strict=True)))
+        case PlugWith():
+            return replace(component, components=nested[0])
+        case Embed(pipeline=pipeline):
+            return replace(component, pipeline=pipeline.with_components(*nested[0]))
+        case _:
+            return component

@@ -1,22 +1,24 @@
-"""What can go wrong with a pipeline: when it is built, and when it runs."""
+"""The exceptions of a pipeline: those of its construction and those of its execution."""
 
 from __future__ import annotations
 
 from typing import Any
 
-
-class PipelineError(ValueError):
-    """A pipeline that cannot work, told when it is built; it names the stage and what it lacks."""
+from treadle.errors import TreadleError
 
 
-class StageError(RuntimeError):
-    """A stage raised; nothing after it ran.
+class PipelineError(TreadleError, ValueError):
+    """The definition of a pipeline is invalid. The message names the component and the fault."""
+
+
+class StageError(TreadleError, RuntimeError):
+    """A stage raised an exception; no later stage ran.
 
     Args:
         stage: the name of the stage.
-        item: the item as it was when it entered the stage.
-        cause: what the stage raised.
-        trace: the names of the stages that the item had entered so far, this one last.
+        item: the item that entered the stage.
+        cause: the exception that the stage raised.
+        trace: the names of the stages that the item entered, ending with this one.
     """
 
     def __init__(self, stage: str, item: Any, cause: Exception, trace: tuple[str, ...]) -> None:
@@ -27,16 +29,16 @@ class StageError(RuntimeError):
         self.trace = trace
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Take it apart for pickle and copy, which would else give the text to the constructor."""
+        """Pickle and copy by these arguments; the default would pass the message as the stage."""
         return type(self), (self.stage, self.item, self.cause, self.trace)
 
 
 def _text_of(cause: Exception) -> str:
     try:
         return str(cause)
-    except Exception:  # noqa: BLE001 - somebody else's; the stage's failure is what has to be told
-        return "(it cannot be shown)"
+    except Exception:  # noqa: BLE001 - a user-supplied __str__ must not hide the stage's failure
+        return "(its text is not available)"
 
 
-class NotOneItemError(LookupError):
-    """`run` was asked for the one item that came out, and there was none, or there were several."""
+class NotOneItemError(TreadleError, LookupError):
+    """`Pipeline.run` or `Pipeline.steps` produced no item, or several."""

@@ -1,166 +1,166 @@
-"""Walking an item through a program: the one place where stages run."""
+"""Executes a program on an item. Every way to run a pipeline uses this generator."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from treadle.effects import Call, Mode, Steps, is_awaitable
 from treadle.pipeline.compiler import Kind, Op, same
-from treadle.pipeline.components import Fn
 from treadle.pipeline.errors import StageError
 
-
-def _no_names() -> list[str]:
-    return []
-
-
-def _no_memos() -> dict[int, Any]:
-    return {}
-
-
-def _no_parts() -> list[tuple[Any, int, tuple[Any, ...], int]]:
-    return []
-
-
-type_of: Callable[[object], object] = type  # of an Any, as far as type checkers can tell
-_PLAIN, _STEPS, _ASYNC, _GOTO = Kind.PLAIN, Kind.STEPS, Kind.ASYNC, Kind.GOTO
+type_of: Callable[[object], object] = type  # typed so that type checkers accept it for Any
+_PLAIN, _GENERATOR, _CALL, _GOTO = Kind.PLAIN, Kind.GENERATOR, Kind.CALL, Kind.GOTO
+_NO_OP = Op(Kind.PLAIN)
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far an item has come; kept up to date while it is under way.
+    """The progress of an item through a pipeline, updated during execution.
 
     Args:
-        item: the item as it entered the stage that it is in, or left the last one.
-        stages: the names of the stages that it entered, in order.
+        item: the item as it entered the current stage, or as the last stage returned it.
+        stages: the names of the stages that the item entered, in order.
     """
 
     item: Any = None
-    stages: list[str] = field(default_factory=_no_names)
+    stages: list[str] = field(default_factory=cast("type[list[str]]", list))
 
 
-@dataclass(slots=True)
-class Run:
-    """What one run of a program remembers.
+class Pending(NamedTuple):
+    """An item that a composer made and that has not gone on yet."""
+
+    item: Any
+    position: int
+    originals: tuple[Any, ...]
+    stages: int  # length of Progress.stages when it was made
+
+
+Admit: TypeAlias = Callable[[int], Steps[None]]
+"""Waits until the item may enter the composer at a position."""
+
+
+class Execution:
+    """The state of one execution of a program.
 
     Args:
         ops: the program.
-        classes: what every stage has to return one of; none takes anything.
-        memos: the memo of each composer, by its place; empty when a run begins.
-        turn: waits until this item may pass a composer, given its place; None where there is but
-            one item.
-        kept: the originals of the plugs that the item is in, the innermost last.
-        parts: what composers made and is yet to go on: item, place, originals, length of its trace.
+        classes: the classes of valid items; empty accepts anything.
+        memos: the current memo of each composer, by position. The items of a stream share it.
+        admit: called before each composer; None for a single item.
     """
 
-    ops: Sequence[Op]
-    classes: tuple[type, ...] = ()
-    memos: dict[int, Any] = field(default_factory=_no_memos)
-    turn: Callable[[int], Steps[None]] | None = None
-    kept: tuple[Any, ...] = ()
-    parts: list[tuple[Any, int, tuple[Any, ...], int]] = field(default_factory=_no_parts)
+    __slots__ = ("admit", "classes", "memos", "ops", "originals", "pending")
+
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        classes: tuple[type, ...],
+        memos: dict[int, Any] | None = None,
+        admit: Admit | None = None,
+    ) -> None:
+        self.ops = ops
+        self.classes = classes
+        self.memos: dict[int, Any] = {} if memos is None else memos
+        self.admit = admit
+        self.originals: tuple[Any, ...] = ()  # the items outside the current plugs, outermost first
+        self.pending: list[Pending] = []
 
 
-def walk(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch
-    run: Run, item: Any, out: Callable[[Any], object], trace: Progress, at: int = 0
+def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch
+    run: Execution,
+    item: Any,
+    out: Callable[[Any], object],
+    progress: Progress,
+    position: int = 0,
 ) -> Steps[None]:
-    """Take an item through a program.
+    """Execute a program on an item.
 
     Args:
-        run: the program and its memory.
+        run: the program and the state of its execution.
         item: the item.
-        out: is handed every item that comes out.
-        trace: is kept up to date.
-        at: the place where the item enters.
+        out: called with every item that leaves the program.
+        progress: updated after every operation.
+        position: the position at which the item enters.
 
     Raises:
-        StageError: a stage raised. A cancellation passes through as it is.
+        StageError: a stage raised. A cancellation is not wrapped.
     """
-    ops, end, known = run.ops, len(run.ops), None
-    entered, op = trace.stages.append, None
-    trace.item = item
+    ops, end, valid_type = run.ops, len(run.ops), None
+    entered, op = progress.stages.append, _NO_OP
+    progress.item = item
     try:
         while True:
-            while at < end:
-                op = ops[at]
+            while position < end:
+                op = ops[position]
                 kind = op.kind
-                if kind <= _ASYNC:
-                    at += 1
+                if kind <= _CALL:
+                    position += 1
                     entered(op.name)
                     if kind is _PLAIN:
                         item = op.fn(item)
-                    elif kind is _STEPS:
+                    elif kind is _GENERATOR:
                         steps: Steps[Any] = op.fn(item)
                         item = yield from steps
                     else:
-                        item = yield _call_of(op, op.fn, item)
-                    if type_of(item) is not known:
-                        if is_awaitable(item):  # a plain function made a coroutine
-                            item = yield _call_of(op, same, item)
+                        item = yield Call(op.fn, item, mode=op.mode, label="stage", key=op.name)
+                    if type_of(item) is not valid_type:
+                        if is_awaitable(item):  # a plain function returned a coroutine
+                            item = yield _awaiting(op, item)
                         _check_type(run, item)
-                        known = type_of(item)
+                        valid_type = type_of(item)
                     if op.review is not None:
-                        item = op.review(op.name, trace.item, item)
+                        item = op.review(op.name, progress.item, item)
                     if op.until is not None and op.until(item):
-                        at = op.target
+                        position = op.target
                 elif kind <= _GOTO:
-                    at = _way_on(op, at, item)
+                    position = _next_position(op, position, item)
                 else:
-                    item, at = yield from _turn_out(run, op, at, item, trace)
-                    known = None
-                trace.item = item
-            if at == end:
+                    item, position = yield from _change_item(run, op, position, item, progress)
+                    valid_type = None
+                progress.item = item
+            if position == end:
                 out(item)
-            if not run.parts:
+            if not run.pending:
                 return
-            item, at, run.kept, length = run.parts.pop()
-            del trace.stages[length:]
-            trace.item = item
+            item, position, run.originals, length = run.pending.pop()
+            del progress.stages[length:]
+            progress.item = item
     except Exception as cause:
-        raise _stage_error(op, trace, cause) from cause
+        raise _stage_error(op.name, progress, cause) from cause
 
 
-def _stage_error(op: Op | None, trace: Progress, cause: Exception) -> StageError:
-    name = op.name if op is not None else ""
-    stages = tuple(trace.stages)
-    if stages[-1:] != (name,):  # a component that is no stage
+def _stage_error(name: str, progress: Progress, cause: Exception) -> StageError:
+    stages = tuple(progress.stages)
+    if stages[-1:] != (name,):  # a component that is not a stage, such as a switch
         stages = (*stages, name)
-    return StageError(name, trace.item, cause, stages)
+    return StageError(name, progress.item, cause, stages)
 
 
-def _call_of(op: Op, fn: Fn, item: Any, mode: Mode = Mode.ASYNC) -> Call:
-    return Call(fn, item, mode=mode, label="stage", key=op.name)
+def _awaiting(op: Op, awaitable: Any) -> Call:
+    return Call(same, awaitable, mode=Mode.ASYNC, label="stage", key=op.name)
 
 
-def stepped(op: Op, item: Any, mode: Mode = Mode.INLINE) -> Steps[Any]:
-    """Run one stage as steps, for what is wrapped around it.
-
-    Args:
-        op: the stage.
-        item: what enters it.
-        mode: how to call a plain function.
-    """
-    if op.kind is Kind.STEPS:
-        steps: Steps[Any] = op.fn(item)
+def run_stage(op: Op, item: Any) -> Steps[Any]:
+    """Run one stage as steps, so that they can be wrapped; the same as `execute` does."""
+    if op.kind is Kind.CALL:
+        return (yield Call(op.fn, item, mode=op.mode, label="stage", key=op.name))
+    result: Any = op.fn(item)
+    if op.kind is Kind.GENERATOR:
+        steps: Steps[Any] = result
         return (yield from steps)
-    if op.kind is Kind.PLAIN and mode is Mode.INLINE:
-        result = op.fn(item)
-        if not is_awaitable(result):
-            return result
-        return (yield _call_of(op, same, result))
-    return (yield _call_of(op, op.fn, item, Mode.ASYNC if op.kind is Kind.ASYNC else mode))
+    return (yield _awaiting(op, result)) if is_awaitable(result) else result
 
 
-def _way_on(op: Op, at: int, item: Any) -> int:
-    """Where the item goes from an operation that leaves it as it is."""
+def _next_position(op: Op, position: int, item: Any) -> int:
+    """The next position after an operation that leaves the item unchanged."""
     match op.kind:
         case Kind.JUMP:
             return op.target
         case Kind.GOTO:
-            return op.target if op.fn(item) else at + 1
+            return op.target if op.fn(item) else position + 1
         case _:
             key = op.fn(item)
             if key not in op.table:
@@ -169,55 +169,61 @@ def _way_on(op: Op, at: int, item: Any) -> int:
             return op.table[key]
 
 
-def _turn_out(run: Run, op: Op, at: int, item: Any, trace: Progress) -> Steps[tuple[Any, int]]:
-    """Perform what may have another item go on, or none: the item, and where it goes."""
-    nowhere = len(run.ops) + 1
+def _change_item(
+    run: Execution, op: Op, position: int, item: Any, progress: Progress
+) -> Steps[tuple[Any, int]]:
+    """Perform an operation after which another item goes on, or none; return it and its position."""
+    no_position = len(run.ops) + 1
     match op.kind:
         case Kind.PLUG:
-            trace.stages.append(op.name)
-            run.kept, item = (*run.kept, item), op.fn(item)
-            return item, at + 1
+            progress.stages.append(op.name)
+            run.originals, item = (*run.originals, item), op.fn(item)
+            return item, position + 1
         case Kind.UNPLUG:
-            original = run.kept[-1]
-            item, run.kept = op.fn(item, original), run.kept[:-1]
+            original = run.originals[-1]
+            item, run.originals = op.fn(item, original), run.originals[:-1]
             _check_type(run, item)
             if op.review is not None:
-                trace.item = original
+                progress.item = original
                 item = op.review(op.name, original, item)
-            return item, op.target if op.until is not None and op.until(item) else at + 1
+            return item, _position_after(op, position, item)
         case Kind.COMPOSE:
-            trace.stages.append(op.name)
-            if run.turn is not None:
-                yield from run.turn(at)
+            progress.stages.append(op.name)
+            if run.admit is not None:
+                yield from run.admit(position)
+            length = len(progress.stages)
             made = [
-                (part, place, run.kept, len(trace.stages))
-                for part, place in _compose(run, op, at, item)
+                Pending(part, _position_after(op, position, part), run.originals, length)
+                for part in _compose(run, op, position, item)
             ]
-            run.parts.extend(reversed(made))
-            return item, nowhere
+            run.pending.extend(reversed(made))
+            return item, no_position
         case _:
-            return item, nowhere
+            return item, no_position
 
 
-def _compose(run: Run, op: Op, at: int, item: Any) -> list[tuple[Any, int]]:
-    """Make several items of one, each with the place where it goes on."""
-    if at not in run.memos:
-        run.memos[at] = copy.deepcopy(op.memo)
-    parts, memo = op.fn(item, run.memos[at])
+def _position_after(op: Op, position: int, item: Any) -> int:
+    return op.target if op.until is not None and op.until(item) else position + 1
+
+
+def _compose(run: Execution, op: Op, position: int, item: Any) -> list[Any]:
+    """Make several items of one. The memo is kept only if all of them are valid."""
+    if position not in run.memos:
+        run.memos[position] = copy.deepcopy(op.memo)
+    parts, memo = op.fn(item, run.memos[position])
     made = list(parts)
     for part in made:
         _check_type(run, part)
     if op.review is not None:
         made = [op.review(op.name, item, part) for part in made]
-    run.memos[at] = memo
-    leaves = op.until
-    return [(part, op.target if leaves is not None and leaves(part) else at + 1) for part in made]
+    run.memos[position] = memo
+    return made
 
 
-def _check_type(run: Run, item: Any) -> None:
-    """See that an item is of the type that the pipeline is about, where it is about one."""
-    if not run.classes or run.kept or isinstance(item, run.classes):
+def _check_type(run: Execution, item: Any) -> None:
+    """Check the type of an item, unless it is inside a plug."""
+    if not run.classes or run.originals or isinstance(item, run.classes):
         return
-    wanted = " or ".join(cls.__name__ for cls in run.classes)
+    expected = " or ".join(cls.__name__ for cls in run.classes)
     hint = "; is a return missing?" if item is None else ""
-    raise TypeError(f"it returned {type(item).__name__}, and a {wanted} has to go on{hint}")
+    raise TypeError(f"it returned {type(item).__name__}, expected {expected}{hint}")

@@ -1,4 +1,4 @@
-"""Watching stages: start, stop with duration, exception. Who has no observers pays nothing."""
+"""Observers of stages: start, stop with duration, exception. Without observers this costs nothing."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, Literal, TypeAlias
 
 from treadle.effects import NOW, Steps, log_suppressed
 from treadle.pipeline.compiler import Kind, Op
-from treadle.pipeline.execute import stepped
+from treadle.pipeline.execute import run_stage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageEvent:
-    """Something that happened to an item in a stage.
+    """The start or the end of a stage, for one item.
 
     Args:
         kind: ``start``, ``stop`` or ``exception``.
         stage: the stage's name.
-        item: the item that entered, or at ``stop`` the item that left.
+        item: the item that entered; at ``stop`` the item that the stage returned.
         at: seconds since the epoch.
         duration: seconds since the start; None at ``start``.
-        error: what the stage raised, at ``exception``.
+        error: the exception that the stage raised, at ``exception``.
     """
 
     kind: Literal["start", "stop", "exception"]
@@ -36,38 +36,38 @@ StageObserver: TypeAlias = Callable[[StageEvent], object]
 
 
 def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> list[Op]:
-    """Make a program whose stages tell the observers.
+    """Copy a program so that its stages notify observers.
 
     Args:
-        ops: the program; it is left as it is.
-        observers: each is called with every event. One that raises is logged and changes nothing.
-            Each start is followed by one stop or exception, a cancellation being an exception too.
+        ops: the program.
+        observers: each is called with every event; its exceptions are logged. Each start is
+            followed by one stop or exception. A cancellation counts as an exception.
     """
 
-    def tell(event: StageEvent) -> None:
+    def notify(event: StageEvent) -> None:
         for observer in observers:
             try:
                 observer(event)
-            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+            except Exception as error:  # noqa: BLE001 - an observer must not change the run
                 log_suppressed(error)
 
-    return [_watched(op, tell) if op.kind <= Kind.ASYNC else op for op in ops]
+    return [_observed(op, notify) if op.kind <= Kind.CALL else op for op in ops]
 
 
-def _watched(op: Op, tell: Callable[[StageEvent], None]) -> Op:
+def _observed(op: Op, notify: Callable[[StageEvent], None]) -> Op:
     def run(item: Any) -> Steps[Any]:
         started = yield NOW
-        tell(StageEvent("start", op.name, item, started))
+        notify(StageEvent("start", op.name, item, started))
         try:
-            result = yield from stepped(op, item)
-        except GeneratorExit:  # the run was abandoned: there is no clock any more
+            result = yield from run_stage(op, item)
+        except GeneratorExit:  # the run was abandoned: no driver can read the clock
             raise
         except BaseException as error:
             ended = yield NOW
-            tell(StageEvent("exception", op.name, item, ended, ended - started, error))
+            notify(StageEvent("exception", op.name, item, ended, ended - started, error))
             raise
         ended = yield NOW
-        tell(StageEvent("stop", op.name, result, ended, ended - started))
+        notify(StageEvent("stop", op.name, result, ended, ended - started))
         return result
 
-    return dataclasses.replace(op, kind=Kind.STEPS, fn=run)
+    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)

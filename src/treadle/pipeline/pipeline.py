@@ -1,4 +1,4 @@
-"""`Pipeline`: components, checked and flattened once, through which items are stepped."""
+"""`Pipeline`: components, checked and compiled once, and the ways to run items through them."""
 
 from __future__ import annotations
 
@@ -15,55 +15,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from treadle.effects import Steps, drive, drive_sync
-from treadle.pipeline.compiler import Compiler, Kind, Op, Reviewer, classes_of
-from treadle.pipeline.components import Component, GotoPoint, check_plain, components_of
+from treadle.pipeline.compiler import Compiler, Reviewer, classes_of
+from treadle.pipeline.components import Component, ComponentLike, check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
-from treadle.pipeline.editing import edited, named
+from treadle.pipeline.editing import edited
 from treadle.pipeline.errors import NotOneItemError, PipelineError
-from treadle.pipeline.execute import Progress, Run, walk
+from treadle.pipeline.execute import Execution, Progress, execute
 from treadle.pipeline.observe import StageObserver, observed
 from treadle.pipeline.streaming import Stream, stream_async, stream_sync
-
-
-def place_of(start: str, components: tuple[Component, ...], ops: Sequence[Op]) -> int:
-    """The place of a stage at which an item may enter.
-
-    Args:
-        start: its name.
-        components: those of the pipeline.
-        ops: their program.
-
-    Raises:
-        PipelineError: there is none of this name, or it is nested in something that an item has to
-            enter first, or comes after a composer, which makes other items of those that enter.
-    """
-    places = places_of(components, ops)
-    if start not in places:
-        known = ", ".join(places) or "none"
-        raise PipelineError(f"an item cannot start at {start!r}; where it can: {known}")
-    return places[start]
-
-
-def places_of(components: tuple[Component, ...], ops: Sequence[Op]) -> dict[str, int]:
-    """The places at which an item may enter, by the names of what stands there.
-
-    Args:
-        components: those of the pipeline.
-        ops: their program.
-    """
-    top = {
-        name
-        for name, made, depth in named(components)
-        if depth == 0 and not isinstance(made, GotoPoint)
-    }
-    places: dict[str, int] = {}
-    for at, op in enumerate(ops):
-        if op.name in top:
-            places.setdefault(op.name, at)  # a plug has a second one, where the item comes out
-        if op.kind is Kind.COMPOSE:
-            break
-    return places
-
 
 T = TypeVar("T")
 
@@ -73,10 +32,10 @@ class Pipeline(Generic[T]):
 
     Args:
         *components: stages, other components, bare callables, or lists of these, in order.
-        until: an item of which this holds leaves the pipeline after the stage that made it so.
+        until: a condition; an item that meets it leaves the pipeline after the current stage.
         item: the type of the items: what stages must return, and whose fields ``requires`` and
-            ``provides`` may name. None takes anything.
-        given: the fields of the item that are filled when it comes in.
+            ``provides`` may name. None accepts anything.
+        given: the fields of the item that are filled when it enters.
         on_stage: observers of every stage's start, stop and exception.
         review: called with the stage's name, the item before it and the item after it, for each
             item that a stage, a composer or the end of a ``plug_with`` produced. The item that it
@@ -86,15 +45,15 @@ class Pipeline(Generic[T]):
             applied to them (``Stage.fn``).
 
     Raises:
-        PipelineError: two components or points of one name, a goto without a point, a stage that
-            requires what nothing before it provides, an unknown field. The author's order is never
-            changed.
+        PipelineError: two components or points have the same name, a goto has no point, no earlier
+            stage provides what a stage requires, or a field is unknown. The order of the components
+            is never changed.
     """
 
     def __init__(
         self,
-        *components: Any,
-        until: Callable[[T], bool] | None = None,
+        *components: ComponentLike,
+        until: Callable[[T], object] | None = None,
         item: type[T] | None = None,
         given: Collection[str] = (),
         on_stage: Collection[StageObserver] = (),
@@ -109,76 +68,87 @@ class Pipeline(Generic[T]):
         for observer in on_stage:
             check_plain(observer, "an observer in on_stage")
         self.until = until
-        self._item = item
-        self._given = (given,) if isinstance(given, str) else tuple(given)
+        self.reviewers = () if review is None else (Reviewer(review, tuple(trusted)),)
+        self._options: dict[str, Any] = {
+            "until": until,
+            "item": item,
+            "given": (given,) if isinstance(given, str) else tuple(given),
+            "on_stage": tuple(on_stage),
+            "review": review,
+            "trusted": tuple(trusted),
+        }
         self._on_stage = tuple(on_stage)
         self._classes = classes_of(item)
-        self._review, self._trusted = review, tuple(trusted)
-        self._ops = Compiler(item).compile(
-            self.components, until=until, given=self._given, reviewers=self.reviewers
+        self._program = Compiler(item).compile(
+            self.components,
+            until=until,
+            given=self._options["given"],
+            reviewers=self.reviewers,
         )
-        self._watched_ops = observed(self._ops, self._on_stage) if self._on_stage else self._ops
-
-    @property
-    def reviewers(self) -> tuple[Reviewer, ...]:
-        """The review of this pipeline with its trusted functions, where it has one."""
-        return () if self._review is None else (Reviewer(self._review, self._trusted),)
+        ops = self._program.ops
+        self._ops = observed(ops, self._on_stage) if self._on_stage else ops
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the components at the top, in order."""
-        names = named(self.components)
-        return tuple(name for name, _, depth in names if depth == 0)
+        """The names of the components at the top level, in order."""
+        return tuple(one.name for one in self._program.named if one.is_top)
 
     def has_entry(self, name: str) -> bool:
-        """Whether an item may enter at a stage, as ``start`` of `steps`."""
-        return name in places_of(self.components, self._ops)
+        """Whether an item may enter at a component, as ``start`` of `steps`."""
+        return name in self._program.entry_points
 
     def steps(
-        self, item: T, trace: Progress | None = None, *, start: str | None = None
+        self, item: T, progress: Progress | None = None, *, start: str | None = None
     ) -> Steps[T]:
-        """The generator of effects that takes one item through; a driver runs it.
+        """The generator of effects that runs one item through the pipeline, for a driver.
 
         Args:
             item: the item.
-            trace: is kept up to date with how far the item has come.
-            start: the name of the stage that the item enters first; None is the first of all. It
-                stands at the top, and no composer comes before it.
+            progress: updated during execution.
+            start: the name of the component that the item enters first; None is the first one. It
+                must be at the top level, and no composer may come before it.
 
         Returns:
-            The one item that comes out.
+            The one item that the pipeline returns.
 
         Raises:
-            StageError: a stage raised.
+            StageError: a stage raised an exception.
             NotOneItemError: the item was dropped, or became several.
-            PipelineError: there is no such stage to start at.
+            PipelineError: ``start`` is not a valid entry point.
         """
         out: list[T] = []
-        at = 0 if start is None else place_of(start, self.components, self._ops)
-        run = Run(self._watched_ops, self._classes)
-        yield from walk(run, item, out.append, trace or Progress(), at)
+        position = 0 if start is None else self._entry_point(start)
+        run = Execution(self._ops, self._classes)
+        yield from execute(run, item, out.append, progress or Progress(), position)
         if len(out) != 1:
             raise NotOneItemError(
-                f"{len(out)} items came out of the pipeline for one; run_all returns them all"
+                f"the pipeline returned {len(out)} items for one; run_all returns them all"
             )
         return out[0]
+
+    def _entry_point(self, start: str) -> int:
+        entry_points = self._program.entry_points
+        if start not in entry_points:
+            known = ", ".join(entry_points) or "none"
+            raise PipelineError(f"an item cannot start at {start!r}; entry points: {known}")
+        return entry_points[start]
 
     def steps_all(self, item: T) -> Steps[list[T]]:
         """As `steps`, for pipelines that drop items or make several of one."""
         out: list[T] = []
-        yield from walk(Run(self._watched_ops, self._classes), item, out.append, Progress())
+        yield from execute(Execution(self._ops, self._classes), item, out.append, Progress())
         return out
 
     async def run(self, item: T) -> T:
-        """Take one item through, on the running event loop; see `steps` for what comes of it."""
+        """Run one item through the pipeline on the running event loop; see `steps`."""
         return await drive(self.steps(item))
 
     def run_sync(self, item: T) -> T:
-        """Take one item through in this thread; async stages run on a loop in the background."""
+        """As `run`, in this thread; async stages run on an event loop in a background thread."""
         return drive_sync(self.steps(item))
 
     async def run_all(self, item: T) -> list[T]:
-        """Take one item through; return all that comes out: none, one or many."""
+        """Run one item through the pipeline; return all results: none, one or many."""
         return await drive(self.steps_all(item))
 
     def run_all_sync(self, item: T) -> list[T]:
@@ -192,57 +162,67 @@ class Pipeline(Generic[T]):
         concurrency: int = 1,
         ordered: bool = True,
     ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
-        """Take many items through: ``async with p.stream(items) as out: async for item in out``.
+        """Run many items: ``async with p.stream(items) as out: async for item in out``.
 
-        An item is drawn only when there is a place for it, and its place is free again once its
-        outcome was read, so a slow reader holds everything up and nothing piles up.
+        The pipeline draws an item only when fewer than ``concurrency`` items are in progress or
+        unread. A slow reader therefore slows down the source, and results do not accumulate.
 
         Args:
-            items: what to take through; drawn one by one.
-            concurrency: how many may be under way or unread at once.
-            ordered: give results in the order of the items, else as they come.
+            items: the items; drawn one by one.
+            concurrency: the maximum number of items in progress or unread.
+            ordered: yield results in the order of the items, else in the order of completion.
 
         Returns:
-            A context manager of the iterator. Leaving it ends what is under way. A failing item
-            raises its `StageError` where its result would stand.
+            A context manager of the iterator. Leaving it cancels the items in progress. A failing
+            item raises its `StageError` in place of its result.
         """
-        _check_concurrency(concurrency)
-        return stream_async(
-            Stream(self._ops, self._classes, self._on_stage), items, concurrency, ordered
-        )
+        return stream_async(self._stream(concurrency), items, concurrency, ordered)
 
     def stream_sync(
         self, items: Iterable[T], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[T]:
-        """As `stream`, without an event loop: a generator that works on while it is read."""
-        _check_concurrency(concurrency)
-        return stream_sync(
-            Stream(self._ops, self._classes, self._on_stage), items, concurrency, ordered
-        )
+        """As `stream`, without an event loop: a generator that works while it is read."""
+        return stream_sync(self._stream(concurrency), items, concurrency, ordered)
 
-    def insert_before(self, name: str, *components: Any) -> Pipeline[T]:
-        """A new pipeline with components before the one of this name, wherever it is nested.
+    def _stream(self, concurrency: int) -> Stream:
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        return Stream(self._program.ops, self._classes, self._on_stage)
+
+    def insert_before(self, name: str, *components: ComponentLike) -> Pipeline[T]:
+        """A new pipeline with components before a named one, which may be nested.
 
         Args:
-            name: its full name, as it is in traces and errors; or its own, where only one has it.
-            *components: what to insert.
+            name: its full name, as in traces and errors; or its short name, if it is unique.
+            *components: the components to insert.
 
         Raises:
-            PipelineError: there is none of this name, or the new pipeline could not work.
+            PipelineError: there is no such component, or the new pipeline is invalid.
         """
         return self._edited([name], lambda old: (*components_of(components), old))
 
-    def insert_after(self, name: str, *components: Any) -> Pipeline[T]:
-        """A new pipeline with components after the one of this name; see `insert_before`."""
+    def insert_after(self, name: str, *components: ComponentLike) -> Pipeline[T]:
+        """A new pipeline with components after a named one; see `insert_before`."""
         return self._edited([name], lambda old: (old, *components_of(components)))
 
-    def replace(self, name: str, *components: Any) -> Pipeline[T]:
-        """A new pipeline with others in place of the one of this name; see `insert_before`."""
+    def replace(self, name: str, *components: ComponentLike) -> Pipeline[T]:
+        """A new pipeline with other components in place of a named one; see `insert_before`."""
         return self._edited([name], lambda _: components_of(components))
 
     def without(self, *names: str) -> Pipeline[T]:
-        """A new pipeline without the components of these names; see `insert_before`."""
+        """A new pipeline without the named components; see `insert_before`."""
         return self._edited(names, lambda _: ())
+
+    def _edited(
+        self, names: Sequence[str], edit: Callable[[Component], tuple[Component, ...]]
+    ) -> Pipeline[T]:
+        return self.with_components(
+            *edited(self.components, self._program.named, names, edit),
+        )
+
+    def with_components(self, *components: ComponentLike) -> Pipeline[T]:
+        """A new pipeline of other components, with the same options."""
+        return Pipeline(*components, **self._options)
 
     def diagram(self, kind: str = "mermaid") -> str:
         """Draw the pipeline.
@@ -251,29 +231,5 @@ class Pipeline(Generic[T]):
             kind: ``mermaid`` for a flowchart, ``text`` for an indented outline.
         """
         if kind not in {"mermaid", "text"}:
-            raise ValueError(f"a diagram is 'mermaid' or 'text', not {kind!r}")
+            raise ValueError(f"kind must be 'mermaid' or 'text', not {kind!r}")
         return mermaid(self.components) if kind == "mermaid" else text(self.components)
-
-    def _edited(
-        self, names: Sequence[str], edit: Callable[[Component], tuple[Component, ...]]
-    ) -> Pipeline[T]:
-        def remade(embedded: Pipeline[Any], components: tuple[Component, ...]) -> Pipeline[Any]:
-            return embedded._with(components)
-
-        return self._with(edited(self.components, names, edit, remade))
-
-    def _with(self, components: tuple[Component, ...]) -> Pipeline[T]:
-        return Pipeline(
-            *components,
-            until=self.until,
-            item=self._item,
-            given=self._given,
-            on_stage=self._on_stage,
-            review=self._review,
-            trusted=self._trusted,
-        )
-
-
-def _check_concurrency(concurrency: int) -> None:
-    if concurrency < 1:
-        raise ValueError(f"concurrency must be at least 1, not {concurrency}")

@@ -1,9 +1,10 @@
-"""Many items through one pipeline: lazily, several at once, never more than the reader takes."""
+"""Streams of items through one pipeline: lazy, concurrent, with backpressure from the reader."""
 
 from __future__ import annotations
 
 import contextvars
 import dataclasses
+import functools
 import itertools
 from collections import deque
 from collections.abc import (
@@ -15,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
 
@@ -32,174 +33,177 @@ from treadle.effects import (
     drive,
 )
 from treadle.pipeline.compiler import Kind, Op
-from treadle.pipeline.execute import Progress, Run, stepped, walk
+from treadle.pipeline.execute import Execution, Progress, execute, run_stage
 from treadle.pipeline.observe import StageObserver, observed
 
+T = TypeVar("T")
 
-class Gate:
-    """Lets a few pass at a time; the others wait in line.
+Outcome: TypeAlias = list[Any] | Exception
+"""The results for one item, or the exception that its processing raised."""
+
+
+class Semaphore:
+    """Admits a limited number of items at a time, in the order of arrival.
 
     Args:
-        places: how many may be inside at once.
+        limit: how many may be inside at once.
     """
 
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._line: deque[Signal] = deque()
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[Signal] = deque()
 
-    def enter(self) -> Steps[None]:
-        """Wait for a place and take it."""
+    def acquire(self) -> Steps[None]:
+        """Wait until fewer than ``limit`` items are inside, and enter."""
         if self._free:
             self._free -= 1
             return
-        turn = Signal()
-        self._line.append(turn)
+        admitted = Signal()
+        self._waiting.append(admitted)
         try:
-            yield Wait(turn)
+            yield Wait(admitted)
         except BaseException:
-            if turn.is_set:  # the place was given to one that is cancelled: it goes to the next
-                self.leave()
+            if admitted.is_set:  # admitted while it was being cancelled: admit the next one
+                self.release()
             else:
-                self._line.remove(turn)
+                self._waiting.remove(admitted)
             raise
 
-    def leave(self) -> None:
-        """Give the place to the next in line, or back."""
-        if self._line:
-            self._line.popleft().set()
+    def release(self) -> None:
+        """Leave, and admit the item that has waited longest."""
+        if self._waiting:
+            self._waiting.popleft().set()
         else:
             self._free += 1
 
 
-class Turnstile:
-    """Lets items pass in the order of their numbers, for a composer whose memo depends on it.
+class Sequencer:
+    """Admits items to a composer in the order of their numbers, since its memo depends on it.
 
     Args:
-        once: no item comes here twice. Else each has it to itself until it is through the pipeline.
+        once: no item enters the composer twice, so the next may follow at once. Otherwise an item
+            has the composer to itself until it has left the pipeline.
     """
 
     def __init__(self, *, once: bool) -> None:
         self._once = once
-        self._passed: set[int] = set()
+        self._finished: set[int] = set()
         self._next = 0
-        self._line: dict[int, Signal] = {}
+        self._waiting: dict[int, Signal] = {}
 
-    def take(self, number: int) -> Steps[None]:
-        """Wait until every earlier item has passed, and pass."""
+    def enter(self, number: int) -> Steps[None]:
+        """Wait until all earlier items have finished."""
         if self._next < number:
-            self._line[number] = Signal()
-            yield Wait(self._line[number])
+            self._waiting[number] = Signal()
+            yield Wait(self._waiting[number])
         if self._once:
-            self.passed(number)
+            self.finish(number)
 
-    def passed(self, number: int) -> None:
-        """Note that an item is through, or will never come."""
+    def finish(self, number: int) -> None:
+        """Note that an item will not enter again, or never will."""
         if number < self._next:
             return
-        self._passed.add(number)
-        while self._next in self._passed:
-            self._passed.remove(self._next)
+        self._finished.add(number)
+        while self._next in self._finished:
+            self._finished.remove(self._next)
             self._next += 1
-        turn = self._line.pop(self._next, None)
-        if turn is not None:
-            turn.set()
-
-
-T = TypeVar("T")
+        admitted = self._waiting.pop(self._next, None)
+        if admitted is not None:
+            admitted.set()
 
 
 class Stream:
-    """One streaming run: its memos, its gates, and the steps of each item.
+    """The state that the items of one stream share: memos, semaphores and sequencers.
 
     Args:
         ops: the program of the pipeline.
-        classes: what every stage has to return one of; none takes anything.
-        observers: are told of every stage.
+        classes: the classes of valid items; empty accepts anything.
+        observers: called with the events of every stage.
     """
 
     def __init__(
         self, ops: Sequence[Op], classes: tuple[type, ...], observers: Sequence[StageObserver]
     ) -> None:
         threaded = [_threaded(op) for op in ops]
+        # An item that waits for a semaphore has not started the stage for its observers.
         self._ops = [
-            _gated(op) for op in (observed(threaded, observers) if observers else threaded)
+            _limited(op) for op in (observed(threaded, observers) if observers else threaded)
         ]
         self._classes = classes
         self._memos: dict[int, Any] = {}
-        self._turnstiles = {
-            at: Turnstile(once=_is_passed_once(ops, at))
-            for at, op in enumerate(ops)
+        self._sequencers = {
+            position: Sequencer(once=_is_entered_once(ops, position))
+            for position, op in enumerate(ops)
             if op.kind is Kind.COMPOSE
         }
 
     def steps(self, number: int, item: Any) -> Steps[list[Any]]:
-        """Take one item through; return what comes out for it.
+        """Run one item through the pipeline and return its results.
 
         Args:
-            number: how many items came before it.
+            number: the number of items before it.
             item: the item.
         """
+
+        def admit(position: int) -> Steps[None]:
+            return self._sequencers[position].enter(number)
+
         out: list[Any] = []
         try:
-            run = Run(
-                self._ops,
-                self._classes,
-                self._memos,
-                lambda at: self._turnstiles[at].take(number),
-            )
-            yield from walk(run, item, out.append, Progress())
+            run = Execution(self._ops, self._classes, self._memos, admit)
+            yield from execute(run, item, out.append, Progress())
         finally:
-            for turnstile in self._turnstiles.values():
-                turnstile.passed(number)
+            for sequencer in self._sequencers.values():
+                sequencer.finish(number)
         return out
 
 
 def _threaded(op: Op) -> Op:
-    """A plain function that asks for replicas has work to do: here it gets worker threads."""
+    """Run a plain stage with a ``count`` in worker threads, so that its items run concurrently."""
     if op.count is None or op.kind is not Kind.PLAIN:
         return op
-
-    def run(item: Any) -> Steps[Any]:
-        return stepped(op, item, Mode.THREAD)
-
-    return dataclasses.replace(op, kind=Kind.STEPS, fn=run)
+    return dataclasses.replace(op, kind=Kind.CALL, mode=Mode.THREAD)
 
 
-def _gated(op: Op) -> Op:
-    """An operation as it is in a stream: where it has a count, for so many items at once."""
+def _limited(op: Op) -> Op:
+    """Limit a stage with a ``count`` to that many items at once."""
     if op.count is None:
         return op
-    gate = Gate(op.count)
+    semaphore = Semaphore(op.count)
 
     def run(item: Any) -> Steps[Any]:
-        yield from gate.enter()
+        yield from semaphore.acquire()
         try:
-            return (yield from stepped(op, item))
+            return (yield from run_stage(op, item))
         finally:
-            gate.leave()
+            semaphore.release()
 
-    return dataclasses.replace(op, kind=Kind.STEPS, fn=run)
+    return dataclasses.replace(op, kind=Kind.GENERATOR, fn=run)
 
 
-def _is_passed_once(ops: Sequence[Op], at: int) -> bool:
-    """Whether no item gets to a place twice: it does after another composer, and in a loop."""
+def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
+    """Whether no item gets to a position twice, which another composer before it or a loop allow."""
     return not any(
-        (op.kind is Kind.COMPOSE and place < at)
-        or (op.kind is Kind.GOTO and place > at >= op.target)
-        for place, op in enumerate(ops)
+        (op.kind is Kind.COMPOSE and position < at)
+        or (op.kind is Kind.GOTO and position > at >= op.target)
+        for position, op in enumerate(ops)
     )
 
 
-class InOrder:
-    """Puts what is finished out of order back in order."""
+class OutcomeOrder:
+    """Yields outcomes in the order of their items, or as they come.
+
+    Args:
+        ordered: whether to restore the order.
+    """
 
     def __init__(self, ordered: bool) -> None:
         self._ordered = ordered
-        self._waiting: dict[int, Any] = {}
+        self._waiting: dict[int, Outcome] = {}
         self._next = 0
 
-    def add(self, number: int, outcome: Any) -> Iterator[Any]:
-        """Take in one outcome; give all whose turn it is now."""
+    def add(self, number: int, outcome: Outcome) -> Iterator[Outcome]:
+        """Add one outcome; yield those that can be read now."""
         if not self._ordered:
             yield outcome
             return
@@ -213,65 +217,63 @@ class InOrder:
 async def stream_async(
     stream: Stream, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
 ) -> AsyncGenerator[AsyncIterator[T]]:
-    """Run a stream on the event loop while the ``async with`` lasts; see `Pipeline.stream`."""
+    """Run a stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
     reading = _AsyncReading(stream, concurrency)
-
-    async def feed() -> None:
-        await reading.feed(items)
-
-    out = reading.read(InOrder(ordered))
+    feed = functools.partial(reading.feed, items)
+    out = reading.read(OutcomeOrder(ordered))
     async with reading.finished, reading.outcomes, background_task(feed), aclosing(out) as reader:
         yield reader
 
 
 class _AsyncReading:
-    """What is under way for the reader of one `stream_async`."""
+    """The items in progress of one `stream_async`."""
 
     def __init__(self, stream: Stream, concurrency: int) -> None:
         self._stream = stream
-        # One more than there are places: for the failure of the source.
-        self.finished, self.outcomes = anyio.create_memory_object_stream[tuple[int, Any]](
+        # One more than items in progress: for an exception of the source.
+        self.finished, self.outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](
             concurrency + 1
         )
-        # A place is taken before an item is drawn, and given back once its outcome was read.
-        self._places = anyio.Semaphore(concurrency)
+        # Acquired before an item is drawn, released after its outcome was read.
+        self._slots = anyio.Semaphore(concurrency)
 
     async def feed(self, items: Iterable[Any] | AsyncIterable[Any]) -> None:
-        """Draw items as there are places, and start on them."""
-        async with self.finished, anyio.create_task_group() as workers, _drawn(items) as source:
+        """Draw and start items while fewer than ``concurrency`` are in progress or unread."""
+        async with self.finished, anyio.create_task_group() as workers, _iterated(items) as source:
             for number in itertools.count():
-                await self._places.acquire()
+                await self._slots.acquire()
                 try:
                     item = await anext(source)
                 except StopAsyncIteration:
                     return
-                except Exception as error:  # noqa: BLE001 - it is raised after what came before it
+                except Exception as error:  # noqa: BLE001 - raised after the items before it
                     self.finished.send_nowait((number, error))
                     return
                 workers.start_soon(self._work, number, item)
 
     async def _work(self, number: int, item: Any) -> None:
+        outcome: Outcome
         try:
-            outcome: Any = await drive(self._stream.steps(number, item))
-        except Exception as error:  # noqa: BLE001 - it is raised where it is read
+            outcome = await drive(self._stream.steps(number, item))
+        except Exception as error:  # noqa: BLE001 - raised where the outcome is read
             outcome = error
         self.finished.send_nowait((number, outcome))
 
-    async def read(self, order: InOrder) -> AsyncGenerator[Any]:
-        """Give what comes out of each item, and then its place back."""
+    async def read(self, order: OutcomeOrder) -> AsyncGenerator[Any]:
+        """Yield the results of each item, and then release its slot."""
         async for number, outcome in self.outcomes:
             for settled in order.add(number, outcome):
                 if isinstance(settled, Exception):
                     raise settled
                 for item in settled:
                     yield item
-                self._places.release()
+                self._slots.release()
 
 
 @asynccontextmanager
-async def _drawn(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[AsyncIterator[T]]:
-    """Draw items one by one, and close the source in the end where it is an async generator."""
-    source = aiter(items) if isinstance(items, AsyncIterable) else _each(items)
+async def _iterated(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[AsyncIterator[T]]:
+    """Iterate over items, and close the source at the end if it is an async generator."""
+    source = aiter(items) if isinstance(items, AsyncIterable) else _as_async(items)
     try:
         yield source
     finally:
@@ -279,17 +281,17 @@ async def _drawn(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[AsyncI
             await cast("AsyncGenerator[T]", source).aclose()
 
 
-async def _each(items: Iterable[T]) -> AsyncGenerator[T]:
+async def _as_async(items: Iterable[T]) -> AsyncGenerator[T]:
     for item in items:
         yield item
 
 
 def stream_sync(stream: Stream, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
     """Run a stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
-    reading = _SyncReading(stream, items, InOrder(ordered))
+    reading = _SyncReading(stream, items, OutcomeOrder(ordered))
     try:
         while True:
-            reading.draw(concurrency)
+            reading.start_items(concurrency)
             outcome = reading.next_outcome()
             if isinstance(outcome, Exception):
                 raise outcome
@@ -298,32 +300,32 @@ def stream_sync(stream: Stream, items: Iterable[T], concurrency: int, ordered: b
             yield from outcome
             reading.unread -= 1
     finally:
-        reading.end()
+        reading.cancel()
 
 
 class _SyncReading:
-    """What is under way for the reader of one `stream_sync`."""
+    """The items in progress of one `stream_sync`."""
 
-    def __init__(self, stream: Stream, items: Iterable[Any], order: InOrder) -> None:
+    def __init__(self, stream: Stream, items: Iterable[Any], order: OutcomeOrder) -> None:
         self.unread = 0
         self._stream = stream
         self._source = iter(items)
         self._order = order
         self._numbers = itertools.count()
         self._scheduler = Scheduler(SyncDriver())
-        self._settled: deque[Any] = deque()
+        self._settled: deque[Outcome] = deque()
         self._running: set[Task] = set()
         self._is_drained = False
 
-    def draw(self, concurrency: int) -> None:
-        """Start on as many items as there are places for."""
+    def start_items(self, concurrency: int) -> None:
+        """Draw and start items while fewer than ``concurrency`` are in progress or unread."""
         while self.unread < concurrency and not self._is_drained:
             number = next(self._numbers)
             try:
                 item = next(self._source)
             except StopIteration:
                 self._is_drained = True
-            except Exception as error:  # noqa: BLE001 - it is raised after what came before it
+            except Exception as error:  # noqa: BLE001 - raised after the items before it
                 self._is_drained = True
                 self._settled.extend(self._order.add(number, error))
             else:
@@ -339,13 +341,13 @@ class _SyncReading:
         task = self._scheduler.spawn(steps, finish, contextvars.copy_context())
         self._running.add(task)
 
-    def next_outcome(self) -> list[Any] | Exception | None:
-        """What came of the next item; None where there is none."""
+    def next_outcome(self) -> Outcome | None:
+        """Wait for the next outcome; None if there are no items in progress."""
         while self._running and not self._settled:
             self._scheduler.turn()
         return self._settled.popleft() if self._settled else None
 
-    def end(self) -> None:
-        """Cancel what is still under way."""
+    def cancel(self) -> None:
+        """Cancel the items in progress."""
         for task in list(self._running):
             self._scheduler.cancel(task, Cancelled())
