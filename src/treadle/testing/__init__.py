@@ -1,7 +1,4 @@
-"""For tests of what is built on treadle: scripted and misbehaving models and tools, and a history's rules.
-
-The torture suite, for any agent loop, is in `treadle.testing.torture`.
-"""
+"""Tools for tests of programs that use treadle: scripted and misbehaving models, and the rules of a history."""
 
 from treadle.testing.chaos import ChaosLLM
 from treadle.testing.chaos_tools import ChaosTools
