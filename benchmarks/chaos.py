@@ -1,7 +1,7 @@
-"""Many runs in chaos: a model and tools that misbehave, under any options. Does every one end as it should?
+"""Many runs with misbehaving models and tools, under any options. Does each one end as it must?
 
 ``python benchmarks/chaos.py --seeds 10000`` prints how they ended and what was wrong. A seed is the same run
-every time, as far as threads and clocks allow: ``--start 1234 --seeds 1`` shows it again.
+each time, as far as threads and clocks allow: ``--start 1234 --seeds 1`` repeats one.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ import warnings
 from collections import Counter
 from typing import Any
 
-from treadle.testing._chaos_checks import told
-from treadle.testing._chaos_trial import Trial, Verdict
-from treadle.testing.chaos import ChaosLLM
-from treadle.testing.chaos_tools import ChaosTools
+from chaos_checks import described
+from chaos_trial import Trial, Verdict
+
+from treadle.testing import ChaosLLM, ChaosTools
 
 HUNG = 30.0
-"""Seconds after which a run is taken for one that does not end."""
+"""Seconds after which a run is considered hung."""
 SHOWN = 20
 """Seeds with violations that are shown in full."""
 KIND = 110
-"""Characters by which violations are taken for the same."""
+"""Violations that start with the same characters count as the same kind."""
 
 
 class HungError(BaseException):
     """A run does not end."""
 
 
-def judged(seed: int) -> Verdict:
-    """Try one seed in this process; what goes wrong beside the run is a violation as well."""
-    beside: list[str] = []
-    sys.unraisablehook = lambda what: beside.append(f"beside: {what.exc_value!r:.200}")
+def verdict_of(seed: int) -> Verdict:
+    """Try one seed in this process. Warnings and unraisable errors are violations as well."""
+    noticed: list[str] = []
+    sys.unraisablehook = lambda what: noticed.append(f"outside the run: {what.exc_value!r:.200}")
     handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: beside.append(f"beside: {record.getMessage():.200}")  # type: ignore[method-assign]
+    handler.emit = lambda record: noticed.append(f"outside the run: {record.getMessage():.200}")  # type: ignore[method-assign]
     logging.getLogger("asyncio").addHandler(handler)
     logging.getLogger("treadle").addHandler(logging.NullHandler())
     logging.getLogger("treadle").propagate = False
@@ -57,18 +57,18 @@ def judged(seed: int) -> Verdict:
             warnings.simplefilter("error")
             verdict = trial.run()
             if seed % 20 == 0:
-                gc.collect()  # what was left over is found here
+                gc.collect()  # finds what was not closed
     except HungError as error:
-        verdict = Verdict(seed, trial.story, "hung", violations=[f"hung: {told(error)}"])
+        verdict = Verdict(seed, trial.story, "hung", violations=[f"hung: {described(error)}"])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         logging.getLogger("asyncio").removeHandler(handler)
-    verdict.violations += beside
+    verdict.violations += noticed
     return verdict
 
 
 def report(verdicts: list[Verdict], seconds: float) -> None:
-    """Print the summary, in Markdown."""
+    """Print a summary as Markdown."""
     bad = [verdict for verdict in verdicts if verdict.violations]
     longest = max(verdicts, key=lambda verdict: verdict.iterations)
     missing = {*ChaosLLM.BEHAVIOURS, *ChaosTools.BEHAVIOURS}.difference(
@@ -97,16 +97,16 @@ def report(verdicts: list[Verdict], seconds: float) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run; return what the process exits with."""
+    """Run, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1_000, help="how many")
-    parser.add_argument("--start", type=int, default=0, help="the first")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--seeds", type=int, default=1_000, help="number of seeds")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="number of processes")
     given = parser.parse_args(arguments)
     seeds = range(given.start, given.start + given.seeds)
     started = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
-        verdicts = list(pool.imap(judged, seeds, chunksize=10))
+        verdicts = list(pool.imap(verdict_of, seeds, chunksize=10))
     report(verdicts, time.monotonic() - started)
     return int(any(verdict.violations for verdict in verdicts))
 

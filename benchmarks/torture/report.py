@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 Row: TypeAlias = dict[str, Any]
-"""A loop: ``name``, ``version``, ``verdicts``; see `treadle.testing.torture.table`."""
+"""A loop: ``name``, ``version``, ``verdicts``; see `torture_suite.table`."""
 
 COLUMNS = {
     "ended": "ended",
     "limits": "within limits",
     "history": "history valid",
     "lost": "nothing lost",
-    "told": "told the model",
+    "reported": "reported to the model",
 }
 
 

@@ -1,7 +1,7 @@
-"""Run the torture suite on treadle and on its peers, each in a virtual environment of its own.
+"""Run the torture suite on treadle and other frameworks, each in a separate virtual environment.
 
     python benchmarks/torture/run.py                          # all of them, all scenarios
-    python benchmarks/torture/run.py --peer smolagents --scenario unknown-tool --details
+    python benchmarks/torture/run.py --peer smolagents --scenario name-unknown --details
 
 The environments are made on the first run, from the pinned files in ``requirements``. A loop that hangs its
 interpreter, or ends it, is noted as not ended, and the scenarios after it go on in a new one.
@@ -36,6 +36,8 @@ PEERS = (
     "agent_framework",
     "smolagents",
 )
+"""The adapters that run by default."""
+ADAPTERS = (*PEERS, "plain_loop")
 OVERTIME = 20.0
 """Seconds after a scenario's own time until its interpreter is taken to hang."""
 START = 120.0
@@ -65,8 +67,8 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again")
-    parser.add_argument("--scenario", action="append", help="a name; may be given again")
+    parser.add_argument("--peer", action="append", choices=ADAPTERS, help="repeatable")
+    parser.add_argument("--scenario", action="append", help="a name; repeatable")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts there")
     parser.add_argument("--details", action="store_true", help="print why each failure is one")
     parser.add_argument("--seconds", type=float, default=PEER_TIME, help="for one peer")
@@ -108,7 +110,7 @@ def run_peer(peer: str, python: Path, names: list[str] | None, seconds: float) -
     One that did not end is tried once more: the machine may have been busy.
 
     Returns:
-        A row of the table, as `treadle.testing.torture.table.Table` writes it as JSON.
+        A row of the table, as `torture_suite.table.Table` writes it as JSON.
     """
     until = time.monotonic() + seconds
     found: dict[str, dict[str, Any]] = {}
@@ -122,7 +124,7 @@ def run_peer(peer: str, python: Path, names: list[str] | None, seconds: float) -
                 name: _verdict(name, not_applicable="no time was left") for name in left or ()
             }
             break
-        for said in _told_by(peer, python, left, until):
+        for said in _reports_of(peer, python, left, until):
             if said["kind"] == "hello":
                 row |= {"name": said["name"], "version": said["version"]}
                 every = every or said["scenarios"]
@@ -155,10 +157,10 @@ def _log(peer: str) -> Path:
     return ENVIRONMENTS / f"{peer}.log"
 
 
-def _told_by(
+def _reports_of(
     peer: str, python: Path, names: list[str] | None, until: float
 ) -> Iterator[dict[str, Any]]:
-    """What an interpreter tells of its scenarios, and a verdict on the one that it did not survive."""
+    """Yield what a worker reports, and a verdict on a scenario that ended or hung its interpreter."""
     process, lines = _started(peer, python, names)
     running: str | None = None
     patience = START

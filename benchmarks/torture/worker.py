@@ -1,7 +1,7 @@
-"""Run scenarios on one peer, in that peer's environment, and tell of them on standard output.
+"""Run scenarios on one loop, in that loop's environment, and report the verdicts on standard output.
 
-``worker.py PEER [SCENARIO ...]``: one JSON object a line. It ends early after a loop that did not end, so
-that what still runs disturbs nobody; who started it starts another one for the rest.
+``worker.py PEER [SCENARIO ...]``: one JSON object a line. It exits after a loop that did not end, so that
+its remaining threads cannot disturb other scenarios; `run.py` starts another worker for the rest.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ MEMORY = 6 * 1024**3
 def main() -> None:
     """Run the scenarios that the command line names, or all."""
     peer, *names = sys.argv[1:]
-    told = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what loops print is not for whoever reads this
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what loops print must not mix with the reports
 
-    def tell(**said: Any) -> None:
-        told.write(json.dumps(said) + "\n")
-        told.flush()
+    def send(**said: Any) -> None:
+        output.write(json.dumps(said) + "\n")
+        output.flush()
 
     os.environ.update(QUIET)
     _limit()
     logging.disable(logging.ERROR)
     adapter = importlib.import_module(f"adapters.{peer}").Adapter()
-    from treadle.testing.torture import SCENARIOS, run_scenario  # noqa: PLC0415 - slow, as peers are
+    from torture_suite import SCENARIOS, run_scenario  # noqa: PLC0415 - slow, as peers are
 
     chosen = names or list(SCENARIOS)
-    tell(kind="hello", name=adapter.name, version=adapter.version, scenarios=chosen)
+    send(kind="hello", name=adapter.name, version=adapter.version, scenarios=chosen)
     for name in chosen:
-        tell(kind="begin", scenario=name, seconds=SCENARIOS[name].seconds)
+        send(kind="begin", scenario=name, seconds=SCENARIOS[name].seconds)
         try:
             verdict = run_scenario(adapter, SCENARIOS[name])
-        except Exception:  # noqa: BLE001 - the suite's own fault, which must not look like the loop's
-            tell(kind="broken", trace=traceback.format_exc())
+        except Exception:  # noqa: BLE001 - a fault of the suite must not look like one of the loop
+            send(kind="broken", trace=traceback.format_exc())
             break
-        tell(kind="verdict", verdict=asdict(verdict))
+        send(kind="verdict", verdict=asdict(verdict))
         if verdict.problems.get("ended"):
             break
-    os._exit(0)  # threads that tools or loops left behind are not waited for
+    os._exit(0)  # threads that tools or loops abandoned are not waited for
 
 
 def _limit() -> None:

@@ -1,4 +1,4 @@
-"""The chaotic tools: what they are, what they do, and what they note of it."""
+"""`ChaosTools`: what the tools are, what they do, and what is logged of their runs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ import anyio
 import pytest
 
 from treadle import Loop, Tool, ToolContext
-from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.testing._chaos_deeds import DEEDS, Called, Deed
-from treadle.testing._chaos_dice import Dice
-from treadle.testing._chaos_toolkit import Sketch
-from treadle.testing._chaos_values import valid_arguments
-from treadle.testing.chaos_tools import ChaosTools, ToolRun
+from treadle.testing import ChaosTools, ScriptedLLM, call, calls, check_history
+from treadle.testing.chaos import ToolRun
+from treadle.testing.chaos.arguments import valid_arguments
+from treadle.testing.chaos.dice import Dice
+from treadle.testing.chaos.tool_actions import ACTIONS, ToolAction, ToolCallInfo
 
 USER = [{"role": "user", "content": "Go."}]
 
 
 @pytest.fixture(autouse=True, scope="module")
 def runner():
-    """One event loop for all calls that need one."""
+    """One event loop for all async tools."""
     with asyncio.Runner() as made:
         RUNNERS.append(made)
         yield
@@ -36,18 +35,20 @@ RUNNERS = []
 
 
 def used(tool, arguments, seconds=0.05):
-    """What a tool comes to when it is called: what it returns, or the error that it raises."""
-    fn = tool.bound(dict(arguments), lambda: ToolContext("a", tool.name, 1))
+    """The result of a tool, or the error that it raises."""
+    arguments = dict(arguments)
+    if "_context" in inspect.signature(tool.fn).parameters:
+        arguments["_context"] = ToolContext("a", tool.name, 1)
 
     async def awaited():
         with anyio.move_on_after(seconds):
-            return await fn()
+            return await tool.fn(**arguments)
         return "cancelled"
 
     try:
         if tool.is_async:
             return RUNNERS[0].run(awaited())
-        value = fn()
+        value = tool.fn(**arguments)
         if inspect.iscoroutine(value):
             value.close()
     except BaseException as error:
@@ -59,13 +60,13 @@ def some_arguments(tool, count=4):
     return [valid_arguments(Dice(str(n)), tool.input_schema) for n in range(count)]
 
 
-def is_apart(tool):
-    """Whether it hangs nowhere, and has no defaults that make different arguments the same."""
+def is_simple(tool):
+    """Whether it never hangs, and has no defaults that make different arguments the same."""
     return tool.timeout is None and tool.signature is None
 
 
-def apart(tool):
-    """Arguments of which no two are the same."""
+def distinct_arguments(tool):
+    """Arguments of which no two are equal."""
     return list({str(given): given for given in some_arguments(tool)}.values())
 
 
@@ -107,7 +108,7 @@ def test_the_same_seed_makes_the_same_tools(seed):
     assert facts_of(ChaosTools(seed)) == facts_of(ChaosTools(seed))
 
 
-def test_they_are_of_every_sort():
+def test_every_option_occurs():
     tools = [tool for seed in range(120) for tool in ChaosTools(seed)]
     for option, least in (
         ("is_async", 2),
@@ -126,7 +127,7 @@ def test_they_are_of_every_sort():
     assert len({tool.lock for tool in tools}) == 4
 
 
-def test_some_need_approval_where_one_asks_for_it():
+def test_with_approvals_some_require_approval():
     tools = [tool for seed in range(60) for tool in ChaosTools(seed, approvals=True)]
     asked = collections.Counter(
         tool.approval_of({"query": "x", "limit": 1}) is None for tool in tools
@@ -146,7 +147,7 @@ def test_their_text_makes_them_again():
 
 
 def test_every_behaviour_occurs():
-    """Bounded the first two hundred seeds, with a few calls of each tool."""
+    """Within two hundred seeds, with a few calls of each tool."""
     seen = set()
     for seed in range(200):
         tools = ChaosTools(seed)
@@ -169,11 +170,13 @@ def shown(value):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_they_do_does_not_depend_on_the_order_of_the_calls(seed):
-    """But on the arguments, and how often they came: so threads change nothing."""
+    """It depends on the arguments and on their number of calls, so threads change nothing."""
 
     def outcomes(step):
         tools = ChaosTools(seed)
-        pairs = [(tool, given) for tool in tools if is_apart(tool) for given in apart(tool)]
+        pairs = [
+            (tool, given) for tool in tools if is_simple(tool) for given in distinct_arguments(tool)
+        ]
         return {
             f"{tool.name} {given} {time}": shown(used(tool, given, seconds=30))
             for time in range(2)
@@ -183,57 +186,59 @@ def test_what_they_do_does_not_depend_on_the_order_of_the_calls(seed):
     assert outcomes(1) == outcomes(-1)
 
 
-def test_one_that_always_fails_fails_alike():
+def test_a_tool_may_always_raise_the_same_error():
     for seed in range(400):
         tools = ChaosTools(seed, count=1)
-        if "nature: raises the same every time" in tools.behaviours and tools[0].timeout is None:
+        if "nature: always raises the same" in tools.behaviours and tools[0].timeout is None:
             break
     errors = [used(tools[0], arguments) for arguments in some_arguments(tools[0])]
     assert all(isinstance(error, BaseException) for error in errors)
     assert len({shown(error) for error in errors}) == 1
 
 
-def deed_of(behaviour, called):
-    """What comes of a call where the dice say so."""
-    return DEEDS.things[DEEDS.names.index(f"tool: {behaviour}")](Dice("a"), called)
+def action_of(behaviour, call):
+    return ACTIONS.values[ACTIONS.names.index(f"tool: {behaviour}")](Dice("a"), call)
 
 
-def test_it_hangs_only_where_it_has_a_time_limit():
-    free = Called("t", 0, 1, is_async=True, timeout=None)
-    bound = Called("t", 0, 1, is_async=True, timeout=0.01)
-    in_thread = Called("t", 0, 1, is_async=False, timeout=0.01)
-    assert deed_of("hangs", free).pause < 0.01
-    assert deed_of("hangs", bound).pause == math.inf
-    assert 0.01 < deed_of("hangs", in_thread).pause < 0.1
-    assert deed_of("ignores that it is cancelled", bound).is_deaf
-    assert not deed_of("ignores that it is cancelled", in_thread).is_deaf
-    assert not deed_of("ignores that it is cancelled", free).is_deaf
+def test_only_a_tool_with_a_timeout_hangs():
+    free = ToolCallInfo("t", 0, 1, is_async=True, timeout=None)
+    bound = ToolCallInfo("t", 0, 1, is_async=True, timeout=0.01)
+    in_thread = ToolCallInfo("t", 0, 1, is_async=False, timeout=0.01)
+    assert action_of("hangs", free).pause < 0.01
+    assert action_of("hangs", bound).pause == math.inf
+    assert 0.01 < action_of("hangs", in_thread).pause < 0.1
+    assert action_of("ignores its cancellation", bound).ignores_cancellation
+    assert not action_of("ignores its cancellation", in_thread).ignores_cancellation
+    assert not action_of("ignores its cancellation", free).ignores_cancellation
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_one_that_hangs_ends_when_it_is_cancelled_and_a_deaf_one_returns(backend):
+def test_a_hanging_tool_ends_when_cancelled_and_one_that_ignores_it_returns(backend):
     async def main():
         returned = []
-        for deed in (Deed("never", pause=math.inf), Deed("all the same", is_deaf=True)):
+        for action in (
+            ToolAction("never", pause=math.inf),
+            ToolAction("returned", ignores_cancellation=True),
+        ):
             with anyio.move_on_after(0.01):
-                returned.append(await deed.perform_async({}))
+                returned.append(await action.perform_async({}))
         return returned
 
-    assert anyio.run(main, backend=backend) == ["all the same"]
+    assert anyio.run(main, backend=backend) == ["returned"]
 
 
-def test_it_changes_what_is_within_its_arguments():
+def test_a_tool_changes_the_containers_in_its_arguments():
     arguments = {"list": [1], "dict": {"a": 1}, "text": "a"}
-    Deed(mutates=True).perform(arguments)
+    ToolAction(mutates=True).perform(arguments)
     assert arguments == {"list": [1, "spoilt"], "dict": {}, "text": "a"}
-    asyncio.run(Deed(mutates=True).perform_async(arguments))
+    asyncio.run(ToolAction(mutates=True).perform_async(arguments))
     assert arguments["list"] == [1, "spoilt", "spoilt"]
 
 
-# What they note.
+# What is logged.
 
 
-def test_runs_are_noted_with_copies_of_their_arguments():
+def test_runs_are_logged_with_copies_of_their_arguments():
     tools = ChaosTools(0, count=9)
     tool = next(tool for tool in tools if tool.name == "search")
     arguments = {"query": "x", "limit": 3}
@@ -245,29 +250,29 @@ def test_runs_are_noted_with_copies_of_their_arguments():
     assert isinstance(run, ToolRun)
 
 
-def test_arguments_too_deep_to_copy_are_noted_as_such():
+def test_arguments_that_are_too_deep_to_copy_are_marked():
     deep = 1
     for _ in range(3_000):
         deep = [deep]
     tools = ChaosTools(0, count=9)
     used(next(tool for tool in tools if tool.name == "ping"), {"x": deep})
-    assert tools.runs[0].arguments == {"...": "nested too deep to be noted"}
+    assert tools.runs[0].arguments == {"...": "nested too deeply to copy"}
 
 
 def meeting(timeout):
-    """Two calls of an async tool that wait for each other, and the runs that were noted."""
+    """The runs of two calls of an async tool that wait for each other, and of a third one."""
     tools = ChaosTools(0)
     started = asyncio.Event()
 
     def nature(_dice, called):
-        class Meeting(Deed):
+        class Meeting(ToolAction):
             async def perform_async(self, arguments):
                 await started.wait() if called.number == 1 else started.set()
 
         return Meeting()
 
     options = {} if timeout is None else {"timeout": timeout}
-    tool = tools._made(Sketch("ping", "ping", True, options), nature)
+    tool = tools._tool("ping", "ping", True, options, nature)
 
     async def main():
         await asyncio.gather(tool.fn(), tool.fn())
@@ -277,15 +282,15 @@ def meeting(timeout):
     return tools.runs
 
 
-def test_runs_that_overlap_are_noted():
+def test_runs_that_overlap_are_logged():
     first, second, third = meeting(timeout=None)
     assert first.overlapping == ()
     assert second.overlapping == (first,)
     assert third.overlapping == ()
 
 
-def test_a_tool_with_a_time_limit_does_not_count_as_running():
-    """Whoever called it may have given it up."""
+def test_a_tool_with_a_timeout_does_not_count_as_in_progress():
+    """Its caller may have abandoned it."""
     assert [run.overlapping for run in meeting(timeout=1)] == [(), (), ()]
 
 
@@ -299,7 +304,7 @@ def test_threads_may_use_them_at_once():
     for thread in threads:
         thread.join()
     assert len(tools.runs) == 8
-    assert len(tools._under_way) == 0
+    assert len(tools._in_progress) == 0
 
 
 def test_a_loop_runs_them():

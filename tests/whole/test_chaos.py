@@ -11,9 +11,7 @@ import pytest
 
 from treadle import Loop, Paused, RunHandle, Tool, approve, deny, edit
 from treadle.events import ModelResponded, RunFinished, RunStarted, SubagentEvent
-from treadle.testing import check_history
-from treadle.testing.chaos import ChaosLLM
-from treadle.testing.chaos_tools import ChaosTools
+from treadle.testing import ChaosLLM, ChaosTools, check_history
 
 HELLO = [{"role": "user", "content": "Go."}]
 MOST_PAUSES = 60

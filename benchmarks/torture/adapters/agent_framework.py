@@ -13,10 +13,10 @@ from typing import Any
 from agent_framework import Agent, Content, FunctionTool, Message
 from agent_framework import tool as make_tool
 from agent_framework.openai import OpenAIChatCompletionClient
+from torture_suite import protocol
+from torture_suite.protocol import Model, Outcome, Scenario, drive
 
 from adapters import wire
-from treadle.testing.torture import protocol
-from treadle.testing.torture.protocol import Model, Outcome, Scenario, drive
 
 
 class Adapter:

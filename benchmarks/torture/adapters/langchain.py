@@ -15,10 +15,10 @@ from langchain.agents.middleware import ModelCallLimitMiddleware, ToolCallLimitM
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
+from torture_suite import protocol
+from torture_suite.protocol import Model, Outcome, Scenario, drive
 
 from adapters import wire
-from treadle.testing.torture import protocol
-from treadle.testing.torture.protocol import Model, Outcome, Scenario, drive
 
 CONFIG: Any = {"configurable": {"thread_id": "1"}}
 

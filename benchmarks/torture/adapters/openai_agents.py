@@ -19,10 +19,10 @@ from agents import (
     set_tracing_disabled,
 )
 from agents.exceptions import UserError
+from torture_suite import protocol
+from torture_suite.protocol import Model, NotApplicable, Outcome, Scenario, drive
 
 from adapters import wire
-from treadle.testing.torture import protocol
-from treadle.testing.torture.protocol import Model, NotApplicable, Outcome, Scenario, drive
 
 set_tracing_disabled(disabled=True)  # else it would be sent away
 

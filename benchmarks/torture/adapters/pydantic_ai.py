@@ -21,10 +21,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from torture_suite import protocol
+from torture_suite.protocol import Model, Outcome, Scenario, drive
 
 from adapters import wire
-from treadle.testing.torture import protocol
-from treadle.testing.torture.protocol import Model, Outcome, Scenario, drive
 
 
 class Adapter:

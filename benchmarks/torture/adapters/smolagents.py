@@ -17,10 +17,10 @@ from typing import Any
 from smolagents import LogLevel, OpenAIModel, Tool, ToolCallingAgent
 from smolagents import tool as make_tool
 from smolagents.agents import RunResult
+from torture_suite import protocol
+from torture_suite.protocol import Model, NotApplicable, Outcome, Scenario, drive
 
 from adapters import wire
-from treadle.testing.torture import protocol
-from treadle.testing.torture.protocol import Model, NotApplicable, Outcome, Scenario, drive
 
 
 class Adapter:

@@ -13,9 +13,8 @@ from typing import Any
 
 import httpx2
 import openai
-
-from treadle.testing.torture.protocol import Model, ScenarioOver, TooManyCalls
-from treadle.testing.torture.script import ModelError
+from torture_suite.protocol import Model, ScenarioOver, TooManyCalls
+from torture_suite.script import ModelError
 
 MODEL = "gpt-4.1"
 """A name that peers know, of a model without peculiarities."""

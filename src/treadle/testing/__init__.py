@@ -1,10 +1,6 @@
-"""For tests of what is built on treadle: scripted and misbehaving models and tools, and a history's rules.
+"""Tools for tests of programs that use treadle: scripted and misbehaving models, and the rules of a history."""
 
-The torture suite, for any agent loop, is in `treadle.testing.torture`.
-"""
-
-from treadle.testing.chaos import ChaosLLM
-from treadle.testing.chaos_tools import ChaosTools
+from treadle.testing.chaos import ChaosLLM, ChaosTools
 from treadle.testing.history import InvalidHistoryError, check_history, history_problems
 from treadle.testing.scripted import ScriptedLLM, ScriptError, Sent, call, calls
 

@@ -1,0 +1,211 @@
+"""Calls, valid and malformed: their names, ids and shapes, how many there are, and which are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from treadle.messages import JSONDict
+from treadle.testing.chaos.arguments import (
+    ARGUMENTS,
+    CONTROL_CHARACTERS,
+    LONE_SURROGATE,
+    valid_arguments,
+    written,
+)
+from treadle.testing.chaos.dice import Dice, Table
+
+Offer: TypeAlias = tuple[str, Mapping[str, Any]]
+"""A tool as a model sees it: its name and the schema of its arguments."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a model knows and remembers.
+
+    Args:
+        offers: the tools that it may call.
+        longest: the greatest length of a text, in characters.
+        most_calls: the greatest number of calls in one response.
+        is_endless: whether it may wait forever.
+        request: the number of the request, from 1.
+        ids: ids of earlier calls.
+        fixed: the calls that it repeats.
+    """
+
+    offers: Sequence[Offer]
+    longest: int
+    most_calls: int
+    is_endless: bool
+    request: int = 0
+    ids: list[str] = field(default_factory=list[str])
+    fixed: list[tuple[str, JSONDict]] = field(default_factory=list[tuple[str, JSONDict]])
+
+    def offer(self, dice: Dice) -> Offer:
+        """One of the tools; an unknown one if there are none."""
+        return dice.choice(self.offers) if self.offers else ("search", _NO_SCHEMA)
+
+
+_NO_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+_MOST_IDS = 50
+"""Ids that are remembered."""
+
+
+def good_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+    """A call of an existing tool with valid arguments."""
+    name, schema = memory.offer(dice)
+    return _well_formed(dice, memory, place, name, valid_arguments(dice, schema))
+
+
+def _well_formed(
+    dice: Dice, memory: Memory, place: int, name: str, arguments: JSONDict
+) -> JSONDict:
+    call_id = f"call_{memory.request}_{place}"
+    if len(memory.ids) < _MOST_IDS:
+        memory.ids.append(call_id)
+    function = {"name": name, "arguments": written(dice, arguments)}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+    """A call with one fault, or with several."""
+    name, schema = memory.offer(dice)
+    good = valid_arguments(dice, schema)
+    call = _well_formed(dice, memory, place, name, good)
+    kind = dice.randrange(10)  # 0 to 6: arguments; 7: name; 8: id; 9: all of them, and the shape
+    if kind not in {7, 8}:
+        call["function"]["arguments"] = dice.pick(ARGUMENTS)(dice, good, memory.longest)
+    if kind in {7, 9}:
+        call["function"]["name"] = dice.pick(_NAMES)(dice, name)
+    if kind in {8, 9}:
+        call["id"] = dice.pick(_IDS)(dice, memory)
+    if kind == 9:  # noqa: PLR2004 - see above
+        dice.pick(_SHAPES)(call)
+    return call
+
+
+def mixed_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+    """A call that may be good or bad."""
+    return (good_call if dice.chance(0.6) else bad_call)(dice, memory, place)
+
+
+def _near_miss(dice: Dice, name: str) -> str:
+    place = dice.randrange(len(name))
+    return dice.choice(
+        (
+            name[:place] + name[place + 1 :],
+            name[:place] + name[place] + name[place:],
+            name.upper(),
+            name.title(),
+            name.replace("_", "-"),
+            f"{name}s",
+            f"functions.{name}",
+            f" {name}\n",
+            f"{name}()",
+        )
+    )
+
+
+_NAMES: Table[Callable[[Dice, str], Any]] = Table(
+    "name",
+    {
+        "unknown": (3, lambda dice, _n: dice.choice(("launch", "python", "final_answer", "None"))),
+        "nearly right": (4, _near_miss),
+        "empty": (1, lambda dice, _n: dice.choice(("", " ", "\n"))),
+        "with control characters": (1, lambda _d, name: name + CONTROL_CHARACTERS),
+        "with a lone surrogate": (1, lambda _d, name: name + LONE_SURROGATE),
+        "huge": (1, lambda dice, name: name * dice.choice((40, 400))),
+        "not text": (0.3, lambda dice, _n: dice.choice((None, 5, ["x"], {"name": "x"}))),
+        "a sentence": (1, lambda _d, name: f"I want to call {name}, please."),
+    },
+)
+
+_IDS: Table[Callable[[Dice, Memory], Any]] = Table(
+    "id",
+    {
+        "missing": (2, lambda _d, _m: None),
+        "empty": (2, lambda _d, _m: ""),
+        "that of another call": (3, lambda dice, memory: dice.choice(memory.ids)),
+        "the same every time": (3, lambda _d, _m: "call_0"),
+        "as treadle would generate it": (
+            1,
+            lambda dice, memory: f"call_{memory.request}_{dice.choice('12')}",
+        ),
+        "numbered as treadle would": (1, lambda dice, _m: f"call_0_{dice.choice('23')}"),
+        "a number": (2, lambda dice, _m: dice.choice((0, 7, -1, 1.5))),
+        "not text": (1, lambda dice, _m: dice.choice((True, [], ["a"], {}, {"id": "a"}))),
+        "huge": (1, lambda dice, _m: "i" * dice.choice((65, 5_000))),
+        "with control characters": (1, lambda _d, _m: f"a{CONTROL_CHARACTERS}"),
+        "with a lone surrogate": (1, lambda _d, _m: f"a{LONE_SURROGATE}"),
+    },
+)
+
+
+def _add_unknown_keys(call: JSONDict) -> None:
+    call["extra_content"] = {"google": {"thought_signature": "c2ln"}}
+    call["weight"] = float("nan")
+    call["note"] = LONE_SURROGATE
+
+
+_SHAPES: Table[Callable[[JSONDict], object]] = Table(
+    "call",
+    {
+        "without an id": (1, lambda call: call.pop("id")),
+        "without a type": (1, lambda call: call.pop("type")),
+        "of another type": (1, lambda call: call.update(type="custom")),
+        "without the function level": (1, lambda call: call.update(call.pop("function"))),
+        "with an index": (1, lambda call: call.update(index=3)),
+        "with unknown keys": (1, _add_unknown_keys),
+        "with a function that is text": (0.2, lambda call: call.update(function="search")),
+    },
+)
+
+CALL_TABLES: tuple[Table[Any], ...] = (ARGUMENTS, _NAMES, _IDS, _SHAPES)
+
+
+def some_calls(
+    dice: Dice, memory: Memory, make: Callable[[Dice, Memory, int], JSONDict]
+) -> list[JSONDict]:
+    """A few calls, seldom dozens."""
+    count = min(dice.choice((1, 1, 1, 2, 3, 5, 12, 40)), memory.most_calls)
+    return [make(dice, memory, place) for place in range(count)]
+
+
+def many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+    """As many calls as one response may have."""
+    count = dice.randint(memory.most_calls // 2, memory.most_calls)
+    kind = dice.randrange(4)
+    if kind == 0:
+        return [good_call(dice, memory, place) for place in range(count)]
+    make = bad_call if kind == 3 else good_call  # noqa: PLR2004 - one of four kinds
+    call = make(dice, memory, 0)
+    # Thousands of huge texts are more than a client would accept.
+    count = min(count, max(1, 20 * memory.longest // len(repr(call))))
+    if kind == 1:
+        return [dict(call) for _ in range(count)]  # with the same id
+    return [{**call, "id": f"call_{memory.request}_{place}"} for place in range(count)]
+
+
+def duplicate_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+    """The same call several times in one response."""
+    call = good_call(dice, memory)
+    return [{**call, "id": f"{call['id']}_{place}"} for place in range(dice.randint(2, 5))]
+
+
+def repeated_calls(dice: Dice, memory: Memory, period: int) -> list[JSONDict]:
+    """The same call in each response, or one of several in turn.
+
+    Args:
+        dice: chooses the calls the first time.
+        memory: remembers them.
+        period: how many calls take turns.
+    """
+    while len(memory.fixed) < period:
+        name, schema = memory.offer(dice)
+        memory.fixed.append((name, valid_arguments(dice, schema)))
+    name, arguments = memory.fixed[memory.request % period]
+    call = _well_formed(dice, memory, 0, name, arguments)
+    if dice.chance(0.3):
+        call["id"] = "call_0"
+    return [call]
