@@ -1,6 +1,7 @@
 """Reading and showing JSON that a model wrote: nothing it writes can hurt, and nothing is guessed."""
 
 import json
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from treadle.messages import (
     json_type,
     parse_object,
     path_of,
+    repaired,
     shown,
     shown_name,
 )
@@ -87,6 +89,48 @@ def test_arguments_are_nested_a_hundred_levels_at_most():
     with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
         parse_object('{"a": ' + "[" * 100 + "]" * 100 + "}")
     assert parse_object('{"a": "' + "[" * 500 + '"}') == {"a": "[" * 500}
+
+
+def cut_off(size):
+    """Arguments of about this many characters that end within a string: a source file at a length limit."""
+    return '{"text": "' + 'print(\\"[{x}]\\")\\n' * (size // 18)
+
+
+def processor_seconds(work):
+    """The least processor time of three runs, in seconds."""
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        work()
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+def refused(text):
+    with pytest.raises(MalformedJSONError, match="Unterminated string"):
+        parse_object(text)
+
+
+def wrapped_by_repair(text):
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": text}}
+    repaired([{"role": "assistant", "tool_calls": [call]}])
+    assert json.loads(call["function"]["arguments"]) == {"invalid_arguments": text}
+
+
+@pytest.mark.parametrize(
+    "reads", [refused, wrapped_by_repair], ids=["a new call", "a call of the history"]
+)
+def test_arguments_cut_off_within_a_string_are_read_in_linear_time(reads):
+    """A search that starts again at each quotation mark takes 15 s for the shorter, and four minutes."""
+    short, long = cut_off(62_000), cut_off(248_000)
+    reads(cut_off(4_000))
+    assert processor_seconds(lambda: reads(short)) < 1
+    assert processor_seconds(lambda: reads(long)) < 4
+
+
+@pytest.mark.parametrize("end", ["", "\\", '\\"'])
+def test_brackets_in_a_string_that_is_cut_off_are_no_nesting(end):
+    refused('{"a": "' + "[" * 500 + end)
 
 
 def test_a_number_beyond_all_bounds_is_refused():

@@ -49,19 +49,26 @@ def _finite(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
-_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+"""A JSON string, or a bracket outside of strings.
+
+A string that is cut off matches up to the end of the text. If the closing quote were required, the search
+would start again at each character of the string, which takes time quadratic in its length.
+"""
 
 
-def _depth_of(text: str) -> int:
-    """How deep a text opens brackets, those within quotes left out."""
-    depth = deepest = 0
-    for mark in _MARKS.findall(text):
+def _is_too_deep(text: str) -> bool:
+    """Whether brackets outside of strings are nested more than `MAX_DEPTH` levels deep."""
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        mark = match[0]
         if mark in "[{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > MAX_DEPTH:
+                return True
         elif mark in "]}":
             depth -= 1
-    return deepest
+    return False
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -70,7 +77,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
-    if text.count("{") + text.count("[") > MAX_DEPTH and _depth_of(text) > MAX_DEPTH:
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_too_deep(text):
         raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep")
     value: Any
     try:
