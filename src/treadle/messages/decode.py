@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from treadle.errors import TreadleError
 from treadle.messages.json_text import text_of
 from treadle.messages.message import copy_json, is_dict, is_list, is_mapping, kind_of
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
@@ -15,7 +16,7 @@ MOST_TOKENS = 2**63
 """A count of tokens beyond this is no count; it could not be shown, either."""
 
 
-class NotAResponseError(TypeError):
+class NotAResponseError(TreadleError, TypeError):
     """The backend returned something that no answer can be made of."""
 
 

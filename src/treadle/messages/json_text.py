@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from treadle.errors import TreadleError
+
 
 def text_of(value: object) -> str:
     """Its ``str``; where that raises, or is none, words that say what it is."""
@@ -31,7 +33,7 @@ MAX_DEPTH = 100
 """Levels of nesting that arguments may have: no tool takes more, and all that handle them can."""
 
 
-class MalformedJSONError(ValueError):
+class MalformedJSONError(TreadleError, ValueError):
     """Arguments that are no JSON object; the text says why."""
 
 
