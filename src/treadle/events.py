@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from treadle.fast_dataclass import fast_dataclass_kw
 from treadle.limits import Limits
-from treadle.messages import JSONDict, Response, ToolCall, ToolResult, Usage, nothing
+from treadle.messages import JSONDict, Response, ToolCall, ToolResult, Usage
 from treadle.tools import NotRunReason, PlanReason
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class RunStarted:
     available: tuple[str, ...] = ()
     model: str | None = None
     provider: str | None = None
-    request: Mapping[str, Any] = field(default_factory=nothing)
+    request: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: RunState | None = field(default=None, compare=False, repr=False)
 
 

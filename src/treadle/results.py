@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar, dataclass_transform
 
 from treadle.errors import TreadleError
-from treadle.messages import JSONDict, Response, Usage, text_of
+from treadle.messages import JSONDict, Response, Usage, safe_str
 from treadle.run_state import RunState
 
 R = TypeVar("R", bound="Reason")
@@ -83,7 +83,7 @@ class BudgetExhausted(Reason):
 
 def _format_amount(amount: float) -> str:
     """Format an amount; sums of costs have more digits than are significant."""
-    return f"{amount:.6g}" if isinstance(amount, float) else text_of(amount)
+    return f"{amount:.6g}" if isinstance(amount, float) else safe_str(amount)
 
 
 @_reason
@@ -300,7 +300,7 @@ class Err:
         """
         if isinstance(self.reason, Reason):
             raise self.reason
-        raise TreadleError(text_of(self.reason))
+        raise TreadleError(safe_str(self.reason))
 
 
 class RunPausedError(TreadleError, RuntimeError):

@@ -129,7 +129,7 @@ def test_they_are_of_every_sort():
 def test_some_need_approval_where_one_asks_for_it():
     tools = [tool for seed in range(60) for tool in ChaosTools(seed, approvals=True)]
     asked = collections.Counter(
-        tool.approval_of({"query": "x", "limit": 1}) is None for tool in tools
+        tool.approval_question({"query": "x", "limit": 1}) is None for tool in tools
     )
     assert asked[True] > 20
     assert asked[False] > 20

@@ -190,7 +190,7 @@ def steps(ctx, call):
     [(Tool("t", fn=fetch), True), (Tool("t", steps=steps), True), (Tool("t"), False)],
 )
 def test_whether_it_needs_a_resolver_to_run(made, by_itself):
-    assert made.runs_by_itself is by_itself
+    assert made.has_implementation is by_itself
 
 
 class TestLockKeys:
@@ -239,7 +239,7 @@ class TestApprovalOf:
     )
     def test_a_rule_says_whether_and_how(self, rule, words):
         """One that raises says nothing, so that a person has to look."""
-        assert Tool("t", requires_approval=rule).approval_of({"n": 7}) == words
+        assert Tool("t", requires_approval=rule).approval_question({"n": 7}) == words
 
 
 @pytest.mark.parametrize(

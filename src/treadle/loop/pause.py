@@ -149,7 +149,7 @@ def _edited(call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, To
     tool = tools.get(call.name)
     told_apart = arguments
     if tool is not None:
-        problems, arguments = tool.checked(arguments)
+        problems, arguments = tool.validate(arguments)
         if problems:
             raise OptionError(f"decisions[{call.id!r}]: edit: {'; '.join(problems)}")
         told_apart = tool.dedupe_key(arguments)

@@ -42,14 +42,14 @@ from treadle.messages import (
     Response,
     StreamAccumulator,
     ToolResult,
-    as_message,
+    describe,
     is_cost,
     is_mapping,
-    joined,
-    kind_of,
+    join_messages,
     problems_of,
-    repaired,
-    text_of,
+    repair_history,
+    safe_str,
+    to_message,
 )
 from treadle.model import (
     BASE_DELAY,
@@ -125,15 +125,15 @@ def validate_messages(given: Any) -> Intake:
     """
     is_list = isinstance(given, Sequence) and not isinstance(given, (str, bytes))
     if not is_list:
-        return _invalid(f"messages: expected a list of message dicts, got {kind_of(given)}")
+        return _invalid(f"messages: expected a list of message dicts, got {describe(given)}")
     try:
-        messages = [as_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+        messages = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
     except RecursionError:
         return _invalid("messages: expected JSON, got a message that is nested without end")
     problems = tuple(problems_of(messages))
     if problems:
         return _invalid(*problems)
-    mended, repairs = repaired(messages)
+    mended, repairs = repair_history(messages)
     if not mended:
         return _invalid("messages: expected at least one message that is not empty")
     return Intake(mended, repairs)
@@ -252,7 +252,7 @@ def request(
         uses_tools: whether it may call tools.
     """
     context, plant = turn.context, turn.plant
-    turn.budget.take_iteration()
+    turn.budget.count_iteration()
     turn.iteration = iteration = turn.iteration + 1
     # It starts when the last one ended; but what watchers took since then is not the model's time.
     started = (yield NOW) if context.has_listeners else turn.clock
@@ -389,7 +389,7 @@ class Asker:
             except Exception as error:
                 if attempt > self.max_retries or not is_retryable(error):
                     kind = type(error).__name__
-                    raise LLMError(text_of(error), kind, attempt, error) from error
+                    raise LLMError(safe_str(error), kind, attempt, error) from error
                 yield from self._wait(error, attempt, iteration)
             else:
                 return response
@@ -403,7 +403,7 @@ class Asker:
             ModelRetried(
                 iteration=iteration,
                 attempt=attempt,
-                error=text_of(error),
+                error=safe_str(error),
                 error_type=type(error).__name__,
                 delay=delay,
                 at=now,
@@ -581,7 +581,7 @@ class Iterations:
         context, budget = self.context, self.budget
         if budget.parent is not None or self.plant.handle is not None or not self.iteration:
             # Since it was looked at, others may have taken the last of it, or an answer was not the end.
-            reason = budget.spent()
+            reason = budget.exhausted()
             if reason is not None:
                 self.context = context.stop(reason)
                 return reason
@@ -612,7 +612,7 @@ class Iterations:
         except StageError as error:
             self.settle("Not run: the run failed first.")
             cause = error.cause
-            reason = PipelineFailed(error.stage, text_of(cause), type(cause).__name__, cause)
+            reason = PipelineFailed(error.stage, safe_str(cause), type(cause).__name__, cause)
         except NotOneItemError as error:
             self.settle("Not run: the run failed first.")
             reason = PipelineFailed(trace.stages[-1], str(error), type(error).__name__, error)
@@ -651,10 +651,10 @@ class Iterations:
             return
         self.runner.new_turn()
         self.detector.new_turn()
-        message = functools.reduce(joined, said)
+        message = functools.reduce(join_messages, said)
         messages = self.context.messages
         if messages and messages[-1]["role"] == "user":  # two in a row are not for every provider
-            messages, message = History(messages[:-1]), joined(messages[-1], message)
+            messages, message = History(messages[:-1]), join_messages(messages[-1], message)
         self.keep(self.context.replace(messages=messages.append(message)))
 
     def begun(self, response: Response, trace: Progress) -> Context:
@@ -688,7 +688,7 @@ class Iterations:
             reason = repeated
             if reason is None and context.decision is None:
                 # What budget_guard says in its words, for stage lists that do without it.
-                reason = self.budget.spent()
+                reason = self.budget.exhausted()
         if reason is not None and context.decision is None:
             self.context = context = context.stop(reason)
         self.clock = ended = yield NOW
@@ -782,7 +782,7 @@ def finish(turn: Iterations, plant: Plant, reason: Reason) -> Steps[Reason | Non
     guidance = GUIDANCE.format(reason=reason, how=how)
     for uses_tools in (True, False):
         parent = turn.budget.parent
-        spent = None if parent is None else parent.spent()
+        spent = None if parent is None else parent.exhausted()
         if spent is not None:  # what is a parent's is not ours to overdraw
             return spent
         yield from turn.is_steered()

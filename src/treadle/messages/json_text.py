@@ -11,7 +11,7 @@ from typing import Any
 from treadle.errors import TreadleError
 
 
-def text_of(value: object) -> str:
+def safe_str(value: object) -> str:
     """Its ``str``; where that raises, or is none, words that say what it is."""
     try:
         return str(value)
@@ -19,10 +19,10 @@ def text_of(value: object) -> str:
         return f"({type(value).__name__}, which cannot be shown)"
 
 
-MAX_SHOWN = 80
+MAX_LENGTH = 80
 """Characters of a value that the model wrote which are shown to it again."""
 
-MAX_PATH = 3 * MAX_SHOWN
+MAX_PATH = 3 * MAX_LENGTH
 """Characters of a path into what the model wrote."""
 
 MAX_VIOLATIONS = 20
@@ -44,7 +44,7 @@ def _refuse_constant(name: str) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise MalformedJSONError(f"{text[:MAX_SHOWN]} is beyond what a number can be")
+        raise MalformedJSONError(f"{text[:MAX_LENGTH]} is beyond what a number can be")
     return value
 
 
@@ -91,13 +91,15 @@ def parse_object(text: str) -> dict[str, Any]:
     except MalformedJSONError:
         raise
     except json.JSONDecodeError as error:
-        near = shown(text[max(0, error.pos - 20) : error.pos + 20])
+        near = short_json(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
     except (ValueError, RecursionError) as error:
         # An integer of thousands of digits; endless nesting.
-        raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_SHOWN]) from None
+        raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_LENGTH]) from None
     if not isinstance(value, dict):
-        raise MalformedJSONError(f"expected a JSON object, got {json_type(value)} {shown(value)}")
+        raise MalformedJSONError(
+            f"expected a JSON object, got {json_type(value)} {short_json(value)}"
+        )
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -109,28 +111,28 @@ def canonical_json(value: Any) -> str:
     return _canonical(value)
 
 
-def path_of(parts: Iterable[str | int]) -> str:
+def format_path(parts: Iterable[str | int]) -> str:
     """A path into the arguments, as code would write it."""
     path = ""
     for part in parts:
-        shown = f"[{part}]" if isinstance(part, int) else shown_name(part)
+        shown = f"[{part}]" if isinstance(part, int) else short_name(part)
         path += f".{shown}" if path and isinstance(part, str) else shown
     return (path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...") or "arguments"
 
 
-def shown_name(name: object) -> str:
+def short_name(name: object) -> str:
     """A name that the model wrote, bounded."""
     text = str(name)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."
 
 
-def shown(value: Any) -> str:
+def short_json(value: Any) -> str:
     """A value that the model wrote, as JSON and bounded."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."
 
 
 def json_type(value: Any) -> str:

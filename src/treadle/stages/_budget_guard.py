@@ -29,4 +29,4 @@ def spent(ctx: Context) -> Reason | None:
     is_short = NotRunReason.OVER_BUDGET in ctx.plan.not_run.values()
     if is_short and ctx.budget.calls_left() == 0:  # after a pause there may be more than there was
         return ctx.budget.calls_exhausted()
-    return ctx.budget.spent()
+    return ctx.budget.exhausted()

@@ -52,7 +52,7 @@ def decided(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]:
                 is_held = True
             elif not approval.runs:
                 results[call.id] = _denied(call, approval.reason)
-                ctx.budget.give_back_call(call.name)
+                ctx.budget.release_call(call.name)
             else:
                 runnable.append(call)
         if runnable:
@@ -218,7 +218,7 @@ def _run_batch(
 def _run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
     """Run one call: by its recipe where the resolver has one, else directly."""
     tool = ctx.tools.get(call.name)
-    is_resolved = ctx.resolve_tool is not None and (tool is None or not tool.runs_by_itself)
+    is_resolved = ctx.resolve_tool is not None and (tool is None or not tool.has_implementation)
     steps = cook(ctx, call, node) if is_resolved else attempts(ctx, call)
     runner: ToolRunner = ctx.runner
     return runner.run(ctx, call, node, steps)

@@ -15,7 +15,7 @@ from treadle.messages import (
     JSONDict,
     ToolCall,
     ToolResult,
-    joined,
+    join_messages,
     sendable,
     sendable_json,
     valid_arguments,
@@ -91,7 +91,7 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
     history, message = ctx.messages, assistant_message(ctx)
     is_joined = history.ends_with_assistant  # given so, or left so by stages that let a text go on
     if is_joined:
-        history, message = History(history[:-1]), joined(history[-1], message)
+        history, message = History(history[:-1]), join_messages(history[-1], message)
     messages = [message]
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)

@@ -20,8 +20,8 @@ from treadle.tools import (
     PlanReason,
     ResultCache,
     Tool,
-    cut,
     marked,
+    truncate,
 )
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
@@ -80,8 +80,8 @@ class Planner:
                 self._place(call, tool)
         planned = [call for batch in self._batches for call in batch]
         budget = self._ctx.budget
-        budget.take_calls(len(planned))
-        budget.take_uses(self._uses)
+        budget.reserve_calls(len(planned))
+        budget.reserve_uses(self._uses)
         return Plan(
             tuple(map(tuple, self._batches)),
             self._reason(len(planned)),
@@ -183,7 +183,7 @@ class Planner:
         for call in planned:
             tool = self._ctx.tools.get(call.name)
             if tool is not None and tool.requires_approval is not False:
-                question = tool.approval_of(call.input or {})
+                question = tool.approval_question(call.input or {})
                 if question is not None:
                     questions[call.id] = question
         return questions
@@ -191,7 +191,7 @@ class Planner:
 
 def again(content: str) -> str:
     """An earlier result, as it is shown once more."""
-    return cut(content, AGAIN_LINES, AGAIN_BYTES)
+    return truncate(content, AGAIN_LINES, AGAIN_BYTES)
 
 
 def _suppressed(call: ToolCall, answer: Answer) -> ToolResult:
@@ -263,7 +263,7 @@ def plan_calls(
             yield from _tell(ctx)
         return ctx
     if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
-        ctx.budget.take_calls(1)
+        ctx.budget.reserve_calls(1)
         ctx = ctx.replace(plan=Plan.of_one(waiting[0]))
     else:
         broken = yield from not_admitted(ctx, waiting)
@@ -286,7 +286,7 @@ def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
         return False
-    if not ctx.budget.has_open_calls:
+    if not ctx.budget.has_unlimited_calls:
         return False
     runner: ToolRunner | None = ctx.runner
     if runner is None:

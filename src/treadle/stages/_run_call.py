@@ -41,9 +41,9 @@ from treadle.tools import (
     Tool,
     ToolContext,
     as_recipe,
-    cut,
     error_text,
     render,
+    truncate,
 )
 
 RETRY_DELAY = 0.1
@@ -189,10 +189,10 @@ def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
 
 def _result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, Err):
-        return ToolResult(call.id, cut(f"Error: {render(value.reason)}"), True)
+        return ToolResult(call.id, truncate(f"Error: {render(value.reason)}"), True)
     if isinstance(value, Ok):
         value = value.response
-    return ToolResult(call.id, cut(render(value)))
+    return ToolResult(call.id, truncate(render(value)))
 
 
 _NOTHING_HELD: Mapping[str, str] = {}
@@ -432,7 +432,7 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     tool = ctx.tools.get(call.name)
     if tool is None:
         return None
-    if tool.approval_of(call.input or {}) is not None:
+    if tool.approval_question(call.input or {}) is not None:
         text = (
             f"Error: {call.name!r} needs approval, which nobody can be asked for within a recipe."
         )
@@ -443,7 +443,7 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
                 f"Not run: {call.name!r} may be used {tool.max_uses} times in a run, and has been."
             )
             return ToolResult(call.id, text, True, "over_budget")
-        ctx.budget.take_uses({call.name: 1})
+        ctx.budget.reserve_uses({call.name: 1})
     return None
 
 
@@ -487,7 +487,7 @@ def _cook(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[
     results.update(zip(parallel, outcomes, strict=True))
     made = recipe.compose
     composed = compose(results, tuple(serial)) if made is None else render(made(results))
-    return ToolResult(call.id, cut(composed))
+    return ToolResult(call.id, truncate(composed))
 
 
 def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) -> dict[str, Step]:

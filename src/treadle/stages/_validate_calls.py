@@ -13,7 +13,7 @@ from treadle.messages import (
     ToolCall,
     ToolResult,
     parse_object,
-    shown_name,
+    short_name,
 )
 from treadle.pipeline import stage
 from treadle.tools import Resolver, fingerprint, marked
@@ -87,7 +87,7 @@ def check_call(
         return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
     problems: list[str] = []
     if tool is not None:
-        problems, arguments = tool.checked(arguments)
+        problems, arguments = tool.validate(arguments)
     told_apart = arguments
     if tool is not None and tool.dedupe_fields is not None:
         told_apart = tool.dedupe_key(arguments)
@@ -102,7 +102,7 @@ def _unknown(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name[:128], known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     available = ", ".join(known) or "none"
-    return f"there is no tool named {shown_name(name)!r}.{hint} Available tools: {available}."
+    return f"there is no tool named {short_name(name)!r}.{hint} Available tools: {available}."
 
 
 def told(call: ToolCall, problems: tuple[str, ...]) -> str:
@@ -110,5 +110,5 @@ def told(call: ToolCall, problems: tuple[str, ...]) -> str:
     lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
     if len(problems) > MAX_VIOLATIONS:
         lines.append(f"- and {len(problems) - MAX_VIOLATIONS} more")
-    name = shown_name(call.name)
+    name = short_name(call.name)
     return f"Error: the call of {name!r} was not run:\n" + "\n".join(lines)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import copy_json, is_mapping, shown_name, text_of
+from treadle.messages import copy_json, is_mapping, safe_str, short_name
 from treadle.tools.context import ToolContext
 from treadle.tools.fast_check import Check, quick_check
 
@@ -226,7 +226,7 @@ class Tool:
         )
 
     @property
-    def runs_by_itself(self) -> bool:
+    def has_implementation(self) -> bool:
         """Whether it runs without a resolver."""
         return self.fn is not None or self.steps is not None
 
@@ -247,7 +247,7 @@ class Tool:
             return ()
         return (made,) if isinstance(made, str) else tuple(sorted(set(map(str, made))))
 
-    def approval_of(self, arguments: Mapping[str, Any]) -> str | None:
+    def approval_question(self, arguments: Mapping[str, Any]) -> str | None:
         """The question to ask before a call runs; None if it needs no approval.
 
         A rule that raises decides nothing, so that a person has to.
@@ -261,16 +261,16 @@ class Tool:
         try:
             question = rule(arguments)
         except Exception as error:  # noqa: BLE001 - a rule may raise anything
-            return f"the rule for approvals raised {type(error).__name__}: {text_of(error)}"
+            return f"the rule for approvals raised {type(error).__name__}: {safe_str(error)}"
         if isinstance(question, str):
             return question or None
         return f"{self.name!r} needs approval" if question else None
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """Every violation of the schema by the arguments of a call; empty if they are valid."""
-        return self.checked(arguments)[0]
+        return self.validate(arguments)[0]
 
-    def checked(self, arguments: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+    def validate(self, arguments: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
         """Check the arguments of a call.
 
         Args:
@@ -289,7 +289,7 @@ class Tool:
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
         except Exception as error:  # noqa: BLE001 - validators of types may raise anything
-            text = shown_name(f"{type(error).__name__}: {error}")
+            text = short_name(f"{type(error).__name__}: {error}")
             problems = [f"arguments: they cannot be checked: {text}"]
         return problems, arguments
 

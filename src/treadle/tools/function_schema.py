@@ -18,7 +18,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import path_of
+from treadle.messages import format_path
 from treadle.tools.docstrings import read_docstring
 
 
@@ -144,7 +144,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 def problems_of(error: ValidationError) -> list[str]:
     """Tell what pydantic found wrong, with paths."""
-    return [f"{path_of(found['loc'])}: {found['msg']}" for found in error.errors()]
+    return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
 
 
 def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
