@@ -171,15 +171,15 @@ class RunContext:
             calls: the calls.
             uses: how often each tool that has ``max_uses`` is used by them.
         """
-        self.budget.take_calls(len(calls))
-        self.budget.take_uses(uses)
+        self.budget.reserve_calls(len(calls))
+        self.budget.reserve_uses(uses)
         self.reserved.update([call.id for call in calls])
 
     def release(self, call: ToolCall) -> None:
         """Give back the budget of a planned call that will not run."""
         if call.id in self.reserved:
             self.reserved.discard(call.id)
-            self.budget.give_back_call(call.name)
+            self.budget.release_call(call.name)
 
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
         """Note what was repaired of an edit, to be reported as `HistoryRepaired`."""

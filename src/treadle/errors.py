@@ -1,4 +1,4 @@
-"""The exceptions: mistakes of the caller, told at the door. Expected failures are values, see `reasons`."""
+"""The exceptions that treadle raises for mistakes of the caller. Expected failures are values: see `results`."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable
 
 
 class TreadleError(Exception):
-    """The base of every exception that treadle raises of its own accord."""
+    """The base of every exception that treadle raises."""
 
 
 class OptionError(TreadleError, TypeError):
-    """An option that does not exist, or a value that an option cannot take."""
+    """An unknown option, or a value that an option does not accept."""
 
 
 class ToolDefinitionError(TreadleError, ValueError):
-    """A tool that could never be called: no name, a broken schema, nothing that runs it."""
+    """A tool that cannot be called: its name, schema, signature or an option is invalid, or nothing runs it."""
 
 
 class MissingExtraError(TreadleError, ImportError):
-    """An optional part was asked for and is not installed.
+    """An optional dependency is needed and not installed.
 
     Args:
-        what: the part that was asked for, as the user would say it.
+        what: the missing part, as a user would name it.
         command: the command that installs it.
     """
 
@@ -33,14 +33,14 @@ class MissingExtraError(TreadleError, ImportError):
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
-    """Make the hint that ends an error about an unknown name.
+    """Format the hint that ends an error about an unknown name.
 
     Args:
-        name: what was given.
-        known: what would have been right.
+        name: the unknown name.
+        known: the known names.
 
     Returns:
-        ``"; did you mean 'x'?"`` where something is close, else the known names.
+        ``"; did you mean 'x'?"`` if a known name is similar, else the list of known names.
     """
     names = [str(candidate) for candidate in known]
     close = difflib.get_close_matches(str(name), names, n=1)

@@ -124,13 +124,13 @@ class Budget:
         parent: the budget of the run that this one is a tool of; None is nobody's.
 
     Attributes:
-        has_open_calls: whether any number of tool calls may run.
+        has_unlimited_calls: whether any number of tool calls may run.
     """
 
     def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
         self.limits = limits
         self.parent = parent
-        self.has_open_calls = parent is None and limits.max_tool_calls is None
+        self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
         self._counts_iterations_alone = parent is None and not limits.has_tokens
         self.iterations = 0
         self.tool_calls = 0
@@ -141,7 +141,7 @@ class Budget:
 
     def finish(self) -> None:
         """Stop counting against the own limits, for the last answer; no tool call may run from now on."""
-        self.is_finishing, self.has_open_calls = True, False
+        self.is_finishing, self.has_unlimited_calls = True, False
 
     def chain(self) -> Iterator[Budget]:
         """This budget and those it draws on, the nearest first."""
@@ -150,22 +150,22 @@ class Budget:
             yield budget
             budget = budget.parent
 
-    def take_iteration(self) -> None:
+    def count_iteration(self) -> None:
         """Count one model call that is about to be made."""
         self.iterations += 1
         if self.parent is not None:
-            self.parent.take_iteration()
+            self.parent.count_iteration()
 
-    def take_calls(self, count: int) -> None:
+    def reserve_calls(self, count: int) -> None:
         """Count tool calls that are about to run."""
         self.tool_calls += count
         if self.parent is not None:
-            self.parent.take_calls(count)
+            self.parent.reserve_calls(count)
 
-    def give_back_call(self, name: str) -> None:
+    def release_call(self, name: str) -> None:
         """Take back one tool call that was counted, and will not run after all."""
         self.uses[name] = max(0, self.uses.get(name, 0) - 1)
-        self.take_calls(-1)
+        self.reserve_calls(-1)
 
     def record_usage(self, usage: Usage | None) -> None:
         """Add what a model call took; None, which is unknown, makes the total a lower bound."""
@@ -208,12 +208,12 @@ class Budget:
         """How often a tool may yet be used in this run."""
         return max(0, max_uses - self.uses.get(name, 0))
 
-    def take_uses(self, uses: Mapping[str, int]) -> None:
+    def reserve_uses(self, uses: Mapping[str, int]) -> None:
         """Count uses of tools, by name."""
         for name, count in uses.items():
             self.uses[name] = self.uses.get(name, 0) + count
 
-    def spent(self) -> Reason | None:
+    def exhausted(self) -> Reason | None:
         """Why no other model call may be made; None where one may.
 
         Tool calls do not count here: a model that has none left may still answer.
@@ -235,7 +235,7 @@ class Budget:
             ):
                 if limit is not None and used >= limit:
                     return BudgetExhausted(kind, limit, used)
-        return None if self.parent is None else self.parent.spent()
+        return None if self.parent is None else self.parent.exhausted()
 
     def remaining(self, now: float) -> Remaining:
         """What is left, by the tightest of the limits that count.

@@ -6,100 +6,115 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar, dataclass_transform
 
-from treadle.messages import JSONDict, Response, Usage, text_of
+from treadle.errors import TreadleError
+from treadle.messages import JSONDict, Response, Usage, safe_str
 from treadle.run_state import RunState
 
+R = TypeVar("R", bound="Reason")
 
-class Reason(Exception):  # noqa: N818 - a reason to end, which is an error only to those who unwrap
-    """Why a run ended without an answer."""
+
+class Reason(TreadleError):  # noqa: N818 - it is raised only by `unwrap`
+    """Why a run ended without an answer.
+
+    A reason that has a field ``cause`` is chained to that exception, so that a traceback shows both.
+    """
 
     stop_reason: ClassVar[str] = "error"
-    """The reason's name in telemetry and in results."""
+    """The name of the reason in telemetry and in results."""
+
+    def __post_init__(self) -> None:
+        cause: BaseException | None = getattr(self, "cause", None)
+        if cause is not None:
+            self.__cause__ = cause
 
     def __reduce__(self) -> Any:
-        specs = _specs_of(self)
+        specs = _fields_of(self)
         if specs is None:
             return super().__reduce__()
-        facts = {spec.name: getattr(self, spec.name) for spec in specs}
-        return functools.partial(type(self), **facts), ()
+        values = {spec.name: getattr(self, spec.name) for spec in specs}
+        return functools.partial(type(self), **values), ()
 
     def __hash__(self) -> int:
-        """Equal where equal: of the facts that count for equality."""
-        specs = _specs_of(self)
+        """Hash the fields that count for equality."""
+        specs = _fields_of(self)
         if specs is None:
             return super().__hash__()
         return hash((type(self), *(getattr(self, spec.name) for spec in specs if spec.compare)))
 
 
-def _specs_of(reason: Any) -> tuple[dataclasses.Field[Any], ...] | None:
-    """The fields of a reason; None of a user's own, which may be made as plain exceptions are."""
+def _fields_of(reason: Any) -> tuple[dataclasses.Field[Any], ...] | None:
+    """The fields of a reason; None for a custom reason that is a plain exception."""
     return dataclasses.fields(reason) if dataclasses.is_dataclass(reason) else None
 
 
-@dataclass(eq=True)
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+def _reason(cls: type[R]) -> type[R]:
+    """Make a reason a dataclass; equal reasons have the same hash."""
+    made = dataclass(eq=True)(cls)  # removes `__hash__`, since the fields can be changed
+    made.__hash__ = Reason.__hash__  # type: ignore[method-assign]
+    return made
+
+
+@_reason
 class MaxIterationsReached(Reason):
-    """The model called tools in every iteration that it had. The last ones ran; their results are kept."""
+    """The model called tools in every iteration. The calls of the last iteration ran; their results are kept."""
 
     limit: int
     stop_reason: ClassVar[str] = "max_iterations_reached"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"no answer within max_iterations={self.limit}"
 
 
-@dataclass(eq=True)
+@_reason
 class BudgetExhausted(Reason):
-    """Another budget than iterations was spent; ``kind`` is the name of the limit."""
+    """A limit other than ``max_iterations`` was reached; ``kind`` is its name."""
 
     kind: str
     limit: float
     used: float
     stop_reason: ClassVar[str] = "budget_exhausted"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
-        return f"the budget is spent: {self.kind}={_shown(self.limit)}, used {_shown(self.used)}"
+        return f"the budget is spent: {self.kind}={_format_amount(self.limit)}, used {_format_amount(self.used)}"
 
 
-def _shown(amount: float) -> str:
-    """An amount as a person writes it: sums of costs have digits that mean nothing."""
-    return f"{amount:.6g}" if isinstance(amount, float) else text_of(amount)
+def _format_amount(amount: float) -> str:
+    """Format an amount; sums of costs have more digits than are significant."""
+    return f"{amount:.6g}" if isinstance(amount, float) else safe_str(amount)
 
 
-@dataclass(eq=True)
+@_reason
 class DeadlineExceeded(Reason):
-    """The run took longer than ``max_seconds``; what was under way was cancelled and answered."""
+    """The run took longer than ``max_seconds``; calls in flight were cancelled and answered."""
 
     seconds: float
     stop_reason: ClassVar[str] = "deadline_exceeded"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"the run took longer than max_seconds={self.seconds:g}"
 
 
-@dataclass(eq=True)
+@_reason
 class CircuitBroken(Reason):
-    """The same tool failed with the same error in several iterations in a row."""
+    """A tool failed with the same error in several consecutive iterations."""
 
     tool: str
     error: str
     iterations: int
     stop_reason: ClassVar[str] = "circuit_broken"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"tool {self.tool!r} failed alike in {self.iterations} iterations in a row: {self.error}"
 
 
-@dataclass(eq=True)
+@_reason
 class LoopDetected(Reason):
-    """The model went the same round several times in a row, and learned nothing new by it.
+    """The model made the same calls several times in a row, with the same results.
 
-    A round is one iteration with its calls (or its text), or several that take turns: ``period``.
+    ``period`` is the number of iterations that repeat: more than 1 if several alternate.
     """
 
     calls: tuple[str, ...]
@@ -107,7 +122,6 @@ class LoopDetected(Reason):
     signature: str = field(repr=False)
     period: int = 1
     stop_reason: ClassVar[str] = "loop_detected"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         made = ", ".join(self.calls)
@@ -119,16 +133,15 @@ class LoopDetected(Reason):
         return f"the same calls in {self.iterations} iterations in a row, with nothing new: {made}"
 
 
-@dataclass(eq=True)
+@_reason
 class LLMError(Reason):
-    """The model could not be asked, or gave what no answer can be made of."""
+    """The call of the model failed, or returned no response."""
 
     message: str
     error_type: str = ""
     attempts: int = 1
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     stop_reason: ClassVar[str] = "llm_error"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         tries = f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
@@ -136,9 +149,9 @@ class LLMError(Reason):
         return f"the model failed: {kind}{self.message}{tries}"
 
 
-@dataclass(eq=True)
+@_reason
 class EmptyResponse(Reason):
-    """The model said nothing and called nothing, and again so when it was asked again."""
+    """The model answered with neither text nor calls, and did so again when it was asked again."""
 
     iteration: int
     attempts: int
@@ -146,64 +159,57 @@ class EmptyResponse(Reason):
     provider: str | None = None
     model: str | None = None
     stop_reason: ClassVar[str] = "empty_response"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         reasons = ", ".join(str(reason) for reason in self.finish_reasons)
-        told = f"; finish reasons: {reasons}"
-        told += f"; provider: {self.provider}" if self.provider else ""
-        told += f"; model: {self.model}" if self.model else ""
-        return (
-            f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}{told}"
-        )
+        details = f"; finish reasons: {reasons}"
+        details += f"; provider: {self.provider}" if self.provider else ""
+        details += f"; model: {self.model}" if self.model else ""
+        return f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}{details}"
 
 
-@dataclass(eq=True)
+@_reason
+class StoppedByStage(Reason):
+    """A stage ended the run, by ``ctx.stop(text)``."""
+
+    stage: str
+    text: str
+    stop_reason: ClassVar[str] = "stopped_by_stage"
+
+    def __str__(self) -> str:
+        return f"stage {self.stage!r} stopped the run: {self.text}"
+
+
+@_reason
 class PipelineFailed(Reason):
-    """A stage raised; nothing after it ran."""
+    """A stage raised, or returned something invalid; the stages after it did not run."""
 
     stage: str
     message: str
     error_type: str = ""
     cause: BaseException | None = field(default=None, compare=False, repr=False)
     stop_reason: ClassVar[str] = "pipeline_failed"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
 
 
-@dataclass(eq=True)
-class StoppedByStage(Reason):
-    """A custom stage ended the run with ``ctx.stop("text")``."""
-
-    stage: str
-    text: str
-    stop_reason: ClassVar[str] = "stopped_by_stage"
-    __hash__ = Reason.__hash__
-
-    def __str__(self) -> str:
-        return f"stage {self.stage!r} stopped the run: {self.text}"
-
-
-@dataclass(eq=True)
+@_reason
 class InvalidInput(Reason):
-    """The messages are malformed; each problem says where, what was expected and what was found."""
+    """The messages are malformed; each problem names the place, what was expected and what was found."""
 
     problems: tuple[str, ...]
     stop_reason: ClassVar[str] = "invalid_input"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return "; ".join(self.problems)
 
 
-@dataclass(eq=True)
+@_reason
 class RunCancelled(Reason):
-    """Somebody ended the run through its handle."""
+    """The run was ended through its handle."""
 
     stop_reason: ClassVar[str] = "cancelled"
-    __hash__ = Reason.__hash__
 
     def __str__(self) -> str:
         return "the run was cancelled"
@@ -211,14 +217,14 @@ class RunCancelled(Reason):
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for a person.
+    """A call that waits for approval.
 
     Args:
-        id: names it in `Loop.resume`. That of a call within a child loop has the ids of the calls around
-            it before it, with slashes between.
+        id: the key of its decision in `Loop.resume`. For a call of a subagent, the ids of the calls that led
+            to it and its own, separated by slashes.
         name: the tool's name.
-        arguments: its checked arguments.
-        question: in what words to ask.
+        arguments: the validated arguments.
+        question: the question to ask the person who decides.
     """
 
     id: str
@@ -227,31 +233,26 @@ class PendingCall:
     question: str
 
 
-def _no_messages() -> list[JSONDict]:
-    return []
-
-
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """The model answered. A tool or a resolver may return one as well: ``Ok(value)``.
+    """The model answered. A tool or a resolver may return one too: ``Ok(value)``.
 
     Args:
         response: the answer; from a tool, its value.
-        messages: the whole conversation, the answer in it. They are the record itself, which
-            ``run.messages`` copies.
-        output: the validated arguments of the terminal tool that ended the run; a pydantic model where the
-            tool was made of one. None where plain text ended it.
+        messages: the whole history, including the answer. They are not copied; ``run.messages`` copies them.
+        output: the validated arguments of the terminal tool that ended the run; a pydantic model if the tool
+            was made of one. None if plain text ended the run.
         usage: the tokens of all model calls.
-        iterations: the model calls that were made.
-        tool_calls_count: the tool calls that ran.
-        stop_reason: ``answered``, ``output``, or ``finished``: a limit was reached, and the model was asked
+        iterations: the number of model calls.
+        tool_calls_count: the number of tool calls that ran.
+        stop_reason: ``answered``, ``output``, or ``finished``: a limit was reached and the model was asked
             for a last answer.
-        run: the record of the run.
-        limit: the limit that was reached, where the run was finished.
+        run: the state of the run.
+        limit: the limit that was reached, if ``stop_reason`` is ``finished``.
     """
 
     response: Any
-    messages: list[JSONDict] = field(default_factory=_no_messages)
+    messages: list[JSONDict] = field(default_factory=list[JSONDict])
     output: Any = None
     usage: Usage = field(default_factory=Usage)
     iterations: int = 0
@@ -261,28 +262,28 @@ class Ok:
     limit: Reason | None = None
 
     def unwrap(self) -> Response:
-        """The answer."""
-        response: Response = self.response  # a run's Ok holds one
+        """Return the answer."""
+        response: Response = self.response  # that of a run is a `Response`
         return response
 
 
 @dataclass(frozen=True, slots=True)
 class Err:
-    """The run ended without an answer. A tool or a resolver may return one as well: ``Err("text")``.
+    """The run ended without an answer. A tool or a resolver may return one too: ``Err("text")``.
 
     Args:
         reason: why; from a tool, the text for the model.
-        messages: everything done so far, valid, ready to go on from.
-        output: always None; it is here so that both results can be read alike.
+        messages: the whole history; it is valid, so that a run can continue from it.
+        output: always None; all results have the field.
         usage: the tokens of all model calls.
-        iterations: the model calls that were made.
-        tool_calls_count: the tool calls that ran.
-        stop_reason: the reason in one word.
-        run: the record of the run.
+        iterations: the number of model calls.
+        tool_calls_count: the number of tool calls that ran.
+        stop_reason: the name of the reason.
+        run: the state of the run.
     """
 
     reason: Any
-    messages: list[JSONDict] = field(default_factory=_no_messages)
+    messages: list[JSONDict] = field(default_factory=list[JSONDict])
     output: Any = None
     usage: Usage = field(default_factory=Usage)
     iterations: int = 0
@@ -291,34 +292,39 @@ class Err:
     run: RunState | None = field(default=None, compare=False, repr=False)
 
     def unwrap(self) -> NoReturn:
-        """Raise the reason."""
+        """Raise the reason.
+
+        Raises:
+            Reason: why the run ended; its cause is chained.
+            TreadleError: the result of a tool or a resolver, with its text.
+        """
         if isinstance(self.reason, Reason):
             raise self.reason
-        raise RuntimeError(str(self.reason))
+        raise TreadleError(safe_str(self.reason))
 
 
-class RunPausedError(RuntimeError):
-    """`unwrap` was asked for the answer of a run that waits for somebody."""
+class RunPausedError(TreadleError, RuntimeError):
+    """`unwrap` was called on the result of a paused run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """The run waits for a person. It is neither an answer nor an error; `Loop.resume` goes on from it.
+    """The run waits for approval. It is neither an answer nor an error; `Loop.resume` continues it.
 
     Args:
         pending: the calls that wait, in order.
-        messages: everything done so far, valid; calls that have not run are answered as waiting.
-        state: all that is needed to go on, as JSON takes it: put it wherever you like.
-        output: always None; it is here so that all results can be read alike.
+        messages: the whole history; it is valid: calls that have not run are answered as waiting.
+        state: what `Loop.resume` needs, as JSON data.
+        output: always None; all results have the field.
         usage: the tokens of all model calls so far.
-        iterations: the model calls that were made so far.
-        tool_calls_count: the tool calls that ran so far.
+        iterations: the number of model calls so far.
+        tool_calls_count: the number of tool calls that ran so far.
         stop_reason: ``paused``.
-        run: the record of the run.
+        run: the state of the run.
     """
 
     pending: tuple[PendingCall, ...]
-    messages: list[JSONDict] = field(default_factory=_no_messages)
+    messages: list[JSONDict] = field(default_factory=list[JSONDict])
     state: JSONDict = field(default_factory=dict[str, Any], repr=False)
     output: Any = None
     usage: Usage = field(default_factory=Usage)
@@ -328,7 +334,7 @@ class Paused:
     run: RunState | None = field(default=None, compare=False, repr=False)
 
     def unwrap(self) -> NoReturn:
-        """Raise: there is no answer yet."""
+        """Raise `RunPausedError`: there is no answer yet."""
         waiting = ", ".join(f"{call.name} ({call.id})" for call in self.pending)
         raise RunPausedError(f"the run is paused and waits for approval of {waiting}")
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError
-from treadle.messages import History, Usage, text_of
+from treadle.messages import History, Usage, safe_str
 
 
 class RunNodeStatus(StrEnum):
@@ -134,7 +134,7 @@ class RunNode:
         """End badly, with the reason."""
         self._move("fail")
         self.ended_at = time.time() if at is None else at
-        self.error = text_of(error)
+        self.error = safe_str(error)
 
     def timeout(self, at: float | None = None) -> None:
         """End at a time limit."""
@@ -273,7 +273,7 @@ class RunState:
     def fail(self, error: object = None) -> None:
         """End badly."""
         self._move("fail")
-        self.error = None if error is None else text_of(error)
+        self.error = None if error is None else safe_str(error)
 
     def timeout(self) -> None:
         """End at a time limit."""

@@ -183,7 +183,7 @@ class Stream:
 
 
 def test_a_stream_that_breaks_is_closed_and_asked_for_again():
-    broken, whole = Stream("Hel", OSError("reset")), Stream("Hello")
+    broken, whole = Stream("Hel", ConnectionResetError("reset")), Stream("Hello")
     result, events = run(lambda m: broken, lambda m: whole)
     assert result.unwrap().content == "Hello"
     assert broken.closed == 1
@@ -203,7 +203,7 @@ def test_a_stream_that_cannot_be_closed_changes_nothing():
         def close(self):
             raise RuntimeError("will not")
 
-    result, _ = run(lambda m: Stubborn("Hel", OSError("reset")), "Hello")
+    result, _ = run(lambda m: Stubborn("Hel", ConnectionResetError("reset")), "Hello")
     assert result.unwrap().content == "Hello"
 
 

@@ -119,7 +119,7 @@ class TestInput:
             "description": "Helps.",
             "parameters": TASK_SCHEMA,
         }
-        assert child.runs_by_itself
+        assert child.has_implementation
 
     @pytest.mark.parametrize("given", [{}, {"task": 5}, {"task": "t", "more": 1}])
     def test_arguments_that_are_not_valid_start_nothing(self, given):

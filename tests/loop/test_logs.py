@@ -294,7 +294,11 @@ def test_what_models_tools_and_users_say_is_in_no_record(run):
     kid = Loop(tools=[fail], retry_delay=0).as_tool(
         "kid", "", ScriptedLLM(calls(call("fail")), ValueError("canary"))
     )
-    for more in ([*script], [calls(call("kid", task="canary task")), "x"], [ValueError("canary")]):
+    for more in (
+        [*script],
+        [calls(call("kid", task="canary task")), "x"],
+        [ConnectionError("canary")],
+    ):
         records = run(*more, max_retries=1, tools=[double, fail, flaky, kid])
         formatted = logging.Formatter("%(message)s %(exc_info)s %(stack_info)s")
         assert len(records) >= 4

@@ -92,7 +92,7 @@ def test_of_a_run_whose_caller_is_cancelled(backend):
     async def main():
         with anyio.CancelScope() as scope:
 
-            def model(messages):
+            async def model(messages):
                 scope.cancel()
                 return calls(call("hang"))
 

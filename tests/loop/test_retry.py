@@ -1,6 +1,9 @@
 """Which failures of a model are worth another try, and how long to wait before it."""
 
-import builtins
+import errno
+import http.client
+import socket
+import urllib.error
 
 import pytest
 
@@ -59,34 +62,81 @@ def test_a_real_error_of_httpx():
             response.raise_for_status()
         assert is_retryable(caught.value) is again
         assert drive_sync(delay_before_retry(caught.value, 1, 0.5)) == 7
-    assert is_retryable(httpx.ConnectError("x"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionError("gone"),
+        ConnectionResetError("reset"),
+        BrokenPipeError("closed"),
+        TimeoutError("slow"),
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+        urllib.error.URLError(ConnectionRefusedError("refused")),
+        http.client.IncompleteRead(b"half"),
+    ],
+    ids=repr,
+)
+def test_a_connection_that_failed_is_retried(error):
+    assert is_retryable(error)
+
+
+@pytest.mark.parametrize(
+    ("package", "names"),
+    [
+        (
+            "httpx",
+            ["ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "RemoteProtocolError"],
+        ),
+        ("openai", ["APIConnectionError", "APITimeoutError"]),
+        ("requests", ["ConnectionError", "ConnectTimeout", "ReadTimeout"]),
+    ],
+)
+def test_a_connection_error_of_an_sdk_is_retried(package, names):
+    sdk = pytest.importorskip(package)
+    for name in names:
+        kind = getattr(sdk, name)
+        assert is_retryable(kind.__new__(kind)), name
 
 
 @pytest.mark.parametrize(
     "name",
-    ["ConnectionError", "TimeoutError", "OSError", "RuntimeError", "ValueError", "Exception"],
+    ["APIConnectionError", "ClientConnectionError", "ClientPayloadError", "ReadTimeoutError"],
 )
-def test_what_the_world_did_is_worth_another_try(name):
-    assert is_retryable(failure(getattr(builtins, name)))
+def test_a_connection_error_of_an_sdk_is_recognised_by_the_name_of_a_base_class(name):
+    base = type(name, (Exception,), {})
+    assert is_retryable(type("SpecialError", (base,), {})("slow"))
 
 
 @pytest.mark.parametrize(
-    "cls",
+    "error",
     [
-        TypeError,
-        AttributeError,
-        NameError,
-        ImportError,
-        KeyError,
-        IndexError,
-        AssertionError,
-        NotImplementedError,
-        NotAResponseError,
+        ValueError("a bug"),
+        RuntimeError("a bug"),
+        Exception("unknown"),
+        TypeError("a bug"),
+        KeyError("a bug"),
+        AssertionError("a bug"),
+        OSError("what?"),
+        PermissionError(errno.EACCES, "denied"),
+        FileNotFoundError(errno.ENOENT, "missing"),
+        urllib.error.URLError("unknown url type"),
+        NotAResponseError("no response"),
     ],
+    ids=repr,
 )
-def test_a_mistake_in_the_code_that_asks_is_not(cls):
-    """The next try would make it again."""
-    assert not is_retryable(failure(cls))
+def test_an_error_that_is_not_known_to_be_temporary_is_not_retried(error):
+    """Mistakes in the code of the backend would only be repeated."""
+    assert not is_retryable(error)
+
+
+def test_what_an_adapter_declares_wins():
+    assert is_retryable(failure(ValueError, retryable=True))
+    assert is_retryable(failure(status_code=400, retryable=True))
+    assert not is_retryable(failure(ConnectionError, retryable=False))
+    assert not is_retryable(failure(status_code=503, retryable=False))
+    assert is_retryable(failure(status_code=503, retryable="no"))  # not a declaration
 
 
 def wait(error=None, attempt=1, base=0.5):
@@ -135,7 +185,7 @@ def test_what_no_number_of_seconds_can_be_made_of_is_not_followed(header):
 )
 def test_a_code_that_tells_of_something_hopeless_wins_over_the_status(code):
     """A quota that is used up comes as 429, which else may pass."""
-    error = RuntimeError("no")
+    error = Exception("no")
     error.status_code, error.code = 429, code
     assert not is_retryable(error)
     error.code = "rate_limit_exceeded"
@@ -144,13 +194,13 @@ def test_a_code_that_tells_of_something_hopeless_wins_over_the_status(code):
     assert is_retryable(error)
 
 
-def test_an_error_whose_facts_cannot_be_read_may_pass():
+def test_an_error_whose_attributes_raise_is_not_retried():
     class OddError(Exception):
         @property
         def status_code(self):
             raise ValueError
 
-        code = response = headers = status_code
+        code = response = headers = reason = retryable = status_code
 
-    assert is_retryable(OddError())
+    assert not is_retryable(OddError())
     assert 0 < drive_sync(delay_before_retry(OddError(), 1, 4.0)) <= 4.0

@@ -70,7 +70,7 @@ def hostile(payload):
 
     def record(to):
         loop = Loop(tools=[repeat, fail], max_retries=1, retry_delay=0.001, on_event=to)
-        loop.run_sync(messages, ScriptedLLM(ValueError(payload), first, last), state=state)
+        loop.run_sync(messages, ScriptedLLM(ConnectionError(payload), first, last), state=state)
         loop.run_sync(messages, ScriptedLLM(first, ValueError(payload)), max_retries=0)
 
     return record

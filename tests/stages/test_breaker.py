@@ -29,7 +29,7 @@ class Tried:
         name = f"call {self.calls}"
         if self.breaker.admit("t", name, at).error is not None:
             return False
-        self.breaker.note("t", name, error, at)
+        self.breaker.record("t", name, error, at)
         return True
 
     def fails(self, times, error="E", at=0.0):
@@ -81,11 +81,11 @@ class TestClosed:
     def test_other_tools_have_counts_of_their_own(self, tried):
         tried.opened()
         assert tried.breaker.admit("other", "x", 0.0).error is None
-        tried.breaker.note("other", "x", "E", 0.0)
+        tried.breaker.record("other", "x", "E", 0.0)
         assert tried.breaker.states == {"t": OPEN, "other": CLOSED}
 
     def test_a_note_tells_where_it_stood_and_where_it_stands(self, tried):
-        note = tried.breaker.note
+        note = tried.breaker.record
         assert note("t", "a", None, 0.0) == (CLOSED, CLOSED)
         assert [note("t", "b", "E", 0.0) for _ in range(3)] == [
             (CLOSED, CLOSED),
@@ -111,7 +111,7 @@ class TestOpen:
     def test_of_calls_that_began_before_it_opened_nothing_follows(self, tried, error):
         """Neither does a success close it, nor does a failure make the cool-down longer."""
         breaker = tried.opened(at=100.0)
-        assert breaker.note("t", "an early one", error, 120.0) == (OPEN, OPEN)
+        assert breaker.record("t", "an early one", error, 120.0) == (OPEN, OPEN)
         assert breaker.admit("t", "x", 130.0).error is None
 
 
@@ -133,37 +133,37 @@ class TestHalfOpen:
         assert (admission.error, admission.retry_in) == ("E", 20.0)
 
     def test_a_probe_that_succeeds_closes_it(self, probing):
-        assert probing.note("t", "probe", None, 131.0) == (HALF_OPEN, CLOSED)
+        assert probing.record("t", "probe", None, 131.0) == (HALF_OPEN, CLOSED)
         assert probing.states == {}
         assert probing.admit("t", "another", 131.0).error is None
 
     def test_once_closed_it_takes_the_whole_threshold_to_open_again(self, probing):
-        probing.note("t", "probe", None, 131.0)
+        probing.record("t", "probe", None, 131.0)
         for name in "ab":
-            probing.note("t", name, "E", 132.0)
+            probing.record("t", name, "E", 132.0)
         assert probing.states == {"t": CLOSED}
 
     def test_a_probe_that_fails_opens_it_for_another_cool_down(self, probing):
-        assert probing.note("t", "probe", "new error", 135.0) == (HALF_OPEN, OPEN)
+        assert probing.record("t", "probe", "new error", 135.0) == (HALF_OPEN, OPEN)
         assert probing.admit("t", "x", 164.9).error == "new error"
         assert probing.admit("t", "x", 165.0).error is None
 
     @pytest.mark.parametrize("error", [None, "E"])
     def test_of_calls_that_are_not_the_probe_nothing_follows(self, probing, error):
-        assert probing.note("t", "an early one", error, 131.0) == (HALF_OPEN, HALF_OPEN)
+        assert probing.record("t", "an early one", error, 131.0) == (HALF_OPEN, HALF_OPEN)
         assert probing.admit("t", "another", 131.0).error == "E"
 
     def test_a_probe_that_never_comes_back_is_not_waited_for_longer_than_a_cool_down(self, probing):
         assert probing.admit("t", "second probe", 159.9).error == "E"
         assert probing.admit("t", "second probe", 160.0).error is None
-        assert probing.note("t", "probe", None, 161.0) == (HALF_OPEN, HALF_OPEN)
-        assert probing.note("t", "second probe", None, 161.0) == (HALF_OPEN, CLOSED)
+        assert probing.record("t", "probe", None, 161.0) == (HALF_OPEN, HALF_OPEN)
+        assert probing.record("t", "second probe", None, 161.0) == (HALF_OPEN, CLOSED)
 
     def test_a_probe_that_does_not_run_makes_room_for_the_next_call_at_once(self, probing):
         assert probing.release("t", "probe") is True
         assert probing.states == {"t": OPEN}
         assert probing.admit("t", "another", 131.0).error is None
-        assert probing.note("t", "probe", None, 132.0) == (HALF_OPEN, HALF_OPEN)
+        assert probing.record("t", "probe", None, 132.0) == (HALF_OPEN, HALF_OPEN)
 
     @pytest.mark.parametrize(("tool", "call"), [("t", "another"), ("other", "probe")])
     def test_a_call_that_is_no_probe_gives_nothing_back(self, probing, tool, call):
@@ -231,7 +231,7 @@ class TestThreads:
         breaker = CircuitBreaker(threshold=16 * 200)
 
         def fail(number):
-            return [breaker.note("t", f"{number}/{n}", "E", 0.0)[1] for n in range(200)]
+            return [breaker.record("t", f"{number}/{n}", "E", 0.0)[1] for n in range(200)]
 
         moves = [state for told in self.in_threads(fail) for state in told]
         assert moves.count(OPEN) == 1
@@ -263,7 +263,7 @@ def test_whatever_happens_it_is_open_only_after_failures_alike_and_lets_one_thro
         if goes:
             last_through = now
         if goes and comes_back:
-            _, after = tried.breaker.note("t", name, error, now)
+            _, after = tried.breaker.record("t", name, error, now)
             alike = [*alike, error] if alike and alike[-1] == error else [error]
             if before is CLOSED:
                 assert (after is OPEN) is (error is not None and len(alike) >= threshold)

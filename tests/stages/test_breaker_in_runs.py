@@ -82,7 +82,7 @@ def test_a_probe_of_one_run_heals_it_for_all(answer, flaky):
 
 def test_of_several_calls_in_one_answer_one_is_the_probe(answer, flaky):
     breaker = CircuitBreaker(threshold=1, cool_down=60)
-    breaker.note("flaky", "x", "E", 0.0)
+    breaker.record("flaky", "x", "E", 0.0)
     flaky.works = True
     ctx = answer(breaker, "flaky", "flaky", "flaky")
     assert flaky.made == [1]
@@ -91,7 +91,7 @@ def test_of_several_calls_in_one_answer_one_is_the_probe(answer, flaky):
 
 def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
     breaker = CircuitBreaker(threshold=1, cool_down=60)
-    breaker.note("flaky", "x", "E", 0.0)
+    breaker.record("flaky", "x", "E", 0.0)
     calls = [ToolCall("c1", "flaky")]
     ctx = context(runner=ToolRunner(breaker=breaker))
     assert drive_sync(not_admitted(ctx, calls)) == {}
@@ -109,7 +109,7 @@ class TestAProbeThatIsNotMade:
     @pytest.fixture
     def breaker(self):
         breaker = CircuitBreaker(threshold=1, cool_down=60)
-        breaker.note("flaky", "x", "E", 0.0)
+        breaker.record("flaky", "x", "E", 0.0)
         return breaker
 
     def test_one_that_is_deferred(self, answer, breaker, flaky):
@@ -180,7 +180,7 @@ def test_those_who_watch_are_told_when_it_changes_and_not_when_it_does_not(answe
 
 def test_a_probe_that_is_given_back_is_told_and_no_other_call_is(answer):
     breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
-    breaker.note("flaky", "x", "E", 0.0)
+    breaker.record("flaky", "x", "E", 0.0)
     answer(breaker, "w", "flaky", "w", emit=told.append, iteration=4)
     assert changes(told) == [
         (4, "flaky", "open", "half_open"),
@@ -191,7 +191,7 @@ def test_a_probe_that_is_given_back_is_told_and_no_other_call_is(answer):
 def test_its_changes_are_told_whether_anybody_watches_or_not(context):
     """The log has to have them."""
     breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
-    breaker.note("t", "x", "E", 0.0)
+    breaker.record("t", "x", "E", 0.0)
     ctx, calls = context(runner=ToolRunner(breaker=breaker)), [ToolCall("c1", "t")]
     for steps in (not_admitted(ctx, calls), released(ctx, calls)):
         drive_sync(steps, told.append)

@@ -163,7 +163,7 @@ class TestTries:
 
         ctx = context(tools=[t], limits={"max_tool_calls": 5, "max_seconds": 60}, iteration=2)
         ctx.budget.started_at, ctx.runner.now = 100.0, 115.0
-        ctx.budget.take_calls(2)
+        ctx.budget.reserve_calls(2)
         drive_sync(attempts(ctx, call()))
         (remaining,) = seen
         assert (remaining.tool_calls, remaining.seconds) == (3, 45.0)

@@ -128,7 +128,7 @@ class TestASingleCall:
 
     def options(self):
         breaker = CircuitBreaker(1)
-        breaker.note("p", "x", "E", 4e9)
+        breaker.record("p", "x", "E", 4e9)
         parent = Budget(Limits(max_tool_calls=0))
         return {
             "nothing": {},

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from pydantic import BaseModel
 
-from treadle.tools import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
+from treadle.tools import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
 
 
 class Point(BaseModel):
@@ -133,22 +133,22 @@ class TestCut:
 
     @pytest.mark.parametrize("text", ["", "a", "a\nb", "\u00e9" * 5])
     def test_what_fits_is_left_as_it_is(self, text):
-        assert cut(text, 3, 10) == text
+        assert truncate(text, 3, 10) == text
 
     def test_the_limits_are_those_of_the_design(self):
         assert (MAX_LINES, MAX_BYTES) == (2_000, 50_000)
-        assert cut("x" * 50_000) == "x" * 50_000
-        assert cut("x" * 50_001) == "x" * 50_000 + "\n[cut: 0 more lines, 1 more bytes]"
+        assert truncate("x" * 50_000) == "x" * 50_000
+        assert truncate("x" * 50_001) == "x" * 50_000 + "\n[cut: 0 more lines, 1 more bytes]"
         lines = "\n".join("x" * 2_000)
-        assert cut(lines) == lines
-        assert cut(lines + "\nx") == lines + "\n[cut: 1 more lines, 2 more bytes]"
+        assert truncate(lines) == lines
+        assert truncate(lines + "\nx") == lines + "\n[cut: 1 more lines, 2 more bytes]"
 
     def test_the_limit_of_lines(self):
-        assert cut("a\nb\nc\nd\ne", 2, 100) == "a\nb\n[cut: 3 more lines, 6 more bytes]"
+        assert truncate("a\nb\nc\nd\ne", 2, 100) == "a\nb\n[cut: 3 more lines, 6 more bytes]"
 
     def test_the_limit_of_bytes_and_numbers_with_commas(self):
-        assert cut("x" * 5_000, 9, 10) == "x" * 10 + "\n[cut: 0 more lines, 4,990 more bytes]"
-        assert cut("a\nb\nc\nd", 9, 3) == "a\nb\n[cut: 2 more lines, 4 more bytes]"
+        assert truncate("x" * 5_000, 9, 10) == "x" * 10 + "\n[cut: 0 more lines, 4,990 more bytes]"
+        assert truncate("a\nb\nc\nd", 9, 3) == "a\nb\n[cut: 2 more lines, 4 more bytes]"
 
     @pytest.mark.parametrize(
         ("character", "most", "kept", "missing"),
@@ -163,12 +163,12 @@ class TestCut:
     def test_it_never_cuts_through_a_character(self, character, most, kept, missing):
         text = character * (kept + missing // len(character.encode()))
         note = f"\n[cut: 0 more lines, {missing} more bytes]"
-        assert cut(text, 9, most) == character * kept + note
+        assert truncate(text, 9, most) == character * kept + note
 
     def test_bytes_count_and_not_characters(self):
-        assert cut("\u00e9" * 5, 9, 10) == "\u00e9" * 5
-        assert cut("\u00e9" * 6, 9, 10).startswith("\u00e9" * 5 + "\n[cut")
+        assert truncate("\u00e9" * 5, 9, 10) == "\u00e9" * 5
+        assert truncate("\u00e9" * 6, 9, 10).startswith("\u00e9" * 5 + "\n[cut")
 
     def test_lone_surrogates_which_no_provider_takes_are_replaced(self):
-        assert cut("a\ud800b") == "a?b"
-        cut("\ud800" * 100, 9, 10).encode()
+        assert truncate("a\ud800b") == "a?b"
+        truncate("\ud800" * 100, 9, 10).encode()

@@ -114,7 +114,7 @@ class TestDenial:
 
     def test_it_gives_back_what_was_taken_for_it_of_the_budgets(self, waiting):
         ctx = waiting("a b! c!", approvals={"b": deny()})
-        ctx.budget.take_calls(3)
+        ctx.budget.reserve_calls(3)
         ctx.budget.uses.update(tool_a=1, tool_b=1)
         decided(ctx)
         assert (ctx.budget.tool_calls, ctx.budget.uses) == (2, {"tool_a": 1, "tool_b": 0})

@@ -130,7 +130,7 @@ def test_every_option_occurs():
 def test_with_approvals_some_require_approval():
     tools = [tool for seed in range(60) for tool in ChaosTools(seed, approvals=True)]
     asked = collections.Counter(
-        tool.approval_of({"query": "x", "limit": 1}) is None for tool in tools
+        tool.approval_question({"query": "x", "limit": 1}) is None for tool in tools
     )
     assert asked[True] > 20
     assert asked[False] > 20

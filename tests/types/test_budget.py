@@ -32,22 +32,22 @@ class TestTheChain:
 
     def test_what_is_taken_is_taken_from_all_of_it(self):
         inner, outer = chained({}, {})
-        inner.take_iteration()
-        inner.take_calls(3)
+        inner.count_iteration()
+        inner.reserve_calls(3)
         inner.record_usage(Usage(1, 2, cost=0.5))
         for one in (inner, outer):
             assert (one.iterations, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
 
     def test_what_the_outer_run_takes_is_no_concern_of_the_inner(self):
         inner, outer = chained({}, {})
-        outer.take_iteration()
-        outer.take_calls(3)
+        outer.count_iteration()
+        outer.reserve_calls(3)
         outer.record_usage(Usage(1, 2))
         assert (inner.iterations, inner.tool_calls, inner.usage) == (0, 0, Usage())
 
     def test_uses_of_a_tool_are_counted_for_each_run_alone(self):
         inner, outer = chained({}, {})
-        inner.take_uses({"t": 2})
+        inner.reserve_uses({"t": 2})
         assert (inner.uses, outer.uses) == ({"t": 2}, {})
 
     def test_usage_that_is_unknown_makes_all_totals_lower_bounds(self):
@@ -58,16 +58,16 @@ class TestTheChain:
 
     def test_a_call_that_will_not_run_after_all_is_given_back_everywhere(self):
         inner, outer = chained({}, {})
-        inner.take_calls(3)
-        inner.take_uses({"t": 2, "other": 1})
-        inner.give_back_call("t")
+        inner.reserve_calls(3)
+        inner.reserve_uses({"t": 2, "other": 1})
+        inner.release_call("t")
         assert (inner.tool_calls, outer.tool_calls) == (2, 2)
         assert inner.uses == {"t": 1, "other": 1}
 
     def test_uses_that_were_not_counted_are_not_given_back(self):
         (budget,) = chained({})
-        budget.take_calls(1)
-        budget.give_back_call("t")
+        budget.reserve_calls(1)
+        budget.release_call("t")
         assert budget.uses_left("t", 1) == 1
 
 
@@ -91,7 +91,7 @@ class TestToolCalls:
     )
     def test_what_is_left(self, limits, used, left):
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
-        budget.take_calls(used)
+        budget.reserve_calls(used)
         assert budget.calls_left() == left
 
     @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ class TestToolCalls:
     def test_whether_any_number_may_run_is_known_without_looking(self, limits, any_number):
         """Bounded another run it is not: that one's limits would have to be looked at."""
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
-        assert budget.has_open_calls is any_number
+        assert budget.has_unlimited_calls is any_number
 
     @pytest.mark.parametrize(
         ("limits", "used", "limit"),
@@ -108,12 +108,12 @@ class TestToolCalls:
     )
     def test_the_limit_that_has_the_least_left(self, limits, used, limit):
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
-        budget.take_calls(used)
+        budget.reserve_calls(used)
         assert budget.calls_limit() == limit
 
     def test_that_is_not_always_the_least_limit(self):
         inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 6})
-        outer.take_calls(5)
+        outer.reserve_calls(5)
         assert (inner.calls_left(), inner.calls_limit()) == (1, 6)
 
     def test_without_a_limit_there_is_none_to_tell(self):
@@ -123,10 +123,10 @@ class TestToolCalls:
 
     def test_the_reason_names_the_nearest_budget_that_is_spent(self):
         inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 3})
-        outer.take_calls(1)
-        inner.take_calls(2)
+        outer.reserve_calls(1)
+        inner.reserve_calls(2)
         assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 3, 3)
-        inner.take_calls(3)
+        inner.reserve_calls(3)
         assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 5, 5)
 
     def test_there_is_no_reason_where_calls_are_left(self):
@@ -137,9 +137,9 @@ class TestToolCalls:
     def test_how_often_a_tool_may_yet_be_used(self):
         (budget,) = chained({})
         assert budget.uses_left("t", 2) == 2
-        budget.take_uses({"t": 1, "other": 1})
+        budget.reserve_uses({"t": 1, "other": 1})
         assert budget.uses_left("t", 2) == 1
-        budget.take_uses({"t": 5})
+        budget.reserve_uses({"t": 5})
         assert budget.uses_left("t", 2) == 0
 
 
@@ -148,14 +148,14 @@ class TestSpent:
 
     def test_nothing_is_spent_at_first(self):
         (budget,) = chained({"max_iterations": 1, "max_total_tokens": 1, "max_cost": 0.01})
-        assert budget.spent() is None
+        assert budget.exhausted() is None
 
     def test_iterations(self):
         (budget,) = chained({"max_iterations": 2})
-        budget.take_iteration()
-        assert budget.spent() is None
-        budget.take_iteration()
-        assert budget.spent() == MaxIterationsReached(2)
+        budget.count_iteration()
+        assert budget.exhausted() is None
+        budget.count_iteration()
+        assert budget.exhausted() == MaxIterationsReached(2)
 
     @pytest.mark.parametrize(
         ("kind", "limit", "usage", "used"),
@@ -169,35 +169,35 @@ class TestSpent:
     def test_tokens_and_money(self, kind, limit, usage, used):
         (budget,) = chained({kind: limit})
         budget.record_usage(usage)
-        assert budget.spent() == BudgetExhausted(kind, limit, used)
+        assert budget.exhausted() == BudgetExhausted(kind, limit, used)
 
     def test_a_cost_that_nobody_told_is_none(self):
         (budget,) = chained({"max_cost": 0.5})
         budget.record_usage(Usage(10**9, 10**9))
-        assert budget.spent() is None
+        assert budget.exhausted() is None
 
     def test_a_cost_of_nothing_at_all_is_a_limit_too(self):
         (budget,) = chained({"max_cost": 0})
-        assert budget.spent() == BudgetExhausted("max_cost", 0, 0.0)
+        assert budget.exhausted() == BudgetExhausted("max_cost", 0, 0.0)
 
     def test_tool_calls_do_not_count_for_a_model_that_has_none_left_may_answer(self):
         (budget,) = chained({"max_tool_calls": 1})
-        budget.take_calls(1)
-        assert budget.spent() is None
+        budget.reserve_calls(1)
+        assert budget.exhausted() is None
 
     def test_the_budget_around_counts(self):
         inner, outer = chained({}, {"max_iterations": 2})
-        outer.take_iteration()
-        inner.take_iteration()
-        assert inner.spent() == MaxIterationsReached(2)
+        outer.count_iteration()
+        inner.count_iteration()
+        assert inner.exhausted() == MaxIterationsReached(2)
         inner, _ = chained({}, {"max_total_tokens": 5})
         inner.record_usage(Usage(5, 5))
-        assert inner.spent() == BudgetExhausted("max_total_tokens", 5, 10)
+        assert inner.exhausted() == BudgetExhausted("max_total_tokens", 5, 10)
 
     def test_the_nearest_is_named_first(self):
         inner, _ = chained({"max_total_tokens": 7}, {"max_total_tokens": 5})
         inner.record_usage(Usage(5, 5))
-        assert inner.spent().limit == 7
+        assert inner.exhausted().limit == 7
 
 
 class TestRemaining:
@@ -216,8 +216,8 @@ class TestRemaining:
             }
         )
         budget.started_at = 100.0
-        budget.take_iteration()
-        budget.take_calls(2)
+        budget.count_iteration()
+        budget.reserve_calls(2)
         budget.record_usage(Usage(100, 50, cost=0.25))
         assert budget.remaining(now=110.0) == Remaining(
             iterations=9,
@@ -246,7 +246,7 @@ class TestRemaining:
 
     def test_the_tightest_of_the_chain_counts(self):
         inner, outer = chained({"max_tool_calls": 5, "max_seconds": 9}, {"max_tool_calls": 3})
-        outer.take_calls(1)
+        outer.reserve_calls(1)
         left = inner.remaining(now=4.0)
         assert (left.tool_calls, left.seconds) == (2, 5.0)
 
@@ -275,16 +275,16 @@ class TestRemaining:
 
 def test_a_run_that_was_put_aside_goes_on_with_what_it_had_used():
     (budget,) = chained({"max_tool_calls": 5})
-    budget.take_iteration()
-    budget.take_calls(2)
-    budget.take_uses({"t": 2})
+    budget.count_iteration()
+    budget.reserve_calls(2)
+    budget.reserve_uses({"t": 2})
     budget.record_usage(Usage(3, 4, cost=0.5))
     budget.record_usage(None)
     restored = Budget(budget.limits)
     restored.restore(json.loads(json.dumps(budget.as_json())))
     assert restored.as_json() == budget.as_json()
     assert (restored.calls_left(), restored.usage) == (3, budget.usage)
-    restored.take_uses({"t": 1})
+    restored.reserve_uses({"t": 1})
     assert budget.uses == {"t": 2}
 
 
@@ -298,7 +298,7 @@ def test_whoever_takes_no_more_than_is_left_oversteps_no_limit_of_the_chain(limi
     for who, count in wanted:
         budget = chain[who % len(chain)]
         left = budget.calls_left()
-        budget.take_calls(count if left is None else min(count, left))
+        budget.reserve_calls(count if left is None else min(count, left))
         for one, limit in zip(chain, limits, strict=True):
             assert limit is None or one.tool_calls <= limit
         if left is not None and count >= left:

@@ -2,7 +2,12 @@
 
 import pytest
 
+from treadle import PausedStateError, RunPausedError
 from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
+from treadle.messages import MalformedJSONError, NotAResponseError
+from treadle.results import Reason
+from treadle.run_state import IllegalMoveError
+from treadle.tools import LockedError
 
 
 @pytest.mark.parametrize(
@@ -11,6 +16,13 @@ from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, 
         (OptionError, TypeError),
         (ToolDefinitionError, ValueError),
         (MissingExtraError, ImportError),
+        (RunPausedError, RuntimeError),
+        (PausedStateError, ValueError),
+        (IllegalMoveError, RuntimeError),
+        (LockedError, RuntimeError),
+        (MalformedJSONError, ValueError),
+        (NotAResponseError, TypeError),
+        (Reason, Exception),
     ],
 )
 def test_an_error_can_be_caught_as_treadles_and_as_pythons(error, kind):

@@ -5,7 +5,7 @@ import types
 import pytest
 from pydantic import BaseModel
 
-from treadle.messages import ROLES, as_message, copy_json, kind_of, problems_of
+from treadle.messages import ROLES, copy_json, describe, problems_of, to_message
 
 USER = {"role": "user", "content": "Hi"}
 
@@ -134,9 +134,9 @@ def test_all_problems_are_told_each_at_its_own_index():
 
 def test_a_long_value_is_told_by_its_type_alone():
     """What somebody hands in is not poured into an error message."""
-    assert kind_of("x" * 5000) == "str"
-    assert kind_of("x" * 10) == "str 'xxxxxxxxxx'"
-    assert kind_of(None) == "nothing"
+    assert describe("x" * 5000) == "str"
+    assert describe("x" * 10) == "str 'xxxxxxxxxx'"
+    assert describe(None) == "nothing"
 
 
 def test_a_copy_shares_nothing_that_can_be_changed():
@@ -156,7 +156,7 @@ def test_what_json_does_not_know_is_taken_as_it_is():
 
 def test_a_mapping_of_any_kind_becomes_a_dict_of_our_own():
     given = types.MappingProxyType({"role": "user", "content": [{"type": "text"}]})
-    made = as_message(given)
+    made = to_message(given)
     assert type(made) is dict
     assert made["content"][0] is not given["content"][0]
 
@@ -167,13 +167,13 @@ def test_the_message_object_of_an_sdk_is_taken_as_its_dump_without_nulls():
         content: str | None = "Hi"
         refusal: str | None = None
 
-    assert as_message(Message()) == {"role": "assistant", "content": "Hi"}
+    assert to_message(Message()) == {"role": "assistant", "content": "Hi"}
 
 
 def test_a_real_openai_message_is_taken():
     openai = pytest.importorskip("openai.types.chat")
     message = openai.ChatCompletionMessage(role="assistant", content="Hi")
-    assert list(problems_of([as_message(message)])) == []
+    assert list(problems_of([to_message(message)])) == []
 
 
 def test_a_class_of_message_objects_is_no_message():
@@ -182,6 +182,6 @@ def test_a_class_of_message_objects_is_no_message():
     class Message(BaseModel):
         role: str = "user"
 
-    assert as_message(Message) is Message
-    (told,) = problems_of([as_message(Message)])
+    assert to_message(Message) is Message
+    (told,) = problems_of([to_message(Message)])
     assert told.startswith("messages[0]: expected a message dict")

@@ -114,8 +114,8 @@ def test_what_the_quick_check_refuses_may_still_be_valid():
     def double(n: int):
         return 2 * n
 
-    problems, arguments = double.checked({"n": 2.0})
+    problems, arguments = double.validate({"n": 2.0})
     assert problems == []
     assert arguments == {"n": 2}
     assert type(arguments["n"]) is int
-    assert double.checked({"n": 2.5})[0] == ["n: expected integer, got number 2.5"]
+    assert double.validate({"n": 2.5})[0] == ["n: expected integer, got number 2.5"]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import traceback
 
 import pytest
 
@@ -11,6 +12,7 @@ from treadle.results import (
     CircuitBroken,
     DeadlineExceeded,
     EmptyResponse,
+    Err,
     InvalidInput,
     LLMError,
     LoopDetected,
@@ -18,6 +20,7 @@ from treadle.results import (
     PipelineFailed,
     Reason,
     RunCancelled,
+    StoppedByStage,
 )
 
 REASONS = {
@@ -55,6 +58,10 @@ REASONS = {
     "pipeline_failed": (
         lambda: PipelineFailed("plan_calls", "oh", "ValueError"),
         "stage 'plan_calls' raised ValueError: oh",
+    ),
+    "stopped_by_stage": (
+        lambda: StoppedByStage("no_secrets", "the prompt has a password"),
+        "stage 'no_secrets' stopped the run: the prompt has a password",
     ),
     "invalid_input": (lambda: InvalidInput(("a: bad", "b: bad")), "a: bad; b: bad"),
     "cancelled": (RunCancelled, "the run was cancelled"),
@@ -117,6 +124,38 @@ def test_what_caused_it_is_kept_and_does_not_count_for_equality():
     assert LLMError("a", cause=cause).cause is cause
     assert repr(LLMError("a", cause=cause)) == repr(LLMError("a"))
     assert pickle.loads(pickle.dumps(LLMError("a", cause=cause))).cause.args == ("x",)  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    "reason_of",
+    [lambda cause: LLMError("a", cause=cause), lambda cause: PipelineFailed("s", "a", cause=cause)],
+)
+def test_unwrap_shows_the_traceback_of_the_cause(reason_of):
+    def call_a_bug():
+        return {}["missing"]
+
+    try:
+        call_a_bug()
+    except KeyError as error:
+        reason = reason_of(error)
+    copied = pickle.loads(pickle.dumps(reason))  # noqa: S301
+    assert isinstance(copied.__cause__, KeyError)
+    with pytest.raises(Reason) as caught:
+        Err(reason).unwrap()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "call_a_bug" in shown
+    assert "The above exception was the direct cause" in shown
+
+
+def test_a_reason_without_a_cause_hides_no_context():
+    """A cause of None, set outright, would hide the exception that is handled when it is raised."""
+    with pytest.raises(LLMError) as caught:
+        try:
+            raise KeyError("context")
+        except KeyError:
+            Err(LLMError("a")).unwrap()
+    assert isinstance(caught.value.__context__, KeyError)
+    assert not caught.value.__suppress_context__
 
 
 def test_one_attempt_goes_without_saying():

@@ -7,7 +7,7 @@ import pytest
 from treadle.messages import (
     NO_RESULT,
     copy_json,
-    repaired,
+    repair_history,
     sendable_json,
     valid_arguments,
     valid_name,
@@ -35,9 +35,9 @@ def says(content, **more):
 
 def mended(*messages):
     """Mend, and hold the outcome to the invariants; mending again finds nothing to mend."""
-    history, told = repaired(copy_json(list(messages)))
+    history, told = repair_history(copy_json(list(messages)))
     check_history(history)
-    assert repaired(copy_json(history)) == (history, ())
+    assert repair_history(copy_json(history)) == (history, ())
     return history, told
 
 

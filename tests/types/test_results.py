@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from treadle.errors import TreadleError
 from treadle.messages import Response, Usage
 from treadle.results import Err, MaxIterationsReached, Ok, Paused, PendingCall, RunPausedError
 from treadle.run_state import RunState
@@ -42,7 +43,7 @@ def test_unwrap_gives_the_answer_or_raises_the_very_reason():
 
 
 def test_unwrapping_the_err_of_a_tool_raises_its_text():
-    with pytest.raises(RuntimeError, match=r"^not there$"):
+    with pytest.raises(TreadleError, match=r"^not there$"):
         Err("not there").unwrap()
 
 

@@ -1,19 +1,21 @@
 """Reading and showing JSON that a model wrote: nothing it writes can hurt, and nothing is guessed."""
 
 import json
+import time
 
 import pytest
 
 from treadle.messages import (
+    MAX_LENGTH,
     MAX_PATH,
-    MAX_SHOWN,
     MalformedJSONError,
     canonical_json,
+    format_path,
     json_type,
     parse_object,
-    path_of,
-    shown,
-    shown_name,
+    repair_history,
+    short_json,
+    short_name,
 )
 
 
@@ -73,7 +75,7 @@ def test_a_number_of_thousands_of_digits_is_refused_and_not_raised():
     """Python limits the digits of integers, against denial of service; that is a ValueError of its own."""
     with pytest.raises(MalformedJSONError) as caught:
         parse_object('{"a": ' + "9" * 10_000 + "}")
-    assert len(str(caught.value)) <= MAX_SHOWN
+    assert len(str(caught.value)) <= MAX_LENGTH
 
 
 def test_endless_nesting_is_refused_and_not_raised():
@@ -87,6 +89,48 @@ def test_arguments_are_nested_a_hundred_levels_at_most():
     with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
         parse_object('{"a": ' + "[" * 100 + "]" * 100 + "}")
     assert parse_object('{"a": "' + "[" * 500 + '"}') == {"a": "[" * 500}
+
+
+def cut_off(size):
+    """Arguments of about this many characters that end within a string: a source file at a length limit."""
+    return '{"text": "' + 'print(\\"[{x}]\\")\\n' * (size // 18)
+
+
+def processor_seconds(work):
+    """The least processor time of three runs, in seconds."""
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        work()
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+def refused(text):
+    with pytest.raises(MalformedJSONError, match="Unterminated string"):
+        parse_object(text)
+
+
+def wrapped_by_repair(text):
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": text}}
+    repair_history([{"role": "assistant", "tool_calls": [call]}])
+    assert json.loads(call["function"]["arguments"]) == {"invalid_arguments": text}
+
+
+@pytest.mark.parametrize(
+    "reads", [refused, wrapped_by_repair], ids=["a new call", "a call of the history"]
+)
+def test_arguments_cut_off_within_a_string_are_read_in_linear_time(reads):
+    """A search that starts again at each quotation mark takes 15 s for the shorter, and four minutes."""
+    short, long = cut_off(62_000), cut_off(248_000)
+    reads(cut_off(4_000))
+    assert processor_seconds(lambda: reads(short)) < 1
+    assert processor_seconds(lambda: reads(long)) < 4
+
+
+@pytest.mark.parametrize("end", ["", "\\", '\\"'])
+def test_brackets_in_a_string_that_is_cut_off_are_no_nesting(end):
+    refused('{"a": "' + "[" * 500 + end)
 
 
 def test_a_number_beyond_all_bounds_is_refused():
@@ -107,23 +151,23 @@ def test_canonical_json_is_the_same_whatever_the_order_and_white_space():
 
 
 def test_a_value_is_shown_as_json_and_bounded():
-    assert shown({"a": "\u00e9"}) == '{"a": "\u00e9"}'
-    long = shown("x" * 5000)
-    assert long == '"' + "x" * (MAX_SHOWN - 1) + "..."
+    assert short_json({"a": "\u00e9"}) == '{"a": "\u00e9"}'
+    long = short_json("x" * 5000)
+    assert long == '"' + "x" * (MAX_LENGTH - 1) + "..."
 
 
 def test_what_cannot_be_shown_as_json_is_shown_by_its_type():
     deep: list = []
     deep.append(deep)
-    assert shown(object()) == "object"
-    assert shown(deep) == "list"
-    assert shown(10**5000) == "int"
+    assert short_json(object()) == "object"
+    assert short_json(deep) == "list"
+    assert short_json(10**5000) == "int"
 
 
 def test_a_name_is_bounded():
-    assert shown_name("add") == "add"
-    assert shown_name("x" * MAX_SHOWN) == "x" * MAX_SHOWN
-    assert shown_name("x" * (MAX_SHOWN + 1)) == "x" * MAX_SHOWN + "..."
+    assert short_name("add") == "add"
+    assert short_name("x" * MAX_LENGTH) == "x" * MAX_LENGTH
+    assert short_name("x" * (MAX_LENGTH + 1)) == "x" * MAX_LENGTH + "..."
 
 
 @pytest.mark.parametrize(
@@ -137,13 +181,13 @@ def test_a_name_is_bounded():
     ],
 )
 def test_a_path_is_written_as_code_would_write_it(parts, path):
-    assert path_of(parts) == path
+    assert format_path(parts) == path
 
 
 def test_a_path_of_names_that_the_model_made_up_is_bounded():
     """Each name, and the whole: a hostile key is not echoed at length."""
-    assert path_of(["map", "k" * 50_000]) == "map." + "k" * MAX_SHOWN + "..."
-    assert len(path_of(["name"] * 1000)) == MAX_PATH + 3
+    assert format_path(["map", "k" * 50_000]) == "map." + "k" * MAX_LENGTH + "..."
+    assert len(format_path(["name"] * 1000)) == MAX_PATH + 3
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_a_whole_number_with_a_point_is_an_integer_to_json_and_arrives_as_one():
     def take(n: int, **more):
         return n, more
 
-    told, arguments = take.checked({"n": 5.0, "x": 1})
+    told, arguments = take.validate({"n": 5.0, "x": 1})
     assert told == []
     assert arguments == {"n": 5, "x": 1}
     assert type(arguments["n"]) is int

@@ -1,10 +1,11 @@
 """Tools: made of functions or of schemas; broken ones are told when they are made."""
 
+import copy
 import functools
 
 import pytest
 
-from treadle.errors import ToolDefinitionError
+from treadle.errors import OptionError, ToolDefinitionError
 from treadle.tools import Tool, ToolContext, tool
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -34,9 +35,64 @@ def test_a_decorator_with_options_sets_them_and_wins_over_the_function():
     assert add.terminal is False
 
 
-def test_an_option_of_tools_that_does_not_exist_is_an_error():
-    with pytest.raises(TypeError, match="parallel"):
-        tool(parallel=True)(lambda: None)
+def test_an_unknown_option_is_an_error_that_names_the_closest_one():
+    with pytest.raises(
+        OptionError, match=r"^tool: unknown option 'retires'; did you mean 'retries'\?$"
+    ):
+        tool(retires=3)
+    with pytest.raises(OptionError, match=r"'parallel'; did you mean 'max_parallel'\?$"):
+        tool(add, parallel=True)
+
+
+class TestBindCall:
+    """The call of a tool's function, made of valid arguments and the context of the run."""
+
+    CONTEXT = ToolContext("c1", "t", 1)
+
+    def bind(self, made, **arguments):
+        return made.bind_call(arguments, lambda: self.CONTEXT)
+
+    @pytest.mark.parametrize(
+        ("signature", "arguments", "outcome"),
+        [
+            ("a", {"a": 1}, 1),
+            ("a: int", {"a": 1}, 1),
+            ("a: int = 5", {}, 5),
+            ("a: list", {"a": [[1]]}, [[1]]),
+            ("a: set[int]", {"a": [1, 1]}, {1}),
+            ("a: int, run: ToolContext", {"a": 1}, 1),
+            ("a: list[int], run: ToolContext", {"a": [1]}, [1]),
+            ("run: ToolContext, a: int, /", {"a": 1}, 1),
+            ("run: ToolContext, a: set[int], /", {"a": [1]}, {1}),
+            ("a: int, /, run: ToolContext", {"a": 1}, 1),
+            ("a, **rest: object", {"a": 1, "b": 2}, 1),
+        ],
+    )
+    def test_it_passes_arguments_and_context_as_the_function_takes_them(
+        self, signature, arguments, outcome
+    ):
+        space = {"ToolContext": ToolContext}
+        exec(f"def take({signature}): return a, locals().get('run')", space)  # noqa: S102
+        has_context = "run" in signature
+        call = self.bind(tool(space["take"]), **arguments)
+        assert call() == (outcome, self.CONTEXT if has_context else None)
+
+    def test_the_context_is_made_only_for_a_function_that_takes_it(self):
+        assert add.bind_call({"a": 1, "b": 2}, lambda: pytest.fail("it was made"))() == 3
+
+    @pytest.mark.parametrize("hint", ["list", "dict", "list[dict[str, int]]", "object"])
+    @pytest.mark.parametrize("context", ["", ", run: ToolContext"])
+    def test_a_function_that_changes_nested_arguments_changes_only_its_own(self, hint, context):
+        space = {"ToolContext": ToolContext}
+        exec(f"def take(a: {hint}{context}): a.clear()", space)  # noqa: S102
+        arguments = {"a": {"x": {"y": 1}} if hint == "dict" else [{"y": 1}]}
+        before = copy.deepcopy(arguments)
+        self.bind(tool(space["take"]), **arguments)()
+        assert arguments == before
+
+    def test_of_a_tool_without_a_function_it_raises(self):
+        with pytest.raises(ToolDefinitionError, match="has no function"):
+            self.bind(Tool("t"))
 
 
 def test_it_is_told_to_a_model_in_the_form_of_openai():
@@ -97,7 +153,7 @@ def test_a_raw_schema_is_checked_and_its_function_called_with_the_arguments():
 
 
 def test_a_tool_without_a_function_cannot_be_called():
-    with pytest.raises(TypeError, match="tool 't' has no function; a resolver runs it"):
+    with pytest.raises(ToolDefinitionError, match="tool 't' has no function; a resolver runs it"):
         Tool("t")()
     with pytest.raises(ToolDefinitionError, match="has no function"):
         Tool("t").bound({}, lambda: None)
@@ -134,7 +190,7 @@ def steps(ctx, call):
     [(Tool("t", fn=fetch), True), (Tool("t", steps=steps), True), (Tool("t"), False)],
 )
 def test_whether_it_needs_a_resolver_to_run(made, by_itself):
-    assert made.runs_by_itself is by_itself
+    assert made.has_implementation is by_itself
 
 
 class TestLockKeys:
@@ -183,7 +239,7 @@ class TestApprovalOf:
     )
     def test_a_rule_says_whether_and_how(self, rule, words):
         """One that raises says nothing, so that a person has to look."""
-        assert Tool("t", requires_approval=rule).approval_of({"n": 7}) == words
+        assert Tool("t", requires_approval=rule).approval_question({"n": 7}) == words
 
 
 @pytest.mark.parametrize(

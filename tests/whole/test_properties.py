@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from treadle import Chunk, Err, Loop, Ok, Response, RunHandle, Tool, ToolCall, Usage, tool
 from treadle.events import RunFinished
-from treadle.messages import CallChunk, repaired
+from treadle.messages import CallChunk, repair_history
 from treadle.stages import _run_call as calling
 from treadle.testing import ScriptedLLM, call, calls, check_history, history_problems
 
@@ -514,11 +514,11 @@ histories = st.lists(some_messages, max_size=8)
 @settings(max_examples=200)
 def test_a_broken_history_is_repaired(history):
     given_history = copy.deepcopy(history)
-    mended, told = repaired(copy.deepcopy(history))
+    mended, told = repair_history(copy.deepcopy(history))
     if mended:
         check_history(mended)
     assert bool(told) == (mended != history) or not mended
-    again, told_again = repaired(copy.deepcopy(mended))
+    again, told_again = repair_history(copy.deepcopy(mended))
     assert again == mended
     assert told_again == ()
     assert history == given_history
@@ -529,7 +529,7 @@ def test_a_broken_history_is_repaired(history):
 def test_repairing_a_valid_history_changes_nothing(history):
     """Repaired once it is valid; and what is valid from the start stays as it is."""
     if not list(history_problems(history)):
-        mended, told = repaired(copy.deepcopy(history))
+        mended, told = repair_history(copy.deepcopy(history))
         assert mended == history
         assert told == ()
 

@@ -13,8 +13,7 @@ from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
 from treadle.loop.stage_guard import review
 from treadle.messages import is_mapping
 from treadle.pipeline import Pipeline, Stage
-from treadle.pipeline.components import components_of
-from treadle.pipeline.editing import named
+from treadle.pipeline.components import Component, components_of, nested_in
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
 from treadle.tools import Tool, as_tool, terminal_copy, toolset
 
@@ -31,11 +30,18 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
         return _pipeline(default_stages(**options))
     stages: Any = settings.stages
     components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
-    if any(isinstance(made, Stage) and made.fn is ask_model.fn for _, made, _ in named(components)):
+    if any(map(_asks, components)):
         settings.check_is_default(OF_ASK_MODEL)
         return _pipeline(components)
     asking = ask_model(**{name: options[name] for name in OF_ASK_MODEL})
     return _pipeline([asking, *components])
+
+
+def _asks(component: Component) -> bool:
+    """Whether a component is the model call, or has it nested in it."""
+    if isinstance(component, Stage):
+        return component.fn is ask_model.fn
+    return any(_asks(inner) for inner_list in nested_in(component) for inner in inner_list)
 
 
 @functools.lru_cache(maxsize=64)

@@ -61,7 +61,7 @@ class Loop:
         resolve = settings.resolve_tool
         self.resolver = None if resolve is None else Resolver(resolve)
         for tool in self.tools.values():
-            if not tool.runs_by_itself and not tool.terminal and self.resolver is None:
+            if not tool.has_implementation and not tool.terminal and self.resolver is None:
                 raise ToolDefinitionError(
                     f"tool {tool.name!r} has no function and there is no resolve_tool to run it"
                 )

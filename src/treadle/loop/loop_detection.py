@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.context import Context
-from treadle.messages import ToolCall, shown_name
+from treadle.messages import ToolCall, short_name
 from treadle.results import LoopDetected
 from treadle.run_state import RunNode
-from treadle.tools import ResultCache, fingerprint, signature
+from treadle.tools import fingerprint, signature
 
 MAX_PERIOD = 3
 """The longest round that is looked for: A, A B, A B C."""
@@ -62,8 +62,8 @@ class LoopDetector:
         rounds, period = self._rounds(step)
         if rounds < self._threshold:
             return None
-        shown = tuple(f"{shown_name(c.name)}({shown_name(c.arguments)})" for c in calls[:MAX_SHOWN])
-        return LoopDetected(shown or (shown_name(context.response.text),), rounds, made, period)
+        shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
+        return LoopDetected(shown or (short_name(context.response.text),), rounds, made, period)
 
     def _rounds(self, step: Step) -> tuple[int, int]:
         """Take a step in; how many rounds in a row were alike, of which length, the most first."""

@@ -378,7 +378,7 @@ def _edited(call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, To
     tool = tools.get(call.name)
     key = arguments
     if tool is not None:
-        problems, arguments = tool.checked(arguments)
+        problems, arguments = tool.validate(arguments)
         if problems:
             raise OptionError(f"decisions[{call.id!r}]: edit: {'; '.join(problems)}")
         key = tool.dedupe_key(arguments)

@@ -30,8 +30,8 @@ from treadle.messages import (
     InvalidMessagesError,
     JSONDict,
     Response,
-    joined,
-    text_of,
+    join_messages,
+    safe_str,
     validate_messages,
 )
 from treadle.pipeline import NotOneItemError, Pipeline, Progress, StageError
@@ -247,7 +247,7 @@ class Run:
         run = self.run
         if self.config.handle is not None or self.pending_messages:
             yield from self._take_messages()
-        reason = run.budget.spent()
+        reason = run.budget.exhausted()
         if reason is not None:
             self.context = self.context.stop(reason)
             return reason
@@ -297,7 +297,7 @@ class Run:
         except StageError as error:
             self._settle(_FAILED)
             cause = error.cause
-            reason = PipelineFailed(error.stage, text_of(cause), type(cause).__name__, cause)
+            reason = PipelineFailed(error.stage, safe_str(cause), type(cause).__name__, cause)
         except NotOneItemError as error:
             self._settle(_FAILED)
             reason = PipelineFailed(progress.stages[-1], str(error), type(error).__name__, error)
@@ -396,10 +396,10 @@ class Run:
         self.run.in_flight.new_turn()
         self.run.result_cache.new_turn()
         self.detector.new_turn()
-        message, history = functools.reduce(joined, given), self.context.messages
+        message, history = functools.reduce(join_messages, given), self.context.messages
         if history and history[-1]["role"] == "user":  # some providers refuse two in a row
             messages = history.raw()
-            history, message = History(messages[:-1]), joined(messages[-1], message)
+            history, message = History(messages[:-1]), join_messages(messages[-1], message)
         self.keep(self.context.evolve(messages=history.append(message)))
 
     # The last answer

@@ -19,8 +19,8 @@ from treadle.messages import (
     Response,
     ToolCall,
     ToolResult,
-    as_message,
-    kind_of,
+    describe,
+    to_message,
     validate_messages,
 )
 from treadle.results import PendingCall, Reason
@@ -90,7 +90,7 @@ def _checked(before: Context, after: Context) -> Context:
     for name, (kinds, expected) in _KINDS.items():
         value = getattr(after, name)
         if _changed(name, before, after) and not isinstance(value, kinds):
-            raise TypeError(f"{name}: expected {expected}, got {kind_of(value)}")
+            raise TypeError(f"{name}: expected {expected}, got {describe(value)}")
     if after.decision is Decision.STOP and after.error is None:
         raise TypeError("error: a decision to stop needs a reason, as in ctx.stop('why')")
     if not all(isinstance(one, PendingCall) for one in after.waiting):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -125,7 +125,7 @@ def _checked_tools(ctx: Context) -> Mapping[str, Tool]:
     )
     tools: Mapping[str, Tool] = given if is_right else toolset(given)
     for tool in tools.values():
-        if not tool.runs_by_itself and not tool.terminal and ctx.run.resolver is None:
+        if not tool.has_implementation and not tool.terminal and ctx.run.resolver is None:
             raise TypeError(f"tool {tool.name!r} has no function, and there is no resolve_tool")
     return tools
 
@@ -216,7 +216,7 @@ class _Calls:
         for call_id, result in after.tool_results.items():
             if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(
-                    f"tool_results[{call_id!r}]: expected a ToolResult, got {kind_of(result)}"
+                    f"tool_results[{call_id!r}]: expected a ToolResult, got {describe(result)}"
                 )
             if call_id not in known:
                 raise TypeError(f"tool_results[{call_id!r}]: no call of this iteration has this id")
@@ -239,7 +239,7 @@ class _Calls:
         calls: list[ToolCall] = []
         for call in after.tool_calls:
             if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"tool_calls: expected ToolCall objects, got {kind_of(call)}")
+                raise TypeError(f"tool_calls: expected ToolCall objects, got {describe(call)}")
             if any(call.id == other.id for other in calls):
                 raise TypeError(f"tool_calls: the id {call.id!r} is used twice")
             known = old.get(call.id)
@@ -355,7 +355,7 @@ def _approvals(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
     questions: dict[str, str] = {}
     for call in calls:
         tool = ctx.tools.get(call.name)
-        question = None if tool is None else tool.approval_of(call.input or {})
+        question = None if tool is None else tool.approval_question(call.input or {})
         if question is not None:
             questions[call.id] = question
     return questions
@@ -372,7 +372,7 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
         is_ours = isinstance(after.messages, History) and _ends_with(after)
         if is_ours:
             return after  # the stage called inject_results
-    given = [as_message(message) for message in after.messages]
+    given = [to_message(message) for message in after.messages]
     if before.is_injected:
         edited, note = _with_exchange(given, list(before.result_messages), before)
     else:

@@ -1,19 +1,22 @@
-"""Chat messages, the history and its repair, responses, calls and results."""
+"""Chat messages, the history and its repair, responses, and decoding what a backend returns.
+
+Nothing here calls a backend.
+"""
 
 from treadle.messages.decode import NotAResponseError, is_cost, to_chunk, to_response, to_usage
 from treadle.messages.history import History
 from treadle.messages.json_text import (
+    MAX_LENGTH,
     MAX_PATH,
-    MAX_SHOWN,
     MAX_VIOLATIONS,
     MalformedJSONError,
     canonical_json,
+    format_path,
     json_type,
     parse_object,
-    path_of,
-    shown,
-    shown_name,
-    text_of,
+    safe_str,
+    short_json,
+    short_name,
 )
 from treadle.messages.message import (
     ATOMS,
@@ -21,18 +24,18 @@ from treadle.messages.message import (
     JSONDict,
     Message,
     Messages,
-    as_message,
     copy_json,
+    describe,
     is_dict,
     is_list,
     is_mapping,
-    kind_of,
     problems_of,
+    to_message,
 )
 from treadle.messages.repair import (
     NO_RESULT,
-    joined,
-    repaired,
+    join_messages,
+    repair_history,
     sendable,
     sendable_json,
     valid_arguments,
@@ -45,15 +48,14 @@ from treadle.messages.response import (
     ToolCall,
     ToolResult,
     Usage,
-    nothing,
 )
 from treadle.messages.stream import StreamAccumulator
 from treadle.messages.validate import InvalidMessagesError, validate_messages
 
 __all__ = [
     "ATOMS",
+    "MAX_LENGTH",
     "MAX_PATH",
-    "MAX_SHOWN",
     "MAX_VIOLATIONS",
     "NO_RESULT",
     "ROLES",
@@ -71,27 +73,26 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "Usage",
-    "as_message",
     "canonical_json",
     "copy_json",
+    "describe",
+    "format_path",
     "is_cost",
     "is_dict",
     "is_list",
     "is_mapping",
-    "joined",
+    "join_messages",
     "json_type",
-    "kind_of",
-    "nothing",
     "parse_object",
-    "path_of",
     "problems_of",
-    "repaired",
+    "repair_history",
+    "safe_str",
     "sendable",
     "sendable_json",
-    "shown",
-    "shown_name",
-    "text_of",
+    "short_json",
+    "short_name",
     "to_chunk",
+    "to_message",
     "to_response",
     "to_usage",
     "valid_arguments",

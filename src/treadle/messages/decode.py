@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages.json_text import text_of
-from treadle.messages.message import copy_json, is_dict, is_list, is_mapping, kind_of
+from treadle.errors import TreadleError
+from treadle.messages.json_text import safe_str
+from treadle.messages.message import copy_json, describe, is_dict, is_list, is_mapping
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
 MOST_TOKENS = 2**63
 """A count of tokens beyond this is no count; it could not be shown, either."""
 
 
-class NotAResponseError(TypeError):
+class NotAResponseError(TreadleError, TypeError):
     """The backend returned something that no answer can be made of."""
 
 
@@ -32,7 +33,7 @@ def checked_response(response: Response) -> Response:
     for call in response.tool_calls:
         if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NotAResponseError(
-                f"llm_send_fn: Response.tool_calls: expected calls, got {kind_of(call)}"
+                f"llm_send_fn: Response.tool_calls: expected calls, got {describe(call)}"
             )
         for name in ("id", "name", "arguments"):
             _want(call, name, str, "text")
@@ -65,7 +66,7 @@ def _want(
     value = getattr(holder, name, _MISSING)
     if not isinstance(value, kinds) and not (or_none and value is None):
         raise NotAResponseError(
-            f"llm_send_fn: {type(holder).__name__}.{name}: expected {expected}, got {kind_of(value)}"
+            f"llm_send_fn: {type(holder).__name__}.{name}: expected {expected}, got {describe(value)}"
         )
 
 
@@ -87,13 +88,13 @@ def _check_usage(usage: Any) -> None:
     if usage is None:
         return
     if not isinstance(usage, Usage):
-        raise NotAResponseError(f"llm_send_fn: usage: expected Usage, got {kind_of(usage)}")
+        raise NotAResponseError(f"llm_send_fn: usage: expected Usage, got {describe(usage)}")
     counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
     if not all(map(is_count, (*counts, usage.cached_tokens, usage.reasoning_tokens))):
         raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
     if usage.cost is not None and not is_cost(usage.cost):
         raise NotAResponseError(
-            f"llm_send_fn: usage.cost: expected US dollars, got {kind_of(usage.cost)}"
+            f"llm_send_fn: usage.cost: expected US dollars, got {describe(usage.cost)}"
         )
 
 
@@ -114,7 +115,7 @@ def to_response(raw: Any) -> Response:
         return Response(raw)
     value = _as_mapping(raw)
     if value is None:
-        raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got {kind_of(raw)}")
+        raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got {describe(raw)}")
     if "choices" in value and "role" not in value:
         return _from_completion(value)
     if "role" in value or "content" in value or "tool_calls" in value:
@@ -139,7 +140,7 @@ def _from_completion(value: Mapping[str, Any]) -> Response:
     message = _as_mapping(first.get("message")) if first is not None else None
     if first is None or message is None:
         raise NotAResponseError(
-            f"llm_send_fn: the chat completion has no choices[0].message: {kind_of(choices)}"
+            f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
         )
     return _from_message(message, first.get("finish_reason"), value.get("usage"), value)
 
@@ -154,7 +155,7 @@ def _from_message(
     calls: Any = message.get("tool_calls") or ()
     if not isinstance(calls, (list, tuple)):
         raise NotAResponseError(
-            f"llm_send_fn: message.tool_calls: expected a list, got {kind_of(calls)}"
+            f"llm_send_fn: message.tool_calls: expected a list, got {describe(calls)}"
         )
     content = message.get("content")
     text = _text_of(content)
@@ -164,7 +165,7 @@ def _from_message(
     return Response(
         content=text,
         tool_calls=tool_calls,
-        finish_reason=None if finish_reason is None else text_of(finish_reason),
+        finish_reason=None if finish_reason is None else safe_str(finish_reason),
         usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
@@ -211,7 +212,7 @@ def _text_of(content: Any) -> str | None:
         texts = (part.get("text") for part in content if is_mapping(part))
         return "".join(text for text in texts if isinstance(text, str))
     raise NotAResponseError(
-        f"llm_send_fn: message.content: expected text or a list of parts, got {kind_of(content)}"
+        f"llm_send_fn: message.content: expected text or a list of parts, got {describe(content)}"
     )
 
 
@@ -221,7 +222,7 @@ def _to_call(raw: Any) -> ToolCall:
     name = function.get("name") if function is not None else None
     if value is None or function is None or not isinstance(name, str):
         raise NotAResponseError(
-            f"llm_send_fn: a call needs a function with a name, got {kind_of(raw)}"
+            f"llm_send_fn: a call needs a function with a name, got {describe(raw)}"
         )
     arguments = function.get("arguments")
     if arguments is None:
@@ -236,9 +237,9 @@ def _to_call(raw: Any) -> ToolCall:
 def _as_text(arguments: Any) -> str:
     """Arguments that came as an object, as text; what no JSON can be made of is malformed, and told as that."""
     try:
-        return json.dumps(arguments, default=text_of)
+        return json.dumps(arguments, default=safe_str)
     except (TypeError, ValueError, RecursionError):
-        return text_of(arguments)
+        return safe_str(arguments)
 
 
 def to_usage(raw: Any) -> Usage | None:
@@ -297,7 +298,7 @@ def to_chunk(raw: Any) -> Chunk:
     value = _as_mapping(raw)
     if value is None or "choices" not in value:
         raise NotAResponseError(
-            f"llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got {kind_of(raw)}"
+            f"llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got {describe(raw)}"
         )
     choices: Any = value["choices"]
     choice = (_as_mapping(choices[0]) if choices else None) or {}
@@ -309,7 +310,7 @@ def to_chunk(raw: Any) -> Chunk:
     return Chunk(
         text=text,
         tool_calls=tuple(map(_to_call_chunk, calls)),
-        finish_reason=None if finish_reason is None else text_of(finish_reason),
+        finish_reason=None if finish_reason is None else safe_str(finish_reason),
         usage=to_usage(value.get("usage")),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),

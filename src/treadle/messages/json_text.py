@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from treadle.errors import TreadleError
 
-def text_of(value: object) -> str:
+
+def safe_str(value: object) -> str:
     """Its ``str``; where that raises, or is none, words that say what it is."""
     try:
         return str(value)
@@ -17,10 +19,10 @@ def text_of(value: object) -> str:
         return f"({type(value).__name__}, which cannot be shown)"
 
 
-MAX_SHOWN = 80
+MAX_LENGTH = 80
 """Characters of a value that the model wrote which are shown to it again."""
 
-MAX_PATH = 3 * MAX_SHOWN
+MAX_PATH = 3 * MAX_LENGTH
 """Characters of a path into what the model wrote."""
 
 MAX_VIOLATIONS = 20
@@ -31,7 +33,7 @@ MAX_DEPTH = 100
 """Levels of nesting that arguments may have: no tool takes more, and all that handle them can."""
 
 
-class MalformedJSONError(ValueError):
+class MalformedJSONError(TreadleError, ValueError):
     """Arguments that are no JSON object; the text says why."""
 
 
@@ -42,26 +44,33 @@ def _refuse_constant(name: str) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise MalformedJSONError(f"{text[:MAX_SHOWN]} is beyond what a number can be")
+        raise MalformedJSONError(f"{text[:MAX_LENGTH]} is beyond what a number can be")
     return value
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
-_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+"""A JSON string, or a bracket outside of strings.
+
+A string that is cut off matches up to the end of the text. If the closing quote were required, the search
+would start again at each character of the string, which takes time quadratic in its length.
+"""
 
 
-def _depth_of(text: str) -> int:
-    """How deep a text opens brackets, those within quotes left out."""
-    depth = deepest = 0
-    for mark in _MARKS.findall(text):
+def _is_too_deep(text: str) -> bool:
+    """Whether brackets outside of strings are nested more than `MAX_DEPTH` levels deep."""
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        mark = match[0]
         if mark in "[{":
             depth += 1
-            deepest = max(deepest, depth)
+            if depth > MAX_DEPTH:
+                return True
         elif mark in "]}":
             depth -= 1
-    return deepest
+    return False
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -70,7 +79,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: no JSON, or JSON of something else than an object.
     """
-    if text.count("{") + text.count("[") > MAX_DEPTH and _depth_of(text) > MAX_DEPTH:
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_too_deep(text):
         raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep")
     value: Any
     try:
@@ -82,13 +91,15 @@ def parse_object(text: str) -> dict[str, Any]:
     except MalformedJSONError:
         raise
     except json.JSONDecodeError as error:
-        near = shown(text[max(0, error.pos - 20) : error.pos + 20])
+        near = short_json(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
     except (ValueError, RecursionError) as error:
         # An integer of thousands of digits; endless nesting.
-        raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_SHOWN]) from None
+        raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_LENGTH]) from None
     if not isinstance(value, dict):
-        raise MalformedJSONError(f"expected a JSON object, got {json_type(value)} {shown(value)}")
+        raise MalformedJSONError(
+            f"expected a JSON object, got {json_type(value)} {short_json(value)}"
+        )
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
@@ -100,28 +111,28 @@ def canonical_json(value: Any) -> str:
     return _canonical(value)
 
 
-def path_of(parts: Iterable[str | int]) -> str:
+def format_path(parts: Iterable[str | int]) -> str:
     """A path into the arguments, as code would write it."""
     path = ""
     for part in parts:
-        shown = f"[{part}]" if isinstance(part, int) else shown_name(part)
+        shown = f"[{part}]" if isinstance(part, int) else short_name(part)
         path += f".{shown}" if path and isinstance(part, str) else shown
     return (path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...") or "arguments"
 
 
-def shown_name(name: object) -> str:
+def short_name(name: object) -> str:
     """A name that the model wrote, bounded."""
     text = str(name)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."
 
 
-def shown(value: Any) -> str:
+def short_json(value: Any) -> str:
     """A value that the model wrote, as JSON and bounded."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."
 
 
 def json_type(value: Any) -> str:

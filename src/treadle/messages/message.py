@@ -105,7 +105,7 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101 - as said above
 
 
-def as_message(given: Any) -> Any:
+def to_message(given: Any) -> Any:
     """The message as a dict of our own: a copy of a mapping, or the dump of an SDK's message object."""
     if is_mapping(given):
         return copy_json(dict(given))
@@ -129,7 +129,7 @@ def problems_of(messages: Sequence[Any]) -> Iterator[str]:
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if not is_dict(message):
-            yield f"{where}: expected a message dict, got {kind_of(message)}"
+            yield f"{where}: expected a message dict, got {describe(message)}"
             continue
         yield from _problems_of_one(message, where)
 
@@ -137,14 +137,14 @@ def problems_of(messages: Sequence[Any]) -> Iterator[str]:
 def _problems_of_one(message: JSONDict, where: str) -> Iterator[str]:
     role = message.get("role")
     if role not in ROLES:
-        yield f"{where}.role: expected one of {', '.join(ROLES)}, got {kind_of(role)}"
+        yield f"{where}.role: expected one of {', '.join(ROLES)}, got {describe(role)}"
         return
     content = message.get("content")
     may_lack = role == "assistant" and (message.get("tool_calls") or "content" in message)
     if not (content is None and may_lack):
         yield from _problems_of_content(content, f"{where}.content")
     if role == "tool" and not _is_text(message.get("tool_call_id")):
-        found = kind_of(message.get("tool_call_id"))
+        found = describe(message.get("tool_call_id"))
         yield f"{where}.tool_call_id: expected the id of a call, got {found}"
     if role == "assistant" and message.get("tool_calls") is not None:
         yield from _problems_of_calls(message["tool_calls"], f"{where}.tool_calls")
@@ -154,31 +154,31 @@ def _problems_of_content(content: Any, where: str) -> Iterator[str]:
     if isinstance(content, str):
         return
     if not is_list(content):
-        yield f"{where}: expected text or a list of parts, got {kind_of(content)}"
+        yield f"{where}: expected text or a list of parts, got {describe(content)}"
         return
     for index, part in enumerate(content):
         if not is_dict(part) or not isinstance(part.get("type"), str):
-            yield f"{where}[{index}]: expected a part with a type, got {kind_of(part)}"
+            yield f"{where}[{index}]: expected a part with a type, got {describe(part)}"
 
 
 def _problems_of_calls(calls: Any, where: str) -> Iterator[str]:
     if not is_list(calls):
-        yield f"{where}: expected a list of calls, got {kind_of(calls)}"
+        yield f"{where}: expected a list of calls, got {describe(calls)}"
         return
     for index, call in enumerate(calls):
         at = f"{where}[{index}]"
         if not is_dict(call):
-            yield f"{at}: expected a call, got {kind_of(call)}"
+            yield f"{at}: expected a call, got {describe(call)}"
             continue
         if not _is_text(call.get("id")):
-            yield f"{at}.id: expected text, got {kind_of(call.get('id'))}"
+            yield f"{at}.id: expected text, got {describe(call.get('id'))}"
         function: Any = call.get("function")
         if call.get("type", "function") != "function":
             continue  # a provider's own kind of call: not ours to judge
         if not is_dict(function) or not _is_text(function.get("name")):
-            yield f"{at}.function.name: expected text, got {kind_of(function)}"
+            yield f"{at}.function.name: expected text, got {describe(function)}"
         elif not isinstance(function.get("arguments", ""), str):
-            found = kind_of(function["arguments"])
+            found = describe(function["arguments"])
             yield f"{at}.function.arguments: expected JSON text, got {found}"
 
 
@@ -186,7 +186,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def kind_of(value: Any) -> str:
+def describe(value: Any) -> str:
     """Name a value for an error: its type, and what it is where that is short."""
     if value is None:
         return "nothing"

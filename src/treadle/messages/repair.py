@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from treadle.messages.json_text import MalformedJSONError, parse_object, text_of
+from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str
 from treadle.messages.message import JSONDict, is_mapping
 
 NO_RESULT = "No result: this call was interrupted before its result was recorded."
 
 
-def repaired(messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
+def repair_history(messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
     """Make a valid history.
 
     Args:
@@ -76,10 +76,10 @@ def sendable_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if is_mapping(value):
-        return {sendable(text_of(key)): sendable_json(part) for key, part in value.items()}
+        return {sendable(safe_str(key)): sendable_json(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [sendable_json(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
-    return sendable(text_of(value))
+    return sendable(safe_str(value))
 
 
 class _Repair:
@@ -190,12 +190,12 @@ class _Repair:
         before = self._out[-1] if self._out else None
         if before is not None and before["role"] == "assistant" and not before.get("tool_calls"):
             self._tell(index, "it followed another assistant message; the two were joined")
-            self._out[-1] = joined(before, message)
+            self._out[-1] = join_messages(before, message)
         else:
             self._out.append(message)
 
 
-def joined(before: JSONDict, message: JSONDict) -> JSONDict:
+def join_messages(before: JSONDict, message: JSONDict) -> JSONDict:
     """Two assistant messages as one, since providers want the roles to alternate."""
     content = _joined(before.get("content"), message.get("content"))
     return {**before, **message, "content": content}

@@ -1,4 +1,4 @@
-"""What a model answers: a response, or the chunks that it is made of, and the tokens it took."""
+"""Responses of a model, whole or in chunks, with their tool calls, the results of these, and token usage."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from typing import Any
 from treadle.fast_dataclass import fast_dataclass
 
 
-def nothing() -> dict[str, Any]:
-    """What most things have of keys that treadle does not know."""
-    return {}
-
-
 @fast_dataclass
 class ToolCall:
-    """A tool that the model asks for.
+    """A tool call that the model requests.
 
     Args:
-        id: unique in its history; made up here where a provider gave none, or gave one twice.
+        id: unique in its history; generated if the provider gave none, or the same one twice.
         name: the tool's name, as the model wrote it.
         arguments: JSON text, as the model wrote it; it may be malformed.
-        input: the arguments once they are validated; None before, and where they are not valid.
-        fingerprint: the same for calls of the same name and arguments, once they are validated.
-        extra: keys of the call that treadle does not know, such as a signature; they are kept.
+        input: the validated arguments; None before validation, and if they are invalid.
+        fingerprint: equal for calls of the same name and arguments; set by validation.
+        extra: unknown keys of the call, such as a signature; they are kept.
     """
 
     id: str
@@ -33,21 +28,21 @@ class ToolCall:
     arguments: str = "{}"
     input: Mapping[str, Any] | None = field(default=None, compare=False)
     fingerprint: str = field(default="", compare=False, repr=False)
-    extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
 
 
 @fast_dataclass
 class ToolResult:
-    """The answer to a call, whatever happened to it.
+    """The result of a call.
 
     Args:
         tool_call_id: the id of the call.
-        content: what the model is told.
-        is_error: the call failed, or was not made.
-        status: what happened: ``done`` (it ran, well or not), ``invalid`` (the call made no sense),
-            ``suppressed`` (it was answered before), ``deferred`` (it may be asked for again),
-            ``over_budget``, ``denied`` (by a person), ``broken`` (its tool is out of order), ``skipped`` (it was
-            not run for another reason), ``cancelled`` or ``timeout``.
+        content: the text for the model.
+        is_error: whether the call failed or did not run.
+        status: ``done`` (it ran, with or without an error), ``invalid`` (the call is invalid), ``suppressed`` (a
+            repeated call that was skipped), ``deferred`` (the model may request it again), ``over_budget``,
+            ``denied`` (not approved), ``broken`` (the circuit breaker of its tool is open), ``skipped`` (not run
+            for another reason), ``cancelled`` or ``timeout``.
     """
 
     tool_call_id: str
@@ -58,16 +53,16 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, as the provider counted them.
+    """Tokens, as counted by the provider.
 
     Args:
-        input_tokens: of the prompt.
-        output_tokens: of the answer.
-        total_tokens: of both; their sum where the provider gave none.
-        cached_tokens: those of the prompt that came from the provider's cache.
-        reasoning_tokens: those of the answer that were not shown.
-        is_lower_bound: some calls reported nothing, so that these are at least the tokens used.
-        cost: US dollars, as far as they are known; None where nobody told.
+        input_tokens: tokens of the prompt.
+        output_tokens: tokens of the response.
+        total_tokens: both; their sum if the provider reported none.
+        cached_tokens: tokens of the prompt that were read from the provider's cache.
+        reasoning_tokens: tokens of the response that were used for reasoning.
+        is_lower_bound: whether some calls reported no usage, so that at least these tokens were used.
+        cost: US dollars; None if no cost is known.
     """
 
     input_tokens: int = 0
@@ -83,7 +78,7 @@ class Usage:
             object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
 
     def plus(self, other: Usage | None) -> Usage:
-        """The sum; with None, which is unknown and not zero, a lower bound."""
+        """The sum. None is unknown usage and not zero: the sum is a lower bound then."""
         if other is None:
             return self if self.is_lower_bound else dataclasses.replace(self, is_lower_bound=True)
         return Usage(
@@ -93,38 +88,34 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.is_lower_bound or other.is_lower_bound,
-            _sum_of(self.cost, other.cost),
+            self.cost if other.cost is None else other.cost + (self.cost or 0.0),
         )
 
     def as_json(self) -> dict[str, Any]:
-        """All fields, as JSON takes them."""
+        """All fields, as JSON data."""
         return {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Usage:
-        """What `as_json` was made of."""
+        """The usage that `as_json` returned."""
         return cls(**given)
-
-
-def _sum_of(cost: float | None, other: float | None) -> float | None:
-    return other if cost is None else cost if other is None else cost + other
 
 
 @fast_dataclass
 class Response:
-    """One answer of a model.
+    """One response of a model.
 
     Args:
-        content: its text; None where there is none.
-        tool_calls: the calls it asks for, as the provider gave them.
-        finish_reason: why the model ended, in the provider's words.
-        usage: the tokens it took; None where the provider did not say.
+        content: the text; None if there is none.
+        tool_calls: the requested calls, as the provider gave them.
+        finish_reason: why the model ended, as the provider names it.
+        usage: the tokens used; None if the provider reported none.
         model: the model that answered, as the provider names it.
-        id: the provider's id of the answer.
-        extra: keys of the assistant message that treadle does not know, such as ``reasoning``; they are
-            kept in the history. A content of several parts is here too, as ``content``.
-        refusal: the text with which a model declined, where that is set apart.
-        provider: who served the model, where a router between says so.
+        id: the provider's id of the response.
+        extra: unknown keys of the assistant message, such as ``reasoning``; they are kept in the history. A
+            content of several parts is here too, as ``content``.
+        refusal: the text of a refusal, if the provider reports it separately.
+        provider: the provider that served the model, if a router reports it.
     """
 
     content: str | None = None
@@ -133,13 +124,13 @@ class Response:
     usage: Usage | None = None
     model: str | None = None
     id: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=nothing, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     refusal: str | None = None
     provider: str | None = None
 
     @property
     def text(self) -> str:
-        """What the model said to a person: its text, or its refusal; empty where it said nothing."""
+        """The text for the user: the content, else the refusal, else empty."""
         return self.content or self.refusal or ""
 
     @property
@@ -148,39 +139,39 @@ class Response:
         return not self.tool_calls and not self.text.strip()
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class CallChunk:
     """A piece of a call.
 
     Args:
-        index: which call of the answer it belongs to.
-        id: the call's id, with its first piece.
+        index: the index of the call in the response.
+        id: the call's id, in its first piece.
         name: a piece of its name.
         arguments: a piece of its arguments.
-        extra: pieces of keys of the call that treadle does not know, such as a signature.
+        extra: pieces of unknown keys of the call, such as a signature.
     """
 
     index: int = 0
     id: str = ""
     name: str = ""
     arguments: str = ""
-    extra: Mapping[str, Any] = field(default_factory=nothing)
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Chunk:
-    """A piece of a streamed answer.
+    """A piece of a streamed response.
 
     Args:
         text: a piece of the text.
         tool_calls: pieces of calls.
-        finish_reason: why the model ended, with the last piece.
-        usage: the tokens of the whole answer, as a provider sends them with the last piece.
+        finish_reason: why the model ended; in the last piece.
+        usage: the tokens of the whole response; providers send them in the last piece.
         model: the model that answers.
-        id: the provider's id of the answer.
-        extra: pieces of keys that treadle does not know, such as ``reasoning_content``.
-        ends_with_reason: it is of a kind of stream whose last piece has a finish reason; one that ends
-            without has broken off.
+        id: the provider's id of the response.
+        extra: pieces of unknown keys, such as ``reasoning_content``.
+        ends_with_reason: whether the last piece of such a stream has a finish reason, so that a stream without
+            one is incomplete.
     """
 
     text: str = ""
@@ -189,5 +180,5 @@ class Chunk:
     usage: Usage | None = None
     model: str | None = None
     id: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=nothing)
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ends_with_reason: bool = False

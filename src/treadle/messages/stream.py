@@ -1,7 +1,9 @@
-"""Putting the pieces of a streamed answer together."""
+"""Assembles the pieces of a streamed response, in time linear in their number."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages.decode import text_or_none
@@ -10,86 +12,112 @@ from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usag
 
 
 class StreamAccumulator:
-    """Puts the pieces of a streamed answer together."""
+    """Assembles the pieces of a streamed response."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
-        self._calls: list[list[CallChunk]] = []
-        self._open: dict[int, list[CallChunk]] = {}
-        self._extra: JSONDict = {}
-        self._last = Chunk()
+        self._texts: list[str] = []
+        self._calls: list[_CallAccumulator] = []
+        self._open: dict[int, _CallAccumulator] = {}
+        self._extra = _ExtraAccumulator()
         self._usage: Usage | None = None
+        self._finish_reason: str | None = None
+        self._model: str | None = None
+        self._id: str | None = None
+        self._needs_finish_reason = False
 
     def add(self, chunk: Chunk) -> None:
-        """Take in the next piece."""
-        self._text.append(chunk.text)
+        """Add the next piece."""
+        self._texts.append(chunk.text)
         for call in chunk.tool_calls:
             self._add_call(call)
-        for key, value in chunk.extra.items():
-            self._extra[key] = _grown(self._extra.get(key), value)
-        last = self._last
-        self._last = Chunk(
-            finish_reason=chunk.finish_reason or last.finish_reason,
-            model=chunk.model or last.model,
-            id=chunk.id or last.id,
-            ends_with_reason=chunk.ends_with_reason or last.ends_with_reason,
-        )
+        self._extra.add(chunk.extra)
         self._usage = chunk.usage or self._usage
+        self._finish_reason = chunk.finish_reason or self._finish_reason
+        self._model = chunk.model or self._model
+        self._id = chunk.id or self._id
+        self._needs_finish_reason = chunk.ends_with_reason or self._needs_finish_reason
 
     def _add_call(self, piece: CallChunk) -> None:
-        pieces = self._open.get(piece.index)
-        known = "" if pieces is None else _id_of(pieces)
-        # Another id is another call: some servers give every call the same index.
-        if pieces is None or (piece.id and known and piece.id != known):
-            pieces = self._open[piece.index] = []
-            self._calls.append(pieces)
-        pieces.append(piece)
+        call = self._open.get(piece.index)
+        # Some servers give every call the same index, so another id starts another call.
+        if call is None or (piece.id and call.id and piece.id != call.id):
+            call = self._open[piece.index] = _CallAccumulator(piece.index)
+            self._calls.append(call)
+        call.add(piece)
 
     def response(self) -> Response:
-        """The answer, once there are no more pieces.
+        """Assemble the response, after its last piece.
 
         Raises:
-            ConnectionError: pieces came, and the one that ends an answer did not.
+            ConnectionError: the stream ended without the piece that ends a response.
         """
-        if self._last.ends_with_reason and self._last.finish_reason is None:
+        if self._needs_finish_reason and self._finish_reason is None:
             raise ConnectionError("the stream ended before the answer did: no finish reason came")
-        in_order = sorted(self._calls, key=lambda pieces: pieces[0].index)
-        calls = tuple(map(_assembled, in_order))
-        text = "".join(self._text)
+        extra = self._extra.joined()
         return Response(
-            content=text or None,
-            tool_calls=calls,
-            finish_reason=self._last.finish_reason,
+            content="".join(self._texts) or None,
+            tool_calls=tuple(
+                call.joined() for call in sorted(self._calls, key=lambda call: call.index)
+            ),
+            finish_reason=self._finish_reason,
             usage=self._usage,
-            model=self._last.model,
-            id=self._last.id,
-            extra=self._extra,
-            refusal=text_or_none(self._extra.get("refusal")),
+            model=self._model,
+            id=self._id,
+            extra=extra,
+            refusal=text_or_none(extra.get("refusal")),
         )
 
 
-def _id_of(pieces: list[CallChunk]) -> str:
-    """The id of a call; some servers repeat it with every piece."""
-    return next((piece.id for piece in pieces if piece.id), "")
+class _CallAccumulator:
+    """The pieces of one call. Some servers repeat its id with every piece."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.id = ""
+        self._names: list[str] = []
+        self._arguments: list[str] = []
+        self._extra = _ExtraAccumulator()
+
+    def add(self, piece: CallChunk) -> None:
+        self.id = self.id or piece.id
+        self._names.append(piece.name)
+        self._arguments.append(piece.arguments)
+        self._extra.add(piece.extra)
+
+    def joined(self) -> ToolCall:
+        return ToolCall(
+            self.id,
+            "".join(self._names),
+            "".join(self._arguments) or "{}",
+            extra=self._extra.joined(),
+        )
 
 
-def _assembled(pieces: list[CallChunk]) -> ToolCall:
-    extra: JSONDict = {}
-    for piece in pieces:
-        for key, value in piece.extra.items():
-            extra[key] = _grown(extra.get(key), value)
-    return ToolCall(
-        _id_of(pieces),
-        "".join(piece.name for piece in pieces),
-        "".join(piece.arguments for piece in pieces) or "{}",
-        extra=extra,
-    )
+class _ExtraAccumulator:
+    """The pieces of unknown keys: texts and lists are joined, any other value replaces the one before."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, list[Any]] = {}
+
+    def add(self, extra: Mapping[str, Any]) -> None:
+        for key, piece in extra.items():
+            pieces = self._pieces.setdefault(key, [])
+            if piece is None:
+                continue
+            if pieces and not _are_joined(pieces[-1], piece):
+                pieces.clear()
+            pieces.append(piece)
+
+    def joined(self) -> JSONDict:
+        return {key: _joined(pieces) for key, pieces in self._pieces.items()}
 
 
-def _grown(before: Any, piece: Any) -> Any:
-    """What a key that treadle does not know has come to: texts and lists grow, all else is replaced."""
-    if isinstance(before, str) and isinstance(piece, str):
-        return before + piece
-    if is_list(before) and is_list(piece):
-        return [*before, *piece]
-    return before if piece is None else piece
+def _are_joined(before: Any, piece: Any) -> bool:
+    return any(isinstance(before, kind) and isinstance(piece, kind) for kind in (str, list))
+
+
+def _joined(pieces: list[Any]) -> Any:
+    last = pieces[-1] if pieces else None
+    if isinstance(last, str):
+        return "".join(pieces)
+    return list(itertools.chain.from_iterable(pieces)) if is_list(last) else last

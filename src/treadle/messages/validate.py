@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from treadle.errors import TreadleError
-from treadle.messages.message import JSONDict, as_message, kind_of, problems_of
-from treadle.messages.repair import repaired
+from treadle.messages.message import JSONDict, describe, problems_of, to_message
+from treadle.messages.repair import repair_history
 
 
 class InvalidMessagesError(TreadleError, ValueError):
@@ -39,10 +39,10 @@ def validate_messages(given: Any) -> tuple[list[JSONDict], tuple[str, ...]]:
         given = [{"role": "user", "content": given}] if given.strip() else []
     if not isinstance(given, Sequence) or isinstance(given, (bytes, bytearray)):
         raise InvalidMessagesError(
-            [f"messages: expected a text or a list of message dicts, got {kind_of(given)}"]
+            [f"messages: expected a text or a list of message dicts, got {describe(given)}"]
         )
     try:
-        messages = [as_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+        messages = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
     except RecursionError:
         raise InvalidMessagesError(
             ["messages: expected JSON, got a message that contains itself"]
@@ -50,7 +50,7 @@ def validate_messages(given: Any) -> tuple[list[JSONDict], tuple[str, ...]]:
     problems = list(problems_of(messages))
     if problems:
         raise InvalidMessagesError(problems)
-    history, repairs = repaired(messages)
+    history, repairs = repair_history(messages)
     if not history:
         raise InvalidMessagesError(["messages: expected at least one message that is not empty"])
     return history, repairs

@@ -1,95 +1,132 @@
-"""Which failures of a model are worth another try, and how long to wait before it."""
+"""Which failures of a model are worth another attempt, and how long to wait before it."""
 
 from __future__ import annotations
 
+import errno
 import random
+import socket
 from typing import Any
 
 from treadle import labels
 from treadle.effects import Call, Steps
-from treadle.messages import NotAResponseError
 
 BASE_DELAY = 0.5
 MAX_DELAY = 30.0
-"""Seconds; the delays of OpenAI's own client start alike, and are jittered alike."""
+"""Seconds. The delays of OpenAI's client start at the same value and have the same jitter."""
 
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
-_HOPELESS_CODES = frozenset(
+"""With 5xx, the statuses that OpenAI's client retries; and 425 (too early)."""
+
+_PERMANENT_CODES = frozenset(
     {"context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"}
 )
-"""OpenAI's codes for what cannot succeed, whatever the status: a quota that is used up comes as 429."""
-_OWN_MISTAKES = (
-    NotAResponseError,
-    TypeError,
-    AttributeError,
-    NameError,
-    ImportError,
-    LookupError,
-    AssertionError,
-    NotImplementedError,
+"""OpenAI's codes for requests that cannot succeed, whatever the status: an exhausted quota is a 429."""
+
+_CONNECTION_CLASSES = frozenset(
+    {
+        "APIConnectionError",  # openai, anthropic and other generated SDKs; APITimeoutError derives from it
+        "NetworkError",  # httpx, httpcore
+        "RemoteProtocolError",
+        "TimeoutException",
+        "ClientConnectionError",  # aiohttp
+        "ClientPayloadError",
+        "ConnectionError",  # requests, botocore: theirs derive from another class than Python's
+        "Timeout",
+        "ChunkedEncodingError",
+        "IncompleteRead",  # http.client, urllib3
+        "NewConnectionError",
+        "ReadTimeoutError",
+        "ConnectTimeoutError",
+    }
 )
-"""What Python raises for a mistake in the code that asks; the next try would make it again."""
+"""Names of exceptions, and of their base classes, of connections that failed or were too slow."""
+
+_CONNECTION_ERRNO = frozenset(
+    {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
+)
+"""Errors of the network that Python raises as a plain `OSError`."""
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether asking again may succeed.
+    """Whether another attempt may succeed. Anything that is not known to be temporary is not retried.
+
+    The first of these that applies decides:
+
+    1. an attribute ``retryable`` that is True or False, by which an adapter declares it;
+    2. OpenAI's code for a request that cannot succeed, such as ``insufficient_quota``;
+    3. the HTTP status: 408, 409, 425, 429 and 5xx are retryable;
+    4. a failed connection or a time-out, of Python or, by the name of its class, of an SDK.
 
     Args:
-        error: what the backend raised. Its ``status_code``, if it has one, decides: 408, 409, 425, 429
-            and 5xx may pass; other 4xx (context too long, bad request, authentication) cannot.
+        error: what ``llm_send_fn`` raised.
     """
-    code = _fact(error, "code")
-    if isinstance(code, str) and code in _HOPELESS_CODES:
+    declared = _attribute(error, "retryable")
+    if isinstance(declared, bool):
+        return declared
+    code = _attribute(error, "code")
+    if isinstance(code, str) and code in _PERMANENT_CODES:
         return False
     status = status_of(error)
     if status is not None:
         return status in _RETRYABLE_STATUS or status >= 500  # noqa: PLR2004 - HTTP's server errors
-    return not isinstance(error, _OWN_MISTAKES)
+    # urllib's URLError has the error of the connection as its reason.
+    return _is_connection_error(error) or _is_connection_error(_attribute(error, "reason"))
+
+
+def _is_connection_error(error: Any) -> bool:
+    if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)):
+        return True
+    if isinstance(error, OSError) and error.errno in _CONNECTION_ERRNO:
+        return True
+    return any(cls.__name__ in _CONNECTION_CLASSES for cls in type(error).__mro__)
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error carries, as the SDKs name it."""
-    for holder in (error, _fact(error, "response")):  # httpx and requests keep it there
+    """The HTTP status that an error carries, by the attribute names of the SDKs."""
+    for holder in (error, _attribute(error, "response")):  # httpx and requests have it there
         for name in ("status_code", "status", "code", "http_status"):
-            status = _fact(holder, name)
+            status = _attribute(holder, name)
             if isinstance(status, int) and 100 <= status < 600:  # noqa: PLR2004 - the range of HTTP
                 return status
     return None
 
 
 def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps[float]:
-    """How long to wait: what the server asks for, else twice as long each time, jittered.
+    """Determine how long to wait: as the server asks, else twice as long each time, with jitter.
 
     Args:
-        error: what the backend raised.
-        attempt: the number of the try that failed, from 1.
-        base: seconds before the second try.
+        error: what ``llm_send_fn`` raised.
+        attempt: the number of the attempt that failed, from 1.
+        base: seconds before the second attempt.
 
     Returns:
-        Seconds.
+        Seconds, at most `MAX_DELAY`.
     """
-    asked = _retry_after(error)
-    if asked is not None:
-        return min(asked, MAX_DELAY)
+    requested = _retry_after(error)
+    if requested is not None:
+        return min(requested, MAX_DELAY)
     longest = min(base * 2 ** (attempt - 1), MAX_DELAY)
     share = yield Call(random.random, label=labels.RANDOM)
     return longest * (1 - 0.25 * float(share))
 
 
 def _retry_after(error: BaseException) -> float | None:
-    for holder in (_fact(error, "response"), error):  # aiohttp and urllib keep them here
-        headers = _fact(holder, "headers")
+    for holder in (
+        _attribute(error, "response"),
+        error,
+    ):  # aiohttp and urllib have headers on the error
+        headers = _attribute(holder, "headers")
         try:
             seconds = float(headers["retry-after"])
-        except Exception:  # noqa: BLE001, S112 - there are none, or it is no number of seconds
+        except Exception:  # noqa: BLE001, S112 - no headers, or the value is not a number of seconds
             continue
         return seconds if seconds >= 0 else None
     return None
 
 
-def _fact(holder: Any, name: str) -> Any:
-    """An attribute of somebody else's error; None where it has none, or none that can be read."""
+def _attribute(holder: Any, name: str) -> Any:
+    """An attribute of an error of another library; None if it is missing or raises."""
     try:
         return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - a property of theirs raised
+    except Exception:  # noqa: BLE001 - a property may raise anything
         return None

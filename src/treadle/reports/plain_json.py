@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any
 
-from treadle.messages import is_mapping, text_of
+from treadle.messages import is_mapping, safe_str
 
 MAX_DEPTH = 60
 """How deep a value may nest; what is deeper becomes text. Readers in other languages have bounds, too."""
@@ -59,23 +59,23 @@ def _of_parts(value: Any, inside: frozenset[int]) -> Any:
         try:
             return {_key(key): _made(part, inside) for key, part in value.items()}
         except Exception:  # noqa: BLE001 - a mapping of somebody else's
-            return text_of(value)
+            return safe_str(value)
     plainer = _plainer(value)
     return plainer if isinstance(plainer, str) else _made(plainer, inside)
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else text_of(value)
+        return float(value) if math.isfinite(value) else safe_str(value)
     try:
         int.__repr__(value)
     except ValueError:  # more digits than Python prints
-        return text_of(value)
+        return safe_str(value)
     return int(value)
 
 
 def _key(key: Any) -> str:
-    return str.__str__(key) if isinstance(key, str) else text_of(key)
+    return str.__str__(key) if isinstance(key, str) else safe_str(key)
 
 
 def _plainer(value: Any) -> Any:
@@ -92,5 +92,5 @@ def _plainer(value: Any) -> Any:
         try:
             return dump(mode="json")
         except Exception:  # noqa: BLE001 - a model of somebody else's
-            return text_of(value)
-    return text_of(value)
+            return safe_str(value)
+    return safe_str(value)

@@ -25,7 +25,7 @@ from treadle.messages import (
     Response,
     copy_json,
     is_cost,
-    text_of,
+    safe_str,
     validate_messages,
 )
 from treadle.model import (
@@ -69,7 +69,7 @@ def ask_model(
         on_retry: may change the request before it is sent again: its model, its temperature, its messages.
     """
     run = ctx.run
-    reason = run.budget.spent()
+    reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
     if (
@@ -79,7 +79,7 @@ def ask_model(
     yield from report_repairs(ctx)
     request = ctx.request if ctx.request_changes or on_retry is not None else None
     instructions = request.instructions if request is not None else ctx.instructions
-    run.budget.take_iteration()
+    run.budget.count_iteration()
     requested = yield from _announce(ctx, instructions)
     attempt = 1
     while True:
@@ -247,7 +247,7 @@ def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> S
         ModelRetried(
             iteration=ctx.iteration,
             attempt=attempt,
-            error=text_of(error),
+            error=safe_str(error),
             error_type=type(error).__name__,
             delay=delay,
             at=now,
@@ -280,7 +280,7 @@ def _failed(ctx: Context, error: Exception, attempts: int) -> Steps[Context]:
     run = ctx.run
     run.state.record_usage(None)
     run.budget.record_usage(None)
-    reason = LLMError(text_of(error), type(error).__name__, attempts, error)
+    reason = LLMError(safe_str(error), type(error).__name__, attempts, error)
     if run.has_listeners:
         ended = yield NOW
         yield Emit(

@@ -17,5 +17,5 @@ def budget_guard(ctx: Context) -> Context:
     is_short = NotRunReason.OVER_BUDGET in ctx.plan.not_run.values()
     if is_short and budget.calls_left() == 0 and ctx.run.finishing is None:
         return ctx.stop(budget.calls_exhausted())
-    reason = budget.spent()
+    reason = budget.exhausted()
     return ctx if reason is None else ctx.stop(reason)

@@ -15,7 +15,7 @@ from treadle.messages import (
     JSONDict,
     ToolCall,
     ToolResult,
-    joined,
+    join_messages,
     sendable,
     sendable_json,
     valid_arguments,
@@ -94,7 +94,7 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
     is_joined = history.ends_with_assistant  # given so, or left so by stages that let a text go on
     if is_joined:
         before = history.raw()
-        history, message = History(before[:-1]), joined(before[-1], message)
+        history, message = History(before[:-1]), join_messages(before[-1], message)
     messages = [message]
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)

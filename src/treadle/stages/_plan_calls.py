@@ -18,8 +18,8 @@ from treadle.tools import (
     Plan,
     PlanReason,
     Tool,
-    cut,
     marked,
+    truncate,
 )
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
@@ -181,7 +181,7 @@ class Planner:
         for call in planned:
             tool = self._ctx.tools.get(call.name)
             if tool is not None and tool.requires_approval is not False:
-                question = tool.approval_of(call.input or {})
+                question = tool.approval_question(call.input or {})
                 if question is not None:
                     questions[call.id] = question
         return questions
@@ -189,7 +189,7 @@ class Planner:
 
 def shown_again(content: str) -> str:
     """An earlier result, as it is shown again."""
-    return cut(content, AGAIN_LINES, AGAIN_BYTES)
+    return truncate(content, AGAIN_LINES, AGAIN_BYTES)
 
 
 def _skipped(call: ToolCall, answer: CachedResult) -> ToolResult:
@@ -212,7 +212,9 @@ def _over_budget(call: ToolCall, ctx: Context) -> ToolResult:
         text = NOT_RUN
     else:
         limit = ctx.run.budget.calls_limit()
-        text = f"Not run: the budget of {limit} tool calls is spent. CachedResult with what you have."
+        text = (
+            f"Not run: the budget of {limit} tool calls is spent. CachedResult with what you have."
+        )
     return ToolResult(call.id, text, is_error=True, status="over_budget")
 
 
@@ -287,7 +289,7 @@ def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
         return False
-    if not ctx.run.budget.has_open_calls:
+    if not ctx.run.budget.has_unlimited_calls:
         return False
     if ctx.run.breaker is not None:
         return False

@@ -27,7 +27,7 @@ from treadle.effects import (
     is_awaitable,
 )
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
-from treadle.messages import ATOMS, ToolCall, ToolResult, copy_json
+from treadle.messages import ToolCall, ToolResult, copy_json
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._validate_calls import check_call, invalid_call_text
@@ -39,9 +39,9 @@ from treadle.tools import (
     Tool,
     ToolContext,
     as_recipe,
-    cut,
     error_text,
     render,
+    truncate,
 )
 
 RETRY_DELAY = 0.1
@@ -72,7 +72,7 @@ def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
     """
     tool = ctx.tools.get(call.name)
     resolver = ctx.run.resolver
-    if resolver is not None and (tool is None or not tool.runs_by_itself):
+    if resolver is not None and (tool is None or not tool.has_implementation):
         work = _by_recipe(ctx, call, node, resolver)
     else:
         work = _attempts(ctx, call, tool)
@@ -295,15 +295,13 @@ _ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
 def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
     """The effect of one try: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
     if tool is not None and tool.fn is not None:
-        given = call.input or {}
-        arguments = given if tool.has_flat_input else _copied(given)
-        fn = tool.bound(arguments, lambda: _tool_context(ctx, call, attempt))
+        fn = tool.bind_call(call.input or {}, lambda: _tool_context(ctx, call, attempt))
         mode = _ASYNC if tool.is_async else _THREAD
     else:
         resolver = ctx.run.resolver
         if resolver is None:
             raise RuntimeError(f"there is no resolver to run {call.name!r}")
-        copied = dataclasses.replace(call, input=_copied(call.input or {}))
+        copied = dataclasses.replace(call, input=copy_json(dict(call.input or {})))
         fn, mode = functools.partial(resolver.fn, copied), resolver.mode
     run = _async_run if mode is _ASYNC else _sync_run
     completed = ctx.run.in_flight.completed
@@ -334,14 +332,6 @@ def _sync_run(
     return Then(value, timed) if is_awaitable(value) else timed(value)
 
 
-def _copied(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments for a function that may change what it is given: the call, and its next try, keep theirs."""
-    for value in arguments.values():
-        if value.__class__ not in ATOMS:
-            return copy_json(dict(arguments))
-    return arguments
-
-
 def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
     return ToolContext(
         call.id,
@@ -364,10 +354,10 @@ def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
 
 def _result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, Err):
-        return ToolResult(call.id, cut(f"Error: {render(value.reason)}"), True)
+        return ToolResult(call.id, truncate(f"Error: {render(value.reason)}"), True)
     if isinstance(value, Ok):
         value = value.response
-    return ToolResult(call.id, cut(render(value)))
+    return ToolResult(call.id, truncate(render(value)))
 
 
 # Recipes
@@ -413,7 +403,7 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     results.update(zip(parallel, outcomes, strict=True))
     made = recipe.compose
     composed = compose(results, tuple(serial)) if made is None else render(made(results))
-    return ToolResult(call.id, cut(composed))
+    return ToolResult(call.id, truncate(composed))
 
 
 def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) -> dict[str, Step]:
@@ -512,7 +502,7 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     tool = ctx.tools.get(call.name)
     if tool is None:
         return None
-    if tool.approval_of(call.input or {}) is not None:
+    if tool.approval_question(call.input or {}) is not None:
         text = f"Error: {call.name!r} needs approval, which cannot be requested within a recipe."
         return ToolResult(call.id, text, True, "denied")
     if tool.max_uses is not None:
@@ -520,7 +510,7 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
         if not budget.uses_left(call.name, tool.max_uses):
             text = f"Not run: {call.name!r} may be used {tool.max_uses} times in a run, and was."
             return ToolResult(call.id, text, True, "over_budget")
-        budget.take_uses({call.name: 1})
+        budget.reserve_uses({call.name: 1})
     return None
 
 

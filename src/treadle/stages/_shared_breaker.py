@@ -63,7 +63,7 @@ def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
         if result is not None and result.status in {"done", "timeout"}:
             error = result.content if result.is_error else None
             before, after = yield Call(
-                breaker.note,
+                breaker.record,
                 call.name,
                 _name(ctx, call),
                 error,

@@ -13,7 +13,7 @@ from treadle.messages import (
     ToolCall,
     ToolResult,
     parse_object,
-    shown_name,
+    short_name,
 )
 from treadle.pipeline import stage
 from treadle.tools import fingerprint, marked
@@ -91,7 +91,7 @@ def check_call(
         return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
     problems: list[str] = []
     if tool is not None:
-        problems, arguments = tool.checked(arguments)
+        problems, arguments = tool.validate(arguments)
     key = arguments
     if tool is not None and tool.dedupe_fields is not None:
         key = tool.dedupe_key(arguments)
@@ -110,7 +110,7 @@ def _unknown(name: str, names: Iterable[str]) -> str:
     known = sorted(set(names))
     close = difflib.get_close_matches(name[:128], known, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"there is no tool named {shown_name(name)!r}.{hint} {_available(known)}"
+    return f"there is no tool named {short_name(name)!r}.{hint} {_available(known)}"
 
 
 def _available(names: Iterable[str]) -> str:
@@ -122,4 +122,4 @@ def invalid_call_text(call: ToolCall, problems: tuple[str, ...]) -> str:
     lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
     if len(problems) > MAX_VIOLATIONS:
         lines.append(f"- and {len(problems) - MAX_VIOLATIONS} more")
-    return f"Error: the call of {shown_name(call.name)!r} was not run:\n" + "\n".join(lines)
+    return f"Error: the call of {short_name(call.name)!r} was not run:\n" + "\n".join(lines)

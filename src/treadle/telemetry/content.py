@@ -18,9 +18,9 @@ from treadle.messages import (
     ToolResult,
     is_list,
     is_mapping,
+    safe_str,
     sendable,
     sendable_json,
-    text_of,
 )
 from treadle.telemetry import names
 from treadle.telemetry.media import media
@@ -95,7 +95,7 @@ def as_json(value: Any) -> str:
     It has no lone surrogates, not as escapes either: who reads it strictly would refuse the whole of it.
     """
     try:
-        text = json.dumps(value, default=text_of, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(value, default=safe_str, allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # a key that is no text, a number that is none
         text = _as_shown(value)
     return sendable(text)

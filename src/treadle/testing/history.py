@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.messages import as_message, problems_of
+from treadle.messages import problems_of, to_message
 
 
 class InvalidHistoryError(AssertionError):
@@ -33,7 +33,7 @@ def check_history(messages: Sequence[Mapping[str, Any]]) -> None:
 
 def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield one line for each violation; see `check_history`."""
-    messages = [as_message(message) for message in messages]
+    messages = [to_message(message) for message in messages]
     malformed = list(problems_of(messages))
     yield from malformed
     if malformed:

@@ -9,7 +9,7 @@ from treadle.tools.fingerprints import fingerprint, marked, signature
 from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
-from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, cut, error_text, render
+from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
 from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe
 from treadle.tools.result_cache import CachedResult, ResultCache
 from treadle.tools.toolset import ToolBehaviour, as_tool, terminal_copy, tool, toolset
@@ -40,7 +40,6 @@ __all__ = [
     "approve",
     "as_recipe",
     "as_tool",
-    "cut",
     "deny",
     "edit",
     "error_text",
@@ -52,4 +51,5 @@ __all__ = [
     "terminal_copy",
     "tool",
     "toolset",
+    "truncate",
 ]

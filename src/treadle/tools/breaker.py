@@ -115,7 +115,7 @@ class CircuitBreaker:
             circuit.opened_at -= self.cool_down
             return True
 
-    def note(
+    def record(
         self, tool: str, call_id: str, error: str | None, now: float
     ) -> tuple[BreakerState, BreakerState]:
         """Note how a call went.

@@ -1,4 +1,4 @@
-"""Tools: what a model may call, from a function, a schema, a pydantic model or another library's dict."""
+"""`Tool`: what a model may call."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import copy_json, is_mapping, shown_name, text_of
+from treadle.messages import copy_json, is_mapping, safe_str, short_name
 from treadle.tools.context import ToolContext
 from treadle.tools.fast_check import Check, quick_check
 
@@ -21,30 +21,12 @@ if TYPE_CHECKING:
     from treadle.tools.validation import SchemaValidator
 
 
-def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check the options of a tool.
-
-    Args:
-        name: the tool's name.
-        options: its fields.
-
-    Raises:
-        ToolDefinitionError: one is not what it has to be; the text says what was expected.
-    """
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `ToolDefinitionError` for the first option that is invalid."""
     for option, (accepts, expected) in _EXPECTED.items():
         value = options[option]
         if not accepts(value):
             raise ToolDefinitionError(f"tool {name!r}: {option} must be {expected}, not {value!r}")
-
-
-def is_safe_beside_others(annotations: Mapping[str, Any]) -> bool:
-    """Whether calls may run at the same time as others: not where they are said to destroy something."""
-    return bool(annotations.get("readOnlyHint")) or not annotations.get("destructiveHint")
-
-
-def is_idempotent(annotations: Mapping[str, Any]) -> bool:
-    """Whether a call made twice does no more than a call made once."""
-    return bool(annotations.get("readOnlyHint") or annotations.get("idempotentHint"))
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -93,46 +75,59 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-"""What providers take as a name: OpenAI, Anthropic and MCP agree on these characters, MCP's 128 is the
-longest of their lengths."""
+"""The names that providers accept: OpenAI, Anthropic and MCP agree on the characters, and MCP's length of 128
+is the longest."""
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
+BindCall: TypeAlias = Callable[[Mapping[str, Any], Callable[[], ToolContext]], Callable[[], Any]]
+"""Takes valid arguments, and a function that makes the `ToolContext`; returns the call, without parameters."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """Something a model may call. Called itself, it calls its function.
+    """Something a model may call. Calling the tool itself calls its function.
 
     Args:
-        name: letters, digits, ``_``, ``-`` and ``.``.
+        name: 1 to 128 letters, digits, ``_``, ``-`` and ``.``.
         description: what it does, for the model.
         input_schema: a JSON Schema of an object.
-        fn: what runs; None where a resolver runs it.
-        parallel_safe: it may run while other calls of its batch run. None is what its annotations say:
-            yes, but for what is destructive.
-        requires_fresh_input: its arguments have to be chosen in the light of all results before them: it
-            runs alone, and only as the first call of an answer.
-        max_parallel: calls of it that may run at the same time; None is as many as the run allows.
-        lock: a key, or a function of the arguments that makes one, or several, or None; calls that share
-            a key never overlap.
-        dedupe: a call that was answered already, and nothing new was learned since, is not made again.
-        dedupe_fields: the arguments that tell whether two calls are the same; None is all.
-        volatile: the same call may well bring something else, as with clocks and polling; its repetition
-            is never taken for a duplicate or a loop.
-        idempotent: a call made twice does no more than one made once. None is what its annotations say.
-        timeout: seconds that one try may take; None is no limit of its own.
-        retries: tries after the first, where it raises.
-        max_uses: calls of it that may run in one run; None is no limit of its own.
-        requires_approval: a person has to approve its calls; or a function of the arguments that says
-            so, or gives the words in which to ask.
-        terminal: its call ends the run, its arguments are the output.
-        annotations: MCP's, such as ``readOnlyHint``; they are the defaults of the options above.
-        steps: takes the context of the run and the call, and makes the steps of one call, as effects; a loop is a
-            tool by this. None where `fn` or a resolver runs it.
+        fn: the function that runs; None if a resolver runs the tool.
+        parallel_safe: it may run together with other calls. None takes the default from the annotations: True
+            unless ``destructiveHint`` is set.
+        requires_fresh_input: its arguments depend on the results of all calls before it: it runs alone, and only
+            as the first call of a response.
+        max_parallel: the maximum number of its calls that run at the same time; None is the limit of the run.
+        lock: a key, or a function of the arguments that returns a key, several keys or None; calls that share a
+            key never overlap.
+        dedupe: whether a repeated call is skipped if nothing new was learned since its earlier result.
+        dedupe_fields: the arguments that decide whether two calls are the same; None is all of them.
+        volatile: the same call may return something else, as clocks and polling do; a repetition is never a
+            duplicate or a loop.
+        idempotent: calling it twice has the same effect as calling it once. None takes the default from the
+            annotations: True if ``idempotentHint`` or ``readOnlyHint`` is set.
+        timeout: seconds that one attempt may take; None is no limit.
+        retries: the number of further attempts if it raises.
+        max_uses: the maximum number of its calls in one run; None is no limit.
+        requires_approval: whether its calls need a person's approval; or a function of the arguments that
+            returns whether, or the question to ask.
+        terminal: its call ends the run, and its arguments are the output.
+        annotations: MCP's annotations, such as ``readOnlyHint``: defaults of the options above.
+        steps: a function of the context of the run and the call that returns the steps of the call, as effects.
+            A subagent is a tool with steps. None if `fn` or a resolver runs the tool.
+        signature: what `fn` takes; made by `tool`.
+        model: the pydantic model whose fields are the arguments, if the tool was made of one.
+
+    Attributes:
+        bind_call: makes a call of `fn` ready to run, from valid arguments and a function that makes the
+            `ToolContext`. It is compiled once for the tool. Each call gets its own copy of nested arguments,
+            since a function may change what it is given.
+        is_async: whether calling `fn` returns an awaitable.
+        is_plain: whether a plan has nothing to check but duplicates.
+        watches_duplicates: whether repeated calls are skipped.
 
     Raises:
-        ToolDefinitionError: a bad name, schema or option.
+        ToolDefinitionError: an invalid name, schema or option.
     """
 
     name: str
@@ -158,12 +153,13 @@ class Tool:
     steps: Callable[..., Any] | None = field(default=None, repr=False)
     signature: Signature | None = field(default=None, repr=False, compare=False)
     model: type[BaseModel] | None = field(default=None, repr=False)
+    bind_call: BindCall = field(init=False, repr=False, compare=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
     has_flat_input: bool = field(init=False, repr=False, compare=False, default=False)
     watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
-    _further: Callable[[Mapping[str, Any]], list[str]] | None = field(
+    _check_types: Callable[[Mapping[str, Any]], list[str]] | None = field(
         init=False, repr=False, compare=False
     )
     _accepts: Check | None = field(init=False, repr=False, compare=False)
@@ -173,137 +169,132 @@ class Tool:
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
-        self._settle_options()
+        self._set(**self._defaults_of_annotations())
+        _check_options(self.name, vars(self))
         if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: input_schema: expected a JSON Schema, "
                 f"got {type(self.input_schema).__name__}"
             )
+        self._set(input_schema=copy_json(dict(self.input_schema)))
+        self._compile()
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _defaults_of_annotations(self) -> dict[str, Any]:
+        hints = dict(self.annotations)
+        is_read_only = bool(hints.get("readOnlyHint"))
+        values: dict[str, Any] = {"annotations": hints}
+        if self.parallel_safe is None:
+            values["parallel_safe"] = is_read_only or not hints.get("destructiveHint")
+        if self.idempotent is None:
+            values["idempotent"] = is_read_only or bool(hints.get("idempotentHint"))
+        return values
+
+    def _compile(self) -> None:
+        """Decide everything that does not depend on a call."""
         from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - see there
 
-        schema = copy_json(dict(self.input_schema))
-        object.__setattr__(self, "input_schema", schema)
-        object.__setattr__(self, "has_flat_input", _is_flat(schema))
-        where = f"tool {self.name!r}: input_schema"
-        object.__setattr__(self, "_validator", SchemaValidator(schema, where))
-        object.__setattr__(self, "_further", _further_checks(self.signature, self.model))
-        is_own = self.signature is None or schema == self.signature.input_schema
-        says_all = self._further is None and is_own
-        object.__setattr__(self, "_accepts", quick_check(schema) if says_all else None)
-        object.__setattr__(self, "is_async", _is_async(self.fn))
-
-    def _settle_options(self) -> None:
-        """Fill in what was left to the annotations, and check the options."""
-        hints = dict(self.annotations)
-        settled: dict[str, Any] = {"annotations": hints}
-        if self.parallel_safe is None:
-            settled["parallel_safe"] = is_safe_beside_others(hints)
-        if self.idempotent is None:
-            settled["idempotent"] = is_idempotent(hints)
-        for name, value in settled.items():
-            object.__setattr__(self, name, value)
-        check_options(self.name, vars(self))
-        # A plan need not look at one of those twice: nothing but duplicates concerns it.
-        is_plain = (
-            self.parallel_safe
-            and self.max_parallel is None
-            and self.max_uses is None
-            and self.requires_approval is False
-            and not self.requires_fresh_input
+        schema, signature = self.input_schema, self.signature
+        check_types = _check_of_types(signature, self.model)
+        is_complete = check_types is None and (
+            signature is None or schema == signature.input_schema
         )
-        object.__setattr__(self, "is_plain", is_plain)
-        object.__setattr__(self, "watches_duplicates", self.dedupe and not self.volatile)
+        is_flat = _is_flat(schema)
+        bind = (
+            functools.partial(_raise_no_function, self.name)
+            if self.fn is None
+            else _compile_call(self.fn, signature)
+        )
+        self._set(
+            _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
+            _check_types=check_types,
+            _accepts=quick_check(schema) if is_complete else None,
+            has_flat_input=is_flat,
+            bind_call=bind if is_flat else _copying_arguments(bind),
+            is_async=_is_async(self.fn),
+            is_plain=(
+                self.parallel_safe
+                and self.max_parallel is None
+                and self.max_uses is None
+                and self.requires_approval is False
+                and not self.requires_fresh_input
+            ),
+            watches_duplicates=self.dedupe and not self.volatile,
+        )
 
     @property
-    def runs_by_itself(self) -> bool:
-        """Whether it needs no resolver to run."""
+    def has_implementation(self) -> bool:
+        """Whether it runs without a resolver."""
         return self.fn is not None or self.steps is not None
 
     def dedupe_key(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The arguments that tell whether two calls are the same."""
+        """The arguments that decide whether two calls are the same."""
         if self.dedupe_fields is None:
             return arguments
         return {name: arguments[name] for name in self.dedupe_fields if name in arguments}
 
     def lock_keys(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys of the locks that a call has to hold, in the order in which to take them.
+        """The keys that a call has to hold, in the order in which to take them.
 
         Args:
-            arguments: valid ones.
+            arguments: valid arguments.
         """
         made: Any = self.lock(arguments) if callable(self.lock) else self.lock
         if made is None:
             return ()
         return (made,) if isinstance(made, str) else tuple(sorted(set(map(str, made))))
 
-    def approval_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """In what words to ask for the approval of a call; None where it needs none.
+    def approval_question(self, arguments: Mapping[str, Any]) -> str | None:
+        """The question to ask before a call runs; None if it needs no approval.
 
-        A rule that raises says nothing, so that a person has to look.
+        A rule that raises decides nothing, so that a person has to.
 
         Args:
-            arguments: valid ones.
+            arguments: valid arguments.
         """
         rule = self.requires_approval
         if not callable(rule):
             return f"{self.name!r} needs approval" if rule else None
         try:
-            said = rule(arguments)
-        except Exception as error:  # noqa: BLE001 - somebody else's function
-            return f"the rule for approvals raised {type(error).__name__}: {text_of(error)}"
-        if isinstance(said, str):
-            return said or None
-        return f"{self.name!r} needs approval" if said else None
+            question = rule(arguments)
+        except Exception as error:  # noqa: BLE001 - a rule may raise anything
+            return f"the rule for approvals raised {type(error).__name__}: {safe_str(error)}"
+        if isinstance(question, str):
+            return question or None
+        return f"{self.name!r} needs approval" if question else None
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Tell every violation of the schema by a call's arguments; an empty list where they are valid."""
-        return self.checked(arguments)[0]
+        """Every violation of the schema by the arguments of a call; empty if they are valid."""
+        return self.validate(arguments)[0]
 
-    def checked(self, arguments: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
-        """Check a call's arguments.
+    def validate(self, arguments: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+        """Check the arguments of a call.
 
         Args:
-            arguments: what the model gave, decoded.
+            arguments: the decoded arguments of the model.
 
         Returns:
-            Every violation, with its path; and the arguments, in the one form that JSON has for them as
-            far as plain types tell: ``1.0``, which is an integer to JSON Schema, is ``1`` for an int.
+            Every violation, with its path; and the arguments, normalized as far as plain types go: ``1.0``, which
+            is an integer in JSON Schema, becomes ``1`` for an int.
         """
         if self._accepts is not None and self._accepts(arguments):
             return [], arguments
         try:
             problems = self._validator.problems_of(arguments)
-            if not problems and self._further is not None:
-                problems = self._further(arguments)
+            if not problems and self._check_types is not None:
+                problems = self._check_types(arguments)
             elif not problems and self.signature is not None:
                 arguments = self.signature.normal(arguments)
-        except Exception as error:  # noqa: BLE001 - numbers or nesting beyond what a check can take
-            told = shown_name(f"{type(error).__name__}: {error}")
-            problems = [f"arguments: they cannot be checked: {told}"]
+        except Exception as error:  # noqa: BLE001 - validators of types may raise anything
+            text = short_name(f"{type(error).__name__}: {error}")
+            problems = [f"arguments: they cannot be checked: {text}"]
         return problems, arguments
 
-    def bound(
-        self, arguments: Mapping[str, Any], context: Callable[[], ToolContext]
-    ) -> Callable[[], Any]:
-        """The call of its function with valid arguments, ready to be made.
-
-        Args:
-            arguments: valid ones.
-            context: makes what is given to the function if it has a parameter for it.
-        """
-        if self.fn is None:
-            raise ToolDefinitionError(f"tool {self.name!r} has no function")
-        if self.signature is None or self.signature.takes_as_given:
-            return functools.partial(self.fn, **arguments)
-        positional, named = self.signature.bind(arguments)
-        if self.signature.context_position is not None:
-            positional.insert(self.signature.context_position, context())
-        elif self.signature.context_parameter is not None:
-            named[self.signature.context_parameter] = context()
-        return functools.partial(self.fn, *positional, **named)
-
     def as_openai(self) -> dict[str, Any]:
-        """The tool as OpenAI's chat completions and all that are compatible with it take it."""
+        """The tool as OpenAI's chat completions API and compatible ones take it."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -312,16 +303,43 @@ class Tool:
         return {"type": "function", "function": function}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, as if it had not been made a tool."""
+        """Call the function."""
         if self.fn is None:
-            raise TypeError(f"tool {self.name!r} has no function; a resolver runs it")
+            _raise_no_function(self.name)
         return self.fn(*args, **kwargs)
 
 
-def _further_checks(
+def _raise_no_function(name: str, *_given: Any) -> NoReturn:
+    raise ToolDefinitionError(f"tool {name!r} has no function; a resolver runs it")
+
+
+def _compile_call(fn: Callable[..., Any], signature: Signature | None) -> BindCall:
+    """Make `Tool.bind_call`, but for the copy of nested arguments."""
+    if signature is not None and not signature.takes_as_given:
+
+        def bind_converted(
+            arguments: Mapping[str, Any], context: Callable[[], ToolContext]
+        ) -> Callable[[], Any]:
+            positional, named = signature.bind(arguments, context)
+            return functools.partial(fn, *positional, **named)
+
+        return bind_converted
+    parameter = None if signature is None else signature.context_parameter
+    if parameter is not None:
+        return lambda arguments, context: functools.partial(
+            fn, **{**arguments, parameter: context()}
+        )
+    return lambda arguments, _context: functools.partial(fn, **arguments)
+
+
+def _copying_arguments(bind: BindCall) -> BindCall:
+    return lambda arguments, context: bind(copy_json(dict(arguments)), context)
+
+
+def _check_of_types(
     signature: Signature | None, model: type[BaseModel] | None
 ) -> Callable[[Mapping[str, Any]], list[str]] | None:
-    """What types demand beyond their schema, such as a validator of one's own; None where it is nothing."""
+    """What checks arguments beyond the schema, such as validators of types; None if the schema says it all."""
     if signature is not None:
         return None if signature.is_plain else signature.problems_of
     if model is not None:
@@ -340,15 +358,15 @@ def _is_async(fn: Any) -> bool:
 
 
 def _is_flat(schema: Mapping[str, Any]) -> bool:
-    """Whether valid arguments hold nothing that could be changed in place, as far as the schema tells at once."""
+    """Whether the schema plainly admits no value that can be changed in place."""
     properties: Any = schema.get("properties", {})
-    is_closed = schema.get("additionalProperties") is False and schema.keys() <= _OF_PLAIN_SCHEMAS
+    is_closed = schema.get("additionalProperties") is False and schema.keys() <= _FLAT_KEYWORDS
     return (is_closed and is_mapping(properties)) and all(
-        is_mapping(part) and part.get("type") in _ATOMIC for part in properties.values()
+        is_mapping(part) and part.get("type") in _ATOMIC_TYPES for part in properties.values()
     )
 
 
-_OF_PLAIN_SCHEMAS = frozenset(
+_FLAT_KEYWORDS = frozenset(
     {"type", "properties", "required", "additionalProperties", "title", "description"}
 )
-_ATOMIC = ("string", "integer", "number", "boolean")
+_ATOMIC_TYPES = ("string", "integer", "number", "boolean")

@@ -18,7 +18,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import path_of
+from treadle.messages import format_path
 from treadle.tools.docstrings import read_docstring
 
 
@@ -46,7 +46,7 @@ class Signature:
         self.name: str = getattr(fn, "__name__", own)
         self.description, described = read_docstring(inspect.getdoc(inner))
         self.context_parameter: str | None = None
-        self.context_position: int | None = None
+        self._context_position: int | None = None
         self._positional: list[str] = []
         self._names: dict[str, str] = {}
         fields: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Signature:
             if _mentions(hint, context_type):
                 self.context_parameter = parameter.name
                 if parameter.kind is parameter.POSITIONAL_ONLY:
-                    self.context_position = len(self._positional)
+                    self._context_position = len(self._positional)
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(
                     f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
@@ -74,8 +74,8 @@ class Signature:
                 self._names[field] = parameter.name
                 fields[field] = _field(parameter, hint, described)
         self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
-        is_simple = self.context_parameter is None and not self._positional
-        self.takes_as_given = self.is_plain and is_simple
+        has_positional = bool(self._positional) or self._context_position is not None
+        self.takes_as_given = self.is_plain and not has_positional
         self._model = self._make_model(fields, extra)
         self.input_schema = self._make_schema()
 
@@ -106,11 +106,17 @@ class Signature:
         """What the types demand beyond the schema; nothing where `is_plain`."""
         return model_problems(self._model, arguments)
 
-    def bind(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Make what the function takes: the arguments as the types of its parameters.
+    def bind(
+        self, arguments: Mapping[str, Any], context: Callable[[], Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Convert arguments to the types of the parameters.
 
         Args:
-            arguments: valid ones.
+            arguments: valid arguments.
+            context: makes the value of the context parameter, if there is one.
+
+        Returns:
+            The positional and the keyword arguments of the function.
         """
         model = self._model.model_validate(arguments)
         given = model.model_fields_set
@@ -122,6 +128,10 @@ class Signature:
         positional = [values.pop(name) for name in self._positional]
         if model.model_extra:
             values.update(model.model_extra)
+        if self._context_position is not None:
+            positional.insert(self._context_position, context())
+        elif self.context_parameter is not None:
+            values[self.context_parameter] = context()
         return positional, values
 
 
@@ -134,7 +144,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 def problems_of(error: ValidationError) -> list[str]:
     """Tell what pydantic found wrong, with paths."""
-    return [f"{path_of(found['loc'])}: {found['msg']}" for found in error.errors()]
+    return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
 
 
 def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:

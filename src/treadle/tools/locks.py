@@ -9,11 +9,12 @@ from typing import TypeVar
 
 from treadle import labels
 from treadle.effects import Call, Signal, Steps, Wait
+from treadle.errors import TreadleError
 
 R = TypeVar("R")
 
 
-class LockedError(RuntimeError):
+class LockedError(TreadleError, RuntimeError):
     """A key is taken, and whoever wants it may not wait, since it holds others."""
 
 

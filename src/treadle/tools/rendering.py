@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from treadle.messages import text_of
+from treadle.messages import safe_str
 
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
@@ -39,7 +39,7 @@ def render(value: Any) -> str:
         try:
             text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
-            text = text_of(value)
+            text = safe_str(value)
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
     return text or "(no output)"
@@ -55,10 +55,10 @@ def json_encoder() -> Callable[..., bytes]:
 
 def error_text(error: BaseException) -> str:
     """What a model is told of an exception; of a group of them, of those in it, since it says nothing itself."""
-    told = [f"{type(one).__name__}: {text_of(one)}" for one in _leaves(error)]
+    told = [f"{type(one).__name__}: {safe_str(one)}" for one in _leaves(error)]
     if len(told) == 1:
-        return cut(f"Error: {told[0]}")
-    return cut("\n- ".join((f"Error: {len(told)} errors:", *told)))
+        return truncate(f"Error: {told[0]}")
+    return truncate("\n- ".join((f"Error: {len(told)} errors:", *told)))
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
@@ -67,7 +67,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [leaf for part in error.exceptions for leaf in _leaves(part)]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
 
 
-def cut(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
+def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
     """Cut too long a text, at whichever limit comes first, with a note of how much is missing.
 
     Args:

@@ -1,4 +1,4 @@
-"""Tools, made of whatever stands for one: functions, schemas, models, other libraries' dicts."""
+"""Makes tools of functions, schemas, pydantic models and the dicts of other libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
 
-from treadle.errors import ToolDefinitionError
+from treadle.errors import OptionError, ToolDefinitionError, did_you_mean
 from treadle.messages import is_mapping
 from treadle.tools.context import ToolContext
 from treadle.tools.definition import ApprovalRule, Lock, Tool
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ToolBehaviour(TypedDict, total=False):
-    """How a tool behaves; `Tool` says what each option means."""
+    """The options of a tool but its name and description; see `Tool`."""
 
     parallel_safe: bool | None
     requires_fresh_input: bool
@@ -56,21 +56,26 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
 
     Args:
-        fn: sync or async. A parameter annotated with `ToolContext` is filled by the loop. Or a pydantic model,
-            a tool dict or a `Tool`, to give it options.
-        **options: the arguments of `Tool`; ``name`` and ``description`` win over the function's.
+        fn: a sync or async function; a parameter annotated with `ToolContext` is filled by the loop. Or a
+            pydantic model, a tool dict or a `Tool`, to set its options.
+        **options: options of `Tool`; ``name`` and ``description`` override those of the function.
 
     Returns:
         A `Tool`, which can still be called as the function; or a decorator.
 
     Raises:
-        ToolDefinitionError: the signature is nothing that a model could fill.
+        ToolDefinitionError: a model cannot fill the parameters of the function, or an option is invalid.
+        OptionError: an option is unknown.
     """
+    for name in options:
+        if name not in ToolOptions.__annotations__:
+            hint = did_you_mean(name, ToolOptions.__annotations__)
+            raise OptionError(f"tool: unknown option {name!r}{hint}")
     if fn is None:
         return functools.partial(tool, **options)
     if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
         given = _given(options)
-        if "annotations" in given:  # they say anew what is not said outright
+        if "annotations" in given:  # what they say replaces the earlier defaults
             given = {"parallel_safe": None, "idempotent": None, **given}
         return _named_after(dataclasses.replace(as_tool(fn), **given))
     from treadle.tools.function_schema import Signature  # noqa: PLC0415 - see there
@@ -87,7 +92,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 
 def _named_after(made: Tool) -> Tool:
-    """The tool, looking like its function to whoever asks for its name and docstring."""
+    """Give the tool the name and the docstring of its function."""
     if made.fn is not None:
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
             object.__setattr__(made, name, getattr(made.fn, name, None))
@@ -99,15 +104,15 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
-    """Make a tool of whatever stands for one.
+    """Make a tool of anything that can stand for one.
 
     Args:
         given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;
             or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's ``parameters``).
-        where: what to call it in errors.
+        where: its name in errors.
 
     Raises:
-        ToolDefinitionError: it is none of these, or a broken one.
+        ToolDefinitionError: it is none of these, or invalid.
     """
     if isinstance(given, Tool):
         return given
@@ -127,7 +132,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
 
 
 def _is_model(given: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether something is a pydantic model; told by what it does, so as not to import pydantic."""
+    """Whether a value is a pydantic model class; decided without importing pydantic."""
     return inspect.isclass(given) and hasattr(given, "model_json_schema")
 
 
@@ -154,13 +159,16 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
 
 
 def toolset(given: Any) -> dict[str, Tool]:
-    """Make the tools of a run, by name, in their order.
+    """Make the tools of a run.
 
     Args:
-        given: a list of what `as_tool` takes; None is no tools.
+        given: a list of what `as_tool` accepts; None is no tools.
+
+    Returns:
+        The tools by name, in the order of the list.
 
     Raises:
-        ToolDefinitionError: two of one name, or what `as_tool` raises, with the place in the list.
+        ToolDefinitionError: two tools have the same name, or `as_tool` raised; with the index in the list.
     """
     made: dict[str, Tool] = {}
     if given is None:
@@ -179,5 +187,5 @@ def toolset(given: Any) -> dict[str, Tool]:
 
 
 def terminal_copy(given: Tool) -> Tool:
-    """The tool, ending the run when it is called."""
+    """A copy of the tool that ends the run when it is called."""
     return _named_after(dataclasses.replace(given, terminal=True))

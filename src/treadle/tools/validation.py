@@ -17,7 +17,15 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import MAX_SHOWN, is_list, is_mapping, json_type, path_of, shown, shown_name
+from treadle.messages import (
+    MAX_LENGTH,
+    format_path,
+    is_list,
+    is_mapping,
+    json_type,
+    short_json,
+    short_name,
+)
 
 
 def compile_schema(schema: Mapping[str, Any], where: str) -> Validator:
@@ -79,7 +87,7 @@ class SchemaValidator:
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
         """Tell every violation, with its path: ``to[0].address: expected string, got integer 5``."""
         told = [
-            f"{path_of(error.absolute_path)}: {_told(error)}"
+            f"{format_path(error.absolute_path)}: {_told(error)}"
             for error in self._iter_errors(arguments)
         ]
         told.sort()
@@ -92,16 +100,18 @@ def _told(error: ValidationError) -> str:
         return teller(error)
     if error.context:
         nearest = min(error.context, key=lambda inner: -len(inner.absolute_path))
-        return f"{shown(error.instance)} fits none of the alternatives; nearest: {_told(nearest)}"
+        return (
+            f"{short_json(error.instance)} fits none of the alternatives; nearest: {_told(nearest)}"
+        )
     message = error.message
-    limit = 3 * MAX_SHOWN
+    limit = 3 * MAX_LENGTH
     return message if len(message) <= limit else f"{message[:limit]}..."
 
 
 def _tell_type(error: ValidationError) -> str:
     wanted: Any = error.validator_value
     names = wanted if isinstance(wanted, str) else " or ".join(wanted)
-    return f"expected {names}, got {json_type(error.instance)} {shown(error.instance)}"
+    return f"expected {names}, got {json_type(error.instance)} {short_json(error.instance)}"
 
 
 def _tell_required(error: ValidationError) -> str:
@@ -115,19 +125,19 @@ def _tell_required(error: ValidationError) -> str:
 
 def _tell_enum(error: ValidationError) -> str:
     values: Any = error.validator_value
-    allowed = ", ".join(map(shown, values))
-    return f"expected one of {allowed}, got {shown(error.instance)}"
+    allowed = ", ".join(map(short_json, values))
+    return f"expected one of {allowed}, got {short_json(error.instance)}"
 
 
 def _tell_const(error: ValidationError) -> str:
-    return f"expected {shown(error.validator_value)}, got {shown(error.instance)}"
+    return f"expected {short_json(error.validator_value)}, got {short_json(error.instance)}"
 
 
 def _tell_additional(error: ValidationError) -> str:
     schema: Any = error.schema
     given: Any = error.instance
     known = list(schema.get("properties", {}))
-    extra = [shown_name(name) for name in given if name not in known]
+    extra = [short_name(name) for name in given if name not in known]
     fields = ", ".join(known) or "none"
     return f"unknown field {', '.join(map(repr, extra[:5]))}; the fields are {fields}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from treadle.messages import ToolCall, Usage, is_mapping, text_of
+from treadle.messages import ToolCall, Usage, is_mapping, safe_str
 from treadle.reports.live.parts import Ending, Flight, Phase, Retry
 from treadle.reports.live.state import RunProgress
 from treadle.reports.text import counted, money, steady, ticking
@@ -24,10 +24,10 @@ def name_of(run: RunProgress, *, with_id: bool) -> str:
         run: the run.
         with_id: another has the same name.
     """
-    name = steady(text_of(run.name), NAME_LENGTH) if run.name else ""
+    name = steady(safe_str(run.name), NAME_LENGTH) if run.name else ""
     if name and not with_id:
         return name
-    run_id = text_of(run.run_id)
+    run_id = safe_str(run.run_id)
     # Ids that treadle makes are long and by chance; those of a user say something.
     most = _SHORT_ID_LENGTH if len(run_id) > _ID_LENGTH else _ID_LENGTH
     short = steady(run_id[:most])
@@ -61,20 +61,20 @@ def _calls(run: RunProgress, now: float) -> str:
     flights = flights or list(run.flights.values())
     names: dict[str, int] = {}
     for flight in flights:
-        name = steady(text_of(flight.call.name), NAME_LENGTH)
+        name = steady(safe_str(flight.call.name), NAME_LENGTH)
         names[name] = names.get(name, 0) + 1
     told = ", ".join(f"{count} {name}" if count > 1 else name for name, count in names.items())
     return f"{told} {ticking(now - min(flight.since for flight in flights))}"
 
 
 def _waiting(retry: Retry, now: float) -> str:
-    kind = steady(text_of(retry.error_type), _REASON_LENGTH)
+    kind = steady(safe_str(retry.error_type), _REASON_LENGTH)
     return f"again in {ticking(retry.until - now)} (try {retry.attempt}, {kind})"
 
 
 def call_name(flight: Flight) -> str:
     """A call in flight: its tool and its main argument."""
-    name = steady(text_of(flight.call.name), NAME_LENGTH)
+    name = steady(safe_str(flight.call.name), NAME_LENGTH)
     return f"{name} {main_argument(flight.call)}".rstrip()
 
 
@@ -118,17 +118,17 @@ def guards(run: RunProgress) -> str:
     """The guards that fired, and what else took effect, counted; empty where nothing did."""
     told = [f"{run.counts[what]} {what}" for what in sorted(run.counts)]
     told += [
-        f"breaker of {steady(text_of(tool), NAME_LENGTH)} {steady(text_of(how), NAME_LENGTH)}"
+        f"breaker of {steady(safe_str(tool), NAME_LENGTH)} {steady(safe_str(how), NAME_LENGTH)}"
         for tool, how in run.breakers.items()
     ]
     if run.limit is not None:
-        told.append(f"limit: {steady(text_of(run.limit), _REASON_LENGTH)}")
+        told.append(f"limit: {steady(safe_str(run.limit), _REASON_LENGTH)}")
     return ", ".join(told)
 
 
 def outcome(run: RunProgress, ending: Ending) -> str:
     """What a run came to, without what it has used."""
-    reason = steady(text_of(ending.stop_reason), _REASON_LENGTH)
+    reason = steady(safe_str(ending.stop_reason), _REASON_LENGTH)
     iterations = counted(run.iteration, "iteration")
     return f"{reason}: {iterations}, {counted(run.own_calls, 'call')}"
 

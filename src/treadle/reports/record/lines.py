@@ -19,7 +19,7 @@ from treadle.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.messages import JSONDict, text_of
+from treadle.messages import JSONDict, safe_str
 from treadle.results import Err, Ok, Paused, Reason
 
 Fields: TypeAlias = dict[str, Any]
@@ -144,7 +144,7 @@ def reason_as_json(reason: Any) -> Fields | None:
     if reason is None:
         return None
     kind = reason.stop_reason if isinstance(reason, Reason) else "error"
-    return {"kind": kind, "text": text_of(reason)}
+    return {"kind": kind, "text": safe_str(reason)}
 
 
 def common(before: list[JSONDict], now: Sequence[JSONDict]) -> int:
