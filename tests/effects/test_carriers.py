@@ -6,6 +6,7 @@ import contextvars
 import functools
 import gc
 import logging
+import sys
 import threading
 import time
 
@@ -17,6 +18,7 @@ from treadle.effects import (
     Bounded,
     Call,
     CallCancelled,
+    Emit,
     Mode,
     Parallel,
     Signal,
@@ -670,6 +672,318 @@ class TestTheCall:
         assert go(main) == ("run's", "tool's")
 
 
+class TestTakingOver:
+    """The generator of a stuck carrier is cleaned up by the task that waits."""
+
+    @staticmethod
+    def noting(seen, name, effect):
+        try:
+            return (yield effect)
+        finally:
+            seen.append((yield Call(str, name)))
+
+    def test_performs_the_cleanup_innermost_first(self, go, tools):
+        seen = []
+
+        def steps():
+            stuck = self.noting(seen, "inner", call(tools.swallows))
+            alone = self.noting(seen, "alone", Parallel([stuck]))
+            sibling = self.noting(seen, "sibling", Sleep(LONG))
+            both = Parallel([alone, sibling])
+            within = Bounded(self.noting(seen, "within", both), seconds=LONG)
+            return (yield from self.noting(seen, "outer", within))
+
+        async def main():
+            error = await drive(caught(Bounded(steps(), seconds=SOON)))
+            await settled(tools, "swallows")
+            return error
+
+        assert isinstance(go(main), TimeLimitReached)
+        assert seen == ["sibling", "inner", "alone", "within", "outer"]
+
+    @pytest.mark.parametrize("name", STUBBORN)
+    def test_leaves_nothing_for_the_stuck_task_to_do(self, go, tools, name):
+        """It ends while the cleanup is under way, and once more when all is over."""
+        seen, events = [], []
+
+        async def tool():
+            try:
+                return await getattr(tools, name)()
+            finally:
+                seen.append("tool ended")
+
+        def steps():
+            try:
+                seen.append((yield call(tool)))
+            except Exception as error:
+                seen.append(error)
+            finally:
+                tools.is_released = True
+                yield Sleep(2 * SOON)
+                seen.append("cleanup")
+                yield Emit("cleanup")
+
+        async def main():
+            error = await drive(caught(Bounded(steps(), seconds=SOON)), events.append)
+            await settled(tools, "swallows" if name == "fails_late" else name)
+            return error
+
+        assert isinstance(go(main), TimeLimitReached)
+        assert seen == ["tool ended", "cleanup"]
+        assert events == ["cleanup"]
+
+    def test_drops_the_events_of_the_stuck_call(self, go, tools):
+        events = []
+
+        async def reports(reporter):
+            reporter.emit("early")
+            try:
+                await tools.swallows()
+            finally:
+                reporter.emit("late")
+
+        async def main():
+            stuck = Call(reports, mode=Mode.ASYNC, reporting=True)
+            await drive(caught(Bounded(steps_of(stuck), seconds=SOON)), events.append)
+            await settled(tools, "swallows")
+
+        go(main)
+        assert events == ["early"]
+
+    def test_ends_a_cleanup_that_is_stuck(self, go, tools, monkeypatch, caplog):
+        monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
+        seen = []
+
+        def inner():
+            try:
+                yield Sleep(LONG)
+            finally:
+                yield call(tools.swallows)
+                seen.append("never performed")
+
+        async def main():
+            steps = self.noting(seen, "outer", Parallel([inner()]))
+            started = time.monotonic()
+            error = await drive(caught(Bounded(steps, seconds=SOON)))
+            took = time.monotonic() - started
+            await settled(tools, "swallows")
+            return error, took
+
+        error, took = go(main)
+        assert isinstance(error, TimeLimitReached)
+        assert took < ENOUGH
+        assert seen == ["outer"]
+        assert "it is abandoned" in caplog.text
+
+    def test_keeps_the_context_variables(self, go, tools):
+        variable = contextvars.ContextVar("variable", default="unset")
+
+        def steps():
+            token = variable.set("inner")
+            try:
+                yield call(tools.swallows)
+            finally:
+                variable.reset(token)
+                variable.set("cleanup")
+
+        def outer():
+            yield from caught(Bounded(steps(), seconds=SOON))
+            return variable.get()
+
+        async def main():
+            value = await drive(outer())
+            await settled(tools, "swallows")
+            return value
+
+        assert go(main) == "cleanup"
+
+    def test_of_a_run_that_is_cancelled_meanwhile_loses_no_cancellation(self, tools):
+        """The bound strikes, and in the grace period the task is cancelled."""
+        seen = []
+
+        def steps():
+            yield from limited(tools.swallows)
+            seen.append("went on")
+
+        async def main():
+            task = asyncio.create_task(drive(steps()))
+            await asyncio.sleep(SOON + GRACE / 2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await settled(tools, "swallows")
+
+        asyncio.run(main())
+        assert seen == []
+
+
+class TestACallableThatCancelsItsOwnTask:
+    """On asyncio, where a task can be cancelled by anything that it calls."""
+
+    @staticmethod
+    async def waits():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    @staticmethod
+    async def returns():
+        asyncio.current_task().cancel()
+        return "returned"
+
+    @staticmethod
+    def plain():
+        asyncio.current_task().cancel()
+        return "returned"
+
+    @staticmethod
+    def and_then(effect):
+        outcome = yield from caught(effect)
+        yield Sleep(0.001)
+        return outcome, (yield call(_seven))
+
+    def in_tasks_of_ours(self, fn):
+        yield Sleep(0)
+        (first, seven) = yield Bounded(self.and_then(call(fn)), seconds=LONG)
+        assert seven == 7
+        both = yield Parallel([self.and_then(call(fn)), self.and_then(call(_seven))])
+        assert both[1] == (7, 7)
+        assert both[0][1] == 7
+        return first, both[0][0]
+
+    def test_is_call_cancelled_whether_there_is_one_call_or_several(self):
+        errors = asyncio.run(drive(self.in_tasks_of_ours(self.waits)))
+        assert [type(error) for error in errors] == [CallCancelled] * 2
+
+    def test_keeps_what_it_returns(self):
+        outcomes = asyncio.run(drive(self.in_tasks_of_ours(self.returns)))
+        assert outcomes == ("returned", "returned")
+
+    def test_keeps_what_it_returns_though_it_is_not_async(self):
+        def steps():
+            made = Call(self.plain)
+            return (yield Bounded(self.and_then(made), seconds=LONG))
+
+        assert asyncio.run(drive(steps())) == ("returned", 7)
+
+    @pytest.mark.parametrize("fn", ["waits", "returns"])
+    def test_cancels_the_run_in_the_task_of_the_caller(self, fn):
+        seen = []
+
+        async def main():
+            with pytest.raises(asyncio.CancelledError):
+                await drive(self.and_then(call(getattr(self, fn))))
+            seen.append("raised")
+
+        asyncio.run(main())
+        assert seen == ["raised"]
+
+
+class TestParallel:
+    def test_loses_no_cancellation_to_an_error(self):
+        """The first branch fails; while the second cleans up, the task is cancelled."""
+        seen = []
+
+        def fails():
+            yield Sleep(0.01)
+            raise ValueError("first")
+
+        def slow():
+            try:
+                yield Sleep(LONG)
+            finally:
+                yield Sleep(0.05)
+
+        def steps():
+            yield from caught(Parallel([fails(), slow()]))
+            seen.append("went on")
+
+        async def main():
+            task = asyncio.create_task(drive(steps()))
+            await asyncio.sleep(0.03)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as raised:
+                await task
+            return raised.value.__cause__
+
+        assert str(asyncio.run(main())) == "first"
+        assert seen == []
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
+    @pytest.mark.parametrize("limit", [None, 1])
+    def test_works_with_eager_tasks(self, limit):
+        async def main():
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+            branches = [steps_of(Call(abs, n)) for n in range(500)]
+            many = await drive(steps_of(Parallel(branches, limit)))
+            waiting = [steps_of(carried(_seven)) for _ in range(3)]
+            return many == list(range(500)), await drive(steps_of(Parallel(waiting, limit)))
+
+        assert asyncio.run(main()) == (True, [7, 7, 7])
+
+    def test_gives_each_branch_a_context_of_its_own(self, go):
+        variable = contextvars.ContextVar("variable", default="unset")
+
+        def branch(value):
+            seen = variable.get()
+            variable.set(value)
+            yield Sleep(0)
+            return seen
+
+        async def main():
+            return await drive(steps_of(Parallel([branch(n) for n in range(4)], limit=1)))
+
+        assert go(main) == ["unset"] * 4
+
+
+class TestInterrupts:
+    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+    def test_in_a_carrier_reach_the_caller(self, go, interrupt):
+        """And not the event loop, which would end before the steps can be cleaned up."""
+        seen = []
+
+        async def raises():
+            await anyio.sleep(0)
+            raise interrupt
+
+        def steps():
+            try:
+                yield carried(raises)
+            finally:
+                seen.append((yield call(_seven)))
+
+        async def main():
+            with pytest.raises(interrupt):
+                await drive(steps_of(Bounded(steps(), seconds=LONG)))
+            return "went on"
+
+        assert go(main) == "went on"
+        assert seen == [7]
+
+
+def test_an_asyncio_program_does_not_consult_trio(monkeypatch):
+    """Whichever version is imported."""
+
+    class Untouchable:
+        def __getattr__(self, name):
+            raise AssertionError(f"trio.{name} was looked up")
+
+    def steps():
+        stop = Signal()
+        error = yield from limited(functools.partial(asyncio.sleep, LONG))
+        results = yield Parallel([steps_of(call(_later_seven)), steps_of(Sleep(0))])
+        yield Bounded(steps_of(call(_later_seven)), until=stop)
+        return type(error), results
+
+    async def main():
+        monkeypatch.setitem(sys.modules, "trio", Untouchable())
+        try:
+            return await drive(steps())
+        finally:
+            monkeypatch.undo()
+
+    assert asyncio.run(main()) == (TimeLimitReached, [7, None])
+
+
 class TestWithoutALoop:
     """On the loop in the background, where nobody waits for what was given up."""
 
@@ -721,6 +1035,11 @@ class TestWithoutALoop:
 
 async def _seven():
     await anyio.sleep(0)
+    return 7
+
+
+async def _later_seven():
+    await asyncio.sleep(0.001)
     return 7
 
 

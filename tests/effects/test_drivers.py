@@ -679,10 +679,9 @@ class TestContextVariables:
 
         def inner():
             VARIABLE.set(0)
-            seen = []
-            for _ in range(3):
-                seen.append((yield Call(count, mode=Mode.ASYNC)))
-            return seen
+            first = yield Call(count, mode=Mode.ASYNC)
+            second = yield Call(count, mode=Mode.ASYNC)
+            return [first, second, (yield Call(count, mode=Mode.ASYNC))]
 
         expected = [1, 1, 1] if runner.is_sync else [1, 2, 3]  # there, each is a task of its own
         assert runner.drive(steps_of(Bounded(inner(), seconds=seconds))) == expected

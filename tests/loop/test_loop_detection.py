@@ -8,9 +8,9 @@ from treadle import Limits, Loop, LoopDetected, Ok, Response, RunNode, RunState,
 from treadle.context import Context, Decision
 from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
 from treadle.messages import History, ToolCall, ToolResult
-from treadle.stages import ToolRunner, default_stages
+from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tools import fingerprint, signature
+from treadle.tools import InFlight, fingerprint, signature
 
 USER = [{"role": "user", "content": "Hi"}]
 numbers = itertools.count()
@@ -254,7 +254,7 @@ class TestDetector:
                 Response(tool_calls=made),
                 Limits(),
                 RunState(),
-                ToolRunner(),
+                InFlight(),
                 tool_calls=made,
                 tool_results={"c1": ToolResult("c1", text, status="suppressed")},
             )

@@ -144,7 +144,7 @@ def test_where_nobody_looks_no_event_is_made(run):
     seen = []
 
     def look(ctx):
-        seen.append(ctx.has_listeners)
+        seen.append(ctx.run.has_listeners)
         return ctx
 
     stages = [look, *default_stages()]

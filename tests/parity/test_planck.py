@@ -8,9 +8,8 @@ import pytest
 from treadle import Context, Limits, Ok, Response, RunHandle, RunState, tool
 from treadle.events import ToolFinished
 from treadle.messages import History, ToolCall, ToolResult
-from treadle.stages import ToolRunner
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import fingerprint, toolset
+from treadle.tools import InFlight, fingerprint, toolset
 
 
 def answers(result):
@@ -41,14 +40,14 @@ def look(place: str) -> str:
 
 def test_a_new_runner_is_empty():
     """Nothing runs, nothing is done, nothing was counted."""
-    runner = ToolRunner()
+    runner = InFlight()
     assert (runner.running, runner.results, runner.counts) == ({}, {}, {})
     assert not runner.done
 
 
 def test_start_registers_calls_as_running():
     """They are running, by their ids, until they are marked done."""
-    runner = ToolRunner()
+    runner = InFlight()
     one, two = a_call("1"), a_call("2")
     runner.start([one, two])
     assert runner.running == {"1": one, "2": two}
@@ -57,7 +56,7 @@ def test_start_registers_calls_as_running():
 
 def test_mark_done_moves_a_call_to_the_results():
     """It stops running, its siblings go on."""
-    runner = ToolRunner()
+    runner = InFlight()
     runner.start([a_call("1"), a_call("2")])
     assert runner.mark_done("1", a_result("1"))
     assert list(runner.running) == ["2"]
@@ -66,7 +65,7 @@ def test_mark_done_moves_a_call_to_the_results():
 
 def test_a_stale_result_changes_nothing():
     """A result of a call that is not running, unknown or done or cancelled, is dropped."""
-    runner = ToolRunner()
+    runner = InFlight()
     runner.start([a_call("1"), a_call("2")])
     runner.mark_done("1", a_result("1"))
     late = ToolResult("1", "late")
@@ -78,7 +77,7 @@ def test_a_stale_result_changes_nothing():
 
 def test_done_is_whether_all_that_started_has_its_result():
     """Not when empty, not while something runs, but when all is complete."""
-    runner = ToolRunner()
+    runner = InFlight()
     assert not runner.done
     runner.start([a_call("1"), a_call("2")])
     runner.mark_done("1", a_result("1"))
@@ -89,7 +88,7 @@ def test_done_is_whether_all_that_started_has_its_result():
 
 def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
     """Counts are of the whole turn; `new_turn`, when the user has spoken, clears them too."""
-    runner = ToolRunner()
+    runner = InFlight()
     made = a_call("1")
     runner.start([made, a_call("2")])
     runner.mark_done("1", a_result("1"))
@@ -155,7 +154,7 @@ def test_a_late_result_is_dropped_without_an_event(run):
 
 def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
     """Its steps return the result; the runner has it, and counted the call."""
-    runner = ToolRunner()
+    runner = InFlight()
     steps = runner.prepare_call(context(runner, look), "look", "1", {"place": "the hall"})
     assert list(runner.running) == ["1"]
     expected = ToolResult("1", "the hall is empty")
@@ -175,7 +174,7 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
 )
 def test_prepare_call_answers_what_makes_no_sense(perform, name, arguments, told):
     """An unknown tool and invalid arguments are results that say what is wrong."""
-    runner = ToolRunner()
+    runner = InFlight()
     result = perform(runner.prepare_call(context(runner, look), name, "1", arguments))
     assert told in result.content
     assert (result.is_error, result.status) == (True, "invalid")
@@ -189,7 +188,7 @@ def test_prepare_call_makes_any_exception_an_error_in_words(perform):
     async def fall(place: str) -> str:
         raise OSError(f"no floor in {place}")
 
-    runner = ToolRunner()
+    runner = InFlight()
     arguments = '{"place": "the hall"}'
     result = perform(runner.prepare_call(context(runner, fall), "fall", "1", arguments))
     assert result == ToolResult("1", "Error: OSError: no floor in the hall", is_error=True)

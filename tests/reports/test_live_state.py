@@ -3,6 +3,7 @@
 import typing
 
 import pytest
+from treadle.testing.chaos_tools import ChaosTools
 
 from treadle import Loop, Paused, approve, tool
 from treadle.context import Context
@@ -39,7 +40,6 @@ from treadle.results import MaxIterationsReached
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM
-from treadle.testing.chaos_tools import ChaosTools
 from treadle.tools import CircuitBreaker, NotRunReason, PlanReason
 
 GO = [{"role": "user", "content": "Go."}]
@@ -358,7 +358,7 @@ class Followed:
         """Note both; what an observer raises would be caught."""
         run = self.progress
         if isinstance(event, IterationFinished):
-            budget, own = event.context.budget, event.context.tool_calls_count
+            budget, own = event.context.run.budget, event.context.tool_calls_count
             followed = (run.iteration, run.own_calls, run.model_calls, run.tool_calls, run.usage)
             had = (event.iteration, own, budget.iterations, budget.tool_calls, budget.usage)
             self.pairs.append((followed, had))

@@ -1,19 +1,22 @@
 """Contexts to call stages with directly, and a way through several of them."""
 
+import dataclasses
 import json
 from collections.abc import Generator
 
 import pytest
 
-from treadle.context import Context
+from treadle.context import Context, RunContext
 from treadle.effects import drive_sync
-from treadle.limits import Limits
+from treadle.limits import Budget, Limits
 from treadle.messages import History, Response, ToolCall
 from treadle.run_state import RunState
-from treadle.stages import ToolRunner
 from treadle.tools import Resolver, toolset
 
 from .planning import TOOLS, made, planned
+
+SERVICES = {spec.name for spec in dataclasses.fields(RunContext)}
+"""What a test may say of the run of a context: ``in_flight``, ``breaker``, ``has_listeners`` and so on."""
 
 
 @pytest.fixture
@@ -27,7 +30,6 @@ def context():
         response=None,
         messages=None,
         limits=None,
-        runner=None,
         **more,
     ):
         made = []
@@ -39,14 +41,17 @@ def context():
             made.append(call)
         state = RunState("bot", "run-1")
         state.new_node(at=0.0).start(0.0)
+        services = {name: more.pop(name) for name in list(more) if name in SERVICES}
+        services.setdefault("budget", Budget(Limits(**limits or {})))
         return Context(
             messages=History(messages or [{"role": "user", "content": "Hi"}]),
             tools=toolset(tools),
             response=response or Response(tool_calls=tuple(made)),
-            limits=Limits(**limits or {}),
-            state=state,
-            runner=ToolRunner() if runner is None else runner,
-            resolve_tool=None if resolve_tool is None else Resolver(resolve_tool),
+            run=RunContext(
+                state=state,
+                resolver=None if resolve_tool is None else Resolver(resolve_tool),
+                **services,
+            ),
             **more,
         )
 
@@ -74,7 +79,7 @@ def plan(context):
         ctx = context(tools=more.pop("tools", TOOLS), iteration=2, **more)
         learned = [(word, f"result of {word}", False) for word in known.split()]
         learned += [(word, "it failed", True) for word in failed.split()]
-        ctx.runner.evidence.learn(1, learned)
+        ctx.run.result_cache.learn(1, learned)
         return planned(ctx, made(words), in_step=in_step, dedupe=dedupe, broken=broken)
 
     return plan

@@ -73,4 +73,4 @@ def shown(plan: Plan) -> str:
 def planned(ctx, calls, *, in_step=False, dedupe=True, broken=None) -> Planned:
     """Plan calls within a context."""
     planner = Planner(ctx, in_step=in_step, dedupe=dedupe)
-    return Planned(planner.plan(calls, broken or {}), planner.results, ctx.budget)
+    return Planned(planner.plan(calls, broken or {}), planner.results, ctx.run.budget)

@@ -6,9 +6,17 @@ from treadle.effects import Call, drive_sync
 from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunState
-from treadle.stages import ToolRunner, dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
 from treadle.stages._shared_breaker import not_admitted, noted, released
-from treadle.tools import BreakerState, CircuitBreaker, NotRunReason, Tool, deny, fingerprint
+from treadle.tools import (
+    BreakerState,
+    CircuitBreaker,
+    InFlight,
+    NotRunReason,
+    Tool,
+    deny,
+    fingerprint,
+)
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
@@ -42,7 +50,7 @@ def answer(context, through, flaky):
         ctx = context(
             *[call if isinstance(call, tuple) else (call, {"n": next(names)}) for call in calls],
             tools=more.pop("tools", tools),
-            runner=more.pop("runner", None) or ToolRunner(breaker=breaker),
+            runner=more.pop("runner", None) or InFlight(breaker=breaker),
             has_listeners=emit is not None,
             **more,
         )
@@ -93,7 +101,7 @@ def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
     breaker = CircuitBreaker(threshold=1, cool_down=60)
     breaker.record("flaky", "x", "E", 0.0)
     calls = [ToolCall("c1", "flaky")]
-    ctx = context(runner=ToolRunner(breaker=breaker))
+    ctx = context(runner=InFlight(breaker=breaker))
     assert drive_sync(not_admitted(ctx, calls)) == {}
     other = ctx.replace(state=RunState("bot", "run-2"), tool_results={"c1": ToolResult("c1", "ok")})
     drive_sync(noted(other, calls))
@@ -124,7 +132,7 @@ class TestAProbeThatIsNotMade:
         assert answer(breaker, "flaky").plan.calls
 
     def test_one_that_is_suppressed(self, answer, breaker):
-        runner = ToolRunner(breaker=breaker)
+        runner = InFlight(breaker=breaker)
         runner.evidence.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
         ctx = answer(breaker, ("flaky", {"n": 5}), runner=runner)
         assert ctx.plan.not_run == {"c1": NotRunReason.NO_NEW_EVIDENCE}
@@ -152,7 +160,7 @@ class TestAProbeThatIsNotMade:
 )
 def test_only_what_ran_to_an_end_says_anything_of_the_tool(context, status, state):
     breaker = CircuitBreaker(threshold=1)
-    ctx = context(runner=ToolRunner(breaker=breaker))
+    ctx = context(runner=InFlight(breaker=breaker))
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "E", True, status)})
     drive_sync(noted(ctx, [ToolCall("c1", "t"), ToolCall("c2", "t")]))
     assert breaker.states.get("t") is state
@@ -192,7 +200,7 @@ def test_its_changes_are_told_whether_anybody_watches_or_not(context):
     """The log has to have them."""
     breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("t", "x", "E", 0.0)
-    ctx, calls = context(runner=ToolRunner(breaker=breaker)), [ToolCall("c1", "t")]
+    ctx, calls = context(runner=InFlight(breaker=breaker)), [ToolCall("c1", "t")]
     for steps in (not_admitted(ctx, calls), released(ctx, calls)):
         drive_sync(steps, told.append)
     assert breaker.states == {"t": OPEN}
@@ -200,7 +208,7 @@ def test_its_changes_are_told_whether_anybody_watches_or_not(context):
 
 
 def test_all_it_is_asked_and_told_are_effects_for_other_runs_have_a_say_in_them(context):
-    ctx = context(runner=ToolRunner(breaker=CircuitBreaker()))
+    ctx = context(runner=InFlight(breaker=CircuitBreaker()))
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "ok")})
     calls = [ToolCall("c1", "t")]
     for steps in (not_admitted(ctx, calls), noted(ctx, calls)):

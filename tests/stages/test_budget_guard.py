@@ -89,8 +89,8 @@ def test_a_call_that_does_not_run_for_another_reason_ends_nothing(guard, reason)
 def test_where_a_call_was_given_back_meanwhile_the_run_goes_on(context, through):
     """It was denied by a person, after another one had been told that nothing was left."""
     ctx = context(limits={"max_tool_calls": 1}, plan=held(NotRunReason.OVER_BUDGET))
-    ctx.budget.reserve_calls(1)
-    ctx.budget.release_call("t")
+    ctx.run.budget.reserve_calls(1)
+    ctx.run.budget.release_call("t")
     assert through(ctx, budget_guard).decision is None
 
 

@@ -8,8 +8,8 @@ from treadle.effects import Call, Mode, Sleep, TimeLimitReached, drive_sync, map
 from treadle.limits import Limits
 from treadle.messages import ToolCall, ToolResult
 from treadle.results import Err, Ok, Paused
-from treadle.stages import RETRY_DELAY, SubagentPausedError, ToolRunner, at_once, attempts
-from treadle.tools import Tool, ToolContext, tool
+from treadle.stages import RETRY_DELAY, SubagentPausedError, at_once, attempts
+from treadle.tools import InFlight, Tool, ToolContext, tool
 
 
 def call(**arguments):
@@ -162,8 +162,8 @@ class TestTries:
             seen.append(run.remaining)
 
         ctx = context(tools=[t], limits={"max_tool_calls": 5, "max_seconds": 60}, iteration=2)
-        ctx.budget.started_at, ctx.runner.now = 100.0, 115.0
-        ctx.budget.reserve_calls(2)
+        ctx.run.budget.started_at, ctx.run.clock = 100.0, 115.0
+        ctx.run.budget.reserve_calls(2)
         drive_sync(attempts(ctx, call()))
         (remaining,) = seen
         assert (remaining.tool_calls, remaining.seconds) == (3, 45.0)
@@ -255,7 +255,7 @@ class TestTheEffect:
     @pytest.fixture
     def effect(self, context):
         def effect(fn=None, *, is_bounded=False, resolve_tool=None, **options):
-            runner = ToolRunner(is_bounded=is_bounded)
+            runner = InFlight(is_bounded=is_bounded)
             given = Tool("t", fn=fn, **options)
             ctx = context(tools=[given], resolve_tool=resolve_tool, runner=runner)
             made = next(attempts(ctx, call()))
@@ -312,12 +312,12 @@ class TestTheEffect:
         """Whoever is cancelled while he waits for it can still see that it came."""
         ctx = context(tools=[Tool("t", fn=fn)])
         result = drive_sync(attempts(ctx, call()))
-        assert ctx.runner.brought == {"c1": result}
+        assert ctx.run.in_flight.completed == {"c1": result}
 
     def test_what_it_raises_is_not(self, context):
         ctx = context(tools=[Tool("t", fn=lambda: 1 / 0)])
         drive_sync(attempts(ctx, call()))
-        assert ctx.runner.brought == {}
+        assert ctx.run.in_flight.completed == {}
 
 
 def test_a_result_that_is_there_takes_no_effect():

@@ -9,13 +9,12 @@ from treadle.results import Err, Paused, PendingCall
 from treadle.run_state import RunNodeStatus
 from treadle.stages import (
     SubagentPausedError,
-    ToolRunner,
     dispatch_tools,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
-from treadle.tools import Plan, Tool, approve, deny, tool
+from treadle.tools import InFlight, Plan, Tool, approve, deny, tool
 
 PLANNED = (parse_tool_calls, validate_calls, plan_calls)
 STAGES = (*PLANNED, dispatch_tools)
@@ -83,7 +82,7 @@ class TestWhatIsLearned:
 
     def learned(self, ctx, call_id):
         call = next(call for call in ctx.tool_calls if call.id == call_id)
-        return ctx.runner.evidence.answer(call.fingerprint)
+        return ctx.run.result_cache.latest(call.fingerprint)
 
     def test_every_call_that_ran(self, context, through, noting):
         calls = [("t", {"n": 1}), ("t", {"n": 2})]
@@ -94,7 +93,7 @@ class TestWhatIsLearned:
     def test_failures_too_as_such(self, context, through):
         ctx = through(context(("t", {}), tools=[Tool("t", fn=lambda: 1 / 0)]), *STAGES)
         assert self.learned(ctx, "c1").is_error
-        assert ctx.runner.evidence.version == 1
+        assert ctx.run.result_cache.version == 1
 
     def test_nothing_of_calls_that_did_not_run(self, context, through, noting):
         tools = [noting.tool("t"), noting.tool("w", parallel_safe=False)]
@@ -104,7 +103,7 @@ class TestWhatIsLearned:
         assert self.learned(ctx, "c3") is None
 
     def test_nothing_of_calls_that_were_cancelled(self, context, through):
-        runner = ToolRunner(can_cancel=True)
+        runner = InFlight(can_cancel=True)
         stopping = Tool("t", fn=runner.cancel_all)
         ctx = through(context(("t", {}), tools=[stopping], runner=runner), *STAGES)
         assert ctx.tool_results["c1"].status == "cancelled"
@@ -119,7 +118,7 @@ class TestWhatIsLearned:
         self, context, through, options, last
     ):
         """append, read, append, read: the second read must not be told that nothing is new."""
-        runner, items = ToolRunner(), []
+        runner, items = InFlight(), []
         append = tool(name="append", **options)(lambda: items.append(1))
         read = tool(name="read")(lambda: len(items))
         for iteration, name in enumerate(["append", "read", "append", "read"], 1):
@@ -128,7 +127,7 @@ class TestWhatIsLearned:
         assert ctx.tool_results["c1"].status == last
 
     def test_one_that_failed_has_changed_nothing(self, context, through):
-        runner = ToolRunner()
+        runner = InFlight()
         broken = tool(name="w", parallel_safe=False)(lambda: Err("no"))
         for _ in range(3):
             through(context(("w", {}), tools=[broken], runner=runner), *STAGES)
@@ -172,7 +171,7 @@ class TestApprovals:
 
     def resumed(self, paused, **approvals):
         """The context as it enters the stage again, in another run of the same record."""
-        runner = ToolRunner()
+        runner = InFlight()
         runner.evidence, runner.counts = paused.runner.evidence, paused.runner.counts
         changes = {"decision": None, "waiting": (), "runner": runner}
         return paused.replace(**changes, approvals={**paused.approvals, **approvals})
@@ -269,7 +268,7 @@ class TestRunsWithinCalls:
         ctx = through(context(("child", {}), tools=[child]), *STAGES)
         assert ctx.decision is Decision.PAUSE
         assert ctx.waiting == (PendingCall("c1/x", "send", {"to": "bob"}, "Send?"),)
-        assert list(ctx.runner.paused) == ["c1"]
+        assert list(ctx.run.in_flight.paused) == ["c1"]
         assert (dict(ctx.tool_results), ctx.tool_calls_count) == ({}, 0)
 
     def test_it_is_put_aside_though_nothing_is_to_be_decided(self, context, through):
@@ -298,7 +297,7 @@ class TestRunsWithinCalls:
         again = paused.replace(
             decision=None,
             waiting=(),
-            runner=ToolRunner(),
+            runner=InFlight(),
             approvals={"c1/x": approve},
             children={"c1": self.state()},
         )

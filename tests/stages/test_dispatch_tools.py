@@ -11,8 +11,8 @@ from treadle.limits import Limits
 from treadle.messages import ToolCall
 from treadle.results import Err, Ok
 from treadle.run_state import RunNodeStatus, RunState
-from treadle.stages import ToolRunner, dispatch_tools, parse_tool_calls, plan_calls, validate_calls
-from treadle.tools import Tool, tool
+from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.tools import InFlight, Tool, tool
 
 BEFORE = (parse_tool_calls, validate_calls)
 STAGES = (*BEFORE, plan_calls, dispatch_tools)
@@ -222,7 +222,7 @@ def test_a_record_without_an_iteration_keeps_no_nodes_and_the_calls_run_all_the_
 
 def test_identical_calls_are_counted(context, through):
     ctx = through(context(("double", {"n": 1}), ("double", '{"n":1}'), tools=[double]), *STAGES)
-    assert ctx.runner.counts[ctx.tool_calls[0].fingerprint] == 2
+    assert ctx.run.in_flight.counts[ctx.tool_calls[0].fingerprint] == 2
 
 
 def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(context):
@@ -230,7 +230,7 @@ def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(c
     ran = []
 
     async def stop_all():
-        ctx.runner.cancel_all()
+        ctx.run.in_flight.cancel_all()
         await anyio.sleep(10)
 
     tools = [
@@ -239,7 +239,7 @@ def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(c
     ]
     ctx = context(tools=tools)
     ctx = ctx.replace(
-        runner=ToolRunner(can_cancel=True),
+        runner=InFlight(can_cancel=True),
         tool_calls=(ToolCall("a", "stop", "{}", {}, "1"), ToolCall("b", "after", "{}", {}, "2")),
     )
     ctx = drive_sync(plan_calls(sequential="in_step")(ctx))

@@ -239,7 +239,7 @@ class TestEditedCalls:
         def ran(decision, *, result=None, count=0, call_input=None):
             ctx = context(tools=[double])
             call = ToolCall("c1", "double", '{"n": 1}', call_input or {"n": 7}, "print")
-            ctx.runner.counts["print"] = count
+            ctx.run.in_flight.counts["print"] = count
             result = result or ToolResult("c1", "14")
             ctx = ctx.replace(
                 response=Response(tool_calls=(call,)),

@@ -14,14 +14,14 @@ from treadle.limits import Limits
 from treadle.messages import History, Response, ToolCall
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.stages import (
-    ToolRunner,
     attempts,
     dispatch_tools,
+    held_locks,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
-from treadle.tools import Locks, Plan, Recipe, Step, Tool, tool
+from treadle.tools import InFlight, Locks, Plan, Recipe, Step, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -147,7 +147,7 @@ class TestAKeyFunctionThatRaises:
 
     def test_it_says_nothing_of_what_the_call_would_bring(self, ctx):
         assert ctx.tool_results["c1"].status == "skipped"
-        assert ctx.runner.evidence.answer(ctx.tool_calls[0].fingerprint) is None
+        assert ctx.run.result_cache.latest(ctx.tool_calls[0].fingerprint) is None
 
     def test_it_is_a_failure_in_the_record_and_to_those_who_watch(self, ctx):
         (node,) = ctx.state.current_node.tool_calls
@@ -208,7 +208,7 @@ class TestWithinACall:
             Recipe([Step("t")]),
             Tool("t", steps=workshop, lock="other"),
             holding="k",
-            runner=ToolRunner(locks=locks),
+            runner=InFlight(locks=locks),
         )
         assert contents(ctx) == [
             "## Errors\n\n### t\nNot run: 'other' is in use by another call; try again later"
@@ -230,18 +230,18 @@ class TestWithinACall:
         seen = {}
 
         def steps(ctx, call):
-            seen["within"] = set(ctx.runner.held_by(call.id))
+            seen["within"] = set(held_locks(ctx, call.id))
             yield Call(lambda: None)
 
         ctx = context(("t", {}), tools=[Tool("t", steps=steps, lock=lambda _: ["a", "b"])])
         ctx = run(ctx, through)
-        assert (seen["within"], dict(ctx.runner.held_by("c1"))) == ({"a", "b"}, {})
+        assert (seen["within"], dict(held_locks(ctx, "c1"))) == ({"a", "b"}, {})
 
     def test_a_step_without_a_key_of_its_own_has_those_of_its_call(self, cook):
         seen = {}
 
         def steps(ctx, call):
-            seen[call.id] = set(ctx.runner.held_by(call.id))
+            seen[call.id] = set(held_locks(ctx, call.id))
             yield Call(lambda: None)
 
         cook(Recipe([Step("t")]), Tool("t", steps=steps), holding="k")
@@ -249,15 +249,15 @@ class TestWithinACall:
 
     def test_what_was_held_in_a_batch_is_forgotten_with_it(self, cook):
         ctx = cook(Recipe([Step("t")]), Tool("t", fn=lambda: None), holding="k")
-        ctx.runner.next_batch()
-        assert dict(ctx.runner.held_by("c1/t")) == {}
+        ctx.run.in_flight.next_batch()
+        assert dict(held_locks(ctx, "c1/t")) == {}
 
     def test_keys_that_are_held_around_a_run_are_held_by_its_calls(
         self, context, through, workshop
     ):
         locks = Locks()
         ticket = locks.enter("k")
-        runner = ToolRunner(locks=locks, held={"k": "k"})
+        runner = InFlight(locks=locks, held={"k": "k"})
         tools = [Tool("t", steps=workshop, lock="k"), Tool("p")]
         ctx = run(context(("t", {}), tools=tools, runner=runner), through)
         assert contents(ctx) == ["ok"]
@@ -272,7 +272,7 @@ class TestRunsSideBySide:
         locks, tools = Locks(), [Tool("t", steps=workshop, lock="k")]
         contexts = [
             through(
-                context(("t", {}), tools=tools, runner=ToolRunner(locks=locks)),
+                context(("t", {}), tools=tools, runner=InFlight(locks=locks)),
                 *STAGES[:3],
             )
             for _ in range(3)
@@ -312,7 +312,7 @@ class TestRunsSideBySide:
         tools = [Tool("t", fn=work, lock="k")]
         contexts = [
             through(
-                context(("t", {}), tools=tools, runner=ToolRunner(locks=locks)),
+                context(("t", {}), tools=tools, runner=InFlight(locks=locks)),
                 *STAGES[:3],
             )
             for _ in range(6)
@@ -331,7 +331,7 @@ def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line(context, throug
     """Two runs share a key; the second is told to stop while it waits for the first."""
     locks = Locks()
     ticket = locks.enter("k")
-    runner = ToolRunner(can_cancel=True, locks=locks)
+    runner = InFlight(can_cancel=True, locks=locks)
     ctx = context(("t", {}), tools=[Tool("t", fn=lambda: "ran", lock="k")], runner=runner)
     ctx = through(ctx, *STAGES[:3])
     stopper = threading.Timer(0.02, runner.cancel_all)
@@ -353,7 +353,7 @@ def test_whatever_keys_calls_need_no_two_that_share_one_overlap_and_all_run(want
     workshop = Workshop()
     by_id = {f"c{n}": set(keys) for n, keys in enumerate(wanted)}
     held = Tool("t", steps=workshop, lock=lambda arguments: arguments["keys"])
-    runner = ToolRunner()
+    runner = InFlight()
     state, limits = RunState("bot", "run"), Limits(max_parallel_calls=5)
     ctx = Context(History(), {"t": held}, Response(), limits, state, runner=runner)
     calls = [

@@ -9,9 +9,9 @@ from treadle.effects import drive_sync
 from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
 from treadle.limits import Budget, Limits
 from treadle.messages import ToolResult
-from treadle.stages import Planner, ToolRunner, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages import Planner, parse_tool_calls, plan_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import CircuitBreaker, NotRunReason, Plan, PlanReason, Tool
+from treadle.tools import CircuitBreaker, InFlight, NotRunReason, Plan, PlanReason, Tool
 
 from .planning import shown
 
@@ -44,7 +44,7 @@ def ready(context, through):
 def know(ctx, *places):
     """Have some calls answered already, with nothing new since."""
     answered = [(ctx.tool_calls[place].fingerprint, "known", False) for place in places]
-    ctx.runner.evidence.learn(1, answered)
+    ctx.run.result_cache.learn(1, answered)
     return ctx
 
 
@@ -111,9 +111,9 @@ def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferr
     ctx = know(ready("p q s q", same), 0)
     through(ctx, plan_calls)
     known, twin, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
-    counts = ctx.runner.counts
+    counts = ctx.run.in_flight.counts
     assert (counts[known], counts[twin], counts[deferred]) == (1, 0, 0)
-    through(ready("p p", same, runner=ctx.runner), plan_calls(dedupe=True))
+    through(ready("p p", same, runner=ctx.run.in_flight), plan_calls(dedupe=True))
     assert counts[known] == 3
 
 
@@ -134,7 +134,7 @@ class TestASingleCall:
             "nothing": {},
             "its budget": {"limits": {"max_tool_calls": 0}},
             "the budget around": {"budget": Budget(Limits(), parent)},
-            "a breaker": {"runner": ToolRunner(breaker=breaker)},
+            "a breaker": {"runner": InFlight(breaker=breaker)},
         }
 
     @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ class TestASingleCall:
         long = Planner(contexts[1], in_step=False, dedupe=dedupe)
         assert short.plan == long.plan(contexts[1].tool_calls, {})
         assert dict(short.tool_results) == long.results
-        budgets = [(ctx.budget.tool_calls, ctx.budget.uses) for ctx in contexts]
+        budgets = [(ctx.run.budget.tool_calls, ctx.run.budget.uses) for ctx in contexts]
         assert budgets[0] == budgets[1]
 
     def test_it_is_taken_out_of_the_budget(self, ready, through):

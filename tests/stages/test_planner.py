@@ -175,7 +175,7 @@ class TestWords:
     def test_a_long_result_is_shown_again_in_part(self, context):
         """The model has it in full further up."""
         ctx = context(tools=TOOLS)
-        ctx.runner.evidence.learn(1, [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)])
+        ctx.run.result_cache.learn(1, [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)])
         results = planned(ctx, made("p1 q1")).results
         assert "[cut: 1 more lines, " in results["p1"].content
         assert "[cut: 0 more lines, 1 more bytes]" in results["q1"].content

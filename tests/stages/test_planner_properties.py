@@ -10,8 +10,7 @@ from treadle.context import Context
 from treadle.limits import Budget, Limits
 from treadle.messages import History, Response, ToolResult
 from treadle.run_state import RunState
-from treadle.stages import ToolRunner
-from treadle.tools import NotRunReason, PlanReason, toolset
+from treadle.tools import InFlight, NotRunReason, PlanReason, toolset
 
 from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
 
@@ -44,7 +43,7 @@ class Case:
         budget = Budget(bounds, parent)
         budget.uses.update(self.uses)
         self.left = budget.calls_left()
-        runner = ToolRunner()
+        runner = InFlight()
         runner.evidence.learn(1, [(word, "known", False) for word in self.known])
         ctx = Context(History(), TOOL, Response(), bounds, RunState(), runner=runner, budget=budget)
         self.made = planned(

@@ -191,7 +191,7 @@ def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook,
     page = tool(name="page", max_uses=2)(lambda n: n)
     ctx, _ = cook(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
     assert told(ctx).count("Not run: 'page' may be used 2 times in a run, and has been.") == 2
-    assert ctx.budget.uses_left("page", 2) == 0
+    assert ctx.run.budget.uses_left("page", 2) == 0
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
@@ -211,7 +211,7 @@ def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(cook):
     ctx, _ = cook(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
     assert told(ctx) == f"## Errors\n\n### child\nError: it {NOBODY}"
     assert ctx.decision is not Decision.PAUSE
-    assert ctx.runner.paused == {}
+    assert ctx.run.in_flight.paused == {}
 
 
 def test_the_record_has_the_steps_under_their_call(cook):

@@ -30,7 +30,7 @@ def waiting(context):
             children=children or {},
             **more,
         )
-        ctx.runner.paused.update(paused or {})
+        ctx.run.in_flight.paused.update(paused or {})
         return ctx
 
     return waiting
@@ -114,10 +114,10 @@ class TestDenial:
 
     def test_it_gives_back_what_was_taken_for_it_of_the_budgets(self, waiting):
         ctx = waiting("a b! c!", approvals={"b": deny()})
-        ctx.budget.reserve_calls(3)
-        ctx.budget.uses.update(tool_a=1, tool_b=1)
+        ctx.run.budget.reserve_calls(3)
+        ctx.run.budget.uses.update(tool_a=1, tool_b=1)
         decided(ctx)
-        assert (ctx.budget.tool_calls, ctx.budget.uses) == (2, {"tool_a": 1, "tool_b": 0})
+        assert (ctx.run.budget.tool_calls, ctx.run.budget.uses) == (2, {"tool_a": 1, "tool_b": 0})
 
 
 class TestRunsWithinCalls:

@@ -68,7 +68,7 @@ class TestTheBudget:
 
     def test_each_context_has_its_own_and_its_copies_share_it(self, context):
         other = Context(History(), {}, Response("Hi"), Limits(), RunState())
-        context.budget.reserve_calls(2)
+        context.run.budget.reserve_calls(2)
         assert (context.replace(iteration=3).budget.tool_calls, other.budget.tool_calls) == (2, 0)
 
     def test_one_that_is_given_is_taken(self):

@@ -14,7 +14,7 @@ import anyio
 import trio
 
 from treadle import Loop, RunCancelled, RunHandle, RunState, ToolContext, tool
-from treadle.effects import drive
+from treadle.effects import cleanup, drive
 from treadle.events import RunFinished, RunStarted, SubagentEvent, ToolFinished
 from treadle.loop.run import Prepared
 from treadle.testing import check_history
@@ -70,7 +70,11 @@ class Cancelling:
             self.result = await Loop.run(HELLO, llm, **options)
         else:
             prepared = Prepared(Loop(**options), HELLO, llm)
-            self.result = await drive(prepared.steps, prepared.emit, grace=self.grace)
+            usual, cleanup.GRACE_SECONDS = cleanup.GRACE_SECONDS, self.grace
+            try:
+                self.result = await drive(prepared.steps, prepared.emit)
+            finally:
+                cleanup.GRACE_SECONDS = usual
 
     async def resume(self, state: Any, decisions: Any, llm: Any, **options: Any) -> None:
         """Go on with a run that is paused."""

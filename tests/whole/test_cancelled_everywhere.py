@@ -375,5 +375,5 @@ def test_a_tool_that_does_not_end_holds_up_no_cancellation(drive, caplog):
     assert len(left) > 3
     for run in left:
         assert "done all the same" not in str(run.handle.messages)
-    warnings = [text for text in caplog.messages if "it is left behind" in text]
+    warnings = [text for text in caplog.messages if "it is abandoned" in text]
     assert len(warnings) >= len(left)

@@ -17,7 +17,6 @@ from treadle.effects.carriers import (
     CallersTask,
     Carrier,
     CarrierGroup,
-    cancellations_of_task,
     copy_back,
 )
 from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
@@ -208,7 +207,7 @@ class AsyncDriver:
             value = effect.fn(*args, self) if effect.reporting else effect.fn(*args)
             if mode is _ASYNC or is_awaitable(value):
                 value = await value
-            if task.is_owned and cancellations_of_task():
+            if task.native is not None and task.native.cancelling():
                 await task.absorb_cancellation()
         except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():

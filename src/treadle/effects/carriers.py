@@ -44,8 +44,8 @@ class CallersTask:
 
     is_cancelled = False
     is_abandoned = False
-    is_owned = False
-    """Whether a callable that cancels this task harms itself only."""
+    native: asyncio.Task[Any] | None = None
+    """The task of asyncio, if a callable that cancels it must harm itself only."""
 
     def __init__(self) -> None:
         self._cancellations = 0
@@ -157,16 +157,25 @@ _CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError)
 
 
 class _AsyncioCarrier(Carrier):
-    __slots__ = ("_task",)
+    __slots__ = ("_task", "native")
 
-    is_owned = True
+    _task: asyncio.Task[None]
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] = loop.create_task(self._run(work), context=self.context)
+        task = self._task = loop.create_task(self._run_here(work), context=self.context)
         # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
-        asyncio._unregister_task(self._task)  # noqa: SLF001 - documented, for such tasks
-        self._task.add_done_callback(lambda _: self._group.ended(self))
+        asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
+        task.add_done_callback(self._done)  # for a task that is cancelled before it begins
+
+    async def _run_here(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self.native = asyncio.current_task()
+        await self._run(work)
+        if hasattr(self, "_task"):  # else it is an eager task, which has not even been started
+            self._group.ended(self)
+
+    def _done(self, _: object) -> None:
+        self._group.ended(self)
 
     def cancel(self) -> None:
         super().cancel()
@@ -183,7 +192,7 @@ class _AsyncioCarrier(Carrier):
         _uncancel()
 
     async def absorb_cancellation(self) -> None:
-        if cancellations_of_task() and not self.was_asked_to_cancel():
+        if self.native is not None and self.native.cancelling() and not self.was_asked_to_cancel():
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # where it is raised if it has not been yet
             _uncancel()
@@ -333,9 +342,9 @@ class CarrierGroup:
 
     def ended(self, carrier: Carrier) -> None:
         """A carrier has ended."""
-        if carrier.is_abandoned:
+        if carrier not in self.running:  # it was abandoned, or has said so before
             return
-        self.running.discard(carrier)
+        self.running.remove(carrier)
         if self.is_ending:
             self._drop(carrier.error)
             carrier.error = None
@@ -403,7 +412,7 @@ class CarrierGroup:
         """
         self.is_ending = True
         end: BaseException | None = None
-        for carrier in self.running:
+        for carrier in list(self.running):
             carrier.cancel()
         self.parent.notice_cancellation()
         while self.running:

@@ -1,0 +1,166 @@
+"""Middleware: steps around steps."""
+
+import pytest
+
+from treadle.effects import (
+    NOW,
+    Bounded,
+    Call,
+    Emit,
+    Parallel,
+    Signal,
+    Sleep,
+    Stopped,
+    TimeLimitReached,
+    Wait,
+    map_effects,
+)
+
+
+def steps_of(effect):
+    return (yield effect)
+
+
+class TestMapEffects:
+    @staticmethod
+    def twice(effect):
+        if isinstance(effect, Call):
+            return Call(lambda: 2 * effect.fn(*effect.args))
+        return effect
+
+    def test_sees_and_replaces_effects_however_deep(self, runner):
+        def steps():
+            one = yield Call(abs, 1)
+            within = yield Bounded(steps_of(Call(abs, 2)), seconds=5)
+            many = yield Parallel([steps_of(Call(abs, n)) for n in (3, 4)], limit=1)
+            return one, within, many
+
+        assert runner.drive(map_effects(steps(), self.twice)) == (2, 4, [6, 8])
+
+    @pytest.mark.parametrize("where", ["alone", "parallel", "within", "both"])
+    def test_may_put_any_kind_of_effect_in_the_place_of_another(self, runner, where):
+        """The steps are handed its outcome, and what it is made of is not changed once more."""
+        events, keys = [], []
+
+        def change(effect):
+            if isinstance(effect, Emit):
+                return {
+                    "wrapped": lambda: Emit(("wrapped", effect.event)),
+                    "called": lambda: Call(len, effect.event),
+                    "parallel": lambda: Parallel([one(Call(len, "ab")), one(Emit("inner"))]),
+                    "within": lambda: Bounded(one(Emit("bound")), seconds=30),
+                    "dropped": lambda: Call(lambda: None),
+                }[effect.event]()
+            if isinstance(effect, Call):
+                keys.append("inner/" + effect.key)
+                call = Call(effect.fn, *effect.args, mode=effect.mode, key="inner/" + effect.key)
+                return Bounded(one(call), seconds=30)
+            return effect
+
+        def one(effect):
+            return (yield effect)
+
+        def steps():
+            first = yield Emit("wrapped")
+            second = yield Emit("called")
+            third = yield Emit("parallel")
+            fourth = yield Emit("within")
+            fifth = yield Emit("dropped")
+            return [first, second, third, fourth, fifth, (yield Call(abs, -1, key="k"))]
+
+        def whole():
+            if where == "alone":
+                return (yield from steps())
+            if where == "within":
+                return (yield Bounded(steps(), seconds=30))
+            inner = steps() if where == "parallel" else one(Bounded(steps(), seconds=30))
+            return (yield Parallel([inner, one(NOW)]))[0]
+
+        assert runner.drive(map_effects(whole(), change), events.append) == [
+            None, 6, [2, None], None, None, 1
+        ]  # fmt: skip
+        assert events == [("wrapped", "wrapped"), "inner", "bound"]
+        assert keys == ["inner/k"]
+
+    def test_may_be_one_around_the_other(self, runner):
+        """What the inner one puts in is seen by the outer one."""
+        events = []
+
+        def wrapping(name):
+            def change(effect):
+                return Emit((name, effect.event)) if isinstance(effect, Emit) else effect
+
+            return change
+
+        def one():
+            yield Emit("event")
+
+        def steps():
+            yield Parallel([one(), one()])
+
+        whole = map_effects(map_effects(steps(), wrapping("inner")), wrapping("outer"))
+        runner.drive(whole, events.append)
+        assert events == [("outer", ("inner", "event"))] * 2
+
+    def test_lets_failures_and_bounds_through(self, runner):
+        def steps():
+            seen = []
+            stop = Signal()
+            stop.set()
+            for effect in (
+                Call(divmod, 1, 0),
+                Bounded(steps_of(Sleep(30)), seconds=0.01),
+                Bounded(steps_of(NOW), until=stop),
+            ):
+                try:
+                    yield effect
+                except Exception as error:
+                    seen.append(type(error))
+            return seen
+
+        expected = [ZeroDivisionError, TimeLimitReached, Stopped]
+        assert runner.drive(map_effects(steps(), lambda effect: effect)) == expected
+
+    def test_lets_cancelled_steps_leave_things_in_order(self, runner):
+        seen = []
+
+        def steps():
+            try:
+                yield Wait(Signal())
+            finally:
+                yield Call(seen.append, "closed")
+
+        def bounded():
+            try:
+                yield Bounded(map_effects(steps(), lambda effect: effect), seconds=0.01)
+            except TimeLimitReached:
+                return "ended"
+
+        assert runner.drive(bounded()) == "ended"
+        assert seen == ["closed"]
+
+    def test_hands_a_failing_change_to_the_steps(self, runner):
+        def change(effect):
+            raise KeyError("change")
+
+        def steps():
+            try:
+                yield NOW
+            except KeyError:
+                return "caught"
+
+        assert runner.drive(map_effects(steps(), change)) == "caught"
+
+    def test_closes_the_inner_steps_when_it_is_closed(self):
+        seen = []
+
+        def steps():
+            try:
+                yield NOW
+            finally:
+                seen.append("closed")
+
+        outer = map_effects(steps(), lambda effect: effect)
+        outer.send(None)
+        outer.close()
+        assert seen == ["closed"]

@@ -1,0 +1,33 @@
+"""The timers of the driver without an event loop."""
+
+import time
+
+from treadle.effects import SWEEP_AT, Timers
+
+
+class TestTimers:
+    def test_do_what_is_due_in_the_order_it_is_due(self):
+        timers, seen = Timers(), []
+        for seconds in (0.002, 0.001, -1, 30):
+            timers.add(seconds, lambda seconds=seconds: seen.append(seconds), lambda: True)
+        time.sleep(0.003)
+        timers.fire()
+        assert seen == [-1, 0.001, 0.002]
+        assert 29 < timers.wait(60) <= 30
+
+    def test_do_nothing_that_nobody_wants_any_more(self):
+        timers, seen = Timers(), []
+        timers.add(0, lambda: seen.append(1), lambda: False)
+        timers.fire()
+        timers.add(30, lambda: seen.append(1), lambda: False)
+        assert timers.wait(60) == 60
+        assert seen == []
+
+    def test_keep_few_of_those_that_nobody_wants(self):
+        """A long stream with a time limit for each item leaves one behind for each."""
+        timers = Timers()
+        timers.add(30, list, lambda: True)
+        for _ in range(10_000):
+            timers.add(3600, list, lambda: False)
+        assert len(timers._heap) <= SWEEP_AT + 1
+        assert timers.wait(60) < 31
