@@ -1,6 +1,6 @@
-"""A pipeline without any model: clean a log, line by line, and say how it went.
+"""A pipeline without a model: clean a log, line by line.
 
-Nothing here knows of LLMs. Run it with ``python examples/06_pipeline_alone.py``.
+It does not use LLMs. Run it with ``python examples/06_pipeline_alone.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from treadle.pipeline import Pipeline, composer, dead_end, goto, goto_point, sta
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the log, and what is known of it so far."""
+    """One line of the log."""
 
     text: str
     level: str = ""
@@ -20,24 +20,24 @@ class Line:
 
 
 def parse(line: Line) -> Line:
-    """Split the level off."""
+    """Separate the level from the text."""
     level, _, text = line.text.partition(" ")
     return replace(line, level=level.lower(), text=text)
 
 
 def unwrap(line: Line) -> Line:
-    """Take off one pair of brackets."""
+    """Remove one pair of brackets."""
     return replace(line, text=line.text[1:-1])
 
 
 @stage(provides=["text"])
 def shorten(line: Line, width: int = 20) -> Line:
-    """Keep the beginning of a long text."""
+    """Truncate a long text."""
     return replace(line, text=line.text[:width])
 
 
 def merge_repeats(line: Line, last: Line | None) -> tuple[list[Line], Line]:
-    """Hold a line back until another one comes, and count how often it was there."""
+    """Keep a line until a different one follows, and count its repetitions."""
     if last is None:
         return [], line
     if (last.text, last.level) == (line.text, line.level):

@@ -22,7 +22,7 @@ from treadle.pipeline import (
     tbd,
 )
 
-# Stages: from number to number, in every way that a stage can be written.
+# Stages from number to number, one of each kind.
 
 
 def plain(item, by):
@@ -82,7 +82,7 @@ def plans(kinds):
 
 
 def built(plan, names=None):
-    """The components of a plan, each with a name of its own."""
+    """The components of a plan, each with a unique name."""
     names = itertools.count() if names is None else names
     if isinstance(plan, list):
         return [built(part, names) for part in plan]

@@ -147,18 +147,16 @@ def classes_of(item: Any) -> tuple[type, ...]:
     return (origin,)
 
 
+@dataclasses.dataclass
 class _Scope:
     """What `done`, ``until`` and `goto` refer to: a pipeline, an embedded one, or a plug."""
 
-    def __init__(
-        self, prefix: str, until: Condition | None, reviewers: tuple[Reviewer, ...] = ()
-    ) -> None:
-        self.prefix = prefix
-        self.until = until
-        self.reviewers = reviewers
-        self.exits: list[Op] = []
-        self.points: dict[str, int] = {}
-        self.gotos: list[tuple[str, str, Op]] = []
+    prefix: str
+    until: Condition | None = None
+    reviewers: tuple[Reviewer, ...] = ()
+    exits: list[Op] = dataclasses.field(default_factory=list[Op])
+    points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    gotos: list[tuple[Goto, Op]] = dataclasses.field(default_factory=list[tuple[Goto, Op]])
 
 
 class Compiler:
@@ -196,13 +194,13 @@ class Compiler:
         filled = self._sequence(components, scope, filled)
         for op in scope.exits:
             op.target = len(self._ops)
-        for name, point, op in scope.gotos:
-            if point not in scope.points:
+        for goto, op in scope.gotos:
+            if goto.point not in scope.points:
                 raise PipelineError(
-                    f"{name!r} refers to goto_point({point!r}), which does not exist"
-                    f"{did_you_mean(point, scope.points)}"
+                    f"{op.name!r} refers to goto_point({goto.point!r}), which does not exist"
+                    f"{did_you_mean(goto.point, scope.points)}"
                 )
-            op.target = scope.points[point]
+            op.target = scope.points[goto.point]
         return filled
 
     def _sequence(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
@@ -248,8 +246,8 @@ class Compiler:
                 return self._embed(component, name, scope, filled)
             case PlugWith():
                 self._plug(component, name, scope)
-            case Composer(fn=fn, memo=memo):
-                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
+            case Composer(fn=fn):
+                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=component.memo), scope, fn)
                 self._has_composer = True
             case Goto() | GotoPoint() | Done():
                 self._jump(component, name, scope)
@@ -264,10 +262,10 @@ class Compiler:
 
     def _jump(self, component: Goto | GotoPoint | Done, name: str, scope: _Scope) -> None:
         match component:
-            case Goto(when=when, point=point):
-                scope.gotos.append((name, point, self._emit(Op(Kind.GOTO, name, when))))
-            case Done(when=when):
-                scope.exits.append(self._emit(Op(Kind.GOTO, name, when)))
+            case Goto():
+                scope.gotos.append((component, self._emit(Op(Kind.GOTO, name, component.when))))
+            case Done():
+                scope.exits.append(self._emit(Op(Kind.GOTO, name, component.when)))
             case GotoPoint(name=point):
                 if point in scope.points:
                     raise PipelineError(f"there are two goto_points named {name!r}")
@@ -339,7 +337,7 @@ class Compiler:
         # The inner item has another type: the outer until, review, fields and points do not apply.
         fields, self._fields = self._fields, None
         self._emit(Op(Kind.PLUG, name, plug.plug))
-        self._scope(plug.components, _Scope(name + "/", None), None)
+        self._scope(plug.components, _Scope(name + "/"), None)
         self._emit_result(Op(Kind.UNPLUG, name, plug.unplug), scope, plug.unplug)
         self._fields = fields
 

@@ -50,6 +50,10 @@ class Stage(Component):
     requires: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
 
+    @overload
+    def __call__(self, item: Any, /, *rest: Any, **options: Any) -> Any: ...
+    @overload
+    def __call__(self, **options: Any) -> Stage: ...
     def __call__(self, *item: Any, **options: Any) -> Any:
         """Run the function on an item; without one, copy the stage with other options."""
         if item:
@@ -116,7 +120,8 @@ def stage(
         raise PipelineError(f"a stage must be callable, not {type(fn).__name__}: {fn!r}")
     if count is not None and count < 1:
         raise PipelineError(f"stage {name or name_of(fn)!r}: count must be at least 1, not {count}")
-    old = fn if isinstance(fn, Stage) else Stage(name_of(fn), fn, {}, anonymous=_is_lambda(fn))
+    label = name_of(fn)
+    old = fn if isinstance(fn, Stage) else Stage(label, fn, {}, anonymous=label == "lambda")
     made = replace(
         old,
         name=name or old.name,
@@ -136,10 +141,6 @@ def name_of(fn: Fn) -> str:
         fn = fn.func
     name = getattr(fn, "__name__", None) or type(fn).__name__
     return "lambda" if name == "<lambda>" else str(name)
-
-
-def _is_lambda(fn: Fn) -> bool:
-    return name_of(fn) == "lambda"
 
 
 def _field_names(given: Sequence[str]) -> tuple[str, ...]:

@@ -109,6 +109,13 @@ def test_an_empty_pipeline_has_no_entry_points(runner):
         runner.drive(Pipeline().steps((), start="a"))
 
 
+def test_execution_starts_inside_an_embedded_pipeline_whether_or_not_there_is_an_until(runner):
+    parts = (appending("a"), embed(Pipeline(appending("part")), "whole"), appending("z"))
+    for pipeline in (Pipeline(*parts), Pipeline(*parts, until=lambda item: "never" in item)):
+        assert pipeline.has_entry("whole")
+        assert runner.drive(pipeline.steps((), start="whole")) == ("part", "z")
+
+
 def test_observers_are_called_from_that_stage_on(runner):
     events = []
     pipeline = Pipeline(appending("a"), appending("b"), appending("c"), on_stage=[events.append])
