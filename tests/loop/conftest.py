@@ -1,12 +1,13 @@
 """The ways to run a loop and to resume it, and a few tools that note what they did."""
 
 import json
+from types import SimpleNamespace
 
 import anyio
 import pytest
 
 from treadle import Loop, PausedStateError, PendingCall, stage, tool
-from treadle.effects import Call, Now, map_effects
+from treadle.effects import Call, Now, map_effects, with_reporter
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -53,7 +54,7 @@ def way(request):
 
 
 class Clock:
-    """A clock that stands still unless it is told to go on; its layer answers for the driver's."""
+    """A clock that stands still unless a test moves it; its middleware answers in place of the driver's."""
 
     def __init__(self, now=1000.0):
         self.now = now
@@ -66,7 +67,10 @@ class Clock:
         if isinstance(effect, Now):
             return Call(lambda: self.now, label="now")
         self.bounds += [effect.seconds] if getattr(effect, "seconds", None) is not None else []
-        return effect
+        return with_reporter(effect, self._reporter) if isinstance(effect, Call) else effect
+
+    def _reporter(self, inner):
+        return SimpleNamespace(now=lambda: self.now, emit=inner.emit)
 
 
 @pytest.fixture

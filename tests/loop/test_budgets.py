@@ -1,5 +1,6 @@
 """Budgets of a run: hard where something is counted before it is used, looked at between iterations elsewhere."""
 
+import time
 import pytest
 
 from treadle import (
@@ -103,14 +104,14 @@ class TestKinds:
         loop = Loop(max_total_tokens=1, max_cost=0.1, max_iterations=1)
         assert isinstance(way.run(loop, ScriptedLLM(completion("done", 5.0))), Ok)
 
-    def test_time(self, way, clock):
+    def test_time(self, way):
         @tool(volatile=True)
         def work():
-            clock.now += 4
+            time.sleep(0.05)
 
-        loop = Loop(tools=[work], max_seconds=10, middleware=[clock.middleware])
+        loop = Loop(tools=[work], max_seconds=0.2, max_iterations=100)
         result = way.run(loop, lambda m: calls(call("work")))
-        assert (result.reason, result.iterations) == (DeadlineExceeded(10), 3)
+        assert result.reason == DeadlineExceeded(0.2)
         assert result.messages[-1]["role"] == "tool"
 
     @pytest.mark.parametrize("handle", [None, RunHandle])

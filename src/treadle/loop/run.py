@@ -42,6 +42,7 @@ from treadle.results import (
     EmptyResponse,
     Err,
     InvalidInput,
+    LLMError,
     LoopDetected,
     MaxIterationsReached,
     Ok,
@@ -328,7 +329,7 @@ class Run:
             node.succeed(at=run.clock)
         else:
             node.fail(reason, run.clock)
-        if run.has_listeners:
+        if run.has_listeners and not isinstance(reason, LLMError):  # `ModelFailed` has said so
             yield Emit(
                 IterationFinished(iteration=context.iteration, context=context, at=run.clock)
             )
