@@ -3,8 +3,8 @@
     python benchmarks/torture/run.py                          # all of them, all scenarios
     python benchmarks/torture/run.py --peer smolagents --scenario name-unknown --details
 
-The environments are made on the first run, from the pinned files in ``requirements``. A loop that hangs its
-interpreter, or ends it, is noted as not ended, and the scenarios after it go on in a new one.
+The first run installs the environments from the pinned files in ``requirements``. A loop that hangs or ends its
+interpreter is reported as not ended, and the next scenarios run in a new interpreter.
 """
 
 from __future__ import annotations
