@@ -3,8 +3,8 @@
     python benchmarks/torture/run.py                          # all of them, all scenarios
     python benchmarks/torture/run.py --peer smolagents --scenario name-unknown --details
 
-The environments are made on the first run, from the pinned files in ``requirements``. A loop that hangs its
-interpreter, or ends it, is noted as not ended, and the scenarios after it go on in a new one.
+The first run installs the environments from the pinned files in ``requirements``. A loop that hangs or ends its
+interpreter is reported as not ended, and the next scenarios run in a new interpreter.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import threading
 import time
 import venv
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import report
+from torture_suite.table import Row, Table, Verdict
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -49,20 +50,20 @@ PEER_TIME = 1800.0
 def main() -> None:
     """Make the environments, run, print."""
     options = _options()
-    rows: list[dict[str, Any]] = []
+    table = Table()
     for peer in options.peer or PEERS:
         python = prepared(peer)
         row = run_peer(peer, python, options.scenario, options.seconds)
-        rows.append(row)
-        _note(f"{peer}: {report.passed(row)}")
+        table += Table((row,))
+        _note(f"{peer}: {row.total}")
     if options.json:
-        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    print(report.table(rows))
+        options.json.write_text(table.as_json() + "\n")
+    print(table.markdown())
     print()
-    print(report.grid(rows))
+    print(table.grid())
     if options.details:
         print()
-        print(report.details(rows))
+        print("\n".join(f"- {line}" for line in table.failures()))
 
 
 def _options() -> argparse.Namespace:
@@ -104,53 +105,43 @@ def prepared(peer: str) -> Path:
     return python
 
 
-def run_peer(peer: str, python: Path, names: list[str] | None, seconds: float) -> dict[str, Any]:
+def run_peer(peer: str, python: Path, names: list[str] | None, seconds: float) -> Row:
     """Run the scenarios on one peer, in as many interpreters as it takes.
 
     One that did not end is tried once more: the machine may have been busy.
 
     Returns:
-        A row of the table, as `torture_suite.table.Table` writes it as JSON.
+        Its row of the table.
     """
     until = time.monotonic() + seconds
-    found: dict[str, dict[str, Any]] = {}
-    row: dict[str, Any] = {"name": peer, "version": "", "verdicts": []}
+    found: dict[str, Verdict] = {}
+    name, version = peer, ""
     tried: set[str] = set()
     every: list[str] = names or []
     left: list[str] | None = names
     while left is None or left:
         if time.monotonic() > until:
             found |= {
-                name: _verdict(name, not_applicable="no time was left") for name in left or ()
+                scenario: Verdict(scenario, not_applicable="there was no time")
+                for scenario in left or ()
             }
             break
         for said in _reports_of(peer, python, left, until):
             if said["kind"] == "hello":
-                row |= {"name": said["name"], "version": said["version"]}
+                name, version = said["name"], said["version"]
                 every = every or said["scenarios"]
                 left = said["scenarios"]
             elif said["kind"] == "verdict":
-                found[said["verdict"]["scenario"]] = said["verdict"]
+                verdict = Verdict(**said["verdict"])
+                found[verdict.scenario] = verdict
             else:
                 raise SystemExit(f"the suite is at fault, not {peer}:\n{said['trace']}")
         if left is None:
             raise SystemExit(f"{peer} could not be started; see {_log(peer)}")
-        again = {name for name in left if found.get(name, {}).get("problems", {}).get("ended")}
-        left = [name for name in left if name not in found or name in again - tried]
+        again = {one for one in left if one in found and found[one].problems.get("ended")}
+        left = [one for one in left if one not in found or one in again - tried]
         tried |= again
-    row["verdicts"] = [found[name] for name in every]
-    return row
-
-
-def _verdict(
-    scenario: str, ended: str | None = None, not_applicable: str | None = None
-) -> dict[str, Any]:
-    return {
-        "scenario": scenario,
-        "problems": {} if ended is None else {"ended": [ended]},
-        "not_applicable": not_applicable,
-        "seconds": 0.0,
-    }
+    return Row(name, version, tuple(found[one] for one in every))
 
 
 def _log(peer: str) -> Path:
@@ -179,7 +170,7 @@ def _reports_of(
         process.kill()
         process.wait()
     if running is not None:
-        yield {"kind": "verdict", "verdict": _verdict(running, ended=why)}
+        yield {"kind": "verdict", "verdict": asdict(Verdict(running, {"ended": [why]}))}
 
 
 def _started(

@@ -15,6 +15,8 @@ import traceback
 from dataclasses import asdict
 from typing import Any
 
+from torture_suite import SCENARIOS, run_scenario
+
 QUIET = {
     "LANGSMITH_TRACING": "false",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
@@ -41,8 +43,6 @@ def main() -> None:
     _limit()
     logging.disable(logging.ERROR)
     adapter = importlib.import_module(f"adapters.{peer}").Adapter()
-    from torture_suite import SCENARIOS, run_scenario  # noqa: PLC0415 - slow, as peers are
-
     chosen = names or list(SCENARIOS)
     send(kind="hello", name=adapter.name, version=adapter.version, scenarios=chosen)
     for name in chosen:

@@ -93,7 +93,7 @@ WRONG = {
     "a call without an answer": (
         {"messages": [*USER, calls(call("ping", "a"))], "result": None},
         [
-            "history: messages: calls a have no answer at the end",
+            "history: messages: calls a have no tool message at the end",
             "history: the answer is not its last message",
         ],
     ),

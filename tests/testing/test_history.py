@@ -1,4 +1,4 @@
-"""The invariants of a history: each violation is found and told with its place."""
+"""The rules of a history: each violation is found and reported with its place."""
 
 import pytest
 from pydantic import BaseModel
@@ -30,6 +30,16 @@ def asks(*ids, **more):
         [USER, asks("a"), answer("a"), USER],
         [USER, says(None, refusal="No.")],
         [USER, USER],
+        [USER, says([{"type": "image_url", "image_url": {"url": "data:,"}}])],
+        [USER, says([{"type": "text", "text": " "}, {"type": "text", "text": "Hi"}])],
+        [USER, {**asks("a"), "content": " "}, answer("a")],
+        [{"role": "system", "content": ""}, {"role": "user", "content": ""}],
+        [USER, asks("a"), {**answer("a"), "content": ""}],
+        [
+            USER,
+            {**asks("a"), "tool_calls": [{"id": "a", "type": "custom", "custom": {}}]},
+            answer("a"),
+        ],
     ],
 )
 def test_a_valid_history_passes(messages):
@@ -40,27 +50,27 @@ def test_a_valid_history_passes(messages):
 BAD = {
     "no answer at the end": (
         [USER, asks("a", "b"), answer("a")],
-        "messages: calls b have no answer at the end",
+        "messages: calls b have no tool message at the end",
     ),
     "no answer before the next message": (
         [USER, asks("a"), USER],
-        "messages[2]: calls a have no answer before it",
+        "messages[2]: calls a have no tool message before it",
     ),
     "an answer to nothing": (
         [USER, answer("a")],
-        "messages[1]: it answers 'a', which no call before it waits for",
+        "messages[1]: it has the result of 'a', but no call before it with that id is open",
     ),
     "two answers to one call": (
         [USER, asks("a"), answer("a"), answer("a")],
-        "messages[3]: it answers 'a', which no call before it waits for",
+        "messages[3]: it has the result of 'a', but no call before it with that id is open",
     ),
     "an answer that comes too late": (
         [USER, asks("a"), answer("a"), USER, answer("a")],
-        "messages[4]: it answers 'a', which no call before it waits for",
+        "messages[4]: it has the result of 'a', but no call before it with that id is open",
     ),
     "answers out of order": (
         [USER, asks("a", "b"), answer("b"), answer("a")],
-        "messages[2]: it answers 'b', but 'a' is first",
+        "messages[2]: it has the result of 'b', but 'a' was called first",
     ),
     "an id used twice": (
         [USER, asks("a"), answer("a"), asks("a"), answer("a")],
@@ -72,11 +82,15 @@ BAD = {
     ),
     "an empty assistant message": (
         [USER, says(" ")],
-        "messages[1]: an assistant message that says and calls nothing",
+        "messages[1]: an assistant message without text and calls",
     ),
     "an assistant message of no parts": (
         [USER, says([])],
-        "messages[1]: an assistant message that says and calls nothing",
+        "messages[1]: an assistant message without text and calls",
+    ),
+    "an assistant message of blank parts": (
+        [USER, says([{"type": "text", "text": " "}, {"type": "text", "text": "\n"}])],
+        "messages[1]: an assistant message without text and calls",
     ),
     "two assistant messages": (
         [USER, says("a"), says("b")],
@@ -85,12 +99,21 @@ BAD = {
     "arguments that are no object": (
         [USER, {**asks("a"), "tool_calls": [{**call("f", "a"), "function":
             {"name": "f", "arguments": "[1]"}}]}, answer("a")],
-        "messages[1]: the arguments of 'a' are no JSON object",
+        "messages[1]: the arguments of 'a' are not a JSON object",
+    ),
+    "arguments with NaN": (
+        [USER, {**asks("a"), "tool_calls": [{**call("f", "a"), "function":
+            {"name": "f", "arguments": '{"n": NaN}'}}]}, answer("a")],
+        "messages[1]: the arguments of 'a' are not a JSON object",
+    ),
+    "a name with a space": (
+        [USER, calls(call("no name", "a")), answer("a")],
+        "messages[1]: 'no name' is not a valid name of a tool",
     ),
     "arguments that are blank": (
         [USER, {**asks("a"), "tool_calls": [{**call("f", "a"), "function":
             {"name": "f", "arguments": " "}}]}, answer("a")],
-        "messages[1]: the arguments of 'a' are no JSON object",
+        "messages[1]: the arguments of 'a' are not a JSON object",
     ),
     "what is no message": ([5], "messages[0]: expected a message dict, got int 5"),
     "nothing": ([], "messages: expected at least one message, got none"),
@@ -102,7 +125,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("messages", "problem"), BAD.values(), ids=BAD)
-def test_a_violation_is_told_with_its_place(messages, problem):
+def test_a_violation_is_reported_with_its_place(messages, problem):
     assert list(history_problems(messages)) == [problem]
     with pytest.raises(InvalidHistoryError) as caught:
         check_history(messages)
@@ -110,7 +133,7 @@ def test_a_violation_is_told_with_its_place(messages, problem):
     assert isinstance(caught.value, AssertionError)
 
 
-def test_every_violation_is_told():
+def test_every_violation_is_reported():
     messages = [USER, says(""), says("x"), asks("a"), USER]
     assert len(list(history_problems(messages))) == 4
 
@@ -121,5 +144,5 @@ def test_message_objects_of_an_sdk_are_checked_too():
         content: str = ""
 
     assert list(history_problems([USER, Message()])) == [
-        "messages[1]: an assistant message that says and calls nothing"
+        "messages[1]: an assistant message without text and calls"
     ]

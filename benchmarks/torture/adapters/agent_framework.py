@@ -1,7 +1,7 @@
 """agent-framework: `Agent.run`, its chat completions client, tools made of functions.
 
-What was said before an error cannot be had by default. Its option to store the history after each model call
-was tried, too: it keeps calls without their results, and no scenario more is passed with it.
+The messages before an error are not available by default. Its option to store the history after each model
+call was tried: it keeps calls without their results, and does not pass more scenarios.
 """
 
 from __future__ import annotations

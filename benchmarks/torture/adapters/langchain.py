@@ -1,7 +1,7 @@
 """langchain: `create_agent`, `ChatOpenAI`, tools made of functions.
 
-The agent has a checkpointer in memory, so that what was said before an error can be had: that is langchain's
-way to keep a conversation, and it changes nothing about the loop.
+The agent has a checkpointer in memory, so that the messages before an error are available: that is
+langchain's way to keep a conversation, and it does not change the loop.
 """
 
 from __future__ import annotations

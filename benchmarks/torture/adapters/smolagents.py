@@ -1,7 +1,7 @@
 """smolagents: `ToolCallingAgent.run`, `OpenAIModel`, tools made of functions.
 
-It knows no async: its runs and tools are put into threads. Its models answer by a call of ``final_answer``,
-as its system prompt asks them to; so a text of the scripted model is handed on as such a call.
+It is not async: its runs and tools are run in threads. Its models answer by a call of ``final_answer``, as its
+system prompt requires; so a text of the scripted model is converted to such a call.
 """
 
 from __future__ import annotations

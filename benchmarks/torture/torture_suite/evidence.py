@@ -1,4 +1,4 @@
-"""What is known of a run when it is over, or when the suite's patience is."""
+"""What is known of a run when it is over, or when its time is over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All there is to judge by.
+    """Everything that a verdict is based on.
 
     Args:
         scenario: what was run.
@@ -98,7 +98,7 @@ class Evidence:
 
 
 def calls_of(message: Mapping[str, Any] | None) -> list[JSONDict]:
-    """The calls of an assistant message that are of the usual form."""
+    """The calls of an assistant message that have a function."""
     made = message.get("tool_calls") if message is not None else None
     return [call for call in made or () if "function" in call]
 

@@ -1,4 +1,4 @@
-"""The verdict: one list of what is wrong for each column; an empty one is a pass."""
+"""The verdict: for each column a list of problems; an empty list is a pass."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _too_often(evidence: Evidence) -> Iterator[str]:
 
 
 def _history(evidence: Evidence) -> Iterator[str]:
-    """Every request, and what is kept at the end, is a history that providers take."""
+    """Every request, and the messages at the end, are a history that providers accept."""
     if evidence.error is not None and not evidence.asked:
         return  # it refused to begin: what is kept is what the caller gave
     for where, messages in evidence.histories():
@@ -108,7 +108,7 @@ def _lost(evidence: Evidence) -> Iterator[str]:
 
 
 def _reported(evidence: Evidence) -> Iterator[str]:
-    """After each fault, the next request says what was wrong; and what is faulty does not run instead."""
+    """After each fault the next request reports it, and the faulty call does not run."""
     if evidence.scenario.faults:
         yield from _too_often(evidence)
     for fault in evidence.scenario.faults:
@@ -146,7 +146,7 @@ ERROR_WORDS = (
     "exception",
     "not run",
 )
-"""Words of which any error has one; in small letters."""
+"""Each error contains one of these words, in any case."""
 
 
 def _says(news: str, words: tuple[str, ...]) -> bool:
@@ -155,7 +155,7 @@ def _says(news: str, words: tuple[str, ...]) -> bool:
 
 
 def _is_mended(evidence: Evidence, fault: Fault) -> bool:
-    """Whether a faulty call was repaired in a sound way, and ran as it was meant."""
+    """Whether a faulty call was repaired correctly, and ran."""
     repaired = fault.repaired.items()
     return bool(repaired) and all(
         any(_is_given(run, arguments) for run in evidence.log.of(tool))
@@ -169,7 +169,7 @@ def _is_repaired(evidence: Evidence, run: ToolRun) -> bool:
 
 
 def _is_given(run: ToolRun, arguments: Mapping[str, Any]) -> bool:
-    """Whether a tool was handed these arguments; what was left out may have come as its default."""
+    """Whether a tool got these arguments; missing ones may have their defaults."""
     given = {
         key: run.given[key] for key in run.given if key in arguments or run.given[key] is not None
     }

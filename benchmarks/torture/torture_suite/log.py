@@ -1,4 +1,4 @@
-"""What really happened: every run of a tool, noted by the tool itself and not by the loop."""
+"""The log of a scenario: every run of a tool, logged by the tool and not by the loop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ToolRun:
 
     @property
     def mark(self) -> str:
-        """A word that is nowhere else; put into a result, it shows where the result went."""
+        """A unique word; in a result, it shows where the result went."""
         return f"result-{self.number:04d}"
 
     @property
@@ -50,7 +50,7 @@ class ToolRun:
 
     @property
     def is_marked(self) -> bool:
-        """Whether its result has its mark, so that its loss can be seen."""
+        """Whether its result contains its mark, so that its loss can be detected."""
         if isinstance(self.result, str):
             return self.mark in self.result
         try:
@@ -76,7 +76,7 @@ class Log:
         self._under_way = 0
 
     def begin(self, tool: str, arguments: Mapping[str, Any]) -> ToolRun:
-        """Note that a tool begins."""
+        """Log that a tool begins."""
         with self._lock:
             self._under_way += 1
             run = ToolRun(
@@ -92,7 +92,7 @@ class Log:
             return run
 
     def end(self, run: ToolRun, result: Any = None, error: BaseException | None = None) -> None:
-        """Note how a tool ended; after the scenario is over, nothing is noted any more."""
+        """Log how a tool ended; after the scenario is over, nothing is logged."""
         with self._lock:
             self._under_way -= 1
             if not self.released.is_set():
@@ -104,7 +104,7 @@ class Log:
 
 
 def copied(value: Any) -> Any:
-    """A deep copy, or the value itself where there can be none."""
+    """A deep copy, or the value itself if it cannot be copied."""
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - the value may be anything

@@ -28,7 +28,7 @@ MAX_CALLS = 60
 
 
 class TooManyCalls(Exception):  # noqa: N818 - it is a verdict, and a loop sees it as an error like others
-    """The model was asked more often than any loop with a limit would ask."""
+    """There were more requests than any loop with a limit makes."""
 
 
 class ScenarioOver(Exception):  # noqa: N818 - the same
@@ -53,7 +53,7 @@ class Asked:
 
 
 class Model:
-    """A model that answers by a script. An adapter makes its loop's own kind of model of it.
+    """A model that answers by a script. An adapter converts it to the kind of model of its loop.
 
     All methods take OpenAI chat dicts and OpenAI tool dicts. They raise what a model's API would raise.
 
@@ -77,11 +77,11 @@ class Model:
         return completion["choices"][0]["message"] if isinstance(completion, dict) else completion  # pyright: ignore[reportUnknownVariableType]
 
     async def areply(self, messages: list[JSONDict], tools: list[JSONDict] | None = None) -> Any:
-        """As `reply`, for loops whose models are async."""
+        """The same as `reply`, for loops whose models are async."""
         return self.reply(messages, tools)
 
     def completion(self, messages: list[JSONDict], tools: list[JSONDict] | None = None) -> Any:
-        """Answer with a whole chat completion, as a dict: with finish reason, and usage where there is any."""
+        """Answer with a whole chat completion, as a dict: with finish reason, and usage if there is any."""
         index, asked = self._note(messages, tools)
         step = self._step(asked, index, messages, tools or [])
         if isinstance(step, Raw):
@@ -103,7 +103,7 @@ class Model:
     async def astream(
         self, messages: list[JSONDict], tools: list[JSONDict] | None = None
     ) -> AsyncIterator[JSONDict]:
-        """As `stream`, for loops whose models are async."""
+        """The same as `stream`, for loops whose models are async."""
         for chunk in self.stream(messages, tools):
             yield chunk
 

@@ -1,9 +1,9 @@
-"""What a loop needs to be put through the suite: an adapter, and what it is handed.
+"""What a loop needs for the suite: an adapter, and what the adapter is given.
 
-An adapter has a ``name``, a ``version``, a set ``can`` of what its loop can do at all, and ``run``. It makes
-its loop's own kind of model of `Model` and its own kind of tools of `Tool`, hands the loop
-``scenario.prompt``, and returns the `Outcome`. A loop is run with its default settings; only what a
-scenario asks for (``max_iterations``, a tool's ``timeout``) is set.
+An adapter has a ``name``, a ``version``, a set ``can`` of what its loop supports, and ``run``. It converts
+`Model` and `Tool` to the model and tools of its loop, runs the loop on ``scenario.prompt``, and returns the
+`Outcome`. The loop has its default settings, except for what a scenario sets (``max_iterations``, a tool's
+``timeout``).
 
     class MyLoop:
         name, version, can = "my-loop", "1.0", frozenset({GIVEN_HISTORY})
@@ -50,7 +50,7 @@ COLUMNS: Mapping[Column, str] = {
 
 * ended: it returned or raised an ordinary exception, in time, with a bounded number of requests.
 * limits: no more requests and tool runs than were asked for or are allowed, none of them out of bounds.
-* history: every request, and the messages at the end, are what providers take.
+* history: every request, and the messages at the end, are accepted by providers.
 * lost: what was asked for was done; each result reached the model, or, after an error, the caller.
 * reported: after each faulty answer an error was reported to the model, and the faulty call did not run.
 """
@@ -78,11 +78,11 @@ class Fault:
     """A faulty answer of the model, which must be reported to it.
 
     Args:
-        words: at least one of them has to be in what the model is handed next; case does not matter. None
-            is: any word that speaks of an error.
+        words: at least one of them must be in what is sent next; case is ignored. None stands for any word
+            that reports an error.
         index: the request whose answer it is, from 0.
-        repaired: by tool, the arguments with which its run is a sound way to mend the call, so that
-            nothing needs to be reported.
+        repaired: by tool, the arguments of a run that is a correct repair of the call, so that nothing
+            needs to be reported.
     """
 
     words: tuple[str, ...] | None = None
@@ -92,31 +92,31 @@ class Fault:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One complaint about loops, made into something that can be run.
+    """One complaint about loops, as a test that can be run.
 
     Args:
         name: a short name, of letters, digits and hyphens.
         complaint: what went wrong for a user, in one sentence.
-        source: where: ``owner/repository#number``, or a few words where it is not one thread.
+        source: ``owner/repository#number``, or a few words if it is not one thread.
         script: what the model does; see `torture_suite.script`.
         tools: the tools.
         prompt: the messages the run starts from.
         needs: what a loop must be able to do for it to be applicable.
-        max_iterations: a limit on model calls that the loop is to be given; None leaves its default.
+        max_iterations: the limit on model calls to set; None keeps the default of the loop.
         max_tool_calls: the same for tool calls.
         max_seconds: the same for the time of the run.
-        seconds: how long the run may take before it is said not to end.
+        seconds: how long the run may take.
         faults: the faulty answers that must be reported to the model.
         may_stop: whether ending with an error is as good as reporting the fault, or doing what was asked.
-        runs: by tool, how often it has to run successfully at least.
-        at_most: by tool, how often it may run at most, runs that repair a fault not counted; others may run
-            as often as they are called.
+        runs: by tool, how often it must run successfully at least.
+        at_most: by tool, how often it may run at most; runs that repair a fault are not counted. Other tools
+            may run as often as they are called.
         most_model_calls: how often the model may be asked.
         most_at_once: how many tools may run at the same time.
         longest_request: how many characters a request's messages may have.
-        answer: what the final answer has to have in it; None where there need be none.
-        is_strict: whether requests have to be such as the strictest provider takes, not just the most.
-        checks: by column, what else there is to check; it yields what is wrong.
+        answer: text that the final answer must contain; None requires no answer.
+        is_strict: whether the strictest provider must accept the requests.
+        checks: by column, a function that yields further problems.
     """
 
     name: str
@@ -165,11 +165,11 @@ class Outcome:
     """The outcome of a run, as its caller sees it.
 
     Args:
-        answer: the final text; None where there is none.
-        error: the error that the run returned or raised: its type and text; None where it ended well.
+        answer: the final text, if any.
+        error: the error that the run returned or raised: its type and text; None if it succeeded.
         messages: the conversation as the caller has it at the end, as OpenAI chat dicts, after an error
-            too; None where the loop gives the caller nothing.
-        raised: the exception, where one was raised.
+            too; None if the loop does not return them.
+        raised: the exception, if one was raised.
     """
 
     answer: str | None = None
@@ -182,26 +182,26 @@ class Outcome:
         """The outcome of a run that raised; pass the messages if there is a documented way to get them."""
         try:
             text = f"{type(error).__name__}: {error}"
-        except Exception:  # noqa: BLE001 - a text that raises; the loop's outcome is another matter
+        except Exception:  # noqa: BLE001 - the text of an exception may raise
             text = type(error).__name__
         return cls(None, text, messages, error)
 
 
 class NotApplicable(Exception):  # noqa: N818 - it is an answer
-    """Raised by an adapter where its loop has nothing that a scenario could try."""
+    """Raised by an adapter whose loop does not support what a scenario tests."""
 
 
 class CancelledByCaller(Exception):  # noqa: N818 - what was asked for has happened
-    """Raised by `drive` after it has cancelled the run, as the scenario wanted."""
+    """Raised by `drive` after it has cancelled the run for the scenario."""
 
 
 class Adapter(Protocol):
     """A loop, as the suite sees it.
 
     Attributes:
-        name: what the table calls it.
+        name: its name in the table.
         version: the version of its library.
-        can: what it can do, of `STREAMING`, `RAW_MODEL` and the others; other scenarios are not applicable.
+        can: what it supports, of `STREAMING`, `RAW_MODEL` and the others; other scenarios are not applicable.
     """
 
     name: str
@@ -211,11 +211,10 @@ class Adapter(Protocol):
     async def run(self, scenario: Scenario, model: Model, tools: Sequence[Tool]) -> Outcome:
         """Run the loop on a scenario, on asyncio.
 
-        An adapter that is made once is used for all scenarios, one after another, each on an event loop and
-        in a thread of its own.
+        One adapter runs all scenarios, one after another, each in a separate thread with its own event loop.
 
         Raises:
-            NotApplicable: the loop has nothing that could be tried.
+            NotApplicable: the loop does not support what the scenario tests.
         """
         ...
 

@@ -59,7 +59,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Chunked:
-    """A stream of these very chunks.
+    """A stream of exactly these chunks.
 
     Args:
         message: what they say together.
@@ -72,7 +72,7 @@ class Chunked:
 
 @dataclass(frozen=True)
 class Raw:
-    """Something that is no message at all, given back as it is; only in scenarios that need `RAW_MODEL`."""
+    """A value that is not a message, returned unchanged; only in scenarios that need `RAW_MODEL`."""
 
     value: Any
 
@@ -127,11 +127,11 @@ class ModelError(Exception):
 
 
 NO_ID = "(no id)"
-"""Given as the id of a call, it makes one whose id is missing."""
+"""As the id of a call, it makes a call without an id."""
 
 
 def with_ids(message: JSONDict, index: int) -> JSONDict:
-    """Give the calls of a message ids, where the script says nothing of them."""
+    """Give ids to the calls of a message for which the script has none."""
     made = message.get("tool_calls")
     if not isinstance(made, list):
         return message

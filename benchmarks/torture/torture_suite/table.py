@@ -1,11 +1,10 @@
-"""The table: loops in rows, columns of what they keep; and a grid of every scenario."""
+"""The verdicts of one or several loops: totals by column, and a grid of all scenarios."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from torture_suite.protocol import COLUMNS, Column
 
@@ -70,6 +69,11 @@ class Row:
         return sum(verdict.passed for verdict in self.verdicts)
 
     @property
+    def total(self) -> str:
+        """The scenarios that it passed, of those that apply to it."""
+        return f"{self.passed}/{len(self.verdicts) - self.not_applicable}"
+
+    @property
     def not_applicable(self) -> int:
         """The scenarios that were not run."""
         return sum(verdict.not_applicable is not None for verdict in self.verdicts)
@@ -89,48 +93,44 @@ class Table:
         return Table(self.rows + other.rows)
 
     def markdown(self) -> str:
-        """The loops in rows: how many scenarios each passed, by column and in all."""
-        heads = ["loop", *COLUMNS.values(), "not applicable", "passed"]
-        lines = [_line(heads), _line(["---", *(["---:"] * (len(heads) - 1))])]
+        """A line for each loop: what it passed in all and by column, of the scenarios that apply to it."""
+        heads = ["loop", "version", "passed", *COLUMNS.values(), "not applicable"]
+        lines = [_line(heads), _line(["---", "---", *["---:"] * (len(heads) - 2)])]
         for row in self.rows:
             counts = ["{}/{}".format(*row.count(column)) for column in COLUMNS]
-            passed = f"{row.passed}/{len(row.verdicts) - row.not_applicable}"
-            name = f"{row.name} {row.version}".strip()
-            lines.append(_line([name, *counts, str(row.not_applicable), passed]))
+            left_out = str(row.not_applicable)
+            lines.append(_line([row.name, row.version, row.total, *counts, left_out]))
         return "\n".join(lines)
 
     def grid(self) -> str:
-        """Every scenario in a row, every loop in a column, a character for each column of the table."""
-        heads = ["scenario", *(row.name for row in self.rows)]
-        lines = [_line(heads), _line(["---"] * len(heads))]
-        found = [{verdict.scenario: verdict.cells for verdict in row.verdicts} for row in self.rows]
-        names = {name: None for cells in found for name in cells}
+        """A line for each scenario: for each loop ``ok``, ``n/a``, or the columns that failed."""
+        lines = [
+            _line(["scenario", *(row.name for row in self.rows)]),
+            _line(["---"] * (len(self.rows) + 1)),
+        ]
+        found = [{verdict.scenario: verdict for verdict in row.verdicts} for row in self.rows]
+        names = {name: None for verdicts in found for name in verdicts}
         lines += [
-            _line([name, *(f"`{cells.get(name, 'n/a')}`" for cells in found)]) for name in names
+            _line([name, *(_cell(verdicts.get(name)) for verdicts in found)]) for name in names
         ]
         return "\n".join(lines)
 
     def failures(self) -> Iterator[str]:
-        """A line for each verdict that is no pass: the loop, the scenario, what is wrong."""
+        """A line for each scenario that a loop did not pass: the loop, the scenario, what is wrong."""
         for row in self.rows:
             for verdict in row.verdicts:
                 if not verdict.passed and verdict.not_applicable is None:
                     yield f"{row.name}: {verdict}"
 
     def as_json(self) -> str:
-        """All of it as JSON, which `from_json` reads."""
+        """All of it as JSON."""
         return json.dumps(asdict(self), indent=1)
 
-    @classmethod
-    def from_json(cls, text: str) -> Table:
-        """Read what `as_json` wrote."""
-        rows: list[dict[str, Any]] = json.loads(text)["rows"]
-        return cls(
-            tuple(
-                Row(row["name"], row["version"], tuple(Verdict(**v) for v in row["verdicts"]))
-                for row in rows
-            )
-        )
+
+def _cell(verdict: Verdict | None) -> str:
+    if verdict is None or verdict.not_applicable is not None:
+        return "n/a"
+    return ", ".join(column for column in COLUMNS if verdict.problems.get(column)) or "ok"
 
 
 def _line(cells: list[str]) -> str:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torture_suite.script import JSONDict
 
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-
 
 def problems_of_history(messages: Sequence[Mapping[str, Any]], *, is_strict: bool) -> Iterator[str]:
     """Yield the reasons why a provider would refuse a history.
 
-    `treadle.testing.history_problems` states what *every* provider accepts. If not strict, a history may
-    have what OpenAI's own API forgives: answers in another order than their calls, assistant messages in
-    a row or without text, arguments of past calls that are no JSON object, ids used again in another batch.
+    `treadle.testing.history_problems` states what *every* provider accepts. If not strict, a history may have
+    what OpenAI's own API accepts: results in another order than their calls, assistant messages in a row or
+    without text, arguments of past calls that are not a JSON object, ids that are used again in another batch;
+    and names with any characters.
 
     Args:
         messages: OpenAI chat dicts.
@@ -26,18 +24,13 @@ def problems_of_history(messages: Sequence[Mapping[str, Any]], *, is_strict: boo
     Yields:
         One line for each problem.
     """
-    from treadle.testing.history import history_problems  # noqa: PLC0415 - it is not light
+    from treadle.testing.history import history_problems  # noqa: PLC0415 - its import is slow
 
     given = [dict(message) for message in messages]
     yield from history_problems(given if is_strict else list(_forgiven(given)))
     for index, message in enumerate(given):
         if not _can_be_sent(message):
-            yield f"messages[{index}]: it has half a character, and cannot be encoded"
-        if is_strict:
-            for call in filter(_is_call, message.get("tool_calls") or ()):
-                name = call["function"].get("name", "")
-                if not _NAME.fullmatch(name):
-                    yield f"messages[{index}]: {name[:40]!r} is no name of a tool"
+            yield f"messages[{index}]: it has a lone surrogate, and cannot be encoded"
 
 
 def _can_be_sent(message: Mapping[str, Any]) -> bool:
@@ -89,10 +82,12 @@ def _with_calls(message: JSONDict, batch: int) -> JSONDict:
 
 
 def _with_own_id(call: Any, batch: int) -> Any:
-    """The call under an id that no other batch has, with arguments that parse; as it is, if it is malformed."""
+    """The call with an id that is unique among batches, a valid name and arguments; unchanged if malformed."""
     if not _is_call(call):
         return call
     function = {**call["function"], "arguments": "{}"}
+    if isinstance(function.get("name"), str) and function["name"]:
+        function["name"] = "name"
     return {**call, "id": f"{batch}:{call['id']}", "function": function}
 
 

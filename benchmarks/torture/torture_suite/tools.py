@@ -34,12 +34,12 @@ class ToolSpec:
     is_volatile: bool = False
 
     def made(self, log: Log) -> Tool:
-        """The tool for one run of the scenario, which notes its runs in a log."""
+        """The tool for one run of the scenario, which writes its runs to a log."""
         return Tool(self, log)
 
 
 class Tool:
-    """What an adapter hands to its loop, by whichever of its forms the loop likes best.
+    """What an adapter gives to its loop, in one of several forms.
 
     Attributes:
         name: its name; it need not be a Python identifier.
@@ -66,7 +66,7 @@ class Tool:
         self.function: Callable[..., Any] = _by_hand(self, signature)
 
     def as_openai(self) -> dict[str, Any]:
-        """The tool as OpenAI's chat completions take it."""
+        """The tool in the form of OpenAI's chat completions."""
         function = {
             "name": self.name,
             "description": self.description,

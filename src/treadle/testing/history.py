@@ -1,30 +1,38 @@
-"""The invariants of a history: what every provider demands of it, stated once."""
+"""The rules of a history: what every provider requires of the messages in a request, stated once."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from treadle.messages import problems_of, to_message
+from treadle.messages import to_message, is_list, is_mapping, problems_of
 
 
 class InvalidHistoryError(AssertionError):
-    """A history that some provider would reject; each problem says where."""
+    """A history that some provider would reject; the text names every problem and its place."""
 
 
 def check_history(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Assert that a history is one that every provider takes.
+    """Assert that every provider accepts a history.
 
-    Every call has exactly one tool message, directly after its assistant message, in order; no tool
-    message is without its call; ids are unique; arguments are JSON objects; no assistant message is
-    empty or follows another that called nothing; all that a message needs is there.
+    * Each message has a known role and the fields of that role.
+    * Each call has exactly one tool message, directly after its assistant message, in the order of the calls.
+      Each tool message belongs to a call.
+    * Ids of calls are unique. Arguments are JSON objects. Names match ``[a-zA-Z0-9_.-]{1,128}``.
+    * An assistant message has text, a refusal, a part that is not text, or calls. White space does not count as
+      text, since Anthropic rejects it.
+    * No assistant message directly follows another.
+
+    Empty system, user and tool messages are allowed. OpenAI accepts them. Anthropic rejects some of them, but what
+    they should say instead is for the caller to decide.
 
     Args:
-        messages: OpenAI chat dicts.
+        messages: OpenAI chat dicts, or SDK objects of that form.
 
     Raises:
-        InvalidHistoryError: it is not; the text names every problem.
+        InvalidHistoryError: a rule is broken; the text names every problem.
     """
     problems = list(history_problems(messages))
     if problems:
@@ -32,7 +40,7 @@ def check_history(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line for each violation; see `check_history`."""
+    """Yield one line for each broken rule of `check_history`: where, and what is wrong."""
     messages = [to_message(message) for message in messages]
     malformed = list(problems_of(messages))
     yield from malformed
@@ -44,49 +52,73 @@ def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         if message["role"] == "tool":
-            yield from _check_answer(message, waiting, where)
+            yield from _tool_problems(message, waiting, where)
         else:
             if waiting:
-                yield f"{where}: calls {', '.join(waiting)} have no answer before it"
+                yield f"{where}: calls {', '.join(waiting)} have no tool message before it"
                 waiting = []
             if message["role"] == "assistant":
-                yield from _check_assistant(message, before, ids, where)
-                waiting = [call["id"] for call in message.get("tool_calls") or ()]
+                yield from _assistant_problems(message, before, where)
+                calls = message.get("tool_calls") or ()
+                yield from _call_problems(calls, ids, where)
+                waiting = [call["id"] for call in calls]
         before = message
     if waiting:
-        yield f"messages: calls {', '.join(waiting)} have no answer at the end"
+        yield f"messages: calls {', '.join(waiting)} have no tool message at the end"
 
 
-def _check_answer(message: Mapping[str, Any], waiting: list[str], where: str) -> Iterator[str]:
-    answered = message["tool_call_id"]
-    if answered not in waiting:
-        yield f"{where}: it answers {answered!r}, which no call before it waits for"
+def _tool_problems(message: Mapping[str, Any], waiting: list[str], where: str) -> Iterator[str]:
+    call_id = message["tool_call_id"]
+    if call_id not in waiting:
+        yield f"{where}: it has the result of {call_id!r}, but no call before it with that id is open"
     else:
-        if waiting[0] != answered:
-            yield f"{where}: it answers {answered!r}, but {waiting[0]!r} is first"
-        waiting.remove(answered)
+        if waiting[0] != call_id:
+            yield f"{where}: it has the result of {call_id!r}, but {waiting[0]!r} was called first"
+        waiting.remove(call_id)
 
 
-def _check_assistant(
-    message: Mapping[str, Any], before: Mapping[str, Any], ids: set[str], where: str
+def _assistant_problems(
+    message: Mapping[str, Any], before: Mapping[str, Any], where: str
 ) -> Iterator[str]:
-    calls = message.get("tool_calls") or ()
-    content = message.get("content")
-    is_blank = not content or (isinstance(content, str) and not content.strip())
-    if is_blank and not calls and not message.get("refusal"):
-        yield f"{where}: an assistant message that says and calls nothing"
+    calls = message.get("tool_calls")
+    if not calls and not message.get("refusal") and _is_blank(message.get("content")):
+        yield f"{where}: an assistant message without text and calls"
     if before.get("role") == "assistant":
         yield f"{where}: an assistant message directly after another"
+
+
+def _is_blank(content: Any) -> bool:
+    """Whether content is nothing but white space; parts of other types than text are something."""
+    if is_list(content):
+        parts = [part.get("text") if is_mapping(part) else None for part in content]
+        return all(isinstance(text, str) and not text.strip() for text in parts)
+    return not content or (isinstance(content, str) and not content.strip())
+
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+
+
+def _call_problems(calls: Sequence[Mapping[str, Any]], ids: set[str], where: str) -> Iterator[str]:
     for call in calls:
         if call["id"] in ids:
             yield f"{where}: the id {call['id']!r} is used twice"
         ids.add(call["id"])
-        if "function" in call and not _is_object(call["function"].get("arguments", "")):
-            yield f"{where}: the arguments of {call['id']!r} are no JSON object"
+        function = call.get("function")
+        if function is None:
+            continue  # a call of a provider's own type
+        if not _is_object(function.get("arguments", "")):
+            yield f"{where}: the arguments of {call['id']!r} are not a JSON object"
+        if not _NAME.fullmatch(function["name"]):
+            yield f"{where}: {function['name'][:40]!r} is not a valid name of a tool"
 
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, parse_constant=_refuse), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _refuse(constant: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python reads and other parsers do not."""
+    raise ValueError(f"{constant} is not JSON")

@@ -1,4 +1,4 @@
-"""A model that follows a script, and fails where the run does not."""
+"""A model that follows a script, and fails if the run does not."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from treadle.messages import JSONDict, copy_json
 
 
 class ScriptError(AssertionError):
-    """The run asked for more than the script has, or for less."""
+    """The run made more requests than the script has steps, or fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request, as it stood when it was made.
+    """One request, copied when it was made.
 
     Args:
-        messages: copies of what was sent.
+        messages: the messages.
         opts: the options of the request.
     """
 
@@ -33,11 +33,11 @@ _ids = itertools.count(1)
 
 
 def call(name: str, /, call_id: str | None = None, **arguments: Any) -> JSONDict:
-    """Make a call as it stands in an assistant message.
+    """Make a call for an assistant message.
 
     Args:
         name: the tool's name.
-        call_id: its id; None makes one up that is unique in this process.
+        call_id: its id; None generates one that is unique in this process.
         **arguments: its arguments.
     """
     return {
@@ -48,20 +48,25 @@ def call(name: str, /, call_id: str | None = None, **arguments: Any) -> JSONDict
 
 
 def calls(*made: JSONDict, text: str | None = None) -> JSONDict:
-    """Make an assistant message of calls, with or without text."""
+    """Make an assistant message of calls, with or without text.
+
+    Args:
+        *made: calls, as `call` makes them.
+        text: the text of the message.
+    """
     return {"role": "assistant", "content": text, "tool_calls": list(made)}
 
 
 class ScriptedLLM:
-    """A backend that answers by a script and records what it was sent.
+    """A model that answers by a script and records its requests.
 
-    Used as a context manager, it fails at the end if steps are left over or were lacking.
+    As a context manager it calls `check` at the end.
 
     Args:
-        *script: what to answer, in order: anything that a backend may return; an exception, which is
-            raised; a function, sync or async, which takes the messages and returns the answer; or an
-            iterable of chunks (a list or a tuple), which is streamed.
-        is_async: be an async callable, as most clients are.
+        *script: the answers in order: anything that a model may return; an exception, which is raised; a
+            function, sync or async, which takes the messages and returns the answer; or a list or tuple
+            of chunks, which is streamed.
+        is_async: whether it is an async callable, as most clients are.
 
     Attributes:
         sent: the requests so far.
@@ -74,11 +79,11 @@ class ScriptedLLM:
 
     @property
     def left(self) -> int:
-        """The steps that were not asked for yet; below 0 where more was asked for than there is."""
+        """The number of steps not used yet; negative if the run made more requests than that."""
         return len(self._script) - len(self.sent)
 
     def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
-        """Answer the next step; what it returns has to be awaited where the model is async."""
+        """Answer with the next step; if the model is async, what it returns must be awaited."""
         step = self._next(messages, opts)
         return self._later(step, messages) if self._is_async else _answer(step, messages)
 
@@ -101,12 +106,12 @@ class ScriptedLLM:
         return _streamed(answer) if is_stream else answer  # pyright: ignore[reportUnknownArgumentType]
 
     def check(self) -> None:
-        """Assert that the whole script was used, and no more than it.
+        """Assert that the run used exactly the steps of the script.
 
-        A run makes an ``Err`` of what its model raises, so a request too many is told here again.
+        A run returns an ``Err`` for what its model raises, so an extra request is reported here again.
 
         Raises:
-            ScriptError: steps are left over, or were lacking.
+            ScriptError: steps were not used, or there were more requests than steps.
         """
         if self.left < 0:
             raise ScriptError(
