@@ -71,7 +71,7 @@ class TestFunctions:
         )  # fmt: skip
 
     @pytest.mark.parametrize("model", ["", None, 5, object(), ["m"]])
-    def test_a_model_that_is_no_name_is_none(self, model):
+    def test_a_model_that_is_not_a_name_is_ignored(self, model):
         assert model_info(functools.partial(plain, model=model), {}).model is None
         assert model_info(functools.partial(Named(), model=model), {}).model == "m"
 

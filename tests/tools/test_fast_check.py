@@ -77,13 +77,13 @@ def test_what_is_accepted_is_valid(schema, values):
         ({"type": "string", "format": "date"}, "no date: the format asserts nothing"),
     ],
 )
-def test_what_is_plain_is_accepted_at_once(schema, good):
+def test_plain_arguments_are_accepted(schema, good):
     assert compile_check(schema)(good)
     assert Draft202012Validator(schema).is_valid(good)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
-def test_no_value_counts_for_another(value):
+def test_values_of_other_types_are_not_accepted(value):
     assert not compile_check({"type": "integer"})(value)
 
 
@@ -103,11 +103,11 @@ def test_no_value_counts_for_another(value):
         {"anyOf": [{"type": "string"}, {"maxLength": 1}]},
     ],
 )
-def test_what_says_more_is_left_to_jsonschema(schema):
+def test_a_schema_with_other_keywords_is_left_to_jsonschema(schema):
     assert compile_check(schema) is None
 
 
-def test_what_the_quick_check_refuses_may_still_be_valid():
+def test_arguments_that_the_fast_check_refuses_may_be_valid():
     """A whole number with a point is an integer to JSON Schema; the tool gets it as its type has it."""
 
     @tool
