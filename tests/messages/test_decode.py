@@ -1,4 +1,4 @@
-"""Whatever a backend returns becomes a response; what cannot is named in the error."""
+"""What a backend returns becomes a response; anything else is an error that describes it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The history: immutable and append-only; what others get of it are copies."""
+"""The history is immutable and append-only, and hands out copies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading and showing JSON that a model wrote: nothing it writes can hurt, and nothing is guessed."""
+"""Parsing and formatting JSON that a model wrote: no text raises or hangs, and no value is coerced."""
 
 import json
 import time

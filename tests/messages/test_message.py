@@ -1,4 +1,4 @@
-"""What is checked of messages at the door: every problem says where, what was expected, what was found."""
+"""Validation of messages: every problem has the place, what was expected, and what was found."""
 
 import types
 
@@ -133,7 +133,7 @@ def test_all_problems_are_listed_each_with_its_index():
 
 
 def test_a_long_value_is_described_by_its_type_alone():
-    """What somebody hands in is not poured into an error message."""
+    """An error does not repeat a long value."""
     assert describe("x" * 5000) == "str"
     assert describe("x" * 10) == "str 'xxxxxxxxxx'"
     assert describe(None) == "nothing"

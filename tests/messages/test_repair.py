@@ -1,4 +1,4 @@
-"""A history that arrives broken is mended so that every provider takes it, nothing is lost, all is told."""
+"""An invalid history is repaired so that every provider accepts it; no content is lost."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Responses and usage: what is unknown is not zero, and a blank is neither text nor call."""
+"""Responses and usage: unknown usage is not zero, and a blank response has neither text nor calls."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_unknown_usage_makes_a_lower_bound_and_stays_one():
     [(None, None, None), (0.25, None, 0.25), (None, 0.5, 0.5), (0.25, 0.5, 0.75), (0.0, None, 0.0)],
 )
 def test_costs_add_up_as_far_as_they_are_known(first, second, total):
-    """A cost that nobody told is unknown; one of nothing is not."""
+    """A missing cost is unknown; a cost of zero is known."""
     assert Usage(1, 1, cost=first).plus(Usage(1, 1, cost=second)).cost == total
     assert Usage(1, 1, cost=first).plus(None).cost == first
 

@@ -1,4 +1,4 @@
-"""What a backend made of our own types is looked at: what is not of its type is an `Err` that names it."""
+"""Responses and chunks that a backend makes itself: a field of the wrong type is an `Err` that names it."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""Putting the pieces of a streamed answer together."""
+"""Assembling the pieces of a streamed response."""
 
 import time
 

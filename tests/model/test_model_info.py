@@ -1,4 +1,4 @@
-"""Which model is asked, of whom and how: what can be seen of a backend, and nothing that may be a secret."""
+"""The model, provider and options that can be seen of a callable, without secrets."""
 
 import functools
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ class Named:
 
 
 def told_of(fn, **llm_opts):
-    """What a run tells of its backend."""
+    """What `RunStarted` has of the backend."""
     events = []
     Loop.run_sync(USER, fn, llm_opts=llm_opts, on_event=events.append, max_retries=0)
     (started,) = [event for event in events if isinstance(event, RunStarted)]
@@ -205,7 +205,7 @@ SECRET = {
 
 
 class TestSecrets:
-    """No option is told but those that say how to answer."""
+    """Only options for the response are reported."""
 
     @pytest.mark.parametrize("place", ["llm_opts", "partial", "object"])
     def test_only_those_that_are_listed(self, place):

@@ -1,4 +1,4 @@
-"""Which failures of a model are worth another try, and how long to wait before it."""
+"""Which failures of a model are retried, and after which delay."""
 
 import errno
 import http.client

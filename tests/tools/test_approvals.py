@@ -1,4 +1,4 @@
-"""What a person says of a call that waits: let it run, do not, or let it run with other arguments."""
+"""Decisions on calls that wait for approval: approve, deny, or edit."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A breaker that runs share: closed, open, half-open, and what of a call's outcome moves it."""
+"""A shared circuit breaker: closed, open, half-open, and which outcomes change its state."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Every kind of callable makes a tool; what no model could call is an error when it is made."""
+"""Every kind of callable makes a tool; one that a model cannot call is a definition error."""
 
 import dataclasses
 import functools

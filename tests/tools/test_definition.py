@@ -1,4 +1,4 @@
-"""Tools: made of functions or of schemas; broken ones are told when they are made."""
+"""Tools made of functions or schemas; an invalid one is an error when it is made."""
 
 import copy
 import functools

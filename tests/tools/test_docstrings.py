@@ -1,4 +1,4 @@
-"""Reading descriptions out of docstrings of the three styles in use."""
+"""Reading descriptions from docstrings of three styles."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The quick check: what it accepts is valid by the schema, and it knows what most tools have."""
+"""The fast check accepts only valid arguments, and supports the schemas that most tools have."""
 
 import pytest
 from hypothesis import given

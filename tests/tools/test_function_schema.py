@@ -1,4 +1,4 @@
-"""From type hints to a schema, and from a model's arguments to what the function takes."""
+"""From type hints to a schema, and from arguments to the types of the parameters."""
 
 import dataclasses
 import datetime as dt
@@ -132,7 +132,7 @@ def test_the_function_receives_the_types_of_its_hints():
 
 
 def test_constraints_that_a_schema_cannot_express_are_checked():
-    """A date that is none, a validator of one's own: told with the path, before the function runs."""
+    """An invalid date, or a custom validator: a violation with its path, before the function runs."""
 
     def even(value: int) -> int:
         if value % 2:

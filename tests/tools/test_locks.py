@@ -1,4 +1,4 @@
-"""Locks by key: calls that share a key never overlap, and whoever comes first is served first."""
+"""Locks by key: calls that share a key never overlap, and run in the order in which they came."""
 
 import contextlib
 import threading
@@ -31,7 +31,7 @@ def locks():
 
 
 def is_free(locks, key):
-    """Whether nobody holds a key or waits for it."""
+    """Whether a key is neither held nor waited for."""
     return key not in locks._queues
 
 

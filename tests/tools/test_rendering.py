@@ -1,4 +1,4 @@
-"""From what a tool returns to what a model reads: text, bounded, whatever comes."""
+"""Rendering results as bounded text for the model."""
 
 import datetime as dt
 import enum
@@ -79,7 +79,7 @@ def cycle():
     ids=["a cycle", "bytes that are no text", "a lone surrogate", "a broken str", "a broken part"],
 )
 def test_values_that_cannot_be_serialized_become_their_str(value, text):
-    """A tool that returned something has run: whatever it is, its result is told."""
+    """The tool ran, so its result is rendered, whatever it is."""
     shown = render(value)
     assert shown == text if text is not None else "Unspeakable object" in shown
 

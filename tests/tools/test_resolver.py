@@ -1,4 +1,4 @@
-"""Resolvers and recipes, of whatever form."""
+"""Resolvers and recipes in every form."""
 
 import pytest
 

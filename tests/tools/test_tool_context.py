@@ -1,4 +1,4 @@
-"""A parameter of the type `ToolContext` is the loop's to fill, and nothing to the model."""
+"""A parameter of the type `ToolContext` is filled by the loop and hidden from the model."""
 
 from typing import Annotated
 

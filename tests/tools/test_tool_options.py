@@ -1,4 +1,4 @@
-"""The options of tools: what each may be, and what MCP's annotations say where one is left out."""
+"""The options of tools: their valid values, and the defaults that MCP's annotations give."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""All that stands for a tool; a broken one is told with its place in the list."""
+"""Everything that can stand for a tool; an invalid one is an error with its index in the list."""
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -34,7 +34,7 @@ def add(a: int, b: int) -> int:
 
 
 class TestForms:
-    """All that stands for a tool."""
+    """Everything that can stand for a tool."""
 
     def test_a_tool_is_itself(self):
         assert as_tool(add) is add
@@ -131,7 +131,7 @@ def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
 
 
 class TestOptions:
-    """`tool` gives options to whatever stands for a tool, and leaves the original alone."""
+    """`tool` makes a copy of anything that can stand for a tool, with other options."""
 
     OPTIONS = {  # noqa: RUF012 - read alone
         "parallel_safe": False,

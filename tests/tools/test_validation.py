@@ -1,4 +1,4 @@
-"""JSON Schema: broken schemas are told when a tool is made, violations in words a model can act on."""
+"""JSON Schema: invalid schemas are definition errors, violations are texts that a model can act on."""
 
 import json
 import socket
@@ -254,7 +254,7 @@ def deep(levels):
     ids=["a number beyond floats", "nesting beyond the stack"],
 )
 def test_arguments_that_make_the_check_raise_are_a_problem_of_the_call(properties, arguments):
-    """It is the model that wrote them: the call is answered, the run goes on."""
+    """The model wrote them, so the call is answered and the run continues."""
     tool = Tool("t", input_schema={"type": "object", "properties": properties})
     (told,) = tool.problems_of(arguments)
     assert told.startswith("arguments: they cannot be checked: ")
