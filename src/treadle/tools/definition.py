@@ -296,8 +296,10 @@ class Tool:
     def bound(
         self, arguments: Mapping[str, Any], context: Callable[[], ToolContext]
     ) -> Callable[[], Any]:
-        """As `bind_call`."""
-        return self.bind_call(arguments, context)
+        """As `bind_call`, without a copy of nested arguments."""
+        if self.fn is None:
+            _raise_no_function(self.name)
+        return _compile_call(self.fn, self.signature)(arguments, context)
 
     def as_openai(self) -> dict[str, Any]:
         """The tool as OpenAI's chat completions API and compatible ones take it."""
