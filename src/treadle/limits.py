@@ -1,4 +1,8 @@
-"""Budgets: what a run has used of its limits, and what is left. Hard, since all is taken before it is used."""
+"""The limits of a run, and the budget that counts what was used of them.
+
+Limits of calls are hard: calls are counted before they are made. Limits of tokens and cost are checked between
+iterations, since no provider reports before a response what it will use.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +18,20 @@ from treadle.results import BudgetExhausted, MaxIterationsReached, Reason
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one run may take; None is no limit.
+    """The limits of one run; None is no limit.
 
     Args:
         max_iterations: model calls. Ten is LlmCore's default.
-        max_tool_calls: tool calls that run; more are answered as over budget, and never run.
+        max_tool_calls: tool calls that run; further ones are answered as over budget.
         max_parallel_calls: tool calls that run at the same time.
-        max_input_tokens: tokens of all prompts. Token limits are looked at between iterations, since no
-            provider tells before the answer what it will take.
-        max_output_tokens: tokens of all answers.
+        max_input_tokens: tokens of all prompts.
+        max_output_tokens: tokens of all responses.
         max_total_tokens: tokens of both.
-        max_cost: US dollars, as far as the backend reports a cost or ``cost_of=`` works one out.
-        max_seconds: wall time in seconds; what is under way then is cancelled.
+        max_cost: US dollars, as far as the backend reports a cost or ``cost_of=`` computes one.
+        max_seconds: wall time in seconds; calls in flight are cancelled.
 
     Raises:
-        OptionError: a limit that is no positive number.
+        OptionError: a limit is not a number, or too small.
     """
 
     max_iterations: int = 10
@@ -54,13 +57,14 @@ class Limits:
 
     @property
     def has_tokens(self) -> bool:
-        """Whether any limit is one of tokens, or of what they cost."""
-        return not (
-            self.max_input_tokens is None
-            and self.max_output_tokens is None
-            and self.max_total_tokens is None
-            and self.max_cost is None
+        """Whether there is a limit of tokens or of cost."""
+        limits = (
+            self.max_input_tokens,
+            self.max_output_tokens,
+            self.max_total_tokens,
+            self.max_cost,
         )
+        return any(limit is not None for limit in limits)
 
 
 def _is_at_least(value: Any, least: int, *, whole: bool) -> bool:
@@ -74,13 +78,13 @@ LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left of the limits of a run; None where there is no limit.
+    """What remains of the limits of a run; None is no limit.
 
     Args:
         iterations: model calls.
         tool_calls: tool calls.
         input_tokens: tokens of prompts.
-        output_tokens: tokens of answers.
+        output_tokens: tokens of responses.
         total_tokens: tokens of both.
         cost: US dollars.
         seconds: wall time in seconds.
@@ -95,7 +99,7 @@ class Remaining:
     seconds: float | None = None
 
     def __str__(self) -> str:
-        told = [
+        parts = [
             f"{value:,} {words}"
             for value, words in (
                 (self.iterations, "model calls"),
@@ -107,31 +111,30 @@ class Remaining:
             if value is not None
         ]
         if self.cost is not None:
-            told.append(f"${self.cost:.4f}")
+            parts.append(f"${self.cost:.4f}")
         if self.seconds is not None:
-            told.append(f"{self.seconds:.0f} s")
-        return ", ".join(told) or "no limit"
+            parts.append(f"{self.seconds:.0f} s")
+        return ", ".join(parts) or "no limit"
 
 
 class Budget:
-    """What one run has used. A child run draws on its parent's budget too.
+    """What one run has used. What a subagent uses counts against the budget of its parent too.
 
-    It is only ever changed where the run's steps are advanced, one after another, so that what is taken
-    cannot be taken twice, however calls interleave.
+    Only the steps of the run change it, one at a time, so that concurrent calls cannot reserve the same call.
 
     Args:
         limits: what the run may use.
-        parent: the budget of the run that this one is a tool of; None is nobody's.
+        parent: the budget of the run that called this one as a subagent.
 
     Attributes:
-        has_unlimited_calls: whether any number of tool calls may run.
+        has_unlimited_calls: whether there is no limit of tool calls.
     """
 
     def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
         self.limits = limits
         self.parent = parent
         self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
-        self._counts_iterations_alone = parent is None and not limits.has_tokens
+        self._limits_only_iterations = parent is None and not limits.has_tokens
         self.iterations = 0
         self.tool_calls = 0
         self.usage = Usage()
@@ -144,37 +147,37 @@ class Budget:
         self.is_finishing, self.has_unlimited_calls = True, False
 
     def chain(self) -> Iterator[Budget]:
-        """This budget and those it draws on, the nearest first."""
+        """This budget and those of its parents, the nearest first."""
         budget: Budget | None = self
         while budget is not None:
             yield budget
             budget = budget.parent
 
     def count_iteration(self) -> None:
-        """Count one model call that is about to be made."""
+        """Count a model call before it is made."""
         self.iterations += 1
         if self.parent is not None:
             self.parent.count_iteration()
 
     def reserve_calls(self, count: int) -> None:
-        """Count tool calls that are about to run."""
+        """Count tool calls before they run."""
         self.tool_calls += count
         if self.parent is not None:
             self.parent.reserve_calls(count)
 
     def release_call(self, name: str) -> None:
-        """Take back one tool call that was counted, and will not run after all."""
+        """Release a reserved tool call that does not run."""
         self.uses[name] = max(0, self.uses.get(name, 0) - 1)
         self.reserve_calls(-1)
 
     def record_usage(self, usage: Usage | None) -> None:
-        """Add what a model call took; None, which is unknown, makes the total a lower bound."""
+        """Add the usage of a model call; None is unknown and makes the total a lower bound."""
         self.usage = self.usage.plus(usage)
         if self.parent is not None:
             self.parent.record_usage(usage)
 
     def calls_left(self) -> int | None:
-        """Tool calls that may yet run; None is as many as one likes."""
+        """The number of tool calls that may still run; None is no limit."""
         if self.is_finishing:
             return 0
         left = [
@@ -185,10 +188,10 @@ class Budget:
         return min(left) if left else None
 
     def calls_limit(self) -> int:
-        """The limit of tool calls that has the least left.
+        """The limit of tool calls with the fewest calls left.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no limit.
         """
         return min(
             (limit - one.tool_calls, limit)
@@ -197,7 +200,11 @@ class Budget:
         )[1]
 
     def calls_exhausted(self) -> BudgetExhausted:
-        """The reason where a call is one too many: of the budget that is spent, the nearest first."""
+        """The reason that a tool call may not run: the nearest limit that is reached.
+
+        Raises:
+            ValueError: tool calls are left.
+        """
         for one in self.chain():
             limit = one.limits.max_tool_calls
             if limit is not None and one.tool_calls >= limit:
@@ -205,63 +212,52 @@ class Budget:
         raise ValueError("tool calls are left")
 
     def uses_left(self, name: str, max_uses: int) -> int:
-        """How often a tool may yet be used in this run."""
+        """How often a tool may still be used in this run."""
         return max(0, max_uses - self.uses.get(name, 0))
 
     def reserve_uses(self, uses: Mapping[str, int]) -> None:
-        """Count uses of tools, by name."""
+        """Count uses of tools, by name, before they run."""
         for name, count in uses.items():
             self.uses[name] = self.uses.get(name, 0) + count
 
     def exhausted(self) -> Reason | None:
-        """Why no other model call may be made; None where one may.
+        """Why no further model call may be made; None if it may.
 
-        Tool calls do not count here: a model that has none left may still answer.
+        Tool calls do not count: a model that has none left may still answer.
         """
         if self.is_finishing:
-            return None if self.parent is None else self.parent.spent()
+            return None if self.parent is None else self.parent.exhausted()
         limits = self.limits
         if self.iterations >= limits.max_iterations:
             return MaxIterationsReached(limits.max_iterations)
-        if self._counts_iterations_alone:  # as it is asked twice in every iteration
+        if self._limits_only_iterations:  # the common case, checked twice per iteration
             return None
-        if limits.has_tokens:
-            usage = self.usage
-            for kind, limit, used in (
-                ("max_input_tokens", limits.max_input_tokens, usage.input_tokens),
-                ("max_output_tokens", limits.max_output_tokens, usage.output_tokens),
-                ("max_total_tokens", limits.max_total_tokens, usage.total_tokens),
-                ("max_cost", limits.max_cost, usage.cost or 0.0),
-            ):
-                if limit is not None and used >= limit:
-                    return BudgetExhausted(kind, limit, used)
+        for kind, limit, used in _usage_by_limit(self):
+            if limit is not None and used >= limit:
+                return BudgetExhausted(kind, limit, used)
         return None if self.parent is None else self.parent.exhausted()
 
     def remaining(self, now: float) -> Remaining:
-        """What is left, by the tightest of the limits that count.
+        """What remains, by the tightest limit of this run and its parents.
 
         Args:
             now: seconds since the epoch.
         """
         tightest: dict[str, Any] = {}
         for one in self.chain():
-            limits, usage = one.limits, one.usage
-            for name, limit, used in (
-                ("iterations", limits.max_iterations, one.iterations),
-                ("tool_calls", limits.max_tool_calls, one.tool_calls),
-                ("input_tokens", limits.max_input_tokens, usage.input_tokens),
-                ("output_tokens", limits.max_output_tokens, usage.output_tokens),
-                ("total_tokens", limits.max_total_tokens, usage.total_tokens),
-                ("cost", limits.max_cost, usage.cost or 0.0),
-                ("seconds", limits.max_seconds, now - one.started_at),
+            for kind, limit, used in (
+                ("max_iterations", one.limits.max_iterations, one.iterations),
+                ("max_tool_calls", one.limits.max_tool_calls, one.tool_calls),
+                ("max_seconds", one.limits.max_seconds, now - one.started_at),
+                *_usage_by_limit(one),
             ):
                 if limit is not None:
-                    left = max(0, limit - used)
+                    name, left = kind.removeprefix("max_"), max(0, limit - used)
                     tightest[name] = min(left, tightest.get(name, left))
         return Remaining(**tightest)
 
     def as_json(self) -> dict[str, Any]:
-        """What was used, for a run that is put aside."""
+        """What was used, as JSON data for the state of a paused run."""
         return {
             "iterations": self.iterations,
             "tool_calls": self.tool_calls,
@@ -270,8 +266,19 @@ class Budget:
         }
 
     def restore(self, used: Mapping[str, Any]) -> None:
-        """Go on with what `as_json` said."""
+        """Continue from what `as_json` returned."""
         self.iterations = used["iterations"]
         self.tool_calls = used["tool_calls"]
         self.usage = Usage.from_json(used["usage"])
         self.uses = dict(used["uses"])
+
+
+def _usage_by_limit(budget: Budget) -> tuple[tuple[str, float | None, float], ...]:
+    """The limits of tokens and cost: name, limit, and what was used."""
+    limits, usage = budget.limits, budget.usage
+    return (
+        ("max_input_tokens", limits.max_input_tokens, usage.input_tokens),
+        ("max_output_tokens", limits.max_output_tokens, usage.output_tokens),
+        ("max_total_tokens", limits.max_total_tokens, usage.total_tokens),
+        ("max_cost", limits.max_cost, usage.cost or 0.0),
+    )

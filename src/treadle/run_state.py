@@ -1,7 +1,8 @@
-"""The record of a run: a node for each iteration, and in it one for each tool call (Orbiter's run state)."""
+"""The state of a run: a node for each iteration, with a node for each of its tool calls (as in Orbiter)."""
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import time
 from collections.abc import Iterable, Mapping
@@ -14,7 +15,7 @@ from treadle.messages import History, Usage, safe_str
 
 
 class RunNodeStatus(StrEnum):
-    """Where a run, an iteration or a call stands."""
+    """The status of a run, an iteration or a call."""
 
     INIT = "init"
     RUNNING = "running"
@@ -38,38 +39,26 @@ NODE_MOVES: Moves = {
     RunNodeStatus.FAILED: {},
     RunNodeStatus.TIMEOUT: {},
 }
-"""What may happen to a node in each status, and where it leads."""
+"""The legal moves of a node: by status and event, the next status."""
 
 STATE_MOVES: Moves = {
     **{status: {**moves, "start": _RUNNING} for status, moves in NODE_MOVES.items()},
     _RUNNING: _ENDS,
 }
-"""As for a node, but that a run which has ended may be started again, to go on."""
+"""The legal moves of a run: as of a node, and a run that has ended may be started again."""
 
 
 class IllegalMoveError(TreadleError, RuntimeError):
-    """Something happened to a run or a node that cannot happen in its status."""
+    """A move of a run or a node that is illegal in its status."""
 
 
-def illegal(what: str, status: RunNodeStatus, event: str, moves: Moves) -> IllegalMoveError:
-    """The error of an event that cannot happen.
-
-    Args:
-        what: what it happened to.
-        status: where that stands.
-        event: what happened.
-        moves: what may happen.
-    """
-    legal = ", ".join(moves[status]) or "nothing"
-    return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
-
-
-def _no_nodes() -> list[RunNode]:
-    return []
-
-
-def _no_facts() -> dict[str, Any]:
-    return {}
+def _next_status(what: str, status: RunNodeStatus, event: str, moves: Moves) -> RunNodeStatus:
+    """Look up a move; raise `IllegalMoveError` if it is illegal."""
+    following = moves[status].get(event)
+    if following is None:
+        legal = ", ".join(moves[status]) or "nothing"
+        raise IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
+    return following
 
 
 @dataclass(slots=True)
@@ -77,19 +66,20 @@ class RunNode:
     """One iteration of a run, or one tool call in it.
 
     Args:
-        agent_name: whose run it is.
-        step_index: the number of the iteration in its run, from 0.
+        agent_name: the name of the loop.
+        step_index: the index of the iteration in its run, from 0.
         kind: ``iteration`` or ``tool``.
         name: the tool's name; empty for an iteration.
-        group_id: what groups nodes that belong together.
+        group_id: an id that groups nodes.
+        status: the status.
         created_at: seconds since the epoch.
         started_at: seconds since the epoch; None before it started.
         ended_at: seconds since the epoch; None before it ended.
-        tool_calls: the nodes of the calls of an iteration, in the order of the request.
-        usage: the tokens of its model call; None where the provider did not say.
+        tool_calls: the nodes of the calls of an iteration, in the order of the response.
+        usage: the tokens of its model call; None if the provider reported none.
         error: why it failed.
-        metadata: whatever else is worth noting, such as ``tool_signature``.
-        run: the record of the run that a call is made of; None of other calls.
+        metadata: further data, such as ``tool_signature``.
+        run: the state of the subagent's run, if the call is one of a subagent.
     """
 
     agent_name: str = ""
@@ -101,10 +91,10 @@ class RunNode:
     created_at: float = field(default_factory=time.time)
     started_at: float | None = None
     ended_at: float | None = None
-    tool_calls: list[RunNode] = field(default_factory=_no_nodes)
+    tool_calls: list[RunNode] = field(default_factory=list["RunNode"])
     usage: Usage | None = None
     error: str | None = None
-    metadata: dict[str, Any] = field(default_factory=_no_facts)
+    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
     run: RunState | None = None
 
     @property
@@ -120,18 +110,18 @@ class RunNode:
         return self.status is RunNodeStatus.RUNNING
 
     def start(self, at: float | None = None) -> None:
-        """Begin. ``at`` is in seconds since the epoch; None is now."""
+        """Start. ``at`` is in seconds since the epoch; None is now."""
         self._move("start")
         self.started_at = time.time() if at is None else at
 
     def succeed(self, usage: Usage | None = None, at: float | None = None) -> None:
-        """End well, with the tokens it took."""
+        """End with success, and the tokens used."""
         self._move("succeed")
         self.ended_at = time.time() if at is None else at
         self.usage = usage if usage is not None else self.usage
 
     def fail(self, error: object, at: float | None = None) -> None:
-        """End badly, with the reason."""
+        """End with an error."""
         self._move("fail")
         self.ended_at = time.time() if at is None else at
         self.error = safe_str(error)
@@ -142,52 +132,42 @@ class RunNode:
         self.ended_at = time.time() if at is None else at
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as JSON takes it."""
+        """All fields, as JSON data."""
+        values = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
         return {
-            "agent_name": self.agent_name,
-            "step_index": self.step_index,
-            "kind": self.kind,
-            "name": self.name,
-            "group_id": self.group_id,
+            **values,
             "status": self.status.value,
-            "created_at": self.created_at,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
             "tool_calls": [node.as_json() for node in self.tool_calls],
             "usage": None if self.usage is None else self.usage.as_json(),
-            "error": self.error,
             "metadata": dict(self.metadata),
             "run": None if self.run is None else self.run.as_json(with_messages=True),
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> RunNode:
-        """What `as_json` was made of."""
-        facts = dict(told)
-        facts["status"] = RunNodeStatus(told["status"])
-        facts["tool_calls"] = [cls.from_json(node) for node in told["tool_calls"]]
-        if told["usage"] is not None:
-            facts["usage"] = Usage.from_json(told["usage"])
-        if told["run"] is not None:
-            facts["run"] = RunState.from_json(told["run"])
-        return cls(**facts)
+    def from_json(cls, data: Mapping[str, Any]) -> RunNode:
+        """The node that `as_json` returned."""
+        values: dict[str, Any] = dict(data)
+        values["status"] = RunNodeStatus(data["status"])
+        values["tool_calls"] = [cls.from_json(node) for node in data["tool_calls"]]
+        if data["usage"] is not None:
+            values["usage"] = Usage.from_json(data["usage"])
+        if data["run"] is not None:
+            values["run"] = RunState.from_json(data["run"])
+        return cls(**values)
 
     def _move(self, event: str) -> None:
-        try:
-            self.status = NODE_MOVES[self.status][event]
-        except KeyError:
-            raise illegal(f"node {self.step_index}", self.status, event, NODE_MOVES) from None
+        self.status = _next_status(f"node {self.step_index}", self.status, event, NODE_MOVES)
 
 
 class RunState:
-    """The record of a run, kept while it runs; a later run may be given it and goes on in it.
+    """The state of a run, updated while it runs; a later run that is given it continues it.
 
     Args:
-        agent_name: whose run it is.
-        run_id: names the run; None makes a new id.
+        agent_name: the name of the loop.
+        run_id: the id of the run; None generates one.
 
     Attributes:
-        traceparent: the span of its latest run, as W3C's Progress Context writes it; None where there is none.
+        traceparent: the span of its latest run, in the form of W3C's Trace Context; None without tracing.
     """
 
     def __init__(self, agent_name: str = "", run_id: str | None = None) -> None:
@@ -203,12 +183,12 @@ class RunState:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The conversation so far, as copies."""
+        """A copy of the history."""
         return self.history.to_list()
 
     @property
     def iterations(self) -> int:
-        """How many iterations were begun."""
+        """The number of iterations that were started."""
         return len(self.nodes)
 
     @property
@@ -227,16 +207,16 @@ class RunState:
         return self.status not in {RunNodeStatus.INIT, RunNodeStatus.RUNNING}
 
     def start(self) -> None:
-        """Begin, or go on after an end."""
+        """Start, or start again after the end."""
         self._move("start")
         self.error = None
 
     def add_message(self, message: Mapping[str, Any]) -> None:
-        """Append a message to the conversation."""
+        """Append a message to the history."""
         self.history = self.history.append(dict(message))
 
     def add_messages(self, messages: Iterable[Mapping[str, Any]]) -> None:
-        """Append messages to the conversation."""
+        """Append messages to the history."""
         self.history = self.history.append(*(dict(message) for message in messages))
 
     def new_node(
@@ -246,12 +226,12 @@ class RunState:
         *,
         at: float | None = None,
     ) -> RunNode:
-        """Begin another iteration's node.
+        """Add the node of another iteration.
 
         Args:
-            agent_name: whose it is; None is the run's.
-            group_id: what groups it with others.
-            at: when it was created, in seconds since the epoch; None is now.
+            agent_name: the name of the loop; None is that of the run.
+            group_id: an id that groups nodes.
+            at: the time of its creation, in seconds since the epoch; None is now.
         """
         node = RunNode(
             self.agent_name if agent_name is None else agent_name,
@@ -263,15 +243,15 @@ class RunState:
         return node
 
     def record_usage(self, usage: Usage | None) -> None:
-        """Add the tokens of a model call; None, which is unknown, makes the total a lower bound."""
+        """Add the usage of a model call; None is unknown and makes the total a lower bound."""
         self.total_usage = self.total_usage.plus(usage)
 
     def succeed(self) -> None:
-        """End well."""
+        """End with success."""
         self._move("succeed")
 
     def fail(self, error: object = None) -> None:
-        """End badly."""
+        """End with an error."""
         self._move("fail")
         self.error = None if error is None else safe_str(error)
 
@@ -280,10 +260,10 @@ class RunState:
         self._move("timeout")
 
     def as_json(self, *, with_messages: bool = False) -> dict[str, Any]:
-        """All of it, as JSON takes it; with or without the conversation of the run itself."""
-        conversation = {"messages": self.messages} if with_messages else {}
+        """All attributes, as JSON data, with or without the history."""
+        history = {"messages": self.messages} if with_messages else {}
         return {
-            **conversation,
+            **history,
             "agent_name": self.agent_name,
             "run_id": self.run_id,
             "status": self.status.value,
@@ -295,22 +275,19 @@ class RunState:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> RunState:
-        """What `as_json` was made of."""
-        state = cls(told["agent_name"], told["run_id"])
-        state.status = RunNodeStatus(told["status"])
-        state.nodes = [RunNode.from_json(node) for node in told["nodes"]]
-        state.total_usage = Usage.from_json(told["total_usage"])
-        state.error, state.repairs = told["error"], tuple(told["repairs"])
-        state.traceparent = told.get("traceparent")
-        state.history = History(told.get("messages", ()))
+    def from_json(cls, data: Mapping[str, Any]) -> RunState:
+        """The state that `as_json` returned."""
+        state = cls(data["agent_name"], data["run_id"])
+        state.status = RunNodeStatus(data["status"])
+        state.nodes = [RunNode.from_json(node) for node in data["nodes"]]
+        state.total_usage = Usage.from_json(data["total_usage"])
+        state.error, state.repairs = data["error"], tuple(data["repairs"])
+        state.traceparent = data.get("traceparent")
+        state.history = History(data.get("messages", ()))
         return state
 
     def _move(self, event: str) -> None:
-        try:
-            self.status = STATE_MOVES[self.status][event]
-        except KeyError:
-            raise illegal("the run", self.status, event, STATE_MOVES) from None
+        self.status = _next_status("the run", self.status, event, STATE_MOVES)
 
     def __repr__(self) -> str:
         return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"

@@ -1,6 +1,7 @@
 """Budgets of a run: hard where something is counted before it is used, looked at between iterations elsewhere."""
 
 import time
+
 import pytest
 
 from treadle import (

@@ -1,4 +1,4 @@
-"""Reading what a backend returns: text, dicts, SDK objects, chunks."""
+"""Makes responses and chunks of what a backend returns: text, dicts, SDK objects."""
 
 from __future__ import annotations
 
@@ -13,58 +13,62 @@ from treadle.messages.message import copy_json, describe, is_dict, is_list, is_m
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
 MOST_TOKENS = 2**63
-"""A count of tokens beyond this is no count; it could not be shown, either."""
+"""A larger number is not a count of tokens."""
 
 
 class NotAResponseError(TreadleError, TypeError):
-    """The backend returned something that no answer can be made of."""
+    """The backend returned something that is not a response."""
 
 
-def checked_response(response: Response) -> Response:
-    """A response that a backend made itself.
+def check_response(response: Response) -> Response:
+    """Check a `Response` that the backend made.
 
     Raises:
-        NotAResponseError: a field of it is not of its type.
+        NotAResponseError: a field has the wrong type.
     """
-    for name in ("content", "finish_reason", "model", "id", "refusal", "provider"):
-        _want(response, name, str, "text", or_none=True)
-    _want(response, "extra", Mapping, "a mapping")
-    _want(response, "tool_calls", (tuple, list), "a tuple of calls")
+    _check_text_or_none(response, "content", "finish_reason", "model", "id", "refusal", "provider")
+    _check(response, "extra", Mapping, "a mapping")
+    _check(response, "tool_calls", (tuple, list), "a tuple of calls")
     for call in response.tool_calls:
         if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise NotAResponseError(
                 f"llm_send_fn: Response.tool_calls: expected calls, got {describe(call)}"
             )
-        for name in ("id", "name", "arguments"):
-            _want(call, name, str, "text")
-        _want(call, "extra", Mapping, "a mapping")
+        _check_call(call)
+        _check(call, "extra", Mapping, "a mapping")
     _check_usage(response.usage)
     return response
 
 
-def checked_chunk(chunk: Chunk) -> Chunk:
-    """A chunk that a backend made itself.
+def check_chunk(chunk: Chunk) -> Chunk:
+    """Check a `Chunk` that the backend made.
 
     Raises:
-        NotAResponseError: a field of it is not of its type.
+        NotAResponseError: a field has the wrong type.
     """
-    _want(chunk, "text", str, "text")
-    for name in ("finish_reason", "model", "id"):
-        _want(chunk, name, str, "text", or_none=True)
-    _want(chunk, "extra", Mapping, "a mapping")
-    _want(chunk, "tool_calls", (tuple, list), "a tuple of pieces")
+    _check(chunk, "text", str, "text")
+    _check_text_or_none(chunk, "finish_reason", "model", "id")
+    _check(chunk, "extra", Mapping, "a mapping")
+    _check(chunk, "tool_calls", (tuple, list), "a tuple of pieces")
     for piece in chunk.tool_calls:
-        for name in ("id", "name", "arguments"):
-            _want(piece, name, str, "text")
+        _check_call(piece)
     _check_usage(chunk.usage)
     return chunk
 
 
-def _want(
-    holder: Any, name: str, kinds: type | tuple[type, ...], expected: str, *, or_none: bool = False
-) -> None:
+def _check_call(call: ToolCall | CallChunk) -> None:
+    for name in ("id", "name", "arguments"):
+        _check(call, name, str, "text")
+
+
+def _check_text_or_none(holder: Response | Chunk, *names: str) -> None:
+    for name in names:
+        _check(holder, name, (str, type(None)), "text")
+
+
+def _check(holder: Any, name: str, kinds: type | tuple[type, ...], expected: str) -> None:
     value = getattr(holder, name, _MISSING)
-    if not isinstance(value, kinds) and not (or_none and value is None):
+    if not isinstance(value, kinds):
         raise NotAResponseError(
             f"llm_send_fn: {type(holder).__name__}.{name}: expected {expected}, got {describe(value)}"
         )
@@ -74,12 +78,12 @@ _MISSING = object()
 
 
 def is_count(value: Any) -> bool:
-    """Whether something is a number of tokens."""
+    """Whether a value is a number of tokens."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
 
 
 def is_cost(value: Any) -> bool:
-    """Whether something is a number of US dollars."""
+    """Whether a value is a number of US dollars."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 <= value < math.inf
 
@@ -104,13 +108,13 @@ _EXPECTED = (
 
 
 def to_response(raw: Any) -> Response:
-    """Make a response of what a backend returned at once.
+    """Make a response of what a backend returned.
 
     Raises:
-        NotAResponseError: it is nothing that an answer can be made of; the text names what it is.
+        NotAResponseError: it is not a response; the text says what it is.
     """
     if isinstance(raw, Response):
-        return checked_response(raw)
+        return check_response(raw)
     if isinstance(raw, str):
         return Response(raw)
     value = _as_mapping(raw)
@@ -125,7 +129,7 @@ def to_response(raw: Any) -> Response:
 
 
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
-    if isinstance(raw, dict) or is_mapping(raw):  # nearly always the first, which is no call away
+    if isinstance(raw, dict) or is_mapping(raw):  # the first is fast, and common
         return raw  # pyright: ignore[reportUnknownVariableType]
     dump = getattr(raw, "model_dump", None)
     if callable(dump):
@@ -161,7 +165,7 @@ def _from_message(
     text = _text_of(content)
     tool_calls = tuple(map(_to_call, calls))  # pyright: ignore[reportUnknownArgumentType]
     if completion is message and text is content and _KNOWN.issuperset(message):
-        return Response(text, tool_calls)  # a plain message: there is nothing else to look for
+        return Response(text, tool_calls)  # a plain message has nothing else
     return Response(
         content=text,
         tool_calls=tool_calls,
@@ -180,10 +184,10 @@ _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
 
 
 def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copies of the keys that treadle does not know, and of a content that is more than text."""
+    """Copy unknown keys, and a content of several parts."""
     extra = _unknown(message, _KNOWN)
     content = message.get("content")
-    # Parts that are none would be refused with the whole history later; their text is kept all the same.
+    # Malformed parts would make the history invalid; only their text is kept.
     if is_list(content) and all(is_dict(part) and _is_text(part.get("type")) for part in content):
         extra["content"] = copy_json(content)
     return extra
@@ -194,18 +198,18 @@ def _is_text(value: Any) -> bool:
 
 
 def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    if known.issuperset(value):  # nearly always, and much faster to see than key by key
+    if known.issuperset(value):  # the common case, and faster than key by key
         return {}
     return {key: copy_json(value[key]) for key in value if key not in known}
 
 
 def text_or_none(value: Any) -> str | None:
-    """The value where it is text; None where it is anything else."""
+    """The value if it is text, else None."""
     return value if isinstance(value, str) else None
 
 
 def _text_of(content: Any) -> str | None:
-    """The text of a content: itself, or what its text parts say."""
+    """The text of a content: itself, or that of its text parts."""
     if content is None or isinstance(content, str):
         return content
     if is_list(content):
@@ -227,7 +231,7 @@ def _to_call(raw: Any) -> ToolCall:
     arguments = function.get("arguments")
     if arguments is None:
         arguments = "{}"
-    elif not isinstance(arguments, str):  # some servers give the object itself
+    elif not isinstance(arguments, str):  # some servers return the object itself
         arguments = _as_text(arguments)
     call_id = value.get("id")
     extra = _unknown(value, _KNOWN_OF_CALL)
@@ -235,7 +239,7 @@ def _to_call(raw: Any) -> ToolCall:
 
 
 def _as_text(arguments: Any) -> str:
-    """Arguments that came as an object, as text; what no JSON can be made of is malformed, and told as that."""
+    """Encode arguments that a server returned as an object; what is not JSON is answered as malformed later."""
     try:
         return json.dumps(arguments, default=safe_str)
     except (TypeError, ValueError, RecursionError):
@@ -243,7 +247,7 @@ def _as_text(arguments: Any) -> str:
 
 
 def to_usage(raw: Any) -> Usage | None:
-    """Read usage as OpenAI's two APIs name it; None where nothing was reported."""
+    """Make usage of the keys of OpenAI's two APIs; None if nothing was reported."""
     value = _as_mapping(raw) if raw is not None else None
     if not value:
         return raw if isinstance(raw, Usage) else None
@@ -259,14 +263,14 @@ def to_usage(raw: Any) -> Usage | None:
     cost = float(reported) if is_cost(reported) else None
     if cost is None and all(number is None for number in counts):
         return None
-    given, made, total, cached, reasoning = (number or 0 for number in counts)
-    is_unknown = all(number is None for number in counts)  # a cost alone says nothing of tokens
-    return Usage(given, made, total, cached, reasoning, is_unknown, cost)
+    prompt, answer, total, cached, reasoning = (number or 0 for number in counts)
+    is_unknown = all(number is None for number in counts)  # a cost was reported, and no tokens
+    return Usage(prompt, answer, total, cached, reasoning, is_unknown, cost)
 
 
 def _count(source: Mapping[str, Any], *names: str) -> int | None:
     """The first of these keys that is a number of tokens."""
-    # Plain loops: as generator expressions, all counts of an answer take three times as long.
+    # A generator expression would take three times as long.
     for name in names:
         number: Any = source.get(name)
         if number is not None and is_count(number):
@@ -275,7 +279,7 @@ def _count(source: Mapping[str, Any], *names: str) -> int | None:
 
 
 def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
-    """A count that stands beside the others, or in one of the mappings of details."""
+    """A count next to the others, or in one of the mappings of details."""
     number = _count(value, name)
     for key in within:
         given = None if number is not None else value.get(key)
@@ -286,13 +290,13 @@ def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
 
 
 def to_chunk(raw: Any) -> Chunk:
-    """Make a chunk of one piece of a streamed answer.
+    """Make a chunk of one piece of a stream.
 
     Raises:
         NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
     """
     if isinstance(raw, Chunk):
-        return checked_chunk(raw)
+        return check_chunk(raw)
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)

@@ -1,4 +1,4 @@
-"""The history: append-only, so that an iteration costs the same whatever came before it."""
+"""The history: append-only, so that the cost of an iteration does not depend on its length."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _read_only(value: Any) -> Any:
 class _Log:
     """What all histories of one run share: each message twice, and the ids of all calls.
 
-    ``record`` is ours alone. ``handed_out`` holds copies for the model's backend, so that one which
-    changes what it is handed changes its own copies and never the record.
+    ``record`` is private. ``handed_out`` holds copies for the model's backend, so that a backend that changes
+    them cannot change the record.
     """
 
     __slots__ = ("call_ids", "handed_out", "numbers", "record", "views")
@@ -103,7 +103,7 @@ class _Log:
 
 
 _MOST_DIGITS = 10
-"""Of a number that is one of ours: what is longer was made by somebody else."""
+"""Numbers of more digits are not those that `History.unused_id` appends."""
 
 
 class History(Sequence[JSONDict]):
@@ -117,21 +117,21 @@ class History(Sequence[JSONDict]):
         self._length = len(messages)
 
     def append(self, *messages: JSONDict) -> History:
-        """A history with these messages at the end; this one stays as it is.
+        """Make a history with these messages at the end; this one is not changed.
 
         Args:
-            *messages: become the history's own: the caller must not change them afterwards.
+            *messages: are not copied: the caller must not change them afterwards.
         """
         return self.grown(messages)
 
     def grown(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> History:
-        """As `append`, for who has copies of the messages at hand.
+        """As `append`, for callers that have copies of the messages already.
 
         Args:
-            messages: become the history's own.
-            copies: of each of them, to hand out; None makes them.
+            messages: are not copied: the caller must not change them afterwards.
+            copies: a copy of each message, to hand out; None makes them.
         """
         longer = object.__new__(History)
         if len(self._log.record) == self._length:
@@ -145,25 +145,24 @@ class History(Sequence[JSONDict]):
 
     @property
     def ends_with_assistant(self) -> bool:
-        """Whether the last message is one of the model's."""
+        """Whether the last message is an assistant message."""
         return self._length > 0 and self._log.record[self._length - 1]["role"] == "assistant"
 
     def for_model(self) -> list[JSONDict]:
-        """A new list of copies, to hand to a backend. Do not keep it: they are the same at every call."""
+        """A new list of copies, for a backend. Every call returns the same copies."""
         copies = self._log.handed_out
         return copies.copy() if len(copies) == self._length else copies[: self._length]
 
     def to_list(self) -> list[JSONDict]:
-        """A list of copies of all messages, for the caller to keep."""
+        """A list of new copies of all messages."""
         return [copy_json(message) for message in self.raw()]
 
     def unused_id(self, wanted: str, taken: dict[str, int]) -> str:
-        """An id that no call has: the one that is wanted, or that with a number.
+        """An id that no call has: the wanted one, or that with a number.
 
         Args:
             wanted: the id.
-            taken: ids that are about to be used, each with the last number that was put behind it; is kept
-                up to date.
+            taken: further ids in use, each with the last number that was appended to it; it is updated.
         """
         log, unique = self._log, wanted
         if unique in taken or unique in log.call_ids:
@@ -176,7 +175,7 @@ class History(Sequence[JSONDict]):
         return unique
 
     def has_call(self, call_id: str) -> bool:
-        """Whether a call of this id was made, here or in a history that branched off from this one."""
+        """Whether a call has this id, here or in a history that shares messages with this one."""
         return call_id in self._log.call_ids
 
     def raw(self) -> list[JSONDict]:

@@ -1,4 +1,4 @@
-"""Reading and showing JSON that a model wrote."""
+"""Parsing JSON that a model wrote, and formatting values in texts for the model."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from treadle.errors import TreadleError
 
 
 def safe_str(value: object) -> str:
-    """Its ``str``; where that raises, or is none, words that say what it is."""
+    """The ``str`` of a value; if that raises, a text that names its type."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - a `__str__` of somebody else's; or a number of too many digits
+    except Exception:  # noqa: BLE001 - a custom `__str__`, or an integer of too many digits
         return f"({type(value).__name__}, which cannot be shown)"
 
 
 MAX_LENGTH = 80
-"""Characters of a value that the model wrote which are shown to it again."""
+"""Characters of a value of the model that are repeated to it in an error."""
 
 MAX_PATH = 3 * MAX_LENGTH
-"""Characters of a path into what the model wrote."""
+"""Characters of a path into arguments."""
 
 MAX_VIOLATIONS = 20
-"""Violations that are told of one call; more are counted."""
-
+"""Violations that are listed for one call; further ones are counted."""
 
 MAX_DEPTH = 100
-"""Levels of nesting that arguments may have: no tool takes more, and all that handle them can."""
+"""Levels of nesting that arguments may have: more than tools need, and few enough for recursive code."""
 
 
 class MalformedJSONError(TreadleError, ValueError):
-    """Arguments that are no JSON object; the text says why."""
+    """Arguments that are not a JSON object; the text says why."""
 
 
 def _refuse_constant(name: str) -> Any:
@@ -74,19 +73,19 @@ def _is_too_deep(text: str) -> bool:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Parse arguments as a model wrote them; white space alone counts as no arguments.
+    """Parse the arguments of a call; white space alone is an empty object.
 
     Raises:
-        MalformedJSONError: no JSON, or JSON of something else than an object.
+        MalformedJSONError: they are not JSON, or not an object, or are nested more than `MAX_DEPTH` levels deep.
     """
     if text.count("{") + text.count("[") > MAX_DEPTH and _is_too_deep(text):
         raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep")
     value: Any
     try:
-        if text.startswith("{"):  # as nearly always, with nothing around it
+        if text.startswith("{"):  # the common case, without white space around it
             value, end = _decoder.raw_decode(text)
             if end == len(text):
-                return value  # what begins with a brace is an object
+                return value
         value = _decoder.decode(text) if text and not text.isspace() else {}
     except MalformedJSONError:
         raise
@@ -94,7 +93,7 @@ def parse_object(text: str) -> dict[str, Any]:
         near = short_json(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
     except (ValueError, RecursionError) as error:
-        # An integer of thousands of digits; endless nesting.
+        # An integer of thousands of digits, or deep nesting.
         raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_LENGTH]) from None
     if not isinstance(value, dict):
         raise MalformedJSONError(
@@ -103,40 +102,36 @@ def parse_object(text: str) -> dict[str, Any]:
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
-def canonical_json(value: Any) -> str:
-    """JSON text that is the same for equal values, whatever the order of keys and the white space."""
-    return _canonical(value)
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""Encodes a value so that equal values have the same text, whatever the order of their keys."""
 
 
 def format_path(parts: Iterable[str | int]) -> str:
-    """A path into the arguments, as code would write it."""
+    """Format a path into arguments as code: ``to[0].address``."""
     path = ""
     for part in parts:
-        shown = f"[{part}]" if isinstance(part, int) else short_name(part)
-        path += f".{shown}" if path and isinstance(part, str) else shown
+        step = f"[{part}]" if isinstance(part, int) else short_name(part)
+        path += f".{step}" if path and isinstance(part, str) else step
     return (path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...") or "arguments"
 
 
 def short_name(name: object) -> str:
-    """A name that the model wrote, bounded."""
+    """Shorten a name that the model wrote to `MAX_LENGTH` characters."""
     text = str(name)
     return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."
 
 
 def short_json(value: Any) -> str:
-    """A value that the model wrote, as JSON and bounded."""
+    """Encode a value that the model wrote as JSON, shortened to `MAX_LENGTH` characters."""
     try:
         text = json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
-    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}..."
+    return short_name(text)
 
 
 def json_type(value: Any) -> str:
-    """The type of a value in JSON's words."""
+    """The name of a value's type in JSON Schema."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int) or (

@@ -1,4 +1,4 @@
-"""Messages: OpenAI chat dicts, as they come in and as they go out, and what is checked of them at the door."""
+"""Chat messages in the form of OpenAI's dicts: their types, and the validation of those handed in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FunctionCall(TypedDict):
 
 
 class MessageToolCall(TypedDict):
-    """A call as it stands in an assistant message."""
+    """A call in an assistant message."""
 
     id: str
     type: Literal["function"]
@@ -24,21 +24,21 @@ class MessageToolCall(TypedDict):
 
 
 class SystemMessage(TypedDict):
-    """What the model is told before all else."""
+    """Instructions for the model."""
 
     role: Literal["system", "developer"]
     content: Content
 
 
 class UserMessage(TypedDict):
-    """What a person says."""
+    """Input of the user."""
 
     role: Literal["user"]
     content: Content
 
 
 class AssistantMessage(TypedDict):
-    """What the model says: text, calls, or both."""
+    """A response of the model: text, calls, or both."""
 
     role: Literal["assistant"]
     content: NotRequired[Content | None]
@@ -46,7 +46,7 @@ class AssistantMessage(TypedDict):
 
 
 class ToolMessage(TypedDict):
-    """The answer to one call."""
+    """The result of one call."""
 
     role: Literal["tool"]
     tool_call_id: str
@@ -54,21 +54,21 @@ class ToolMessage(TypedDict):
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-"""A chat message. Other keys than the typed ones are kept as they are, wherever a message goes."""
+"""A chat message. Unknown keys are kept."""
 
 Messages: TypeAlias = Sequence[Message] | Sequence[Mapping[str, Any]]
-"""What a caller may hand in: messages, or plain dicts of that form."""
+"""What callers may pass: messages, or plain dicts of the same form."""
 
 JSONDict: TypeAlias = dict[str, Any]
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-"""OpenAI's chat roles, but for the deprecated ``function``."""
+"""OpenAI's chat roles, except the deprecated ``function``."""
 
 
 def copy_json(value: Any) -> Any:
-    """Copy what JSON is made of, all the way down; anything else is taken as it is."""
-    # It runs for every message of every iteration: what cannot hold anything is not worth a call; and
-    # to copy all at once and then mend what holds more takes two thirds of the time of copying part by part.
+    """Copy JSON data deeply; any other value is kept as it is, and tuples become lists."""
+    # It runs for every message of every iteration. To copy the container and then replace the nested values
+    # takes two thirds of the time of copying value by value.
     if isinstance(value, dict):
         fields: JSONDict = value  # pyright: ignore[reportUnknownVariableType]
         made = {**fields}
@@ -86,11 +86,11 @@ def copy_json(value: Any) -> Any:
 
 
 ATOMS = frozenset({str, int, float, bool, type(None)})
-"""What JSON has that holds nothing else."""
+"""The types of JSON values that are not containers."""
 
 
 def is_dict(value: object) -> TypeGuard[JSONDict]:
-    """Whether a value is a dict; of JSON, so that its keys are text."""
+    """Whether a value is a dict; its keys are text, since it is JSON data."""
     return isinstance(value, dict)
 
 
@@ -100,13 +100,12 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a value is a mapping; of JSON, so that its keys are text."""
-    # The first is much faster to find out, and nearly always so.
-    return isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101 - as said above
+    """Whether a value is a mapping; its keys are text, since it is JSON data."""
+    return isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101 - the first is fast, and common
 
 
 def to_message(given: Any) -> Any:
-    """The message as a dict of our own: a copy of a mapping, or the dump of an SDK's message object."""
+    """Make a dict of a message: a copy of a mapping, or the dump of an SDK's object; else return it unchanged."""
     if is_mapping(given):
         return copy_json(dict(given))
     dump = getattr(given, "model_dump", None)
@@ -116,13 +115,13 @@ def to_message(given: Any) -> Any:
 
 
 def problems_of(messages: Sequence[Any]) -> Iterator[str]:
-    """Tell all that is malformed.
+    """Validate messages.
 
     Args:
-        messages: what `as_message` made.
+        messages: the return values of `to_message`.
 
     Yields:
-        One line for each problem: where it is, what was expected, what was found.
+        One line for each problem: the place, what was expected, and what was found.
     """
     if not messages:
         yield "messages: expected at least one message, got none"
@@ -174,7 +173,7 @@ def _problems_of_calls(calls: Any, where: str) -> Iterator[str]:
             yield f"{at}.id: expected text, got {describe(call.get('id'))}"
         function: Any = call.get("function")
         if call.get("type", "function") != "function":
-            continue  # a provider's own kind of call: not ours to judge
+            continue  # a special kind of call of a provider
         if not is_dict(function) or not _is_text(function.get("name")):
             yield f"{at}.function.name: expected text, got {describe(function)}"
         elif not isinstance(function.get("arguments", ""), str):
@@ -187,10 +186,9 @@ def _is_text(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """Name a value for an error: its type, and what it is where that is short."""
+    """Describe a value in an error text: its type, and its ``repr`` if that is short."""
     if value is None:
         return "nothing"
-    shown = repr(value)
-    limit = 40
+    text, limit = repr(value), 40
     kind = type(value).__name__
-    return f"{kind} {shown}" if len(shown) <= limit else kind
+    return f"{kind} {text}" if len(text) <= limit else kind

@@ -1,6 +1,6 @@
-"""Repairing a history that arrives broken, so that every provider takes it; each repair is told.
+"""Repairs invalid histories, so that every provider accepts them.
 
-The invariants are those that `treadle.testing.check_history` states.
+The rules of a valid history are those that `treadle.testing.check_history` checks.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str
@@ -18,23 +18,22 @@ NO_RESULT = "No result: this call was interrupted before its result was recorded
 
 
 def repair_history(messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
-    """Make a valid history.
+    """Make a valid history. No content is lost: a result without a call becomes a user message.
 
     Args:
-        messages: well-formed messages, which become the result's own and may be changed.
+        messages: well-formed messages; they are changed in place.
 
     Returns:
-        The history, and one line for each repair: where, and what was done. Nothing is lost: what has no
-        place as it is goes on as text.
+        The history, and one line for each repair: where, and what was done.
     """
     return _Repair(messages).run()
 
 
 def valid_arguments(text: str) -> str:
-    """Arguments as every provider takes them back: what is no JSON object is wrapped into one.
+    """Make arguments that every provider accepts: a text that is not a JSON object is wrapped into one.
 
     Servers that render a chat template, or whose API has objects where OpenAI's has text, parse the
-    arguments of past calls and refuse the whole request where they cannot.
+    arguments of past calls and refuse the request if they cannot.
     """
     try:
         parse_object(text)
@@ -44,9 +43,9 @@ def valid_arguments(text: str) -> str:
 
 
 def valid_name(name: str) -> str:
-    """A tool's name as every provider takes it back, whatever a model made up for one.
+    """Make a name that every provider accepts, whatever name the model wrote.
 
-    Each refuses a request in whose history it finds other characters, or no name; see `Tool`.
+    Providers refuse a request if a name in its history is empty or has other characters; see `Tool`.
     """
     if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
         return name
@@ -58,16 +57,14 @@ _NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]+")
 
 
 def sendable(text: str) -> str:
-    """Text without lone surrogates, which are half of a character and cannot be sent anywhere."""
+    """Replace lone surrogates, which cannot be encoded in UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def sendable_json(value: Any) -> Any:
-    """What a provider gave along with a message, as it can be sent back to it: copied, and all of it JSON.
+    """Copy unknown keys of a message so that they can be sent back to the provider.
 
-    Args:
-        value: text loses its lone surrogates, numbers that JSON has no words for become text, as does
-            everything that is no JSON at all.
+    Lone surrogates are replaced. Numbers that JSON cannot represent, and values that are not JSON, become text.
     """
     if isinstance(value, str):
         return sendable(value)
@@ -86,7 +83,7 @@ class _Repair:
     def __init__(self, messages: Sequence[JSONDict]) -> None:
         self._messages = messages
         self._out: list[JSONDict] = []
-        self._told: list[str] = []
+        self._repairs: list[str] = []
         self._ids: set[str] = set()
         self._numbers: dict[str, int] = {}
 
@@ -96,7 +93,7 @@ class _Repair:
             message = self._messages[index]
             answers: list[JSONDict] = []
             if message["role"] == "assistant" and message.get("tool_calls"):
-                answers = list(self._answers(index + 1))
+                answers = self._answers(index + 1)
                 self._calls(message, index, answers)
                 index += len(answers)
             elif message["role"] == "tool":
@@ -106,19 +103,20 @@ class _Repair:
             else:
                 self._out.append(message)
             index += 1
-        return self._out, tuple(self._told)
+        return self._out, tuple(self._repairs)
 
-    def _tell(self, index: int, what: str) -> None:
-        self._told.append(f"messages[{index}]: {what}")
+    def _report(self, index: int, what: str) -> None:
+        self._repairs.append(f"messages[{index}]: {what}")
 
-    def _answers(self, start: int) -> Iterator[JSONDict]:
-        for message in self._messages[start:]:
-            if message["role"] != "tool":
-                return
-            yield message
+    def _answers(self, start: int) -> list[JSONDict]:
+        """The tool messages from an index on, up to another message."""
+        end = start
+        while end < len(self._messages) and self._messages[end]["role"] == "tool":
+            end += 1
+        return list(self._messages[start:end])
 
     def _calls(self, message: JSONDict, index: int, answers: list[JSONDict]) -> None:
-        """Give every call exactly one answer, in order, under an id of its own."""
+        """Give every call a unique id and exactly one result, in order."""
         waiting = [(index + 1 + place, answer) for place, answer in enumerate(answers)]
         in_order: list[JSONDict] = []
         places: list[int] = []
@@ -130,7 +128,9 @@ class _Repair:
             old_id = call["id"]
             call["id"] = self._unique(old_id, index)
             if found is None:
-                self._tell(index, f"call {old_id!r} had no answer; it was answered as interrupted")
+                self._report(
+                    index, f"call {old_id!r} had no answer; it was answered as interrupted"
+                )
                 answer: JSONDict = {
                     "role": "tool",
                     "tool_call_id": call["id"],
@@ -143,7 +143,7 @@ class _Repair:
                 answer["tool_call_id"] = call["id"]
             in_order.append(answer)
         if places != sorted(places):
-            self._tell(index, "its answers were put in the order of its calls")
+            self._report(index, "its answers were put in the order of its calls")
         self._add_assistant(message, index)
         self._out.extend(in_order)
         for place, answer in waiting:
@@ -153,55 +153,54 @@ class _Repair:
         text = function.get("arguments", "")
         function["arguments"] = valid_arguments(text)
         if function["arguments"] != text and text.strip():
-            self._tell(index, f"arguments of {function.get('name')!r} were no JSON object; wrapped")
+            self._report(
+                index, f"arguments of {function.get('name')!r} were no JSON object; wrapped"
+            )
 
     def _unique(self, call_id: str, index: int) -> str:
         unique, number = call_id, self._numbers.get(call_id, 1)
         while unique in self._ids:
             number += 1
             unique = f"{call_id}_{number}"
-        self._numbers[call_id] = number  # else thousands of calls under one id would take minutes
+        self._numbers[call_id] = number  # so that thousands of calls with one id are linear
         if unique != call_id:
-            self._tell(index, f"the id {call_id!r} was taken; renamed to {unique!r}")
+            self._report(index, f"the id {call_id!r} was taken; renamed to {unique!r}")
         self._ids.add(unique)
         return unique
 
     def _orphan(self, message: JSONDict, index: int) -> None:
-        self._tell(index, "it answers no call; it was kept as a user message")
+        self._report(index, "it answers no call; it was kept as a user message")
         content = message["content"]
         lead = "Result of an earlier tool call: "
-        told = (
-            lead + content
-            if isinstance(content, str)
-            else [{"type": "text", "text": lead}, *content]
-        )
-        self._out.append({"role": "user", "content": told})
+        is_text = isinstance(content, str)
+        content = lead + content if is_text else [{"type": "text", "text": lead}, *content]
+        self._out.append({"role": "user", "content": content})
 
     def _text(self, message: JSONDict, index: int) -> None:
         content = message.get("content")
         is_empty = not content or (isinstance(content, str) and not content.strip())
         if is_empty and not message.get("refusal"):
-            self._tell(index, "it was an empty assistant message; it was left out")
+            self._report(index, "it was an empty assistant message; it was left out")
             return
         self._add_assistant(message, index)
 
     def _add_assistant(self, message: JSONDict, index: int) -> None:
-        """Append an assistant message, joined to the one before where two would follow each other."""
+        """Append an assistant message, or join it to a preceding one without calls."""
         before = self._out[-1] if self._out else None
         if before is not None and before["role"] == "assistant" and not before.get("tool_calls"):
-            self._tell(index, "it followed another assistant message; the two were joined")
+            self._report(index, "it followed another assistant message; the two were joined")
             self._out[-1] = join_messages(before, message)
         else:
             self._out.append(message)
 
 
 def join_messages(before: JSONDict, message: JSONDict) -> JSONDict:
-    """Two assistant messages as one, since providers want the roles to alternate."""
-    content = _joined(before.get("content"), message.get("content"))
+    """Join two assistant messages, since providers require the roles to alternate."""
+    content = _join_contents(before.get("content"), message.get("content"))
     return {**before, **message, "content": content}
 
 
-def _joined(first: Any, second: Any) -> Any:
+def _join_contents(first: Any, second: Any) -> Any:
     if not first or not second:
         return first or second
     if isinstance(first, str) and isinstance(second, str):

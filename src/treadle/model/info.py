@@ -1,4 +1,4 @@
-"""Which model a backend asks, of whom and how, as far as that can be seen from outside."""
+"""The model, provider and request options of a callable, as far as they can be seen from outside."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _OPTIONS = frozenset(
         "top_p",
     }
 )
-"""OpenAI's options that say how to answer. No other is looked at: a header may hold a secret."""
+"""OpenAI's options for the response. No other is read: a header may hold a secret."""
 
 
 class ModelInfo(NamedTuple):
-    """What can be seen of a backend.
+    """What can be seen of a callable that calls a model.
 
     Args:
-        model: as it is asked for; None where it cannot be seen.
-        provider: in OpenTelemetry's words; None where it cannot be seen.
-        request: options of every request that say how the model shall answer.
+        model: the requested model; None if unknown.
+        provider: the provider, as OpenTelemetry's conventions name it; None if unknown.
+        request: options for the response, the same in every request.
     """
 
     model: str | None
@@ -52,27 +52,27 @@ class ModelInfo(NamedTuple):
 
 
 def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
-    """Tell what can be seen of a backend.
+    """Determine what can be seen of a callable.
 
     Args:
-        fn: a function, a method of a client, a partial of one, or an object that may say it itself, as
+        fn: a function, a method of a client, a partial of one, or an object that may have the attributes
             ``model``, ``provider`` and ``opts``.
-        opts: the options of every request, which come first.
+        opts: the options of every request; they override those of ``fn``.
     """
     given: dict[str, Any] = dict(opts)
     while isinstance(fn, functools.partial):
         given = {**fn.keywords, **given}
         fn = fn.func
-    own = _fact(fn, "opts")
+    own = _attribute(fn, "opts")
     if is_dict(own):
         given = {**own, **given}
-    provider = _name(_fact(fn, "provider"))
+    provider = _name(_attribute(fn, "provider"))
     if provider is None:
-        owner = _fact(fn, "__self__")
-        module = str(_fact(type(fn if owner is None else owner), "__module__"))
+        owner = _attribute(fn, "__self__")
+        module = str(_attribute(type(fn if owner is None else owner), "__module__"))
         provider = _PROVIDERS.get(module.partition(".")[0])
     return ModelInfo(
-        _name(given.get("model")) or _name(_fact(fn, "model")),
+        _name(given.get("model")) or _name(_attribute(fn, "model")),
         provider,
         {name: given[name] for name in sorted(_OPTIONS & given.keys())},
     )
@@ -82,8 +82,8 @@ def _name(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _fact(holder: Any, name: str) -> Any:
+def _attribute(holder: Any, name: str) -> Any:
     try:
         return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - a property of somebody else's
+    except Exception:  # noqa: BLE001 - a property may raise anything
         return None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from treadle.messages import to_message, is_list, is_mapping, problems_of
+from treadle.messages import is_list, is_mapping, problems_of, to_message
 
 
 class InvalidHistoryError(AssertionError):

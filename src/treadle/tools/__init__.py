@@ -1,10 +1,13 @@
-"""Tools: what a model may call, how calls are checked, and what is shared between calls."""
+"""What a tool is: its schema, validation, invocation, policies, plan, locks, breaker and stored results.
+
+Running a plan is the business of `treadle.stages`.
+"""
 
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.context import ToolContext
 from treadle.tools.definition import Tool
-from treadle.tools.fast_check import Check, quick_check
+from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.fingerprints import fingerprint, marked, signature
 from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
@@ -40,12 +43,12 @@ __all__ = [
     "approve",
     "as_recipe",
     "as_tool",
+    "compile_check",
     "deny",
     "edit",
     "error_text",
     "fingerprint",
     "marked",
-    "quick_check",
     "render",
     "signature",
     "terminal_copy",

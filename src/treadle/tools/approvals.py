@@ -1,4 +1,4 @@
-"""Approvals: what a person says of a call that waits for one."""
+"""Decisions on calls that wait for approval."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Approval:
 
     Args:
         runs: whether the call runs.
-        reason: why not; the model is told.
-        arguments: what it runs with; None is what the model asked for.
+        reason: why it does not run, for the model.
+        arguments: the arguments to run with; None keeps those of the model.
     """
 
     runs: bool
@@ -25,26 +25,26 @@ class Approval:
 
 
 approve = Approval(runs=True)
-"""Let a call run as the model asked."""
+"""Run the call with the arguments of the model."""
 
 
 def deny(reason: str = "") -> Approval:
-    """Do not let a call run.
+    """Do not run the call.
 
     Args:
-        reason: the model is told.
+        reason: why, for the model.
     """
     return Approval(runs=False, reason=reason)
 
 
 def edit(arguments: Mapping[str, Any]) -> Approval:
-    """Let a call run with other arguments; the model is told of the change.
+    """Run the call with other arguments; its result tells the model so.
 
     Args:
-        arguments: all arguments of the call, as the tool's schema wants them.
+        arguments: all arguments of the call, valid by the tool's schema.
 
     Raises:
-        OptionError: they are no mapping.
+        OptionError: they are not a mapping.
     """
     if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"edit: expected a mapping of arguments, got {type(arguments).__name__}")

@@ -1,4 +1,4 @@
-"""A circuit breaker that several runs share: a tool that is out of order is left alone for a while."""
+"""A circuit breaker that several runs share: a tool that keeps failing is not called for a while."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from treadle.errors import OptionError
 
 
 class BreakerState(StrEnum):
-    """Where a breaker stands for one tool."""
+    """The state of a breaker for one tool."""
 
     CLOSED = "closed"
-    """Calls go through."""
+    """Calls are made."""
     OPEN = "open"
-    """No call goes through until the cool-down is over."""
+    """No call is made until the cool-down is over."""
     HALF_OPEN = "half_open"
-    """One call goes through, to see whether the tool works again."""
+    """One call is made as a probe, to find out whether the tool works again."""
 
 
 @dataclass(slots=True)
@@ -32,13 +32,13 @@ class _Circuit:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a breaker says of a call.
+    """Whether a call may be made.
 
     Args:
-        before: where it stood.
-        after: where it stands now.
-        error: the error for which it is open; None where the call may go through.
-        retry_in: seconds until it will let a call through again.
+        before: the state before.
+        after: the state now.
+        error: the error for which the breaker is open; None if the call may be made.
+        retry_in: seconds until a call may be made again.
     """
 
     before: BreakerState
@@ -48,14 +48,14 @@ class Admission:
 
 
 class CircuitBreaker:
-    """Counts, over all runs that share it, how often in a row a tool failed with the same error.
+    """Counts consecutive failures of a tool with the same error, over all runs that share the breaker.
 
     At ``threshold`` it opens: calls of the tool are answered without being made. After ``cool_down`` seconds
-    one call is let through as a probe. If that succeeds the breaker closes, and if it fails the cool-down
-    starts anew. Threads may share it.
+    one call is made as a probe. If it succeeds the breaker closes; if it fails the cool-down starts again. The
+    breaker is thread-safe.
 
     Args:
-        threshold: failures in a row, with one error.
+        threshold: the number of consecutive failures with the same error.
         cool_down: seconds.
 
     Raises:
@@ -78,34 +78,34 @@ class CircuitBreaker:
 
     @property
     def states(self) -> Mapping[str, BreakerState]:
-        """Where it stands, for each tool that has failed."""
+        """The state of each tool that has failed."""
         with self._mutex:
             return {tool: circuit.state for tool, circuit in self._circuits.items()}
 
     def admit(self, tool: str, call_id: str, now: float) -> Admission:
-        """Ask whether a call may be made.
+        """Decide whether a call may be made.
 
         Args:
             tool: the tool's name.
-            call_id: names the call, and with it the probe; unique among the runs that share the breaker.
+            call_id: the id of the call, unique among the runs that share the breaker.
             now: seconds since the epoch.
         """
         with self._mutex:
             circuit = self._circuits.get(tool)
             if circuit is None or circuit.state is BreakerState.CLOSED:
-                return _GO_ON
+                return _ADMITTED
             before, waited = circuit.state, now - circuit.opened_at
-            if waited >= self.cool_down:  # a probe that never came back is not waited for, either
+            if waited >= self.cool_down:  # also if the last probe never ended
                 circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
                 circuit.opened_at = now
                 return Admission(before, circuit.state)
             return Admission(before, before, circuit.error, self.cool_down - waited)
 
     def release(self, tool: str, call_id: str) -> bool:
-        """Take back a probe that did not run, so that the next call may be one.
+        """Withdraw a probe that did not run, so that the next call is one.
 
         Returns:
-            Whether it was the probe.
+            Whether the call was the probe.
         """
         with self._mutex:
             circuit = self._circuits.get(tool)
@@ -118,16 +118,16 @@ class CircuitBreaker:
     def record(
         self, tool: str, call_id: str, error: str | None, now: float
     ) -> tuple[BreakerState, BreakerState]:
-        """Note how a call went.
+        """Record the outcome of a call.
 
         Args:
             tool: the tool's name.
-            call_id: the call, as it was admitted.
-            error: what the model was told; None where it succeeded.
+            call_id: the id with which it was admitted.
+            error: the text of the error; None if it succeeded.
             now: seconds since the epoch.
 
         Returns:
-            Where the breaker stood, and where it stands now.
+            The state before, and the state now.
         """
         with self._mutex:
             circuit = self._circuits.get(tool)
@@ -138,9 +138,7 @@ class CircuitBreaker:
             before = circuit.state
             if before is _CLOSED:
                 self._count(tool, circuit, error, now)
-            elif (
-                circuit.probe == call_id
-            ):  # of others, which began before it opened, nothing follows
+            elif circuit.probe == call_id:  # other calls started before it opened and do not count
                 if error is None:
                     circuit.state = _CLOSED
                     del self._circuits[tool]
@@ -160,4 +158,4 @@ class CircuitBreaker:
 
 
 _CLOSED = BreakerState.CLOSED
-_GO_ON = Admission(_CLOSED, _CLOSED)
+_ADMITTED = Admission(_CLOSED, _CLOSED)

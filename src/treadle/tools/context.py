@@ -1,4 +1,4 @@
-"""What a tool may know of the run that calls it."""
+"""`ToolContext`: what a tool can read of the run that calls it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from treadle.limits import Remaining
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know of the run that calls it; a parameter of this type is filled by the loop.
+    """What a tool can read of the run that calls it; the loop fills a parameter of this type.
 
     Args:
         call_id: the id of the call.
-        tool_name: the name under which it was called.
+        tool_name: the name by which the tool was called.
         iteration: the number of the iteration, from 1.
-        attempt: the number of the try, from 1.
+        attempt: the number of the attempt, from 1.
         run_id: the id of the run.
-        agent_name: whose run it is.
-        remaining: what was left of the run's budgets when the call began.
+        agent_name: the name of the loop.
+        remaining: what remained of the run's limits when the call started.
     """
 
     call_id: str

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from treadle.errors import ToolDefinitionError
 from treadle.messages import copy_json, is_mapping, safe_str, short_name
 from treadle.tools.context import ToolContext
-from treadle.tools.fast_check import Check, quick_check
+from treadle.tools.fast_check import Check, compile_check
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -211,7 +211,7 @@ class Tool:
         self._set(
             _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
             _check_types=check_types,
-            _accepts=quick_check(schema) if is_complete else None,
+            _accepts=compile_check(schema) if is_complete else None,
             has_flat_input=is_flat,
             bind_call=bind if is_flat else _copying_arguments(bind),
             is_async=_is_async(self.fn),

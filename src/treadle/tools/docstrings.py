@@ -1,4 +1,4 @@
-"""Reading a tool's description, and those of its arguments, from its docstring."""
+"""Reads the description of a tool, and those of its arguments, from a docstring."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _RULE = re.compile(r"^-{3,}\s*$")
 
 
 def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
-    """Split a docstring of Google's, Sphinx's or NumPy's style.
+    """Parse a docstring in the style of Google, Sphinx or NumPy.
 
     Args:
         text: the docstring; None is an empty one.
 
     Returns:
-        The description (all before the first section), and a description for each argument told of.
+        The description (everything before the first section), and the descriptions of arguments by name.
     """
     lines = inspect.cleandoc(text or "").splitlines()
     described: list[str] = []
@@ -47,11 +47,11 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         elif section != "other" and not _RULE.match(line):
             current = _read_argument(line, section, current, arguments)
     joined = {name: " ".join(" ".join(parts).split()) for name, parts in arguments.items()}
-    return "\n".join(described).strip(), {name: told for name, told in joined.items() if told}
+    return "\n".join(described).strip(), {name: text for name, text in joined.items() if text}
 
 
 def _read_argument(line: str, section: str, current: str, arguments: dict[str, list[str]]) -> str:
-    """Take in one line of a section of arguments; return the argument that it speaks of."""
+    """Read one line of a section of arguments; return the argument that it describes."""
     if section == "google" and (named := _GOOGLE.match(line)):
         arguments[named[1]] = [named[2]]
         return named[1]

@@ -1,7 +1,7 @@
-"""A quick look at arguments: most calls are valid, and most schemas are simple.
+"""A fast check of arguments, for most calls are valid and most schemas are simple.
 
-What the quick check accepts is valid by the schema. What it does not accept may be valid all the same, or the
-schema may say more than it knows of; then jsonschema, which takes ten times as long, has the word.
+What the fast check accepts is valid. What it does not accept is validated by jsonschema, which takes ten times
+as long: it may be valid too.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
-"""Exact types: ``True`` is no integer. That ``1.0`` is one, the quick check leaves to jsonschema."""
+"""Exact types: ``True`` is not an integer. ``1.0`` is one, which is left to jsonschema."""
 
 _ANNOTATIONS = frozenset(
     {"$comment", "$schema", "default", "deprecated", "description", "examples", "format", "title"}
 )
-"""Keywords that assert nothing; ``format`` is one by default, in every draft since 2019-09 and here."""
+"""Keywords that assert nothing; ``format`` is one of them by default since draft 2019-09."""
 
 
-def quick_check(schema: Any) -> Check | None:
+def compile_check(schema: Any) -> Check | None:
     """Compile a schema.
 
     Args:
         schema: a valid JSON Schema.
 
     Returns:
-        A function that says True only of what is valid; None where the schema has keywords that it
-        does not know.
+        A function that returns True only for valid values; None if the schema has keywords that it does not
+        support.
     """
     if not is_mapping(schema):
         return None
     words = schema.keys() - _ANNOTATIONS
-    maker = _MAKERS.get(frozenset(words - _OPTIONAL)) if words else _anything
-    return maker(schema) if maker is not None else None
+    compiler = _COMPILERS.get(frozenset(words - _OPTIONAL)) if words else _anything
+    return compiler(schema) if compiler is not None else None
 
 
 def _anything(_schema: Mapping[str, Any]) -> Check:
@@ -52,7 +52,7 @@ def _anything(_schema: Mapping[str, Any]) -> Check:
 
 
 def _typed(schema: Mapping[str, Any]) -> Check | None:
-    """``type``, and for one type what belongs to it."""
+    """Compile ``type``, and the keywords that belong to one type."""
     named: Any = schema["type"]
     if named == "object":
         return _object(schema)
@@ -76,13 +76,13 @@ def _kinds(named: Any) -> frozenset[type]:
 
 def _enumeration(allowed: Any) -> Check | None:
     if not all(isinstance(value, str) for value in allowed):
-        return None  # what is equal to Python (1 and True) need not be so to JSON
+        return None  # values that are equal in Python (1 and True) differ in JSON
     members: frozenset[str] = frozenset(allowed)
     return lambda value: type(value) is str and value in members
 
 
 def _array(items: Any) -> Check | None:
-    check = quick_check(items)
+    check = compile_check(items)
     if check is None:
         return None
     return lambda value: type(value) is list and all(map(check, value))  # pyright: ignore[reportUnknownArgumentType]
@@ -91,7 +91,7 @@ def _array(items: Any) -> Check | None:
 def _alternatives(schema: Mapping[str, Any]) -> Check | None:
     if not schema.keys().isdisjoint(_OPTIONAL):
         return None
-    checks = [quick_check(part) for part in schema["anyOf"]]
+    checks = [compile_check(part) for part in schema["anyOf"]]
     known = [check for check in checks if check is not None]
     if len(known) < len(checks):
         return None
@@ -103,10 +103,10 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     if "enum" in schema or "items" in schema or not isinstance(extra, bool):
         return None
     parts: Mapping[str, Any] = schema.get("properties", {})
-    checks = {name: quick_check(part) for name, part in parts.items()}
+    checks = {name: compile_check(part) for name, part in parts.items()}
     if None in checks.values() or not is_list(schema.get("required", [])):
         return None
-    # Most fields have to be of some type and no more: that is looked up here, without a call for each.
+    # Most fields have just a type: these are looked up without a call for each field.
     kinds = {name: _kinds(part["type"]) for name, part in parts.items() if _is_of_atoms(part)}
     required: frozenset[str] = frozenset(schema.get("required", ()))
 
@@ -120,8 +120,8 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
                 if type(part) not in allowed:
                     return False
                 continue
-            look = checks.get(name)
-            if not (extra if look is None else look(part)):
+            check_part = checks.get(name)
+            if not (extra if check_part is None else check_part(part)):
                 return False
         return True
 
@@ -129,15 +129,15 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
 
 
 def _is_of_atoms(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says no more than which types there may be, none of which holds anything."""
+    """Whether a schema has just a type, and none that is a container."""
     named: Any = schema.get("type")
     is_alone = named is not None and not schema.keys() - _ANNOTATIONS - {"type"}
     return is_alone and _kinds(named) <= ATOMS
 
 
 _OPTIONAL = frozenset({"properties", "required", "additionalProperties", "items", "enum"})
-_MAKERS: Mapping[frozenset[str], Callable[[Mapping[str, Any]], Check | None]] = {
+_COMPILERS: Mapping[frozenset[str], Callable[[Mapping[str, Any]], Check | None]] = {
     frozenset({"type"}): _typed,
     frozenset({"anyOf"}): _alternatives,
 }
-"""What makes a check, by the keywords without which it makes none."""
+"""The functions that compile a schema, by its required keywords."""

@@ -1,6 +1,6 @@
-"""From a function's signature to a JSON Schema, and from a model's arguments to what the function takes.
+"""Makes a JSON Schema of a function's signature, and converts arguments to the types of its parameters.
 
-The module is imported with the first tool, not with the package: pydantic takes its time.
+The module is imported with the first tool, not with the package, since importing pydantic is slow.
 """
 
 from __future__ import annotations
@@ -23,21 +23,29 @@ from treadle.tools.docstrings import read_docstring
 
 
 class _Untitled(GenerateJsonSchema):
-    """JSON Schema without the titles that pydantic makes of the names: they tell a model nothing new."""
+    """JSON Schema without the titles that pydantic generates, which only repeat the names."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
 
 
 class Signature:
-    """What a function takes, as far as a model is concerned.
+    """The parameters of a function that a model fills.
 
     Args:
         fn: the function.
-        context_type: a parameter annotated with it is filled by the loop and never shown to the model.
+        context_type: a parameter annotated with it is filled by the loop and not part of the schema.
+
+    Attributes:
+        name: the function's name.
+        description: the description in its docstring.
+        input_schema: the JSON Schema of the arguments.
+        context_parameter: the name of the parameter that the loop fills; None if there is none.
+        is_plain: whether the schema says everything about the types.
+        takes_as_given: whether valid arguments can be passed by keyword without conversion.
 
     Raises:
-        ToolDefinitionError: a parameter that a model cannot give: ``*args``, or a type without a schema.
+        ToolDefinitionError: a model cannot fill a parameter: ``*args``, or a type without a schema.
     """
 
     def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
@@ -96,14 +104,14 @@ class Signature:
                 raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
 
     def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Valid arguments of a plain signature as its types have them: ``1.0`` for an int is ``1``."""
+        """Normalize valid arguments of a plain signature: ``1.0`` for an int becomes ``1``."""
         model = self._model.model_validate(arguments)
         given = model.model_fields_set
         values = {name: getattr(model, f) for f, name in self._names.items() if f in given}
         return {**values, **(model.model_extra or {})}
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """What the types demand beyond the schema; nothing where `is_plain`."""
+        """Violations of the types that the schema does not express."""
         return model_problems(self._model, arguments)
 
     def bind(
@@ -136,28 +144,23 @@ class Signature:
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a pydantic model, without the titles that pydantic makes up."""
+    """The JSON Schema of a pydantic model, without generated titles."""
     schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
     schema.pop("title", None)
     return {**schema, "properties": schema.get("properties", {})}
 
 
-def problems_of(error: ValidationError) -> list[str]:
-    """Tell what pydantic found wrong, with paths."""
-    return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
-
-
 def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
-    """What a pydantic model finds wrong with arguments that its schema allows."""
+    """Violations, with their paths, that a pydantic model finds in arguments that its schema allows."""
     try:
         model.model_validate(arguments)
     except ValidationError as error:
-        return problems_of(error)
+        return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
     return []
 
 
 def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
-    """What a partial is of, and the keywords that it fills, which are none of the model's business."""
+    """The function of a partial, and the keywords that the partial fills, which are not part of the schema."""
     filled: set[str] = set()
     while isinstance(fn, functools.partial):
         filled |= fn.keywords.keys()
@@ -197,7 +200,7 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
 
 def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
     default = ... if parameter.default is parameter.empty else parameter.default
-    # A description of the hint's own stays, where the docstring has none.
+    # Without a description in the docstring, that of the type hint is kept.
     facts: dict[str, Any] = {"alias": parameter.name}
     if parameter.name in described:
         facts["description"] = described[parameter.name]
@@ -212,7 +215,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether JSON Schema says all there is to say of a type."""
+    """Whether JSON Schema says everything about a type."""
     origin = typing.get_origin(hint)
     if origin is None:
         return (isinstance(hint, type) and hint in _PLAIN) or hint is Any

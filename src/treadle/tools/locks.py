@@ -1,4 +1,4 @@
-"""Locks by key: calls that share a key never overlap, in a run, its children, and runs that share a table."""
+"""Locks by key: calls that share a key never overlap, in a run, its subagents, and runs that share a `Locks`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ R = TypeVar("R")
 
 
 class LockedError(TreadleError, RuntimeError):
-    """A key is taken, and whoever wants it may not wait, since it holds others."""
+    """A key is in use, and the call must not wait for it, since it holds other keys."""
 
 
 class Locks:
-    """Who holds which key, and who waits for it, first come, first served.
+    """The holders of keys, and those that wait for them, in the order in which they came.
 
-    Give one to several loops, as ``locks=``, to have their runs share it; threads may share it too.
+    Loops that are given the same one, as ``locks=``, share it. It is thread-safe.
     """
 
     def __init__(self) -> None:
@@ -29,10 +29,10 @@ class Locks:
         self._mutex = threading.Lock()
 
     def enter(self, key: str) -> Signal:
-        """Line up for a key.
+        """Queue for a key.
 
         Returns:
-            A ticket, which is set as soon as the key is held.
+            A ticket, which is set when the key is held.
         """
         ticket = Signal()
         with self._mutex:
@@ -44,7 +44,7 @@ class Locks:
         return ticket
 
     def leave(self, key: str, ticket: Signal) -> None:
-        """Give a key back, or leave the line for it."""
+        """Release a key, or leave the queue for it."""
         with self._mutex:
             queue = self._queues[key]
             queue.remove(ticket)
@@ -59,22 +59,22 @@ class Locks:
         keys: Mapping[str, bool],
         steps: Steps[R],
     ) -> Steps[R]:
-        """Run steps while holding some keys.
+        """Run steps while holding keys.
 
         Args:
-            keys: in an order that is the same for all who take several of them; each with whether to wait where
-                it is taken.
-            steps: have not been started.
+            keys: each key, with whether to wait if it is in use. The order must be the same for all calls that
+                hold several of them.
+            steps: the steps, not started.
 
         Raises:
-            LockedError: a key is taken, and it may not wait.
+            LockedError: a key is in use, and the call must not wait for it.
         """
         held: list[tuple[str, Signal]] = []
         try:
             for key, may_wait in keys.items():
                 ticket = self.enter(key)
                 held.append((key, ticket))
-                # What other runs hold comes from outside, and is an effect therefore.
+                # An effect, since the keys of other runs are outside of this one.
                 is_free = yield Call(_is_set, ticket, label=labels.LOCK, key=key)
                 if not is_free:
                     if not may_wait:

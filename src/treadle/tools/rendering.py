@@ -1,4 +1,4 @@
-"""From what a tool returns to the text that a model reads."""
+"""Renders what a tool returns, or raises, as the text that the model reads."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from treadle.messages import safe_str
 
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
-"""Planck's limits of one result."""
+"""The limits of one result, as in Planck."""
 MAX_ITEMS = 10_000
-"""Things that are taken out of an iterator."""
+"""The maximum number of items that are read from an iterator."""
 
 
 def render(value: Any) -> str:
-    """Make text of what a tool returned.
+    """Render a value as text.
 
     Args:
-        value: text goes on as it is; bytes and text with NUL characters become a placeholder; all else
-            becomes JSON, with ``str`` for what JSON does not know. Of an iterator, the first things.
+        value: text is kept; bytes and text with NUL characters become a placeholder; everything else is serialized
+            as JSON, with ``str`` for types that JSON does not have, and an iterator as a list of its first items.
     """
     if isinstance(value, str):
         text = value
@@ -47,18 +47,18 @@ def render(value: Any) -> str:
 
 @functools.cache
 def json_encoder() -> Callable[..., bytes]:
-    """The encoder of pydantic, which knows dataclasses, dates and the like; imported when first needed."""
+    """The encoder of pydantic, which supports dataclasses, dates and the like; imported when first needed."""
     from pydantic_core import to_json  # noqa: PLC0415 - as said above
 
     return to_json
 
 
 def error_text(error: BaseException) -> str:
-    """What a model is told of an exception; of a group of them, of those in it, since it says nothing itself."""
-    told = [f"{type(one).__name__}: {safe_str(one)}" for one in _leaves(error)]
-    if len(told) == 1:
-        return truncate(f"Error: {told[0]}")
-    return truncate("\n- ".join((f"Error: {len(told)} errors:", *told)))
+    """Describe an exception for the model; a group by the exceptions in it, since its own text says nothing."""
+    texts = [f"{type(one).__name__}: {safe_str(one)}" for one in _leaves(error)]
+    if len(texts) == 1:
+        return truncate(f"Error: {texts[0]}")
+    return truncate("\n- ".join((f"Error: {len(texts)} errors:", *texts)))
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
@@ -68,24 +68,20 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
-    """Cut too long a text, at whichever limit comes first, with a note of how much is missing.
+    """Truncate a text at the limit that comes first, and append a note of how much is missing.
 
     Args:
-        text: what a model will read; lone surrogates, which no provider takes, are replaced.
+        text: a text for the model; lone surrogates, which cannot be sent, are replaced.
         max_lines: lines that are kept.
         max_bytes: bytes of UTF-8 that are kept.
     """
-    if text.isascii():
-        if len(text) <= max_bytes and text.count("\n", 0, -1) < max_lines:
-            return text
-        encoded = text.encode()
-    else:
-        encoded = text.encode("utf-8", "replace")
-        if len(encoded) <= max_bytes and text.count("\n", 0, -1) < max_lines:
-            return encoded.decode()
+    is_ascii = text.isascii()
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= max_bytes and text.count("\n", 0, -1) < max_lines:
+        return text if is_ascii else encoded.decode()
     lines = encoded.split(b"\n", max_lines)
     kept = b"\n".join(lines[:max_lines])[:max_bytes]
-    shown = kept.decode("utf-8", "ignore")
-    missing_bytes = len(encoded) - len(shown.encode())
+    start = kept.decode("utf-8", "ignore")
+    missing_bytes = len(encoded) - len(start.encode())
     missing_lines = encoded.count(b"\n", 0, -1) - kept.count(b"\n")
-    return f"{shown}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"
+    return f"{start}\n[cut: {missing_lines:,} more lines, {missing_bytes:,} more bytes]"

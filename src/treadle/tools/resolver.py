@@ -1,8 +1,8 @@
-"""Resolvers: what runs the calls of tools that have no function of their own."""
+"""Resolvers, which run the calls of tools that have no function, and their recipes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,12 +15,12 @@ Arguments: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One sub-call of a recipe.
+    """One call of a recipe.
 
     Args:
         tool: the name of the tool to call.
-        arguments: its arguments, or a function that makes them of the results so far, by label.
-        label: names its result; None is the tool's name.
+        arguments: its arguments, or a function that makes them from the results so far, by label.
+        label: the name of its result; None is the tool's name.
     """
 
     tool: str
@@ -32,12 +32,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What a call expands to. It is data, made anew wherever a run is replayed.
+    """The calls that a call expands to. It is not recorded: a replay makes it again.
 
     Args:
-        serial: steps that run one after another; one that fails is recorded and the rest goes on.
-        parallel: steps that run at the same time, after these.
-        compose: makes the result of all results, by label; None makes sections of them.
+        serial: steps that run one after another; the rest runs even if one fails.
+        parallel: steps that run at the same time, after the serial ones.
+        compose: makes the result from all results, by label; None formats them as sections.
     """
 
     serial: tuple[Step, ...] | list[Step] = ()
@@ -46,11 +46,11 @@ class Recipe:
 
 
 class Resolver:
-    """A resolver of whatever form, with how to call it decided once.
+    """A user-supplied resolver in one form.
 
     Args:
-        given: a callable that takes the call, or an object with ``resolve(call)`` and maybe
-            ``available_tools()`` (names, or things with a name) and ``dispatch_recipe(name)``.
+        given: a callable that takes the call, or an object with ``resolve(call)`` and optionally
+            ``available_tools()`` (names, or objects or dicts with a name) and ``dispatch_recipe(name)``.
 
     Raises:
         OptionError: it is neither.
@@ -74,45 +74,38 @@ class Resolver:
         self._recipe: Callable[[str], Any] | None = recipe if callable(recipe) else None
 
     def knows(self, name: str, has_tools: bool) -> bool:
-        """Whether calls of this name go to the resolver though no tool of the run has it.
+        """Whether the resolver takes calls of a name that is not among the tools of the run.
 
         Args:
             name: the name that the model wrote.
-            has_tools: whether the run has tools. Where neither they nor the resolver tell what there is,
-                the resolver is asked for everything.
+            has_tools: whether the run has tools. Without tools, a resolver that lists no names takes every call.
         """
         return name in self.names if self.names is not None else not has_tools
 
     def recipe(self, name: str) -> Callable[[Arguments], Any] | None:
-        """What makes the recipe for calls of this name; None where they are resolved directly."""
-        maker: Callable[[Arguments], Any] | None = None
-        if self._recipe is not None:
-            maker = self._recipe(name)
-        return maker
+        """The function that makes the recipe for a call of this name; None if it is resolved directly."""
+        return None if self._recipe is None else self._recipe(name)
 
 
 def _name_of(available: Any) -> str:
     if isinstance(available, str):
         return available
     if is_mapping(available):
-        facts: Any = available.get("function", available)
-        return str(facts["name"])
+        function: Any = available.get("function", available)
+        return str(function["name"])
     return str(available.name)
 
 
 def as_recipe(made: Any) -> Recipe:
-    """The recipe, of a `Recipe`, a mapping with its fields, or a triple of them."""
+    """Make a recipe of a `Recipe`, a mapping with its fields, or a triple of them."""
     if isinstance(made, Recipe):
         recipe = made
     elif is_mapping(made):
         recipe = Recipe(**made)
     else:
         recipe = Recipe(*made)
-    return Recipe(_steps(recipe.serial), _steps(recipe.parallel), recipe.compose)
-
-
-def _steps(given: Iterable[Any]) -> tuple[Step, ...]:
-    return tuple(map(_as_step, given))
+    serial, parallel = tuple(map(_as_step, recipe.serial)), tuple(map(_as_step, recipe.parallel))
+    return Recipe(serial, parallel, recipe.compose)
 
 
 def _as_step(given: Any) -> Step:

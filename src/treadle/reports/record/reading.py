@@ -25,7 +25,7 @@ from treadle.messages import JSONDict, is_dict, is_list
 from treadle.reports.record.model import Record, Run
 from treadle.reports.record.recorder import VERSION
 from treadle.reports.record.story import Story
-from treadle.tools import Check, quick_check
+from treadle.tools import Check, compile_check
 from treadle.tools.validation import SchemaValidator
 
 MAX_WITHIN = 50
@@ -216,7 +216,7 @@ def _checks() -> Mapping[str, tuple[Check | None, SchemaValidator]]:
                 "required": [*{*line["required"], *part["required"]}],
             }
             schema = _inlined(whole, parts)
-            made[name] = quick_check(schema), SchemaValidator(schema, name)
+            made[name] = compile_check(schema), SchemaValidator(schema, name)
     return made
 
 

@@ -1,4 +1,4 @@
-"""From type hints to a schema, and from a model's arguments to what the function takes."""
+"""From type hints to a schema, and from arguments to the types of the parameters."""
 
 import dataclasses
 import datetime as dt
@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
 def called(made, **arguments):
     """Call a tool as the loop does: checked, bound, called."""
     assert made.problems_of(arguments) == []
-    return made.bound(arguments, lambda: CONTEXT)()
+    return made.bind_call(arguments, lambda: CONTEXT)()
 
 
 def properties(fn):
@@ -108,7 +108,7 @@ def test_types_with_names_are_defined_in_the_schema_and_referred_to():
     assert made.input_schema["$defs"]["Color"]["enum"] == ["red", "blue"]
 
 
-def test_the_function_gets_what_its_hints_say_and_not_json():
+def test_the_function_receives_the_types_of_its_hints():
     """Enums, dates, models and dataclasses arrive as such."""
     got = {}
 
@@ -131,8 +131,8 @@ def test_the_function_gets_what_its_hints_say_and_not_json():
     assert got["options"] == {"deep": True}
 
 
-def test_what_the_schema_cannot_say_is_checked_all_the_same():
-    """A date that is none, a validator of one's own: told with the path, before the function runs."""
+def test_constraints_that_a_schema_cannot_express_are_checked():
+    """An invalid date, or a custom validator: a violation with its path, before the function runs."""
 
     def even(value: int) -> int:
         if value % 2:
@@ -148,7 +148,7 @@ def test_what_the_schema_cannot_say_is_checked_all_the_same():
     assert told[1] == "n: Value error, must be even"
 
 
-def test_a_validator_that_breaks_is_a_problem_of_the_call():
+def test_a_validator_that_raises_is_a_problem_of_the_call():
     def broken(value: int) -> int:
         raise KeyError(value)
 
@@ -170,7 +170,7 @@ def test_nothing_is_coerced():
     ]
 
 
-def test_an_argument_left_out_is_left_to_the_default_of_the_function():
+def test_a_missing_argument_has_the_default_of_the_function():
     marker = object()
 
     @tool
@@ -181,7 +181,7 @@ def test_an_argument_left_out_is_left_to_the_default_of_the_function():
     assert called(take, a=6) == (6, marker)
 
 
-def test_positional_only_parameters_are_given_by_place_defaults_too():
+def test_positional_only_parameters_and_their_defaults_are_passed_by_position():
     @tool
     def take(a: int, b: int = 2, /, c: int = 3):
         return a, b, c
@@ -191,7 +191,7 @@ def test_positional_only_parameters_are_given_by_place_defaults_too():
     assert called(take, a=1, c=5) == (1, 2, 5)
 
 
-def test_a_whole_number_with_a_point_is_an_integer_to_json_and_arrives_as_one():
+def test_a_float_that_is_a_whole_number_arrives_as_an_int():
     """As JSON Schema has it; and it is the same call as the one without the point."""
 
     @tool
@@ -204,7 +204,7 @@ def test_a_whole_number_with_a_point_is_an_integer_to_json_and_arrives_as_one():
     assert type(arguments["n"]) is int
 
 
-def test_keywords_of_any_name_go_with_types_of_any_kind():
+def test_arbitrary_keywords_can_be_combined_with_converted_types():
     @tool
     def take(at: dt.date, /, **more):
         return at, more
@@ -212,7 +212,7 @@ def test_keywords_of_any_name_go_with_types_of_any_kind():
     assert called(take, at="2026-01-02", x=1) == (dt.date(2026, 1, 2), {"x": 1})
 
 
-def test_keywords_of_any_name_are_taken_where_the_function_takes_them():
+def test_arbitrary_keywords_are_passed_to_a_function_that_accepts_them():
     @tool
     def take(a: int, **more):
         return a, more
@@ -221,7 +221,7 @@ def test_keywords_of_any_name_are_taken_where_the_function_takes_them():
     assert called(take, a=1, p0=2, name="x") == (1, {"p0": 2, "name": "x"})
 
 
-def test_positional_arguments_of_any_number_cannot_be_named():
+def test_variadic_positional_parameters_are_an_error():
     def take(*numbers: int): ...
 
     with pytest.raises(
@@ -231,13 +231,13 @@ def test_positional_arguments_of_any_number_cannot_be_named():
 
 
 @pytest.mark.parametrize("name", ["schema", "copy", "json", "_hidden", "model_config", "class_"])
-def test_a_parameter_may_have_a_name_that_pydantic_keeps_for_itself(name):
+def test_a_parameter_may_have_a_name_that_pydantic_reserves(name):
     space = {}
     exec(f"def take({name}: int): return {name}", space)  # noqa: S102
     assert called(tool(space["take"]), **{name: 5}) == 5
 
 
-def test_the_description_of_a_hint_stays_where_the_docstring_has_none():
+def test_the_description_of_a_hint_is_kept_if_the_docstring_has_none():
     def find(
         a: Annotated[int, Field(description="hint")], b: Annotated[int, Field(description="hint")]
     ):
@@ -272,7 +272,7 @@ def test_a_type_without_a_schema_is_an_error_when_the_tool_is_made(hint, text):
         tool(take)
 
 
-def test_a_default_that_is_no_json_is_left_out_of_the_schema():
+def test_a_default_that_is_not_json_is_left_out_of_the_schema():
     def take(a: Any = object()): ...  # noqa: B008
 
     assert properties(take) == {"a": {}}

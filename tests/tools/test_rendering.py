@@ -1,4 +1,4 @@
-"""From what a tool returns to what a model reads: text, bounded, whatever comes."""
+"""Rendering results as bounded text for the model."""
 
 import datetime as dt
 import enum
@@ -57,7 +57,7 @@ def test_whatever_a_tool_returns_becomes_text(value, text):
     assert render(value) == text
 
 
-def test_what_json_does_not_know_is_shown_as_it_shows_itself():
+def test_types_that_json_lacks_are_serialized_with_str():
     assert render({"at": dt.timezone.utc}) == '{"at":"UTC"}'  # noqa: UP017
 
 
@@ -78,8 +78,8 @@ def cycle():
     ],
     ids=["a cycle", "bytes that are no text", "a lone surrogate", "a broken str", "a broken part"],
 )
-def test_what_json_cannot_hold_is_shown_as_python_shows_it(value, text):
-    """A tool that returned something has run: whatever it is, its result is told."""
+def test_values_that_cannot_be_serialized_become_their_str(value, text):
+    """The tool ran, so its result is rendered, whatever it is."""
     shown = render(value)
     assert shown == text if text is not None else "Unspeakable object" in shown
 
@@ -92,11 +92,11 @@ def test_what_json_cannot_hold_is_shown_as_python_shows_it(value, text):
         (lambda: map(str, range(2)), '["0","1"]'),
     ],
 )
-def test_of_an_iterator_the_things_are_told(made, text):
+def test_an_iterator_is_rendered_as_its_items(made, text):
     assert render(made()) == text
 
 
-def test_of_one_without_an_end_the_first_ones_are():
+def test_an_endless_iterator_is_rendered_as_its_first_items():
     counting = itertools.count()
     told = render(counting)
     assert told.startswith("[0,1,2,")
@@ -104,7 +104,7 @@ def test_of_one_without_an_end_the_first_ones_are():
     assert next(counting) == MAX_ITEMS
 
 
-def test_a_group_of_errors_is_told_by_those_in_it():
+def test_a_group_of_errors_is_described_by_its_members():
     inner = ExceptionGroup("inner", [KeyError("k"), UnspeakableError()])
     assert error_text(ExceptionGroup("outer", [ValueError("v"), inner])) == (
         "Error: 3 errors:\n- ValueError: v\n- KeyError: 'k'\n"
@@ -112,19 +112,19 @@ def test_a_group_of_errors_is_told_by_those_in_it():
     )
 
 
-def test_a_group_of_one_is_that_one():
+def test_a_group_of_one_error_is_described_as_that_error():
     group = ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("v")])])
     assert error_text(group) == "Error: ValueError: v"
 
 
-def test_an_error_is_told_by_its_class_and_text():
+def test_an_error_is_described_by_its_class_and_text():
     assert error_text(ValueError("no such file")) == "Error: ValueError: no such file"
     assert error_text(UnspeakableError()) == (
         "Error: UnspeakableError: (UnspeakableError, which cannot be shown)"
     )
 
 
-def test_a_long_error_is_cut():
+def test_a_long_error_is_truncated():
     assert len(error_text(ValueError("x" * 10 * MAX_BYTES))) < MAX_BYTES + 100
 
 
@@ -132,7 +132,7 @@ class TestCut:
     """Two limits, whichever comes first, and a note of how much is missing."""
 
     @pytest.mark.parametrize("text", ["", "a", "a\nb", "\u00e9" * 5])
-    def test_what_fits_is_left_as_it_is(self, text):
+    def test_a_short_text_is_not_changed(self, text):
         assert truncate(text, 3, 10) == text
 
     def test_the_limits_are_those_of_the_design(self):
@@ -160,7 +160,7 @@ class TestCut:
             ("\U0001f600", 8, 2, 8),
         ],
     )
-    def test_it_never_cuts_through_a_character(self, character, most, kept, missing):
+    def test_it_never_splits_a_character(self, character, most, kept, missing):
         text = character * (kept + missing // len(character.encode()))
         note = f"\n[cut: 0 more lines, {missing} more bytes]"
         assert truncate(text, 9, most) == character * kept + note
@@ -169,6 +169,6 @@ class TestCut:
         assert truncate("\u00e9" * 5, 9, 10) == "\u00e9" * 5
         assert truncate("\u00e9" * 6, 9, 10).startswith("\u00e9" * 5 + "\n[cut")
 
-    def test_lone_surrogates_which_no_provider_takes_are_replaced(self):
+    def test_lone_surrogates_are_replaced(self):
         assert truncate("a\ud800b") == "a?b"
         truncate("\ud800" * 100, 9, 10).encode()

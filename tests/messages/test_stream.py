@@ -1,4 +1,4 @@
-"""Putting the pieces of a streamed answer together."""
+"""Assembling the pieces of a streamed response."""
 
 import time
 
@@ -26,17 +26,17 @@ def piece(index=0, call_id="", name="", arguments="", **extra):
     return Chunk(tool_calls=(CallChunk(index, call_id, name, arguments, extra),))
 
 
-def test_text_grows():
+def test_texts_are_joined():
     response = assembled("Hel", "", "lo")
     assert (response.content, response.finish_reason, response.usage) == ("Hello", None, None)
 
 
-def test_nothing_is_no_text():
+def test_an_empty_stream_has_no_text():
     assert assembled().content is None
     assert assembled().is_blank
 
 
-def test_what_comes_once_is_kept_wherever_it_comes():
+def test_a_field_is_kept_whichever_piece_has_it():
     response = assembled(
         {**delta(content="Hi"), "id": "x", "model": "m"},
         delta("stop"),
@@ -46,7 +46,7 @@ def test_what_comes_once_is_kept_wherever_it_comes():
     assert (response.id, response.model, response.usage) == ("x", "m", Usage(3, 4))
 
 
-def test_calls_grow_by_index_whatever_the_order_of_the_pieces():
+def test_the_pieces_of_calls_are_joined_by_index_in_any_order():
     response = assembled(
         piece(1, "b", "g"),
         piece(0, "a", "f", '{"x"'),
@@ -60,7 +60,7 @@ def test_a_call_without_arguments_has_an_empty_object():
     assert assembled(piece(0, "a", "f")).tool_calls == (ToolCall("a", "f", "{}"),)
 
 
-def test_an_id_that_comes_with_every_piece_is_one_id():
+def test_an_id_that_every_piece_repeats_is_one_id():
     response = assembled(piece(0, "a", "f"), piece(0, "a", "", '{"x"'), piece(0, "a", "", ": 1}"))
     assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'),)
 
@@ -73,7 +73,7 @@ def test_another_id_at_the_same_index_is_another_call():
     assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "g", '{"y": 2}'))
 
 
-def test_keys_that_are_not_ours_grow_too():
+def test_unknown_keys_are_joined_or_replaced():
     """Texts and lists grow, all else is replaced; on the message and on its calls."""
     response = assembled(
         delta(reasoning="be", details=[1], score=1),
@@ -86,7 +86,7 @@ def test_keys_that_are_not_ours_grow_too():
     assert response.tool_calls[0].extra == {"signature": "s1s2", "more": {"k": 1}}
 
 
-def test_a_null_takes_nothing_away():
+def test_a_null_keeps_the_earlier_value():
     response = assembled(delta(reasoning="because"), delta("stop", reasoning=None))
     assert response.extra == {"reasoning": "because"}
 
@@ -110,20 +110,20 @@ def test_a_stream_of_many_pieces_is_assembled_in_linear_time(chunk):
     assert seconds(40_000) < 9 * seconds(10_000)
 
 
-def test_a_refusal_grows():
+def test_the_pieces_of_a_refusal_are_joined():
     assert assembled(delta(refusal="N"), delta("stop", refusal="o.")).refusal == "No."
 
 
-def test_a_stream_of_completions_without_a_finish_reason_has_broken_off():
+def test_a_stream_of_completions_without_a_finish_reason_is_incomplete():
     with pytest.raises(ConnectionError, match="the stream ended before the answer did"):
         assembled(delta(content="Hel"))
 
 
-def test_a_stream_of_texts_ends_where_it_ends():
+def test_a_stream_of_texts_needs_no_finish_reason():
     assert assembled("Hel").content == "Hel"
 
 
-def test_a_stream_that_broke_off_is_asked_for_again_and_its_text_is_void():
+def test_an_incomplete_stream_is_retried_and_its_text_discarded():
     streams = [[delta(content="Hel")], [delta(content="Hello"), delta("stop")]]
     result = Loop.run_sync(USER, lambda m: iter(streams.pop(0)), retry_delay=0)
     assert result.unwrap().content == "Hello"

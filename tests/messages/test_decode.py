@@ -1,4 +1,4 @@
-"""Whatever a backend returns becomes a response; what cannot is named in the error."""
+"""What a backend returns becomes a response; anything else is an error that describes it."""
 
 import json
 
@@ -100,7 +100,7 @@ class TestForms:
         response = to_response(message(content=None, refusal="No."))
         assert (response.content, response.refusal, response.text) == (None, "No.", "No.")
 
-    def test_keys_that_are_not_ours_are_kept_as_copies(self):
+    def test_unknown_keys_are_kept_as_copies(self):
         given = message(
             reasoning={"steps": [1]}, tool_calls=[{**CALL, "signature": "s", "index": 0}]
         )
@@ -125,7 +125,7 @@ class TestForms:
             ({"function": {"name": "f", "arguments": {(1,): 1}}}, ToolCall("", "f", "{(1,): 1}")),
         ],
     )
-    def test_calls_as_other_servers_give_them(self, call, made):
+    def test_calls_in_the_forms_of_other_servers(self, call, made):
         assert to_response(message(tool_calls=[call])).tool_calls == (made,)
 
 
@@ -151,7 +151,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("raw", "text"), WRONG)
-def test_anything_else_is_an_error_that_names_what_it_got(raw, text):
+def test_anything_else_is_an_error_that_describes_the_value(raw, text):
     with pytest.raises(NotAResponseError) as caught:
         to_response(raw)
     assert str(caught.value).startswith("llm_send_fn: ")
@@ -159,7 +159,7 @@ def test_anything_else_is_an_error_that_names_what_it_got(raw, text):
 
 
 @pytest.mark.parametrize("raw", [raw for raw, _ in WRONG[:8]])
-def test_in_a_run_it_is_an_err_at_once_without_another_try(raw):
+def test_in_a_run_it_is_an_err_without_a_retry(raw):
     asked = []
     result = Loop.run_sync(USER, lambda m: asked.append(1) or raw)
     assert isinstance(result, Err)
@@ -199,7 +199,7 @@ class TestUsage:
             ("x", None),
         ],
     )
-    def test_it_is_read_as_both_apis_name_it(self, raw, usage):
+    def test_the_keys_of_both_apis_are_read(self, raw, usage):
         assert to_usage(raw) == usage
 
 
@@ -251,7 +251,7 @@ class TestChunks:
         assert to_chunk({"choices": [{"delta": {"tool_calls": [call]}}]}).tool_calls == (made,)
 
     @pytest.mark.parametrize("raw", [None, 5, b"x", {"delta": {}}, {"error": {"message": "x"}}])
-    def test_anything_else_is_an_error_that_names_what_it_got(self, raw):
+    def test_anything_else_is_an_error_that_describes_the_value(self, raw):
         text = "^llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got "
         with pytest.raises(NotAResponseError, match=text):
             to_chunk(raw)

@@ -1,4 +1,4 @@
-"""Resolvers and recipes, of whatever form."""
+"""Resolvers and recipes in every form."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_how_it_is_called_is_decided_once(given, mode):
 
 
 @pytest.mark.parametrize("given", [5, "x", object(), {"resolve": 1}])
-def test_what_cannot_resolve_is_an_error_that_says_what_is_wanted(given):
+def test_an_object_that_cannot_resolve_is_an_error_with_the_expected_form(given):
     with pytest.raises(OptionError, match=r"^resolve_tool: expected a callable that takes a call"):
         Resolver(given)
 
@@ -48,7 +48,7 @@ def test_it_lists_tools_in_every_form():
     assert Resolver(lambda call: 1).names is None
 
 
-def test_it_knows_what_it_lists_or_everything_where_nobody_lists_anything():
+def test_it_takes_the_names_it_lists_or_all_without_any_list():
     listing, silent = Resolver(Full()), Resolver(lambda call: 1)
     assert listing.knows("a", has_tools=False)
     assert not listing.knows("x", has_tools=False)

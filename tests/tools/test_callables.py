@@ -1,4 +1,4 @@
-"""Every kind of callable makes a tool; what no model could call is an error when it is made."""
+"""Every kind of callable makes a tool; one that a model cannot call is a definition error."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ class Size:
 def called(made, **arguments):
     """Call a tool as the loop does: checked, bound, called."""
     assert made.problems_of(arguments) == []
-    return made.bound(arguments, lambda: ToolContext("c1", "t", 1))()
+    return made.bind_call(arguments, lambda: ToolContext("c1", "t", 1))()
 
 
 class Greeter:
@@ -61,7 +61,7 @@ def test_every_kind_of_callable_makes_a_tool(made, name, description, answer):
     assert called(made, name="Ann") == answer
 
 
-def test_what_a_partial_has_filled_is_none_of_the_models_business():
+def test_arguments_filled_by_a_partial_are_not_in_the_schema():
     """A user id that was bound must not be a parameter that a model can override."""
 
     def find(query: str, user_id: int, limit: int = 5):
@@ -94,7 +94,7 @@ def test_a_class_is_a_tool_that_makes_its_objects():
         (max, "its signature cannot be read"),
     ],
 )
-def test_a_callable_that_no_model_could_call_is_an_error_when_the_tool_is_made(made, text):
+def test_a_callable_that_a_model_cannot_call_is_a_definition_error(made, text):
     with pytest.raises(ToolDefinitionError, match=text):
         tool(made)
 

@@ -1,4 +1,4 @@
-"""A history that arrives broken is mended so that every provider takes it, nothing is lost, all is told."""
+"""An invalid history is repaired so that every provider accepts it; no content is lost."""
 
 import json
 
@@ -54,7 +54,7 @@ def mended(*messages):
         [USER, calls("a", reasoning="because"), answer("a")],
     ],
 )
-def test_a_valid_history_is_left_as_it_is(messages):
+def test_a_valid_history_is_not_changed(messages):
     assert mended(*messages) == (messages, ())
 
 
@@ -70,7 +70,7 @@ def test_a_call_at_the_very_end_is_answered_too():
     assert len(told) == 1
 
 
-def test_an_answer_that_comes_too_late_is_kept_as_text():
+def test_a_result_that_comes_too_late_becomes_a_user_message():
     history, told = mended(USER, calls("a"), USER, answer("a", "5"))
     assert history[2] == answer("a", NO_RESULT)
     assert history[4] == {"role": "user", "content": "Result of an earlier tool call: 5"}
@@ -86,7 +86,7 @@ def test_answers_in_another_order_are_put_in_the_order_of_the_calls():
     assert told == ("messages[1]: its answers were put in the order of its calls",)
 
 
-def test_a_second_answer_to_one_call_is_kept_as_text():
+def test_a_second_result_of_one_call_becomes_a_user_message():
     history, told = mended(USER, calls("a"), answer("a", "1"), answer("a", "2"))
     assert history[2:] == [
         answer("a", "1"),
@@ -117,14 +117,14 @@ def test_an_id_twice_in_one_message_is_renamed_and_each_keeps_its_answer():
     assert [m["content"] for m in history[2:]] == ["1", "2"]
 
 
-def test_a_new_name_is_one_that_nobody_has():
+def test_a_new_id_is_unused():
     history, _ = mended(
         USER, calls("a", "a_2"), answer("a"), answer("a_2"), calls("a"), answer("a")
     )
     assert history[4]["tool_calls"][0]["id"] == "a_3"
 
 
-def test_an_empty_assistant_message_is_left_out():
+def test_an_empty_assistant_message_is_removed():
     history, told = mended(USER, says("  "), says(None), says([]), says(""))
     assert history == [USER]
     assert len(told) == 4
@@ -150,12 +150,12 @@ def test_a_text_before_a_message_of_calls_is_joined_to_it():
     assert history[1] == calls("a") | {"content": "Let me see."}
 
 
-def test_a_text_after_answers_stays_a_message_of_its_own():
+def test_a_text_after_results_stays_a_separate_message():
     messages = [USER, calls("a"), answer("a"), says("Done")]
     assert mended(*messages) == (messages, ())
 
 
-def test_arguments_that_are_no_json_object_are_wrapped():
+def test_arguments_that_are_not_a_json_object_are_wrapped():
     """Servers that parse past calls refuse the whole request where they cannot."""
     broken = {"role": "assistant", "tool_calls": [call("a", '{"x": ')]}
     history, told = mended(USER, broken, answer("a"))
@@ -164,7 +164,7 @@ def test_arguments_that_are_no_json_object_are_wrapped():
     assert told == ("messages[1]: arguments of 'f' were no JSON object; wrapped",)
 
 
-def test_no_arguments_become_an_empty_object_without_a_word():
+def test_empty_arguments_become_an_empty_object_without_a_report():
     message = {"role": "assistant", "tool_calls": [call("a", " "), call("b")]}
     del message["tool_calls"][1]["function"]["arguments"]
     history, told = mended(USER, message, answer("a"), answer("b"))
@@ -172,7 +172,7 @@ def test_no_arguments_become_an_empty_object_without_a_word():
     assert told == ()
 
 
-def test_a_providers_own_kind_of_call_is_kept_and_answered():
+def test_a_special_kind_of_call_is_kept_and_answered():
     own = {"id": "a", "type": "custom", "custom": {"name": "x", "input": "y"}}
     history, _ = mended(USER, {"role": "assistant", "tool_calls": [own]})
     assert history[1]["tool_calls"] == [own]
@@ -180,11 +180,11 @@ def test_a_providers_own_kind_of_call_is_kept_and_answered():
 
 
 @pytest.mark.parametrize("text", ["[1]", "5", "{", "nonsense", '{"a": NaN}'])
-def test_valid_arguments_wraps_what_is_no_object(text):
+def test_valid_arguments_wraps_a_text_that_is_not_an_object(text):
     assert json.loads(valid_arguments(text)) == {"invalid_arguments": text}
 
 
-def test_valid_arguments_keeps_what_is_one_to_the_letter():
+def test_valid_arguments_keeps_the_text_of_an_object():
     assert valid_arguments('{"b":1,  "a":2}') == '{"b":1,  "a":2}'
     assert valid_arguments(" \n") == "{}"
 
@@ -201,7 +201,7 @@ def test_valid_arguments_keeps_what_is_one_to_the_letter():
         ("a b" * 50, ("a_b" * 50)[:128]),
     ],
 )
-def test_a_name_that_a_model_made_up_goes_back_as_providers_take_it(name, valid):
+def test_an_invalid_name_is_sent_back_in_a_form_that_providers_accept(name, valid):
     assert valid_name(name) == valid
 
 
@@ -228,12 +228,12 @@ class Unspeakable:
         (Unspeakable(), "(Unspeakable, which cannot be shown)"),
     ],
 )
-def test_what_a_provider_gave_along_can_be_sent_back_whatever_it_was(given, sent):
+def test_unknown_keys_are_sent_back_as_json_whatever_they_hold(given, sent):
     assert sendable_json(given) == sent
     json.dumps(sendable_json(given), allow_nan=False).encode()
 
 
-def test_what_is_sent_back_is_a_copy():
+def test_unknown_keys_are_sent_back_as_copies():
     given = {"a": [1]}
     sent = sendable_json(given)
     sent["a"].append(2)

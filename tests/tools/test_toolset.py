@@ -1,4 +1,4 @@
-"""All that stands for a tool; a broken one is told with its place in the list."""
+"""Everything that can stand for a tool; an invalid one is an error with its index in the list."""
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -34,7 +34,7 @@ def add(a: int, b: int) -> int:
 
 
 class TestForms:
-    """All that stands for a tool."""
+    """Everything that can stand for a tool."""
 
     def test_a_tool_is_itself(self):
         assert as_tool(add) is add
@@ -94,7 +94,7 @@ class TestForms:
             ("add", "^here: expected a Tool, .*got str"),
         ],
     )
-    def test_anything_else_is_an_error_that_says_where_and_what(self, given, text):
+    def test_anything_else_is_an_error_with_its_place_and_type(self, given, text):
         with pytest.raises(ToolDefinitionError, match=text):
             as_tool(given, "here")
 
@@ -118,7 +118,7 @@ def test_two_tools_of_one_name_are_an_error_that_names_the_place():
         toolset([add, Weather, {"name": "add"}])
 
 
-def test_a_broken_tool_is_told_with_its_place():
+def test_an_invalid_tool_is_an_error_with_its_index():
     with pytest.raises(ToolDefinitionError, match=r"^tools\[1\]: expected a Tool"):
         toolset([add, 5])
 
@@ -127,11 +127,11 @@ def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
     copy = terminal_copy(add)
     assert (copy.terminal, add.terminal) == (True, False)
     assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
-    assert copy.bound({"a": 1, "b": 2}, lambda: None)() == 3
+    assert copy.bind_call({"a": 1, "b": 2}, lambda: None)() == 3
 
 
 class TestOptions:
-    """`tool` gives options to whatever stands for a tool, and leaves the original alone."""
+    """`tool` makes a copy of anything that can stand for a tool, with other options."""
 
     OPTIONS = {  # noqa: RUF012 - read alone
         "parallel_safe": False,
@@ -163,7 +163,7 @@ class TestOptions:
             "tool": tool(add, timeout=9.0),
         }[request.param]
 
-    def test_every_option_is_taken(self, given):
+    def test_every_option_is_accepted(self, given):
         made = tool(given, **self.OPTIONS)
         assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
 
@@ -186,28 +186,20 @@ class TestOptions:
             "arguments: missing required field 'b'"
         ]
 
-    def test_a_wrong_one_is_told(self, given):
-        with pytest.raises(ToolDefinitionError, match="max_uses must be a whole number"):
-            tool(given, max_uses=-1)
-
-    def test_one_that_does_not_exist_is_an_error(self, given):
-        with pytest.raises(TypeError, match="max_use"):
-            tool(given, max_use=1)
-
     def test_annotations_are_defaults_here_too(self, given):
         made = tool(given, annotations={"destructiveHint": True, "idempotentHint": True})
         assert (made.parallel_safe, made.idempotent) == (False, True)
 
-    def test_and_what_is_said_outright_wins(self, given):
+    def test_an_explicit_value_wins(self, given):
         made = tool(given, parallel_safe=True, annotations={"destructiveHint": True})
         assert made.parallel_safe
 
-    def test_those_of_a_dict_are_taken_with_it(self):
+    def test_annotations_of_a_dict_are_kept(self):
         given = {"name": "t", "inputSchema": SCHEMA, "annotations": {"destructiveHint": True}}
         assert tool(given, timeout=5.0).parallel_safe is False
         assert as_tool(given).annotations == {"destructiveHint": True}
 
-    def test_those_of_an_object_of_another_library_are_read(self):
+    def test_annotations_that_are_an_object_are_read(self):
         class Hints(BaseModel):
             readOnlyHint: bool = True
 
@@ -215,14 +207,14 @@ class TestOptions:
         assert (made.annotations, made.idempotent) == ({"readOnlyHint": True}, True)
 
     @pytest.mark.parametrize("hints", [None, "safe", 5])
-    def test_what_is_no_annotations_is_left_out(self, hints):
+    def test_invalid_annotations_are_left_out(self, hints):
         assert as_tool({"name": "t", "annotations": hints}).annotations == {}
 
 
 @pytest.mark.parametrize(
     "made", [add, tool(add, timeout=5.0), terminal_copy(add)], ids=["made", "with options", "terminal"]
 )  # fmt: skip
-def test_a_tool_looks_like_its_function_to_whoever_asks(made):
+def test_a_tool_has_the_name_and_docstring_of_its_function(made):
     assert (made.__name__, made.__doc__) == ("add", "Add two integers.")
     assert made.__module__ == add.fn.__module__
     assert made(2, 3) == 5

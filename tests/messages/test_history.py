@@ -1,4 +1,4 @@
-"""The history: immutable and append-only; what others get of it are copies."""
+"""The history is immutable and append-only, and hands out copies."""
 
 import pytest
 
@@ -30,13 +30,13 @@ def test_appending_nothing_is_equal():
     assert first.append() == first
 
 
-def test_what_goes_on_shares_what_was_there():
+def test_a_longer_history_shares_the_messages_before():
     """No message is copied again: an iteration costs the same whatever came before it."""
     first = History([said("a")])
     assert first.append(said("b"))[0] is first[0]
 
 
-def test_two_that_go_on_from_one_point_do_not_see_each_other():
+def test_two_branches_do_not_see_each_other():
     root = History([said("a")])
     left, right = root.append(said("l")), root.append(said("r"))
     further = left.append(said("l2"))
@@ -72,7 +72,7 @@ def test_it_says_how_long_it_is():
     assert repr(History([said("a")])) == "History(1 messages)"
 
 
-def test_a_backend_that_changes_what_it_is_handed_changes_no_record():
+def test_a_backend_that_changes_its_messages_does_not_change_the_history():
     history = History([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
     handed = history.for_model()
     handed[0]["content"][0]["text"] = "broken"
@@ -150,7 +150,7 @@ class TestGrown:
         assert [message["content"] for message in other.for_model()] == ["a", "c"]
 
 
-def test_a_message_is_copied_once_however_much_comes_after_it():
+def test_a_message_is_copied_only_once():
     """An iteration costs the same whatever came before it."""
     copied = []
 

@@ -1,4 +1,4 @@
-"""Reading descriptions out of docstrings of the three styles in use."""
+"""Reading descriptions from docstrings of three styles."""
 
 import pytest
 
@@ -56,7 +56,7 @@ NUMPY = """Find a thing.
 
 
 @pytest.mark.parametrize("text", [GOOGLE, SPHINX, NUMPY], ids=["google", "sphinx", "numpy"])
-def test_every_style_says_the_same(text):
+def test_every_style_has_the_same_outcome(text):
     description, arguments = read_docstring(text)
     assert description == "Find a thing.\n\nIt looks everywhere."
     assert arguments == {
@@ -77,17 +77,17 @@ def test_text_with_colons_is_no_section():
 
 
 @pytest.mark.parametrize("head", ["Args", "Arguments", "Parameters", "Params", "args"])
-def test_the_section_of_arguments_may_be_called_as_people_call_it(head):
+def test_the_section_of_arguments_may_have_any_usual_name(head):
     assert read_docstring(f"Do.\n\n{head}:\n    a: first.")[1] == {"a": "first."}
 
 
 @pytest.mark.parametrize("head", ["Returns", "Yields", "Raises", "Example", "Examples", "Note"])
-def test_other_sections_end_what_the_model_reads(head):
+def test_other_sections_end_the_description(head):
     text = f"Do.\n\n{head}:\n    x: y.\n\nArgs:\n    a: first."
     assert read_docstring(text) == ("Do.", {"a": "first."})
 
 
-def test_an_argument_without_a_word_of_it_is_left_out():
+def test_an_argument_without_a_description_is_left_out():
     assert read_docstring("Do.\n\nArgs:\n    a:\n    b: second.")[1] == {"b": "second."}
 
 

@@ -1,4 +1,4 @@
-"""Which failures of a model are worth another try, and how long to wait before it."""
+"""Which failures of a model are retried, and after which delay."""
 
 import errno
 import http.client
@@ -26,23 +26,23 @@ class Holder:
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529, 599])
 @pytest.mark.parametrize("name", ["status_code", "status", "code", "http_status"])
-def test_a_status_that_may_pass_is_worth_another_try(status, name):
+def test_a_temporary_status_is_retried(status, name):
     assert is_retryable(failure(**{name: status}))
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 301])
 @pytest.mark.parametrize("name", ["status_code", "status", "code", "http_status"])
-def test_a_status_that_will_not_pass_is_not(status, name):
+def test_a_permanent_status_is_not_retried(status, name):
     assert not is_retryable(failure(**{name: status}))
 
 
-def test_a_status_decides_whatever_the_class():
+def test_a_status_takes_precedence_over_the_class():
     assert is_retryable(failure(TypeError, status_code=503))
     assert not is_retryable(failure(ConnectionError, status_code=400))
 
 
 @pytest.mark.parametrize("code", ["context_length_exceeded", 7, None, True, 99, 600, 12.5])
-def test_a_code_that_is_no_http_status_decides_nothing(code):
+def test_a_code_that_is_not_an_http_status_is_ignored(code):
     assert status_of(failure(code=code)) is None
 
 
@@ -143,7 +143,7 @@ def wait(error=None, attempt=1, base=0.5):
     return drive_sync(delay_before_retry(error or failure(), attempt, base))
 
 
-def test_each_wait_is_twice_as_long_less_a_jitter_of_a_quarter():
+def test_each_delay_is_twice_as_long_less_a_jitter_of_a_quarter():
     for attempt, longest in (
         (1, 0.5),
         (2, 1.0),
@@ -157,7 +157,7 @@ def test_each_wait_is_twice_as_long_less_a_jitter_of_a_quarter():
     assert len({wait() for _ in range(20)}) > 1
 
 
-def test_no_delay_is_none():
+def test_a_base_of_zero_is_no_delay():
     assert wait(base=0) == 0
 
 
@@ -165,7 +165,7 @@ def test_no_delay_is_none():
     ("header", "seconds"), [("7", 7), ("0", 0), ("1.5", 1.5), ("9999", MAX_DELAY)]
 )
 @pytest.mark.parametrize("place", ["response", "error"])
-def test_what_the_server_asks_for_is_waited_exactly_within_reason(header, seconds, place):
+def test_the_delay_that_a_server_asks_for_is_kept_up_to_the_maximum(header, seconds, place):
     headers = {"retry-after": header}
     error = (
         failure(headers=headers) if place == "error" else failure(response=Holder(headers=headers))
@@ -174,7 +174,7 @@ def test_what_the_server_asks_for_is_waited_exactly_within_reason(header, second
 
 
 @pytest.mark.parametrize("header", ["-1", "nan", "soon", "Wed, 21 Oct 2026 07:28:00 GMT", "", None])
-def test_what_no_number_of_seconds_can_be_made_of_is_not_followed(header):
+def test_a_header_that_is_not_a_number_of_seconds_is_ignored(header):
     error = failure(response=Holder(headers={"retry-after": header}))
     assert 0.375 <= wait(error) <= 0.5
 
@@ -183,7 +183,7 @@ def test_what_no_number_of_seconds_can_be_made_of_is_not_followed(header):
     "code",
     ["context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"],
 )
-def test_a_code_that_tells_of_something_hopeless_wins_over_the_status(code):
+def test_a_permanent_code_takes_precedence_over_the_status(code):
     """A quota that is used up comes as 429, which else may pass."""
     error = Exception("no")
     error.status_code, error.code = 429, code

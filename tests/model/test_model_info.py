@@ -1,4 +1,4 @@
-"""Which model is asked, of whom and how: what can be seen of a backend, and nothing that may be a secret."""
+"""The model, provider and options that can be seen of a callable, without secrets."""
 
 import functools
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ class Named:
 
 
 def told_of(fn, **llm_opts):
-    """What a run tells of its backend."""
+    """What `RunStarted` has of the backend."""
     events = []
     Loop.run_sync(USER, fn, llm_opts=llm_opts, on_event=events.append, max_retries=0)
     (started,) = [event for event in events if isinstance(event, RunStarted)]
@@ -71,7 +71,7 @@ class TestFunctions:
         )  # fmt: skip
 
     @pytest.mark.parametrize("model", ["", None, 5, object(), ["m"]])
-    def test_a_model_that_is_no_name_is_none(self, model):
+    def test_a_model_that_is_not_a_name_is_ignored(self, model):
         assert model_info(functools.partial(plain, model=model), {}).model is None
         assert model_info(functools.partial(Named(), model=model), {}).model == "m"
 
@@ -205,7 +205,7 @@ SECRET = {
 
 
 class TestSecrets:
-    """No option is told but those that say how to answer."""
+    """Only options for the response are reported."""
 
     @pytest.mark.parametrize("place", ["llm_opts", "partial", "object"])
     def test_only_those_that_are_listed(self, place):

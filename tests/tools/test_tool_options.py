@@ -1,4 +1,4 @@
-"""The options of tools: what each may be, and what MCP's annotations say where one is left out."""
+"""The options of tools: their valid values, and the defaults that MCP's annotations give."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def pairs(table):
 @pytest.mark.parametrize(
     ("option", "value"), pairs({option: values for option, (_, values) in WRONG.items()})
 )
-def test_a_wrong_option_is_told_with_the_tool_what_was_expected_and_what_came(option, value):
+def test_an_invalid_option_is_an_error_with_tool_expectation_and_value(option, value):
     expected, _ = WRONG[option]
     with pytest.raises(ToolDefinitionError) as caught:
         Tool("t", **{option: value})
@@ -54,11 +54,11 @@ def test_a_wrong_option_is_told_with_the_tool_what_was_expected_and_what_came(op
 
 
 @pytest.mark.parametrize(("option", "value"), pairs(RIGHT))
-def test_a_right_one_is_taken_as_it_is(option, value):
+def test_a_valid_option_is_kept(option, value):
     assert getattr(Tool("t", **{option: value}), option) is value
 
 
-def test_an_option_that_is_left_out_lets_a_tool_run_beside_others_and_with_no_limit_of_its_own():
+def test_by_default_a_tool_is_parallel_safe_and_has_no_limits():
     made = Tool("t")
     assert made.parallel_safe
     assert made.dedupe
@@ -87,19 +87,19 @@ class TestAnnotations:
             ({"readOnlyHint": None, "destructiveHint": None, "title": "T"}, True, False),
         ],
     )
-    def test_what_they_say(self, annotations, parallel_safe, idempotent):
+    def test_they_are_the_defaults_of_options(self, annotations, parallel_safe, idempotent):
         """What only reads destroys nothing, whatever else is said of it."""
         made = Tool("t", annotations=annotations)
         assert (made.parallel_safe, made.idempotent) == (parallel_safe, idempotent)
 
     @pytest.mark.parametrize("value", [True, False])
     @pytest.mark.parametrize("hint", [True, False])
-    def test_what_is_said_outright_wins(self, value, hint):
+    def test_an_explicit_value_wins(self, value, hint):
         annotations = {"readOnlyHint": hint, "destructiveHint": hint, "idempotentHint": hint}
         made = Tool("t", parallel_safe=value, idempotent=value, annotations=annotations)
         assert (made.parallel_safe, made.idempotent) == (value, value)
 
-    def test_they_are_copied_from_their_owner(self):
+    def test_they_are_copied(self):
         given = {"title": "T"}
         made = Tool("t", annotations=given)
         given["title"] = "other"
@@ -118,7 +118,7 @@ class TestAnnotations:
         {"requires_fresh_input": True},
     ],
 )
-def test_a_tool_that_a_plan_has_to_look_at_is_not_plain(options):
+def test_a_tool_that_a_plan_has_to_check_is_not_plain(options):
     assert not Tool("t", **options).is_plain
 
 
@@ -126,7 +126,7 @@ def test_a_tool_that_a_plan_has_to_look_at_is_not_plain(options):
     "options",
     [{}, {"lock": "k"}, {"timeout": 1, "retries": 2}, {"volatile": True}, {"dedupe": False}],
 )
-def test_a_tool_that_concerns_no_plan_is_plain(options):
+def test_a_tool_that_a_plan_need_not_check_is_plain(options):
     assert Tool("t", **options).is_plain
 
 
@@ -139,5 +139,5 @@ def test_a_tool_that_concerns_no_plan_is_plain(options):
         ({"dedupe": False, "volatile": True}, False),
     ],
 )
-def test_duplicates_are_looked_for_unless_repetition_means_something(options, watches):
+def test_duplicates_are_watched_unless_the_tool_is_volatile_or_opts_out(options, watches):
     assert Tool("t", **options).watches_duplicates is watches

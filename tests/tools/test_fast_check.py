@@ -1,4 +1,4 @@
-"""The quick check: what it accepts is valid by the schema, and it knows what most tools have."""
+"""The fast check accepts only valid arguments, and supports the schemas that most tools have."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from treadle import tool
-from treadle.tools import quick_check
+from treadle.tools import compile_check
 
 TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
 NAMES = ["a", "b", "c"]
@@ -59,7 +59,7 @@ VALUES = st.recursive(
 
 @given(schema=SCHEMAS, values=st.lists(VALUES, min_size=1, max_size=10))
 def test_what_is_accepted_is_valid(schema, values):
-    check = quick_check(schema)
+    check = compile_check(schema)
     validator = Draft202012Validator(schema)
     for value in values:
         if check is not None and check(value):
@@ -77,14 +77,14 @@ def test_what_is_accepted_is_valid(schema, values):
         ({"type": "string", "format": "date"}, "no date: the format asserts nothing"),
     ],
 )
-def test_what_is_plain_is_accepted_at_once(schema, good):
-    assert quick_check(schema)(good)
+def test_plain_arguments_are_accepted(schema, good):
+    assert compile_check(schema)(good)
     assert Draft202012Validator(schema).is_valid(good)
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", None])
-def test_no_value_counts_for_another(value):
-    assert not quick_check({"type": "integer"})(value)
+def test_values_of_other_types_are_not_accepted(value):
+    assert not compile_check({"type": "integer"})(value)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_no_value_counts_for_another(value):
         {"anyOf": [{"type": "string"}, {"maxLength": 1}]},
     ],
 )
-def test_what_says_more_is_left_to_jsonschema(schema):
-    assert quick_check(schema) is None
+def test_a_schema_with_other_keywords_is_left_to_jsonschema(schema):
+    assert compile_check(schema) is None
 
 
-def test_what_the_quick_check_refuses_may_still_be_valid():
+def test_arguments_that_the_fast_check_refuses_may_be_valid():
     """A whole number with a point is an integer to JSON Schema; the tool gets it as its type has it."""
 
     @tool

@@ -1,4 +1,4 @@
-"""What a backend made of our own types is looked at: what is not of its type is an `Err` that names it."""
+"""Responses and chunks that a backend makes itself: a field of the wrong type is an `Err` that names it."""
 
 from decimal import Decimal
 
@@ -66,7 +66,7 @@ class TestResponse:
     def test_calls_and_unknown_keys(self, made, text):
         assert told(made).startswith(f"llm_send_fn: {text}")
 
-    def test_a_list_of_calls_will_do(self):
+    def test_a_list_of_calls_is_accepted(self):
         made = [Response(tool_calls=[ToolCall("a", "f")]), "done"]
         assert Loop.run_sync(USER, lambda m: made.pop(0)).iterations == 2
 
@@ -101,7 +101,7 @@ def test_a_cost_in_it(cost):
     assert told(Response("x", usage=Usage(1, 1, cost=cost))).startswith("llm_send_fn: usage")
 
 
-def test_usage_that_is_as_it_should_be():
+def test_valid_usage():
     for usage in (
         None,
         Usage(),
@@ -140,6 +140,6 @@ class TestChunk:
     def test_its_fields(self, made, text):
         assert told(iter([Chunk("x"), made])).startswith(f"llm_send_fn: {text}"[:40])
 
-    def test_one_that_is_as_it_should_be(self):
+    def test_a_valid_one(self):
         made = [Chunk("x", (), "stop", Usage(1), "m", "id", {"k": 1}), Chunk(tool_calls=[])]
         assert Loop.run_sync(USER, lambda m: iter(made)).unwrap().content == "x"

@@ -1,4 +1,4 @@
-"""Reading and showing JSON that a model wrote: nothing it writes can hurt, and nothing is guessed."""
+"""Parsing and formatting JSON that a model wrote: no text raises or hangs, and no value is coerced."""
 
 import json
 import time
@@ -42,7 +42,7 @@ def test_an_object_is_parsed():
         ("true", "boolean true"),
     ],
 )
-def test_json_of_something_else_than_an_object_is_refused_by_name(text, kind):
+def test_json_that_is_not_an_object_is_refused_with_its_type(text, kind):
     with pytest.raises(MalformedJSONError, match="expected a JSON object, got ") as caught:
         parse_object(text)
     assert str(caught.value).endswith(kind)
@@ -59,31 +59,31 @@ def test_constants_that_json_does_not_have_are_refused(constant):
 @pytest.mark.parametrize(
     "text", ["{", '{"a": }', "{'a': 1}", '{"a": 1,}', '{"a": 1} x', "nonsense"]
 )
-def test_broken_json_is_told_with_its_place(text):
+def test_malformed_json_is_refused_with_the_position(text):
     with pytest.raises(MalformedJSONError, match=r"at character \d+, near "):
         parse_object(text)
 
 
-def test_the_text_around_a_broken_place_is_bounded():
+def test_the_quoted_text_around_an_error_is_bounded():
     text = '{"a": "' + "x" * 50_000 + '" oops' + "y" * 50_000
     with pytest.raises(MalformedJSONError) as caught:
         parse_object(text)
     assert len(str(caught.value)) < 200
 
 
-def test_a_number_of_thousands_of_digits_is_refused_and_not_raised():
+def test_a_number_of_thousands_of_digits_is_refused():
     """Python limits the digits of integers, against denial of service; that is a ValueError of its own."""
     with pytest.raises(MalformedJSONError) as caught:
         parse_object('{"a": ' + "9" * 10_000 + "}")
     assert len(str(caught.value)) <= MAX_LENGTH
 
 
-def test_endless_nesting_is_refused_and_not_raised():
+def test_deep_nesting_is_refused():
     with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
         parse_object('{"a": ' + "[" * 200_000)
 
 
-def test_arguments_are_nested_a_hundred_levels_at_most():
+def test_arguments_may_be_nested_100_levels_deep():
     """Brackets within text open nothing."""
     assert parse_object('{"a": ' + "[" * 99 + "]" * 99 + "}")
     with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
@@ -133,30 +133,30 @@ def test_brackets_in_a_string_that_is_cut_off_are_no_nesting(end):
     refused('{"a": "' + "[" * 500 + end)
 
 
-def test_a_number_beyond_all_bounds_is_refused():
+def test_a_number_that_overflows_is_refused():
     with pytest.raises(MalformedJSONError, match="1e999 is beyond what a number can be"):
         parse_object('{"a": 1e999}')
 
 
-def test_of_a_key_that_stands_twice_the_last_counts():
+def test_the_last_of_duplicate_keys_wins():
     """As every JSON parser of Python and JavaScript has it."""
     assert parse_object('{"a": 1, "a": 2}') == {"a": 2}
 
 
-def test_canonical_json_is_the_same_whatever_the_order_and_white_space():
+def test_canonical_json_is_independent_of_key_order_and_white_space():
     left = canonical_json(json.loads('{"b": [1,  2], "a": {"d": 1, "c": 2}}'))
     assert left == canonical_json({"a": {"c": 2, "d": 1}, "b": [1, 2]})
     assert left == '{"a":{"c":2,"d":1},"b":[1,2]}'
     assert canonical_json([1, 2]) != canonical_json([2, 1])
 
 
-def test_a_value_is_shown_as_json_and_bounded():
+def test_a_value_is_shortened_as_json():
     assert short_json({"a": "\u00e9"}) == '{"a": "\u00e9"}'
     long = short_json("x" * 5000)
     assert long == '"' + "x" * (MAX_LENGTH - 1) + "..."
 
 
-def test_what_cannot_be_shown_as_json_is_shown_by_its_type():
+def test_a_value_that_is_not_json_is_described_by_its_type():
     deep: list = []
     deep.append(deep)
     assert short_json(object()) == "object"
@@ -184,7 +184,7 @@ def test_a_path_is_written_as_code_would_write_it(parts, path):
     assert format_path(parts) == path
 
 
-def test_a_path_of_names_that_the_model_made_up_is_bounded():
+def test_a_path_of_hostile_names_is_bounded():
     """Each name, and the whole: a hostile key is not echoed at length."""
     assert format_path(["map", "k" * 50_000]) == "map." + "k" * MAX_LENGTH + "..."
     assert len(format_path(["name"] * 1000)) == MAX_PATH + 3
@@ -205,5 +205,5 @@ def test_a_path_of_names_that_the_model_made_up_is_bounded():
         (None, "null"),
     ],
 )
-def test_a_type_is_named_in_the_words_of_json(value, name):
+def test_a_type_has_the_name_that_json_schema_has_for_it(value, name):
     assert json_type(value) == name

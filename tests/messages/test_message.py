@@ -1,4 +1,4 @@
-"""What is checked of messages at the door: every problem says where, what was expected, what was found."""
+"""Validation of messages: every problem has the place, what was expected, and what was found."""
 
 import types
 
@@ -113,7 +113,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("message", "problem"), BAD)
-def test_a_malformed_message_is_told_with_place_expectation_and_finding(message, problem):
+def test_a_problem_names_the_place_the_expectation_and_the_value(message, problem):
     assert list(problems_of([message])) == [problem]
 
 
@@ -121,7 +121,7 @@ def test_no_message_at_all_is_a_problem():
     assert list(problems_of([])) == ["messages: expected at least one message, got none"]
 
 
-def test_all_problems_are_told_each_at_its_own_index():
+def test_all_problems_are_listed_each_with_its_index():
     """Nothing stops at the first problem, neither between messages nor within one."""
     bad_tool = {"role": "tool", "content": 5}
     told = list(problems_of([USER, 5, bad_tool]))
@@ -132,14 +132,14 @@ def test_all_problems_are_told_each_at_its_own_index():
     ]
 
 
-def test_a_long_value_is_told_by_its_type_alone():
-    """What somebody hands in is not poured into an error message."""
+def test_a_long_value_is_described_by_its_type_alone():
+    """An error does not repeat a long value."""
     assert describe("x" * 5000) == "str"
     assert describe("x" * 10) == "str 'xxxxxxxxxx'"
     assert describe(None) == "nothing"
 
 
-def test_a_copy_shares_nothing_that_can_be_changed():
+def test_a_copy_shares_no_container():
     """Lists and dicts are copied all the way down; tuples become lists, as in JSON."""
     original = {"a": [{"b": [1]}], "c": ({"d": 1},)}
     copy = copy_json(original)
@@ -149,19 +149,19 @@ def test_a_copy_shares_nothing_that_can_be_changed():
     assert original == {"a": [{"b": [1]}], "c": ({"d": 1},)}
 
 
-def test_what_json_does_not_know_is_taken_as_it_is():
+def test_a_value_that_is_not_json_is_not_copied():
     thing = object()
     assert copy_json({"x": thing})["x"] is thing
 
 
-def test_a_mapping_of_any_kind_becomes_a_dict_of_our_own():
+def test_any_mapping_becomes_a_new_dict():
     given = types.MappingProxyType({"role": "user", "content": [{"type": "text"}]})
     made = to_message(given)
     assert type(made) is dict
     assert made["content"][0] is not given["content"][0]
 
 
-def test_the_message_object_of_an_sdk_is_taken_as_its_dump_without_nulls():
+def test_the_message_object_of_an_sdk_becomes_its_dump_without_nulls():
     class Message(BaseModel):
         role: str = "assistant"
         content: str | None = "Hi"
@@ -170,13 +170,13 @@ def test_the_message_object_of_an_sdk_is_taken_as_its_dump_without_nulls():
     assert to_message(Message()) == {"role": "assistant", "content": "Hi"}
 
 
-def test_a_real_openai_message_is_taken():
+def test_a_message_of_the_openai_sdk_is_accepted():
     openai = pytest.importorskip("openai.types.chat")
     message = openai.ChatCompletionMessage(role="assistant", content="Hi")
     assert list(problems_of([to_message(message)])) == []
 
 
-def test_a_class_of_message_objects_is_no_message():
+def test_a_class_is_not_a_message():
     """A class has the methods of its objects, and calling them would raise."""
 
     class Message(BaseModel):

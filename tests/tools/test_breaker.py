@@ -1,4 +1,4 @@
-"""A breaker that runs share: closed, open, half-open, and what of a call's outcome moves it."""
+"""A shared circuit breaker: closed, open, half-open, and which outcomes change its state."""
 
 import threading
 
@@ -49,7 +49,7 @@ def tried():
 class TestClosed:
     """Calls go through, and failures are counted."""
 
-    def test_a_tool_that_never_failed_is_no_concern_of_it(self, tried):
+    def test_a_tool_that_never_failed_is_admitted(self, tried):
         assert tried.call()
         assert tried.breaker.states == {}
 
@@ -78,13 +78,13 @@ class TestClosed:
         tried.fails(2)
         assert tried.state is CLOSED
 
-    def test_other_tools_have_counts_of_their_own(self, tried):
+    def test_each_tool_has_its_own_count(self, tried):
         tried.opened()
         assert tried.breaker.admit("other", "x", 0.0).error is None
         tried.breaker.record("other", "x", "E", 0.0)
         assert tried.breaker.states == {"t": OPEN, "other": CLOSED}
 
-    def test_a_note_tells_where_it_stood_and_where_it_stands(self, tried):
+    def test_recording_returns_the_states_before_and_after(self, tried):
         note = tried.breaker.record
         assert note("t", "a", None, 0.0) == (CLOSED, CLOSED)
         assert [note("t", "b", "E", 0.0) for _ in range(3)] == [
@@ -97,18 +97,18 @@ class TestClosed:
 class TestOpen:
     """No call goes through until the cool-down is over."""
 
-    def test_a_call_is_told_the_error_and_how_long_it_will_be(self, tried):
+    def test_a_refused_call_has_the_error_and_the_time_to_wait(self, tried):
         admission = tried.opened(at=100.0).admit("t", "x", 110.0)
         assert (admission.error, admission.retry_in) == ("E", 20.0)
         assert (admission.before, admission.after) == (OPEN, OPEN)
 
     @pytest.mark.parametrize(("at", "goes"), [(129.9, False), (130.0, True), (500.0, True)])
-    def test_after_the_cool_down_one_goes_through(self, tried, at, goes):
+    def test_after_the_cool_down_one_call_is_admitted(self, tried, at, goes):
         tried.opened(at=100.0)
         assert tried.call(at=at) is goes
 
     @pytest.mark.parametrize("error", [None, "E", "other"])
-    def test_of_calls_that_began_before_it_opened_nothing_follows(self, tried, error):
+    def test_calls_that_started_before_it_opened_do_not_count(self, tried, error):
         """Neither does a success close it, nor does a failure make the cool-down longer."""
         breaker = tried.opened(at=100.0)
         assert breaker.record("t", "an early one", error, 120.0) == (OPEN, OPEN)
@@ -127,7 +127,7 @@ class TestHalfOpen:
         assert (admission.error, admission.retry_in) == (None, 0.0)
         return breaker
 
-    def test_all_others_have_to_wait(self, probing):
+    def test_all_other_calls_are_refused(self, probing):
         admission = probing.admit("t", "another", 140.0)
         assert (admission.before, admission.after) == (HALF_OPEN, HALF_OPEN)
         assert (admission.error, admission.retry_in) == ("E", 20.0)
@@ -149,24 +149,24 @@ class TestHalfOpen:
         assert probing.admit("t", "x", 165.0).error is None
 
     @pytest.mark.parametrize("error", [None, "E"])
-    def test_of_calls_that_are_not_the_probe_nothing_follows(self, probing, error):
+    def test_calls_that_are_not_the_probe_do_not_count(self, probing, error):
         assert probing.record("t", "an early one", error, 131.0) == (HALF_OPEN, HALF_OPEN)
         assert probing.admit("t", "another", 131.0).error == "E"
 
-    def test_a_probe_that_never_comes_back_is_not_waited_for_longer_than_a_cool_down(self, probing):
+    def test_a_probe_that_never_ends_is_replaced_after_a_cool_down(self, probing):
         assert probing.admit("t", "second probe", 159.9).error == "E"
         assert probing.admit("t", "second probe", 160.0).error is None
         assert probing.record("t", "probe", None, 161.0) == (HALF_OPEN, HALF_OPEN)
         assert probing.record("t", "second probe", None, 161.0) == (HALF_OPEN, CLOSED)
 
-    def test_a_probe_that_does_not_run_makes_room_for_the_next_call_at_once(self, probing):
+    def test_a_withdrawn_probe_admits_the_next_call_at_once(self, probing):
         assert probing.release("t", "probe") is True
         assert probing.states == {"t": OPEN}
         assert probing.admit("t", "another", 131.0).error is None
         assert probing.record("t", "probe", None, 132.0) == (HALF_OPEN, HALF_OPEN)
 
     @pytest.mark.parametrize(("tool", "call"), [("t", "another"), ("other", "probe")])
-    def test_a_call_that_is_no_probe_gives_nothing_back(self, probing, tool, call):
+    def test_only_the_probe_can_be_withdrawn(self, probing, tool, call):
         assert probing.release(tool, call) is False
         assert probing.states == {"t": HALF_OPEN}
         assert probing.admit("t", "x", 131.0).error == "E"
@@ -220,7 +220,7 @@ class TestThreads:
         assert len(told) == count
         return told
 
-    def test_of_many_who_ask_at_once_one_is_the_probe(self, tried):
+    def test_of_concurrent_calls_one_is_the_probe(self, tried):
         breaker = tried.opened()
         for round_ in range(1, 51):
             now = 30.0 * round_
@@ -245,7 +245,7 @@ OUTCOMES = st.lists(
 
 
 @given(OUTCOMES, st.integers(1, 3))
-def test_whatever_happens_it_is_open_only_after_failures_alike_and_lets_one_through_each_cool_down(
+def test_in_any_sequence_it_opens_only_after_equal_failures_and_admits_one_probe_per_cool_down(
     outcomes, threshold
 ):
     """Calls come one after another, some time apart; some of them never come back."""

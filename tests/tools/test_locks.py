@@ -1,4 +1,4 @@
-"""Locks by key: calls that share a key never overlap, and whoever comes first is served first."""
+"""Locks by key: calls that share a key never overlap, and run in the order in which they came."""
 
 import contextlib
 import threading
@@ -31,7 +31,7 @@ def locks():
 
 
 def is_free(locks, key):
-    """Whether nobody holds a key or waits for it."""
+    """Whether a key is neither held nor waited for."""
     return key not in locks._queues
 
 
@@ -42,10 +42,10 @@ def waiting_for(keys):
 class TestTheLine:
     """Tickets: whose is set holds the key."""
 
-    def test_a_key_that_nobody_holds_is_held_at_once(self, locks):
+    def test_a_free_key_is_acquired_at_once(self, locks):
         assert locks.enter("k").is_set
 
-    def test_the_others_hold_it_in_the_order_in_which_they_came(self, locks):
+    def test_waiters_acquire_a_key_in_order(self, locks):
         first, second, third = (locks.enter("k") for _ in range(3))
         assert (second.is_set, third.is_set) == (False, False)
         locks.leave("k", first)
@@ -53,18 +53,18 @@ class TestTheLine:
         locks.leave("k", second)
         assert third.is_set
 
-    def test_whoever_leaves_the_line_is_passed_over(self, locks):
+    def test_a_waiter_that_leaves_the_queue_is_skipped(self, locks):
         first, second, third = (locks.enter("k") for _ in range(3))
         locks.leave("k", second)
         assert not third.is_set
         locks.leave("k", first)
         assert (second.is_set, third.is_set) == (False, True)
 
-    def test_other_keys_are_other_lines(self, locks):
+    def test_each_key_has_its_own_queue(self, locks):
         locks.enter("k")
         assert locks.enter("other").is_set
 
-    def test_a_key_that_was_given_back_is_free_and_forgotten(self, locks):
+    def test_a_released_key_is_free_and_forgotten(self, locks):
         locks.leave("k", locks.enter("k"))
         assert is_free(locks, "k")
         assert locks.enter("k").is_set
@@ -82,31 +82,31 @@ def noting(log, name, *, pause=True):
 class TestHolding:
     """Steps run while they hold their keys."""
 
-    def test_they_return_what_they_return_and_the_key_is_free_again(self, locks):
+    def test_the_result_of_the_steps_is_returned_and_the_key_released(self, locks):
         log = []
         assert drive_sync(locks.holding(waiting_for(["k"]), noting(log, "a"))) == "a"
         assert log == ["a begins", "a ends"]
         assert is_free(locks, "k")
 
     @pytest.mark.parametrize("driver", ["sync", "asyncio", "trio"])
-    def test_those_that_share_a_key_run_one_after_another_in_order(self, locks, driver):
+    def test_steps_that_share_a_key_run_one_after_another_in_order(self, locks, driver):
         log = []
         steps = Parallel([locks.holding(waiting_for(["k"]), noting(log, name)) for name in "abc"])
         by_driver(driver, steps)
         assert log == [f"{name} {what}" for name in "abc" for what in ("begins", "ends")]
         assert is_free(locks, "k")
 
-    def test_those_that_share_none_run_at_the_same_time(self, locks):
+    def test_steps_that_share_no_key_run_at_the_same_time(self, locks):
         both = threading.Barrier(2, timeout=5)
         steps = [locks.holding(waiting_for([key]), calling(both.wait)) for key in ("k", "other")]
         by_driver("sync", Parallel(steps))
 
-    def test_without_keys_nothing_is_waited_for(self, locks):
+    def test_steps_without_keys_do_not_wait(self, locks):
         ticket = locks.enter("k")
         assert drive_sync(locks.holding(waiting_for([]), noting([], "a"))) == "a"
         assert ticket.is_set
 
-    def test_of_several_keys_all_have_to_be_held(self, locks):
+    def test_all_of_several_keys_are_acquired_first(self, locks):
         taken, log = locks.enter("b"), []
         steps = locks.holding(waiting_for(["a", "b", "c"]), noting(log, "x"))
         asked = next(steps)
@@ -124,7 +124,7 @@ class TestHolding:
         steps.close()
         assert all(is_free(locks, key) for key in "abc")
 
-    def test_what_raises_gives_its_keys_back(self, locks):
+    def test_steps_that_raise_release_their_keys(self, locks):
         def broken():
             yield Sleep(0)
             raise ValueError("broken")
@@ -135,7 +135,7 @@ class TestHolding:
         assert is_free(locks, "b")
 
     @pytest.mark.parametrize("bound", [{"seconds": 0.01}, {"until": True}])
-    def test_whoever_is_cancelled_while_he_waits_leaves_the_line(self, locks, bound):
+    def test_steps_cancelled_while_they_wait_leave_the_queue(self, locks, bound):
         taken, log, stop = locks.enter("b"), [], Signal()
         if "until" in bound:
             bound = {"until": stop}
@@ -148,7 +148,7 @@ class TestHolding:
         locks.leave("b", taken)
         assert is_free(locks, "b")
 
-    def test_whoever_is_cancelled_while_he_holds_gives_the_key_back(self, locks):
+    def test_steps_cancelled_while_they_run_release_the_key(self, locks):
         log = []
         steps = locks.holding(waiting_for(["k"]), noting(log, "x"))
         next(steps)
@@ -159,7 +159,7 @@ class TestHolding:
         assert log == ["x begins"]
         assert next_one.is_set
 
-    def test_who_must_not_wait_is_told_which_key_is_taken_and_gives_back_what_he_has(self, locks):
+    def test_a_call_that_must_not_wait_raises_with_the_key_and_releases_the_others(self, locks):
         locks.enter("b")
         log = []
         with pytest.raises(LockedError, match=r"^'b' is in use by another call; try again later$"):
@@ -168,10 +168,10 @@ class TestHolding:
         assert is_free(locks, "a")
         assert len(locks._queues["b"]) == 1
 
-    def test_who_must_not_wait_may_have_what_is_free(self, locks):
+    def test_a_call_that_must_not_wait_acquires_free_keys(self, locks):
         assert drive_sync(locks.holding({"k": False}, noting([], "a"))) == "a"
 
-    def test_who_holds_a_key_is_an_effect_that_layers_can_tell(self, locks):
+    def test_acquiring_a_key_is_an_effect_that_middleware_sees(self, locks):
         """It comes from outside: other runs may hold it."""
         holding, waiting = (locks.holding(waiting_for(["k"]), noting([], name)) for name in "ab")
         asked = next(holding)
@@ -197,7 +197,7 @@ def by_driver(driver, effect):
     return anyio.run(drive, performing(effect), backend=driver)
 
 
-def test_threads_may_share_the_table(locks):
+def test_threads_may_share_locks(locks):
     """Each adds to a number by reading and writing it, with others between: none may be lost."""
     count, all_at_once = 0, threading.Barrier(8, timeout=10)
 
@@ -226,7 +226,7 @@ KEYS = st.frozensets(st.sampled_from("abc"), max_size=3).map(sorted)
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(KEYS, st.booleans()), max_size=6))
-def test_whatever_the_keys_no_two_that_share_one_overlap_and_all_come_to_an_end(wanted):
+def test_calls_that_share_a_key_never_overlap_and_all_end(wanted):
     """Some of them fail in the middle."""
     locks, running, ended = Locks(), [], []
 

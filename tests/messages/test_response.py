@@ -1,4 +1,4 @@
-"""Responses and usage: what is unknown is not zero, and a blank is neither text nor call."""
+"""Responses and usage: unknown usage is not zero, and a blank response has neither text nor calls."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from treadle.messages import Response, ToolCall, Usage
 
 
-def test_the_total_is_the_sum_where_the_provider_gave_none():
+def test_the_total_is_the_sum_if_the_provider_reports_none():
     assert Usage(3, 4).total_tokens == 7
     assert Usage(3, 4, 10).total_tokens == 10
 
@@ -32,12 +32,12 @@ def test_unknown_usage_makes_a_lower_bound_and_stays_one():
     [(None, None, None), (0.25, None, 0.25), (None, 0.5, 0.5), (0.25, 0.5, 0.75), (0.0, None, 0.0)],
 )
 def test_costs_add_up_as_far_as_they_are_known(first, second, total):
-    """A cost that nobody told is unknown; one of nothing is not."""
+    """A missing cost is unknown; a cost of zero is known."""
     assert Usage(1, 1, cost=first).plus(Usage(1, 1, cost=second)).cost == total
     assert Usage(1, 1, cost=first).plus(None).cost == first
 
 
-def test_usage_is_the_same_after_it_was_json():
+def test_usage_survives_json():
     usage = Usage(1, 2, 4, 8, 16, is_lower_bound=True, cost=0.5)
     assert Usage.from_json(json.loads(json.dumps(usage.as_json()))) == usage
     assert Usage.from_json(Usage().as_json()) == Usage()
@@ -55,7 +55,7 @@ def test_usage_is_the_same_after_it_was_json():
         (Response(tool_calls=(ToolCall("a", "f"),)), False, ""),
     ],
 )
-def test_blank_is_what_has_neither_text_nor_call(response, blank, text):
+def test_a_response_with_neither_text_nor_call_is_blank(response, blank, text):
     assert response.is_blank is blank
     assert response.text == text
 

@@ -1,4 +1,4 @@
-"""Plans: which calls run, which do not, and why; the names are those that others read."""
+"""Plans: which calls run, which do not, and why; the names of reasons are stable."""
 
 import dataclasses
 

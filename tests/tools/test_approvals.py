@@ -1,4 +1,4 @@
-"""What a person says of a call that waits: let it run, do not, or let it run with other arguments."""
+"""Decisions on calls that wait for approval: approve, deny, or edit."""
 
 import dataclasses
 
@@ -9,23 +9,23 @@ from treadle.results import PendingCall
 from treadle.tools import approve, deny, edit
 
 
-def test_to_approve_lets_a_call_run_as_the_model_asked():
+def test_approve_runs_a_call_with_the_arguments_of_the_model():
     assert (approve.runs, approve.arguments, approve.reason) == (True, None, "")
 
 
-def test_to_deny_does_not_let_it_run_and_may_say_why():
+def test_deny_does_not_run_it_and_may_have_a_reason():
     assert (deny().runs, deny().reason) == (False, "")
     assert deny("too much").reason == "too much"
 
 
-def test_to_edit_lets_it_run_with_other_arguments_which_are_copied():
+def test_edit_runs_it_with_a_copy_of_other_arguments():
     given = {"n": 1}
     decision = edit(given)
     given["n"] = 2
     assert (decision.runs, decision.arguments) == (True, {"n": 1})
 
 
-def test_to_edit_to_no_arguments_is_no_approval_of_the_models():
+def test_edit_to_no_arguments_differs_from_approve():
     assert edit({}).arguments == {}
     assert edit({}) != approve
 
@@ -36,14 +36,14 @@ def test_edited_arguments_are_a_mapping(given):
         edit(given)
 
 
-def test_decisions_are_frozen_and_equal_where_they_say_the_same():
+def test_decisions_are_frozen_and_equal_by_value():
     assert deny("a") == deny("a")
     assert deny("a") != deny("b")
     with pytest.raises(dataclasses.FrozenInstanceError):
         approve.runs = False
 
 
-def test_a_pending_call_says_which_call_it_is_and_in_what_words_to_ask():
+def test_a_pending_call_has_the_call_and_the_question():
     pending = PendingCall("c1", "send", {"to": "bob"}, "Send it?")
     assert dataclasses.asdict(pending) == {
         "id": "c1",
