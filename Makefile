@@ -18,8 +18,8 @@ PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3
 # Many tests start programs, which import the package faster from cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint mypy pyright static unit test-all-pythons coverage dashboards bench bench-telemetry \
-	bench-model bench-chaos bench-agentdojo bench-torture clean
+.PHONY: run test check lint mypy pyright static unit test-all-pythons coverage dashboards bench bench-import \
+	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -62,6 +62,9 @@ dashboards: $(VENV)/.test  ## build the Grafana dashboard and the Prometheus rul
 
 bench: $(VENV)/.test  ## ratios against a hand-written loop, from one run
 	$(BIN)/python benchmarks/iterations.py
+
+bench-import: $(VENV)/.test  ## what `import treadle` takes, and which imports take most of it
+	$(BIN)/python scripts/import_time.py
 
 bench-telemetry: $(VENV)/.test  ## the cost of telemetry, against a hand-written loop with the same spans
 	$(BIN)/python benchmarks/telemetry.py
