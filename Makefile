@@ -11,7 +11,7 @@ PHOENIX := arize-phoenix>=20.26
 # One test process more than there are cores, since many tests wait for a server, a browser or a clock.
 PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
-CORE_TESTS := $(wildcard $(addprefix tests/,effects messages tools model types pipeline stages loop))
+CORE_TESTS := $(wildcard tests/test_*.py $(addprefix tests/,effects messages tools model types pipeline stages loop))
 # The interpreters of `make test-all-pythons`: those of pyenv, or those on the PATH.
 PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3.12 python3.13)
 
