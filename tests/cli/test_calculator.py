@@ -246,10 +246,10 @@ def test_nothing_but_arithmetic_is_read(expression):
      "-(2**4096) ** 3", "(-9)**99999999", "1.5 ** 2**60", "sqrt(10**900)"],
 )  # fmt: skip
 def test_expensive_expressions_are_refused_at_once(expression):
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(CalculationError):
         calculate(expression)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_bounds():

@@ -11,12 +11,12 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.local
-def test_the_question_of_make_run_is_answered_rightly():
+def test_the_question_of_make_run_is_answered_rightly(one_core):
     """The model calls the right tool with the right arguments, and says what it was told."""
     lines = (REPOSITORY / "Makefile").read_text().splitlines()
     question = next(line for line in lines if line.startswith("QUESTION")).split("?= ", 1)[1]
     done = subprocess.run(
-        [sys.executable, "-m", "treadle", "run", "--json", question],
+        [*one_core, sys.executable, "-m", "treadle", "run", "--json", question],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -161,14 +161,14 @@ def test_read_file_looks_at_the_start_of_an_enormous_file(files, root):
     with (root / "huge").open("wb") as file:
         file.write(b"first\n" + b"x" * 8000 + b"\nthird\n")
         file.truncate(10**12)
-    started = time.perf_counter()
+    started = time.process_time()
     assert (
         files.read_file("huge", 1, 1) == "first\n(lines 1-1 of 4 or more; go on with first_line=2)"
     )
     assert "rest cannot be read" in files.read_file("huge", 4)
     with pytest.raises(ValueError, match="has 4 or more lines"):
         files.read_file("huge", 5)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 # --- current_time

@@ -461,7 +461,7 @@ def test_leaving_a_stream_early_ends_the_run(backend: str, hangs: str):
 
     before = time.monotonic()
     events = anyio.run(main, backend=backend)
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 10
     assert ended == ([] if hangs == "nothing" else [hangs])
     check_history(events.messages)
     assert events.state.is_terminal

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -52,28 +53,28 @@ def server_command():
     """The command that starts the server, which is installed once, in its pinned version."""
     node, npm = node_commands()
     folder = cache_folder()
-    package = folder / "node_modules" / PACKAGE
-    facts = package / "package.json"
-    if not facts.exists() or json.loads(facts.read_text())["version"] != VERSION:
-        folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            [
-                *npm,
-                "install",
-                "--prefix",
-                folder,
-                "--no-audit",
-                "--no-fund",
-                f"{PACKAGE}@{VERSION}",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        if done.returncode:
-            pytest.fail(f"npm could not install {PACKAGE}:\n{done.stdout}{done.stderr}")
-    return [*node, str(package / "dist" / "cli.js")]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one test process installs it, the others wait
+        install(npm, folder)
+    return [*node, str(folder / "node_modules" / PACKAGE / "dist" / "cli.js")]
+
+
+def install(npm, folder):
+    """Install the server into a folder, unless it is there already."""
+    facts = folder / "node_modules" / PACKAGE / "package.json"
+    if facts.exists() and json.loads(facts.read_text())["version"] == VERSION:
+        return
+    quiet = ["--no-audit", "--no-fund"]
+    done = subprocess.run(
+        [*npm, "install", "--prefix", folder, *quiet, f"{PACKAGE}@{VERSION}"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        pytest.fail(f"npm could not install {PACKAGE}:\n{done.stdout}{done.stderr}")
 
 
 @pytest.fixture(scope="session")
