@@ -212,9 +212,7 @@ def _over_budget(call: ToolCall, ctx: Context) -> ToolResult:
         text = NOT_RUN
     else:
         limit = ctx.run.budget.calls_limit()
-        text = (
-            f"Not run: the budget of {limit} tool calls is spent. CachedResult with what you have."
-        )
+        text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
     return ToolResult(call.id, text, is_error=True, status="over_budget")
 
 
