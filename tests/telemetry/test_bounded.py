@@ -13,8 +13,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
 from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, tool
-from treadle.telemetry import bounded, names
-from treadle.telemetry.bounded import MOST_CHARACTERS, MOST_VALUES, Bounded
+from treadle.telemetry import names
+from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM
 from treadle.testing.chaos_tools import ChaosTools
@@ -71,20 +71,20 @@ class TestValues:
     """Values are let through until there are many."""
 
     def test_the_first_ones_stay_and_what_is_more_is_other(self):
-        let_through = Bounded()
-        first = [let_through(f"v{n}") for n in range(MOST_VALUES)]
-        assert first == [f"v{n}" for n in range(MOST_VALUES)]
+        let_through = LimitedValues()
+        first = [let_through(f"v{n}") for n in range(MAX_VALUES)]
+        assert first == [f"v{n}" for n in range(MAX_VALUES)]
         assert let_through("one more") == "_OTHER"
         assert let_through("v0") == "v0"
 
-    @pytest.mark.parametrize("value", ["", "a\nb", "a\x00", "\ud800", "x" * (MOST_CHARACTERS + 1)])
+    @pytest.mark.parametrize("value", ["", "a\nb", "a\x00", "\ud800", "x" * (MAX_CHARACTERS + 1)])
     def test_what_no_label_can_be_is_other_and_takes_no_place(self, value):
-        let_through = Bounded()
-        assert [let_through(value) for _ in range(MOST_VALUES + 1)][-1] == "_OTHER"
+        let_through = LimitedValues()
+        assert [let_through(value) for _ in range(MAX_VALUES + 1)][-1] == "_OTHER"
         assert let_through("fine") == "fine"
 
     def test_names_of_any_script_are_fine(self):
-        assert Bounded()("модель-1 (größer)") == "модель-1 (größer)"
+        assert LimitedValues()("модель-1 (größer)") == "модель-1 (größer)"
 
 
 class TestMadeUp:
@@ -123,28 +123,28 @@ class TestMadeUp:
     def test_models_that_have_another_name_each_time(self):
         watch = Watch()
         loop = Loop(**watch.options)
-        for n in range(MOST_VALUES + 50):
+        for n in range(MAX_VALUES + 50):
             loop.run_sync(USER, lambda m, n=n: Response("x", model=f"model {n}"))
         models = values_of(watch)[names.RESPONSE_MODEL]
-        assert len(models) == MOST_VALUES + 1
+        assert len(models) == MAX_VALUES + 1
         assert "_OTHER" in models
 
     def test_errors_that_are_of_another_class_each_time(self):
         watch = Watch()
         loop = Loop(max_retries=0, **watch.options)
-        for n in range(MOST_VALUES + 50):
+        for n in range(MAX_VALUES + 50):
 
             def failing(messages, n=n):
                 raise type(f"Error{n}", (Exception,), {})
 
             loop.run_sync(USER, failing)
-        assert len(values_of(watch)[names.ERROR_TYPE]) == MOST_VALUES + 1 + 1  # and llm_error
+        assert len(values_of(watch)[names.ERROR_TYPE]) == MAX_VALUES + 1 + 1  # and llm_error
 
     def test_agents_that_have_another_name_each_time(self):
         watch = Watch()
-        for n in range(MOST_VALUES + 50):
+        for n in range(MAX_VALUES + 50):
             Loop.run_sync(USER, lambda m: "x", name=f"agent {n}", **watch.options)
-        assert len(values_of(watch)[names.AGENT_NAME]) == MOST_VALUES + 1
+        assert len(values_of(watch)[names.AGENT_NAME]) == MAX_VALUES + 1
         assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
 
 
@@ -184,13 +184,13 @@ class TestChaos:
         assert values[names.TOOL_NAME] <= known
         assert values[names.AGENT_NAME] == {"bot", "kid"}
         assert values[names.TOKEN_TYPE] <= {"input", "output"}
-        assert all(len(each) <= MOST_VALUES + 20 for each in values.values())
+        assert all(len(each) <= MAX_VALUES + 20 for each in values.values())
         ids = {span.attributes.get(names.TOOL_CALL_ID) for span in watch.spans}
         ids |= {span.attributes.get(names.RUN_ID) for span in watch.spans}
         assert len(ids) > self.SEEDS
         for key, each in values.items():
             assert not each & (ids - {None}), key
-            assert all(value.isprintable() and len(value) <= MOST_CHARACTERS for value in each)
+            assert all(value.isprintable() and len(value) <= MAX_CHARACTERS for value in each)
         watch.check_whole()
         assert len(encoded(watch)) > 10_000
 
@@ -250,7 +250,7 @@ class TestNasty:
 
 
 def test_the_numbers_are_those_that_the_documentation_names():
-    assert (bounded.MOST_VALUES, bounded.MOST_CHARACTERS) == (100, 128)
+    assert (MAX_VALUES, MAX_CHARACTERS) == (100, 128)
 
 
 @pytest.mark.parametrize("order", [("_OTHER", "made_up"), ("made_up", "_OTHER")])

@@ -89,7 +89,7 @@ def read(attributes):
 
 
 def sent(*messages, guidance=None, tools=()):
-    return read(content.of_request(messages, guidance, tools))
+    return read(content.request_attributes(messages, guidance, tools))
 
 
 def parts_sent(message):
@@ -97,7 +97,7 @@ def parts_sent(message):
 
 
 def answered(response):
-    (message,) = read(content.of_response(response))[names.OUTPUT_MESSAGES]
+    (message,) = read(content.response_attributes(response))[names.OUTPUT_MESSAGES]
     return message
 
 
@@ -250,17 +250,21 @@ class TestOdd:
             nested = start + "[" * depth + "]" * depth + "}"
             message = calls(call("double", "c1"))
             message["tool_calls"][0]["function"]["arguments"] = nested
-            told = content.of_response(Response(tool_calls=(ToolCall("c1", "double", nested),)))
-            told |= content.of_request([message], None, ())
+            told = content.response_attributes(
+                Response(tool_calls=(ToolCall("c1", "double", nested),))
+            )
+            told |= content.request_attributes([message], None, ())
             assert all(text.startswith("[") for text in told.values())
             if depth <= 100:
                 assert all("tool_call" in text for text in told.values())
 
     def test_calls_and_results_are_told_as_they_are(self):
-        assert content.of_call(ToolCall("c1", "double", '{"n": "\ud800')) == {
+        assert content.call_attributes(ToolCall("c1", "double", '{"n": "\ud800')) == {
             "gen_ai.tool.call.arguments": '{"n": "?'
         }
-        assert content.of_result(ToolResult("c1", "a\ud800")) == {"gen_ai.tool.call.result": "a?"}
+        assert content.result_attributes(ToolResult("c1", "a\ud800")) == {
+            "gen_ai.tool.call.result": "a?"
+        }
 
     @given(st.text(), st.text(), st.text())
     def test_whatever_a_model_writes(self, text, arguments, reasoning):
@@ -291,3 +295,72 @@ def test_where_each_of_it_is(driver):
     call_span = watch.one("execute_tool double")
     assert json.loads(call_span.attributes[names.TOOL_CALL_ARGUMENTS]) == {"n": 4}
     assert call_span.attributes[names.TOOL_CALL_RESULT] == "8"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://x.org/a.png", {"type": "uri", "modality": "image", "uri": "https://x.org/a.png"}),
+        (
+            "data:image/png;base64,aGk=",
+            {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGk="},
+        ),
+        (
+            "data:image/svg+xml;charset=utf-8;base64,aGk=",
+            {"type": "blob", "modality": "image", "mime_type": "image/svg+xml", "content": "aGk="},
+        ),
+        ("data:,hi", {"type": "uri", "modality": "image", "uri": "data:,hi"}),
+    ],
+)
+def test_an_image_is_a_uri_or_a_blob(url, expected):
+    for image in ({"url": url, "detail": "low"}, url):
+        part = {"type": "image_url", "image_url": image}
+        assert parts_sent({"role": "user", "content": [part]}) == [expected]
+
+
+def test_audio_is_a_blob():
+    part = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
+    expected = {"type": "blob", "modality": "audio", "mime_type": "audio/wav", "content": "aGk="}
+    assert parts_sent({"role": "user", "content": [part]}) == [expected]
+    del part["input_audio"]["format"], expected["mime_type"]
+    assert parts_sent({"role": "user", "content": [part]}) == [expected]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url"},
+        {"type": "image_url", "image_url": {"url": 5}},
+        {"type": "input_audio", "input_audio": "aGk="},
+        {"type": "input_audio", "input_audio": {"format": "wav"}},
+        {"type": "file", "file": {"file_id": "f1"}},
+    ],
+)
+def test_a_part_that_the_conventions_do_not_define_is_kept_as_it_is(part):
+    assert parts_sent({"role": "user", "content": [part]}) == [part]
+
+
+def test_a_message_has_its_name():
+    messages = [{"role": "user", "name": "ada", "content": "x"}, {"role": "user", "content": "x"}]
+    assert [one.get("name") for one in sent(*messages)[names.INPUT_MESSAGES]] == ["ada", None]
+
+
+def test_lone_surrogates_are_replaced_escaped_ones_too():
+    told = content.response_attributes(Response("a \ud800 \U0001f9f5 \x00"))[names.OUTPUT_MESSAGES]
+    assert "\\ud800" not in told
+    assert json.loads(told)[0]["parts"][0]["content"] == "a ? \U0001f9f5 \x00"
+    told.encode()
+
+
+def test_lone_surrogates_are_replaced_in_values_that_are_not_json():
+    told = content.as_json({"\ud800": float("nan"), 1: "\udfff"})
+    assert json.loads(told) == {"?": "nan", "1": "?"}
+
+
+@pytest.mark.parametrize(
+    ("written", "recorded"), [("", "{}"), ('{"n": 1}', '{"n": 1}'), ("no", "no")]
+)
+def test_arguments_are_recorded_as_written_and_an_empty_text_as_no_arguments(written, recorded):
+    assert content.call_attributes(ToolCall("c1", "t", written)) == {
+        names.TOOL_CALL_ARGUMENTS: recorded
+    }

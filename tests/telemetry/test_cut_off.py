@@ -120,5 +120,5 @@ class TestBroken:
         assert result.unwrap().content == "done"
         assert result.messages[2]["content"] == "2"
         assert {record.message for record in caplog.records} == {
-            "telemetry failed; the run goes on"
+            "telemetry failed; the run continues"
         }

@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from treadle import CircuitBreaker, Loop, approve, tool
 from treadle.telemetry import names
 from treadle.telemetry.instruments import instruments_of
+from treadle.telemetry.telemetry import scope
 from treadle.testing import ScriptedLLM, call, calls
 
 from .watching import Watch, go
@@ -266,9 +267,11 @@ class TestProviders:
         }
         assert reported == {name: name == given for name in reported}
 
-    def test_instruments_are_made_once_for_a_provider_and_let_go_with_it(self, watch):
-        assert instruments_of(watch.meters) is instruments_of(watch.meters)
-        assert instruments_of(Watch().meters) is not instruments_of(watch.meters)
+    def test_instruments_are_created_once_per_provider_and_released_with_it(self, watch):
+        first = instruments_of(watch.meters, scope())
+        assert instruments_of(watch.meters, scope()) is first
+        assert instruments_of(Watch().meters, scope()) is not first
+        del first
         go("sync", USER, ScriptedLLM("x"), **watch.options)
         known = weakref.ref(watch.meters)
         watch.meters.shutdown()
@@ -276,7 +279,7 @@ class TestProviders:
         gc.collect()
         assert known() is None
 
-    def test_a_provider_that_no_table_can_have(self, driver, watch):
+    def test_a_provider_without_a_hash_works(self, driver, watch):
         """Such as one that is equal to others, and so has no hash."""
 
         class Own:

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from treadle import Chunk, CircuitBreaker, Err, Loop, Paused, Recipe, RunHandle, Step, deny, tool
-from treadle.telemetry.content import is_asked_for
+from treadle.telemetry.content import captures_content
 from treadle.testing import ScriptedLLM, call, calls
 
 from .watching import Watch, go
@@ -175,7 +175,7 @@ def test_nothing_of_it_is_reported(driver, name, quick, monkeypatch):
     watch.check_whole()
 
 
-def test_where_it_is_asked_for_the_same_runs_do_tell(driver, quick):
+def test_where_it_captures_content_the_same_runs_do_tell(driver, quick):
     """So the search above does look where content would be."""
     silent = []
     for name in RUNS:
@@ -198,18 +198,18 @@ class TestAsking:
     )
     def test_by_the_environment(self, monkeypatch, value):
         monkeypatch.setenv(VARIABLE, value)
-        assert is_asked_for(None)
-        assert not is_asked_for(False)
+        assert captures_content(None)
+        assert not captures_content(False)
 
     @pytest.mark.parametrize("value", ["", "false", "0", "no", "no_content", "event_only", "maybe"])
     def test_not_by_the_environment(self, monkeypatch, value):
         monkeypatch.setenv(VARIABLE, value)
-        assert not is_asked_for(None)
-        assert is_asked_for(True)
+        assert not captures_content(None)
+        assert captures_content(True)
 
     def test_nobody_asks_by_default(self, monkeypatch):
         monkeypatch.delenv(VARIABLE, raising=False)
-        assert not is_asked_for(None)
+        assert not captures_content(None)
 
     @pytest.mark.parametrize(
         ("variable", "option", "is_told"),
