@@ -41,49 +41,45 @@ class Attached(Coroutine[Any, Any, Any]):
         context: the OpenTelemetry context.
     """
 
-    __slots__ = ("_context", "_inner", "_token")
+    __slots__ = ("_context", "_inner", "_steps")
 
     def __init__(self, awaitable: Awaitable[Any], context: Context) -> None:
         self._inner: Coroutine[Any, Any, Any] = (
             awaitable if isinstance(awaitable, Coroutine) else _awaited(awaitable)
         )
         self._context = context
-        self._token: Any = None
+        self._steps: Generator[Any, Any, Any] | None = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _attached(self._inner, self._context)
 
     def send(self, value: Any) -> Any:
         """Resume; see `collections.abc.Coroutine`."""
-        if self._token is None:
-            self._token = attach(self._context)
-        return self._step(self._inner.send, value)
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps.send(value)
 
     def throw(self, *error: Any) -> Any:
         """Raise an exception where it waits; see `collections.abc.Coroutine`."""
-        return self._step(self._inner.throw, *error)
+        return (self._steps or self._inner).throw(*error)
 
     def close(self) -> None:
         """Close it; see `collections.abc.Coroutine`."""
-        self._inner.close()
+        (self._steps or self._inner).close()
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self
 
-    def __iter__(self) -> Attached:
-        return self
-
-    def __next__(self) -> Any:
-        return self.send(None)
-
-    def _step(self, resume: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return resume(*args)
-        except GeneratorExit:
-            # It was dropped, and is closed in a context in which it was not attached.
-            raise
-        except BaseException:
-            token, self._token = self._token, None
-            if token is not None:
-                detach(token)
-            raise
+def _attached(inner: Coroutine[Any, Any, Any], context: Context) -> Generator[Any, Any, Any]:
+    token = attach(context)
+    try:
+        value = yield from inner.__await__()
+    except GeneratorExit:
+        # It was dropped, and is closed in a context in which it was not attached.
+        raise
+    except BaseException:
+        detach(token)
+        raise
+    detach(token)
+    return value
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:

@@ -70,7 +70,8 @@ class _Branch:
         return runs[-1]
 
     def _resume(self, advance: Callable[[Any], Effect], value: Any) -> Effect:
-        agent = self._run().agent
+        runs = self._runs
+        agent = (runs[0] if len(runs) == 1 else self._run()).agent
         if agent is None:
             return advance(value)
         token = attach(agent.context)
@@ -87,6 +88,8 @@ class _Branch:
             return effect
         if isinstance(effect, Call):
             return self._in_span(effect)
+        if not isinstance(effect, (Parallel, Bounded)):
+            return effect
         # The steps of a single branch take the place of the effect, so a run may start or end in them.
         if isinstance(effect, Parallel) and len(effect.steps) == 1:
             return _map_nested(effect, self.wrap)
