@@ -1,4 +1,4 @@
-"""Content that is asked for: JSON in the form of the conventions, whatever models and users come up with."""
+"""Captured content: JSON in the format of the conventions, for any input of models and users."""
 
 import json
 
@@ -77,7 +77,7 @@ def not_json(name):
 
 
 def read(attributes):
-    """The values of the attributes with content, checked: JSON to the letter, in the form they should have."""
+    """The values of the attributes with content, checked against strict JSON and the schemas."""
     told = {}
     for name, text in attributes.items():
         if name in SCHEMAS:
@@ -108,9 +108,9 @@ def double(n: int):
 
 
 class TestRequest:
-    """What a model is sent."""
+    """The attributes of requests."""
 
-    def test_instructions_stand_apart(self):
+    def test_instructions_are_a_separate_attribute(self):
         told = sent(
             {"role": "system", "content": "Be brief."},
             {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
@@ -124,7 +124,7 @@ class TestRequest:
             names.INPUT_MESSAGES: [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}],
         }
 
-    def test_calls_and_their_answers(self):
+    def test_calls_and_their_results(self):
         asked = calls(call("double", "c1", n=1), text="Let me see.")
         told = sent(asked, {"role": "tool", "tool_call_id": "c1", "content": "2"})
         assert told[names.INPUT_MESSAGES] == [
@@ -141,7 +141,7 @@ class TestRequest:
             },
         ]
 
-    def test_guidance_is_the_last_that_the_model_is_told(self):
+    def test_guidance_is_the_last_message(self):
         told = sent({"role": "user", "content": "Hi"}, guidance="Answer now.")
         assert told[names.INPUT_MESSAGES][-1] == {
             "role": "user",
@@ -152,7 +152,7 @@ class TestRequest:
         (told,) = sent(tools=[double.as_openai()])[names.TOOL_DEFINITIONS]
         assert told == {"type": "function", **double.as_openai()["function"]}
 
-    def test_a_thought_and_a_refusal_of_before(self):
+    def test_reasoning_and_refusal_of_an_earlier_message(self):
         message = {
             "role": "assistant",
             "content": None,
@@ -164,7 +164,7 @@ class TestRequest:
             {"type": "text", "content": "No."},
         ]
 
-    def test_parts_that_have_no_type(self):
+    def test_parts_without_a_type(self):
         assert parts_sent({"role": "user", "content": [{"x": 1}, "plain", None]}) == [
             {"type": "other", "x": 1},
             {"type": "text", "content": "plain"},
@@ -173,7 +173,7 @@ class TestRequest:
 
 
 class TestResponse:
-    """What a model answers."""
+    """The attributes of responses."""
 
     def test_a_text(self):
         assert answered(Response("Hi", finish_reason="length")) == {
@@ -182,12 +182,12 @@ class TestResponse:
             "finish_reason": "length",
         }
 
-    def test_calls_are_a_reason_to_end(self):
+    def test_calls_are_the_default_finish_reason(self):
         message = answered(Response(tool_calls=(ToolCall("c1", "double", '{"n": 1}'),)))
         assert message["finish_reason"] == "tool_call"
         assert message["parts"][0]["arguments"] == {"n": 1}
 
-    def test_a_refusal_is_what_it_said_and_nothing_has_no_parts(self):
+    def test_a_refusal_is_text_and_an_empty_response_has_no_parts(self):
         assert answered(Response(refusal="No."))["parts"] == [{"type": "text", "content": "No."}]
         assert answered(Response())["parts"] == []
 
@@ -198,11 +198,11 @@ class TestResponse:
             {"type": "text", "content": "Hi"},
         ]
 
-    def test_reasoning_that_is_no_text_is_left_out(self):
+    def test_reasoning_that_is_not_text_is_omitted(self):
         (part,) = answered(Response("Hi", extra={"reasoning": [1]}))["parts"]
         assert part == {"type": "text", "content": "Hi"}
 
-    def test_a_content_of_several_parts(self):
+    def test_content_with_several_parts(self):
         given = [{"type": "text", "text": "Look:"}, {"type": "picture", "id": "p1"}]
         assert answered(Response("Look:", extra={"content": given}))["parts"] == [
             {"type": "text", "content": "Look:"},
@@ -223,8 +223,8 @@ ARGUMENTS = [
 ]
 
 
-class TestOdd:
-    """Broken arguments, numbers that are none, halves of characters, and no end of nesting."""
+class TestInvalid:
+    """Invalid arguments, numbers that JSON does not have, lone surrogates, deep nesting."""
 
     @pytest.mark.parametrize(("given", "expected"), ARGUMENTS)
     def test_arguments(self, given, expected):
@@ -235,7 +235,7 @@ class TestOdd:
         parts = answered(Response("a\ud800b", extra={"reasoning": "\udfff"}))["parts"]
         assert [part["content"] for part in parts] == ["?", "a?b"]
 
-    def test_values_that_are_no_json(self):
+    def test_values_that_are_not_json(self):
         told = sent(
             {"role": "user", "content": [{"type": "x", "a": {1, 2}, "b": float("nan"), 5: object}]}
         )
@@ -244,7 +244,7 @@ class TestOdd:
         assert part["5"] == str(object)
 
     @pytest.mark.parametrize("start", ['{"a": ', '{"b": NaN, "a": '])
-    def test_nesting_without_end(self, start):
+    def test_deep_nesting(self, start):
         """At some depth Python reads what it cannot write again, and that depth is not always the same."""
         for depth in (10, 100, *range(400, 1_000), 100_000):
             nested = start + "[" * depth + "]" * depth + "}"
@@ -258,7 +258,7 @@ class TestOdd:
             if depth <= 100:
                 assert all("tool_call" in text for text in told.values())
 
-    def test_calls_and_results_are_told_as_they_are(self):
+    def test_arguments_and_results_are_not_parsed(self):
         assert content.call_attributes(ToolCall("c1", "double", '{"n": "\ud800')) == {
             "gen_ai.tool.call.arguments": '{"n": "?'
         }
@@ -267,7 +267,7 @@ class TestOdd:
         }
 
     @given(st.text(), st.text(), st.text())
-    def test_whatever_a_model_writes(self, text, arguments, reasoning):
+    def test_any_text_of_a_model_is_valid_content(self, text, arguments, reasoning):
         call_made = ToolCall("c1", text, arguments)
         answered(Response(text, (call_made,), extra={"reasoning_content": reasoning}))
 
@@ -276,7 +276,7 @@ USER = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_where_each_of_it_is(driver):
+def test_each_span_has_its_content(driver):
     watch = Watch()
     first = calls(call("double", "c1", n=4), text="Let me see.")
     model = ScriptedLLM(first, [Chunk("It is "), Chunk("8.")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import trace
@@ -53,6 +53,7 @@ class OpenSpan(NamedTuple):
     is_step: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class RunTelemetry:
     """The state of the telemetry of one run; the handlers of events update it.
 
@@ -73,30 +74,22 @@ class RunTelemetry:
         model_calls, tool_calls: their counts since the run was started or resumed.
     """
 
-    __slots__ = (
-        "agent", "attempt_started", "chat", "first_chunk", "labels", "model_calls", "model_labels",
-        "parent", "prefix", "request", "started", "subagents", "telemetry", "tool_calls",
-        "tool_info", "tools",
-    )  # fmt: skip
-
-    def __init__(
-        self, telemetry: Telemetry, parent: Context | None = None, prefix: str = ""
-    ) -> None:
-        self.telemetry = telemetry
-        self.parent = parent
-        self.prefix = prefix
-        self.started: RunStarted | None = None
-        self.agent: OpenSpan | None = None
-        self.chat: OpenSpan | None = None
-        self.tools: dict[str, OpenSpan] = {}
-        self.subagents: dict[str, RunTelemetry] = {}
-        self.labels: Labels = {}
-        self.model_labels: Labels = {}
-        self.request: dict[str, Any] = {}
-        self.tool_info: dict[str | None, ToolInfo] = {}
-        self.attempt_started = 0.0
-        self.first_chunk: float | None = None
-        self.model_calls = self.tool_calls = 0
+    telemetry: Telemetry
+    parent: Context | None = None
+    prefix: str = ""
+    started: RunStarted | None = None
+    agent: OpenSpan | None = None
+    chat: OpenSpan | None = None
+    tools: dict[str, OpenSpan] = field(default_factory=dict[str, OpenSpan])
+    subagents: dict[str, RunTelemetry] = field(default_factory=dict[str, "RunTelemetry"])
+    labels: Labels = field(default_factory=dict[str, Any])
+    model_labels: Labels = field(default_factory=dict[str, Any])
+    request: dict[str, Any] = field(default_factory=dict[str, Any])
+    tool_info: dict[str | None, ToolInfo] = field(default_factory=dict["str | None", ToolInfo])
+    attempt_started: float = 0.0
+    first_chunk: float | None = None
+    model_calls: int = 0
+    tool_calls: int = 0
 
     def subagent(self, call_id: str) -> RunTelemetry:
         """Return the telemetry of the run in a call; its spans are children of the call's span."""
