@@ -83,8 +83,8 @@ class TestCancelled:
         watch.check_whole(runs=1)
         assert kinds_of_error(watch) == {"chat": "cancelled", "invoke_agent": "cancelled"}
 
-    def test_at_the_deadline_with_a_tool_that_ignores_cancellation(self, backend, watch):
-        """It is abandoned and continues; its span ends with the run."""
+    def test_at_its_time_limit_with_a_tool_that_will_not_end(self, backend, watch):
+        """It is left behind and goes on; its span ends with the run all the same."""
         ends, is_over = [], []
 
         @tool
