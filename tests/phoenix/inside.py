@@ -181,7 +181,7 @@ def main(python: str, folder: Path) -> None:
         for name, spans in sent_to.items():
             report["projects"][name] = {"sent": spans, **known(name, len(spans))}
         report["guide"] = {"sent": [], **known("sums", 9)}
-        costs = priced("with_content", "without_content", "streamed")
+        costs = priced("with-content", "without-content", "streamed")
         for name, project in report["projects"].items():
             project["cost"] = costs[name]
     finally:

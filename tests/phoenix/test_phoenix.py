@@ -56,7 +56,7 @@ class TestEveryRun:
                 assert span["attributes"]["treadle.stop_reason"]
 
 
-@of("without_content")
+@of("without-content")
 class TestPlainRun:
     """Two tool calls, one of which fails."""
 
@@ -89,7 +89,7 @@ class TestPlainRun:
     def test_the_tokens_are_priced(self, project, runs):
         """By the model that was asked for; where that cannot be seen, Phoenix has no price."""
         assert project.cost > 0
-        assert runs["with_content"].cost == pytest.approx(project.cost)
+        assert runs["with-content"].cost == pytest.approx(project.cost)
         assert runs["streamed"].cost > 0
         assert runs["nested"].cost == 0
 
@@ -114,7 +114,7 @@ class TestPlainRun:
         assert "tool.parameters" not in shown
 
 
-@of("with_content")
+@of("with-content")
 class TestContent:
     """The same run, with content."""
 

@@ -154,7 +154,7 @@ class TestSpans:
 
         loop = Loop(tools=[hang], name="kid")
         child = loop.as_tool("helper", "Helps.", ScriptedLLM(calls(call("hang", "h"))))
-        run(asked(), tools=[child], max_seconds=0.1)
+        run(asked(), tools=[child], max_seconds=0.5)
         kinds = {span.name: span.attributes.get("error.type") for span in watch.spans}
         assert kinds == {
             "invoke_agent": "deadline_exceeded",

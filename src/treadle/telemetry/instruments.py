@@ -46,35 +46,20 @@ class LimitedValues:
         return value
 
 
+_S, _CALLS = names.SECONDS, names.TOOL_CALLS
 HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
-    names.OPERATION_DURATION: (
-        names.SECONDS,
-        "Duration of model calls, including retries.",
-        names.SECONDS_BUCKETS,
-    ),
-    names.FIRST_CHUNK_DURATION: (
-        names.SECONDS,
-        "Time from a request to the first chunk of a streamed response.",
-        names.FIRST_CHUNK_BUCKETS,
-    ),
-    names.TOKEN_USAGE: (
-        names.TOKENS,
-        "Tokens of model calls, as the provider counts them.",
-        names.TOKENS_BUCKETS,
-    ),
-    names.AGENT_DURATION: (names.SECONDS, "Duration of runs.", names.AGENT_SECONDS_BUCKETS),
-    names.TOOL_DURATION: (
-        names.SECONDS,
-        "Duration of tool calls, including retries.",
-        names.SECONDS_BUCKETS,
-    ),
+    names.OPERATION_DURATION: (_S, "Model calls, including retries.", names.SECONDS_BUCKETS),
+    names.FIRST_CHUNK_DURATION: (_S, "Time to the first chunk.", names.FIRST_CHUNK_BUCKETS),
+    names.TOKEN_USAGE: (names.TOKENS, "Tokens of model calls.", names.TOKENS_BUCKETS),
+    names.AGENT_DURATION: (_S, "Runs.", names.AGENT_SECONDS_BUCKETS),
+    names.TOOL_DURATION: (_S, "Tool calls, including retries.", names.SECONDS_BUCKETS),
     names.AGENT_INFERENCE_CALLS: (
         names.INFERENCE_CALLS,
         "Model calls per run, since it was started or resumed.",
         names.COUNT_BUCKETS,
     ),
     names.AGENT_TOOL_CALLS: (
-        names.TOOL_CALLS,
+        _CALLS,
         "Executed tool calls per run, since it was started or resumed.",
         names.COUNT_BUCKETS,
     ),
@@ -87,18 +72,9 @@ HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
 """Histograms by name: the unit, the description, the bucket boundaries."""
 
 COUNTERS: Mapping[str, tuple[str, str]] = {
-    names.SUPPRESSED_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls that did not run because they repeat an earlier call.",
-    ),
-    names.DEFERRED_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls that did not run yet; the model may request them again.",
-    ),
-    names.REFUSED_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls that did not run because of a limit or an open circuit breaker.",
-    ),
+    names.SUPPRESSED_CALLS: (_CALLS, "Calls that did not run: they repeat an earlier call."),
+    names.DEFERRED_CALLS: (_CALLS, "Calls that did not run yet; the model may request them again."),
+    names.REFUSED_CALLS: (_CALLS, "Calls that did not run: a limit, or an open circuit breaker."),
     names.BREAKER_TRANSITIONS: (names.TRANSITIONS, "State changes of shared circuit breakers."),
     names.USAGE_COST: (names.US_DOLLARS, "Cost of model calls, where it is known."),
     names.MODEL_RETRIES: (names.RETRIES, "Failed attempts at model calls that were retried."),

@@ -90,7 +90,7 @@ class _Branch:
             return self._in_span(effect)
         if not isinstance(effect, (Parallel, Bounded)):
             return effect
-        # The steps of a single branch take the place of the effect, so a run may start or end in them.
+        # A single branch is performed in sequence with these steps, so a run may start or end in it.
         if isinstance(effect, Parallel) and len(effect.steps) == 1:
             return _map_nested(effect, self.wrap)
         return _map_nested(effect, lambda steps: _Branch(self._root, self._run()).wrap(steps))
@@ -138,8 +138,9 @@ class _HandlingReporter:
 
     def emit(self, event: Any) -> Any:
         """See `treadle.effects.Reporter`."""
+        emitted = self._emit(event)  # raises if the call was abandoned; then the event is void
         _safely(handle_event, self._root, event)
-        return self._emit(event)
+        return emitted
 
 
 def _intercept(

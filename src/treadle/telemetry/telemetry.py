@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from opentelemetry import metrics, trace
 from opentelemetry._logs import Logger, LogRecord, SeverityNumber, get_logger_provider
@@ -21,28 +21,17 @@ from treadle.telemetry.run_telemetry import RunTelemetry
 R = TypeVar("R")
 
 
-class Scope(NamedTuple):
-    """An instrumentation scope, in the order in which every provider takes it.
-
-    Args:
-        name: the name of the library.
-        version: its version; None if it is not installed as a package.
-        schema_url: the schema of the version of the conventions in use.
-    """
-
-    name: str
-    version: str | None
-    schema_url: str
-
-
 @functools.cache
-def scope() -> Scope:
-    """Return treadle's instrumentation scope; the version is read from the files of the package."""
+def scope() -> tuple[str, str | None, str]:
+    """Return the name, version and schema URL of treadle's instrumentation scope.
+
+    The version is None if treadle is not installed as a package.
+    """
     try:
         found = version(names.SCOPE)
     except PackageNotFoundError:
         found = None
-    return Scope(names.SCOPE, found, names.SCHEMA_URL)
+    return names.SCOPE, found, names.SCHEMA_URL
 
 
 def has_sdk(provider: object) -> bool:
