@@ -169,9 +169,9 @@ def test_content_is_not_reported_by_default(driver, name, quick, monkeypatch):
     monkeypatch.delenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", raising=False)
     watch = Watch()
     play(driver, name, **watch.options)
-    told = watch.everything()
-    assert len(told) > 1_000
-    assert CANARY not in told
+    found = watch.everything()
+    assert len(found) > 1_000
+    assert CANARY not in found
     watch.check_whole()
 
 

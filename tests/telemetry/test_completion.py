@@ -35,9 +35,9 @@ class TestLogRecord:
         agent = watch.one("invoke_agent bot")
         assert (record.trace_id, record.span_id) == (agent.context.trace_id, agent.context.span_id)
         assert record.timestamp == agent.end_time
-        (told,) = [event for event in agent.events if event.name == names.COMPLETE]
-        assert dict(told.attributes) == facts
-        assert told.timestamp == agent.end_time
+        (reported,) = [event for event in agent.events if event.name == names.COMPLETE]
+        assert dict(reported.attributes) == facts
+        assert reported.timestamp == agent.end_time
         error_type = None if stop_reason in GOOD else stop_reason
         assert agent.attributes.get("error.type") == error_type
         assert (agent.status.status_code is StatusCode.ERROR) == (error_type is not None)

@@ -78,14 +78,16 @@ def not_json(name):
 
 def read(attributes):
     """The values of the attributes with content, checked against strict JSON and the schemas."""
-    told = {}
+    reported = {}
     for name, text in attributes.items():
         if name in SCHEMAS:
             text.encode()
-            told[name] = json.loads(text, parse_constant=not_json)
-            jsonschema.validate(told[name], SCHEMAS[name])
-            json.dumps(told[name], ensure_ascii=False).encode()  # no half of a character in escapes
-    return told
+            reported[name] = json.loads(text, parse_constant=not_json)
+            jsonschema.validate(reported[name], SCHEMAS[name])
+            json.dumps(
+                reported[name], ensure_ascii=False
+            ).encode()  # no half of a character in escapes
+    return reported
 
 
 def sent(*messages, guidance=None, tools=()):
@@ -111,12 +113,12 @@ class TestRequest:
     """The attributes of requests."""
 
     def test_instructions_are_a_separate_attribute(self):
-        told = sent(
+        reported = sent(
             {"role": "system", "content": "Be brief."},
             {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": "Hi"},
         )
-        assert told == {
+        assert reported == {
             names.SYSTEM_INSTRUCTIONS: [
                 {"type": "text", "content": "Be brief."},
                 {"type": "text", "content": "Be kind."},
@@ -126,8 +128,8 @@ class TestRequest:
 
     def test_calls_and_their_results(self):
         asked = calls(call("double", "c1", n=1), text="Let me see.")
-        told = sent(asked, {"role": "tool", "tool_call_id": "c1", "content": "2"})
-        assert told[names.INPUT_MESSAGES] == [
+        reported = sent(asked, {"role": "tool", "tool_call_id": "c1", "content": "2"})
+        assert reported[names.INPUT_MESSAGES] == [
             {
                 "role": "assistant",
                 "parts": [
@@ -142,15 +144,15 @@ class TestRequest:
         ]
 
     def test_guidance_is_the_last_message(self):
-        told = sent({"role": "user", "content": "Hi"}, guidance="Answer now.")
-        assert told[names.INPUT_MESSAGES][-1] == {
+        reported = sent({"role": "user", "content": "Hi"}, guidance="Answer now.")
+        assert reported[names.INPUT_MESSAGES][-1] == {
             "role": "user",
             "parts": [{"type": "text", "content": "Answer now."}],
         }
 
     def test_tools(self):
-        (told,) = sent(tools=[double.as_openai()])[names.TOOL_DEFINITIONS]
-        assert told == {"type": "function", **double.as_openai()["function"]}
+        (reported,) = sent(tools=[double.as_openai()])[names.TOOL_DEFINITIONS]
+        assert reported == {"type": "function", **double.as_openai()["function"]}
 
     def test_reasoning_and_refusal_of_an_earlier_message(self):
         message = {
@@ -236,10 +238,10 @@ class TestInvalid:
         assert [part["content"] for part in parts] == ["?", "a?b"]
 
     def test_values_that_are_not_json(self):
-        told = sent(
+        reported = sent(
             {"role": "user", "content": [{"type": "x", "a": {1, 2}, "b": float("nan"), 5: object}]}
         )
-        (part,) = told[names.INPUT_MESSAGES][0]["parts"]
+        (part,) = reported[names.INPUT_MESSAGES][0]["parts"]
         assert part["b"] == "nan"
         assert part["5"] == str(object)
 
@@ -250,13 +252,13 @@ class TestInvalid:
             nested = start + "[" * depth + "]" * depth + "}"
             message = calls(call("double", "c1"))
             message["tool_calls"][0]["function"]["arguments"] = nested
-            told = content.response_attributes(
+            reported = content.response_attributes(
                 Response(tool_calls=(ToolCall("c1", "double", nested),))
             )
-            told |= content.request_attributes([message], None, ())
-            assert all(text.startswith("[") for text in told.values())
+            reported |= content.request_attributes([message], None, ())
+            assert all(text.startswith("[") for text in reported.values())
             if depth <= 100:
-                assert all("tool_call" in text for text in told.values())
+                assert all("tool_call" in text for text in reported.values())
 
     def test_arguments_and_results_are_not_parsed(self):
         assert content.call_attributes(ToolCall("c1", "double", '{"n": "\ud800')) == {
@@ -283,15 +285,15 @@ def test_each_span_has_its_content(driver):
     go(driver, USER, model, tools=[double], capture_content=True, **watch.options)
     one, two = watch.kind(names.CHAT)
     agent = watch.one("invoke_agent")
-    told = {span: read(span.attributes) for span in (one, two, agent)}
+    reported = {span: read(span.attributes) for span in (one, two, agent)}
     question = [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]
-    assert told[one][names.INPUT_MESSAGES] == told[agent][names.INPUT_MESSAGES] == question
-    assert [m["role"] for m in told[two][names.INPUT_MESSAGES]] == ["user", "assistant", "tool"]
-    assert told[two][names.OUTPUT_MESSAGES] == told[agent][names.OUTPUT_MESSAGES]
-    assert told[agent][names.OUTPUT_MESSAGES][0]["parts"] == [
+    assert reported[one][names.INPUT_MESSAGES] == reported[agent][names.INPUT_MESSAGES] == question
+    assert [m["role"] for m in reported[two][names.INPUT_MESSAGES]] == ["user", "assistant", "tool"]
+    assert reported[two][names.OUTPUT_MESSAGES] == reported[agent][names.OUTPUT_MESSAGES]
+    assert reported[agent][names.OUTPUT_MESSAGES][0]["parts"] == [
         {"type": "text", "content": "It is 8."}
     ]
-    assert all(set(each) == set(SCHEMAS) for each in told.values())
+    assert all(set(each) == set(SCHEMAS) for each in reported.values())
     call_span = watch.one("execute_tool double")
     assert json.loads(call_span.attributes[names.TOOL_CALL_ARGUMENTS]) == {"n": 4}
     assert call_span.attributes[names.TOOL_CALL_RESULT] == "8"
@@ -346,15 +348,17 @@ def test_a_message_has_its_name():
 
 
 def test_lone_surrogates_are_replaced_escaped_ones_too():
-    told = content.response_attributes(Response("a \ud800 \U0001f9f5 \x00"))[names.OUTPUT_MESSAGES]
-    assert "\\ud800" not in told
-    assert json.loads(told)[0]["parts"][0]["content"] == "a ? \U0001f9f5 \x00"
-    told.encode()
+    reported = content.response_attributes(Response("a \ud800 \U0001f9f5 \x00"))[
+        names.OUTPUT_MESSAGES
+    ]
+    assert "\\ud800" not in reported
+    assert json.loads(reported)[0]["parts"][0]["content"] == "a ? \U0001f9f5 \x00"
+    reported.encode()
 
 
 def test_lone_surrogates_are_replaced_in_values_that_are_not_json():
-    told = content.as_json({"\ud800": float("nan"), 1: "\udfff"})
-    assert json.loads(told) == {"?": "nan", "1": "?"}
+    reported = content.as_json({"\ud800": float("nan"), 1: "\udfff"})
+    assert json.loads(reported) == {"?": "nan", "1": "?"}
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def stages_that_note(seen, who):
     return [plain, steps, later, *default_stages()]
 
 
-def told(seen):
+def reported(seen):
     return {(place, name) for place, name in seen}
 
 
@@ -64,7 +64,7 @@ class TestStages:
             **watch.options,
         )
         places = ("plain", "steps", "call", "later")
-        assert told(seen) == {(f"bot {place}", "invoke_agent bot") for place in places}
+        assert reported(seen) == {(f"bot {place}", "invoke_agent bot") for place in places}
         assert len(seen) == 6
 
     @pytest.mark.parametrize("listens", [False, True])
@@ -84,7 +84,7 @@ class TestStages:
         wanted = {
             (f"{who} {place}", f"invoke_agent {who}") for who in ("bot", "kid") for place in places
         }
-        assert told(seen) == wanted | ({("observer", None)} if listens else set())
+        assert reported(seen) == wanted | ({("observer", None)} if listens else set())
 
     def test_with_a_time_limit_and_a_handle(self, driver, watch):
         seen = []

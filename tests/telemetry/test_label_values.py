@@ -240,12 +240,12 @@ class TestNasty:
     def test_a_state_with_an_invalid_traceparent(self):
         from treadle import RunState
 
-        for told in ("", "00", "00-x-y-z", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'f' * 99}-{'f' * 16}-01",
+        for reported in ("", "00", "00-x-y-z", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'f' * 99}-{'f' * 16}-01",
                      f"00-{'a' * 32}-{'b' * 16}-{'f' * 30}", "00-+1-1_0- 1"):  # fmt: skip
             watch, state = Watch(), RunState()
-            state.traceparent = told
+            state.traceparent = reported
             Loop.run_sync(USER, lambda m: "x", state=state, **watch.options)
-            assert watch.one("invoke_agent").links == (), told
+            assert watch.one("invoke_agent").links == (), reported
             assert encoded(watch)
 
 

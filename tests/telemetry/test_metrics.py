@@ -129,8 +129,8 @@ class TestAll:
             metric = metrics[name]
             assert (metric.unit, bool(metric.description)) == (unit, True), name
             points = list(metric.data.data_points)
-            told = [sorted(point.attributes.items()) for point in points]
-            assert sorted(told) == sorted(sorted(each.items()) for each in attributes), name
+            found = [sorted(point.attributes.items()) for point in points]
+            assert sorted(found) == sorted(sorted(each.items()) for each in attributes), name
             if buckets is not None:
                 assert isinstance(metric.data, Histogram)
                 assert {tuple(point.explicit_bounds) for point in points} == {buckets}, name

@@ -77,9 +77,9 @@ class Sent:
 
     @property
     def metrics(self):
-        """The last that was told of each metric; they are cumulative."""
-        told = [metric for scope in self.receiver.scopes_of_metrics for metric in scope.metrics]
-        return {metric.name: metric for metric in told}
+        """The last that was reported of each metric; they are cumulative."""
+        reported = [metric for scope in self.receiver.scopes_of_metrics for metric in scope.metrics]
+        return {metric.name: metric for metric in reported}
 
     def of(self, operation):
         return [
@@ -95,10 +95,10 @@ def value_of(any_value):
     return tuple(value_of(one) for one in value.values) if kind == "array_value" else value
 
 
-def attributes_of(told):
+def attributes_of(reported):
     """The attributes of an object, checked to be unique."""
-    found = {pair.key: value_of(pair.value) for pair in told.attributes}
-    assert len(found) == len(told.attributes)
+    found = {pair.key: value_of(pair.value) for pair in reported.attributes}
+    assert len(found) == len(reported.attributes)
     return found
 
 
@@ -165,9 +165,9 @@ def test_everything_has_resource_and_scope(sent):
     receiver = sent.receiver
     for scopes in (receiver.scopes_of_spans, receiver.scopes_of_metrics, receiver.scopes_of_logs):
         assert scopes
-        for told in scopes:
-            assert (told.scope.name, told.scope.version) == ("treadle", __version__)
-            assert told.schema_url == names.SCHEMA_URL
+        for reported in scopes:
+            assert (reported.scope.name, reported.scope.version) == ("treadle", __version__)
+            assert reported.schema_url == names.SCHEMA_URL
 
 
 class TestSpans:
@@ -218,8 +218,8 @@ class TestSpans:
             assert not span.flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
     def test_attributes_have_their_types(self, sent):
-        for told in (part for span in sent.spans for part in (span, *span.events)):
-            for key, value in attributes_of(told).items():
+        for reported in (part for span in sent.spans for part in (span, *span.events)):
+            for key, value in attributes_of(reported).items():
                 if key in INTEGERS:
                     assert type(value) is int
                     assert value >= 0
@@ -293,16 +293,16 @@ class TestMetrics:
         ("kind", "name"), [("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS)]
     )
     def test_tokens_are_those_of_the_spans(self, sent, kind, name):
-        told = [attributes_of(span).get(name) for span in sent.of(names.CHAT)]
-        told = [count for count in told if count is not None]
+        reported = [attributes_of(span).get(name) for span in sent.of(names.CHAT)]
+        reported = [count for count in reported if count is not None]
         points = [
             point
             for point in points_of(sent.metrics[names.TOKEN_USAGE])
             if attributes_of(point)[names.TOKEN_TYPE] == kind
         ]
-        assert sum(point.count for point in points) == len(told) > 0
-        # Some models tell a billion billion tokens, and a metric's sum is a float.
-        assert sum(point.sum for point in points) == pytest.approx(sum(told), rel=1e-12)
+        assert sum(point.count for point in points) == len(reported) > 0
+        # Some models report a billion billion tokens, and a metric's sum is a float.
+        assert sum(point.sum for point in points) == pytest.approx(sum(reported), rel=1e-12)
 
     def test_no_run_is_active_at_the_end(self, sent):
         assert [point.as_int for point in points_of(sent.metrics[names.ACTIVE_RUNS])] == [0, 0]
@@ -317,6 +317,10 @@ def test_each_run_has_one_log_record(sent):
         assert record.event_name == record.body.string_value == names.COMPLETE
         assert record.severity_number == SEVERITY_NUMBER_INFO
         assert record.time_unix_nano == span.end_time_unix_nano
-        told = attributes_of(record)
-        assert told.keys() >= {names.STOP_REASON, names.TOTAL_ITERATIONS, names.TOOL_CALLS_COUNT}
-        assert told.items() <= attributes_of(span).items()
+        reported = attributes_of(record)
+        assert reported.keys() >= {
+            names.STOP_REASON,
+            names.TOTAL_ITERATIONS,
+            names.TOOL_CALLS_COUNT,
+        }
+        assert reported.items() <= attributes_of(span).items()

@@ -38,16 +38,16 @@ def test_calls_that_do_not_run(driver, watch):
     batch = calls(call("double", "a", n=1), call("double", "b", n=1), call("double", "c", n=2))
     model = ScriptedLLM(batch, calls(call("double", "d", n=1)), "done")
     go(driver, USER, model, tools=[double], max_parallel_calls=1, **watch.options)
-    told = {"gen_ai.tool.name": "double"}
+    reported = {"gen_ai.tool.name": "double"}
     assert noted(watch, "treadle.tool_call.suppressed") == [
         {
-            **told,
+            **reported,
             "treadle.iteration": 1,
             "gen_ai.tool.call.id": "b",
             "treadle.reason": "duplicate_in_batch",
         },
         {
-            **told,
+            **reported,
             "treadle.iteration": 2,
             "gen_ai.tool.call.id": "d",
             "treadle.reason": "no_new_evidence",
@@ -55,7 +55,7 @@ def test_calls_that_do_not_run(driver, watch):
     ]
     assert noted(watch, "treadle.tool_call.deferred") == [
         {
-            **told,
+            **reported,
             "treadle.iteration": 1,
             "gen_ai.tool.call.id": "c",
             "treadle.reason": "parallel_cap",
@@ -86,9 +86,9 @@ def test_calls_that_are_refused(driver, watch):
 def test_repeated_calls(driver, watch):
     model = ScriptedLLM(*(calls(call("clock", f"c{n}")) for n in range(4)), "done")
     go(driver, USER, model, tools=[clock], loop_threshold=None, **watch.options)
-    told = {"gen_ai.tool.name": "clock"}
+    reported = {"gen_ai.tool.name": "clock"}
     assert noted(watch, "treadle.tool_call.repeat_warned") == [
-        {**told, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
+        {**reported, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
         for n in (3, 4)
     ]
 
@@ -181,8 +181,8 @@ def test_events_of_a_subagent_are_on_its_span(driver, watch):
         **watch.options,
     )
     assert noted(watch, "treadle.limit.reached") == []
-    told = [event.name for event in watch.one("invoke_agent kid").events]
-    assert told == ["treadle.iteration.end", "treadle.limit.reached", "treadle.loop.complete"]
+    reported = [event.name for event in watch.one("invoke_agent kid").events]
+    assert reported == ["treadle.iteration.end", "treadle.limit.reached", "treadle.loop.complete"]
 
 
 def test_the_options_of_a_request_are_on_its_span(driver, watch):

@@ -108,8 +108,8 @@ class TestSpans:
             "treadle.stop_reason": "answered",
         }
         assert kid.kind is SpanKind.INTERNAL
-        told = [event.name for event in kid.events]
-        assert told == [names.ITERATION_END, names.ITERATION_END, names.COMPLETE]
+        reported = [event.name for event in kid.events]
+        assert reported == [names.ITERATION_END, names.ITERATION_END, names.COMPLETE]
         points = watch.points(names.ITERATIONS_METRIC)
         assert sorted(point.attributes[names.AGENT_NAME] for point in points) == ["bot", "kid"]
 

@@ -114,7 +114,7 @@ class Play:
     script: Script
     said: list = field(default_factory=list)
     scripts: dict = field(default_factory=dict)
-    told: Counter = field(default_factory=Counter)
+    found: Counter = field(default_factory=Counter)
     ids: itertools.count = field(default_factory=itertools.count)
 
     def __post_init__(self):
@@ -123,11 +123,11 @@ class Play:
     def model(self, messages):
         """Which run is asked is in its first message."""
         key = messages[0]["content"]
-        script, at = self.scripts[key], self.told[key]
+        script, at = self.scripts[key], self.found[key]
         tries = [(a, t) for a in script.answers for t in (*a.before, "answers")]
-        # What goes on beyond its script says that it is done, and takes something as well.
+        # After the end of its script it answers, and reports tokens as well.
         answer, then = tries[at] if at < len(tries) else (Answer(Usage(7, 3)), "answers")
-        self.told[key] += 1
+        self.found[key] += 1
         if then == "raises":
             raise Busy
         chunks = self.chunks(answer)

@@ -100,10 +100,10 @@ class Watch:
 
     def everything(self) -> str:
         """Everything that was reported, as one text."""
-        told = [span.to_json() for span in self.spans]
-        told += [metric.to_json() for metric in self.metrics()]
-        told += [data.to_json() for data in self.records.get_finished_logs()]
-        return "\n".join(told)
+        found = [span.to_json() for span in self.spans]
+        found += [metric.to_json() for metric in self.metrics()]
+        found += [data.to_json() for data in self.records.get_finished_logs()]
+        return "\n".join(found)
 
     def names_around(self, span: ReadableSpan) -> tuple[str, ...]:
         """The name of a span and those of its ancestors, the innermost first."""
@@ -133,7 +133,7 @@ class Watch:
             self._check_place(span, around)
         agents = self.kind(names.INVOKE_AGENT)
         assert runs is None or sum(agent.parent is None for agent in agents) == runs
-        self._check_told(agents)
+        self._check_completion(agents)
         assert all(point.value == 0 for point in self.points(names.ACTIVE_RUNS))
 
     @staticmethod
@@ -154,10 +154,10 @@ class Watch:
             call_id = around.attributes[names.TOOL_CALL_ID]
             assert span.attributes[names.RUN_ID].endswith(f"/{call_id}")
 
-    def _check_told(self, agents: list[ReadableSpan]) -> None:
+    def _check_completion(self, agents: list[ReadableSpan]) -> None:
         for agent in agents:
-            (told,) = [event for event in agent.events if event.name == names.COMPLETE]
-            assert told.attributes.items() <= agent.attributes.items()
+            (found,) = [event for event in agent.events if event.name == names.COMPLETE]
+            assert found.attributes.items() <= agent.attributes.items()
         of_spans = Counter(
             (agent.context.span_id, agent.attributes[names.STOP_REASON]) for agent in agents
         )

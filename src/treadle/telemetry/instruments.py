@@ -13,7 +13,7 @@ from treadle.messages import Usage
 from treadle.telemetry import names
 
 Labels: TypeAlias = dict[str, Any]
-"""The attributes of a metric; they are called labels to tell them from the attributes of spans."""
+"""The attributes of a metric; they are called labels to distinguish them from the attributes of spans."""
 
 MAX_VALUES = 100
 """Distinct values of one label per process; further values are recorded as ``_OTHER``. A time series lasts
