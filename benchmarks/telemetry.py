@@ -1,8 +1,8 @@
-"""What telemetry adds to an iteration: without an SDK, and with one, beside a loop by hand with the same spans.
+"""The cost of telemetry per iteration, without and with an SDK, next to a hand-written loop with the same spans.
 
-Run it with ``make bench-telemetry``. As in iterations.py, model and tool answer at once, times are CPU time of
-this process, all cases take turns, and of each the best round counts. The spans go to the SDK's batch processor
-and from there to an exporter that drops them, so that what is measured is the making of spans, not a network.
+Run it with ``make bench-telemetry``. As in iterations.py, model and tool return at once, times are CPU time of
+this process, the cases alternate, and the best round of each counts. The spans go to the SDK's batch processor
+and to an exporter that drops them, so that the creation of spans is measured, and not a network.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanKind, Tracer
 
 from treadle import Loop
-from treadle.loop import run as prepared
+from treadle.loop import run as loop_run
 from treadle.reports.record.recorder import Recorder
 
 ITERATIONS = 200
 
 
 class Dropping(SpanExporter):
-    """An exporter that takes spans and does nothing with them."""
+    """An exporter that counts spans and drops them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,7 +42,7 @@ class Dropping(SpanExporter):
 
 
 class Instrumented:
-    """A loop by hand that makes the spans of treadle, with their attributes, and optionally its metrics."""
+    """A hand-written loop with the spans of treadle and their attributes, and optionally its metrics."""
 
     def __init__(self, tracer: Tracer, meters: MeterProvider | None) -> None:
         self._tracer = tracer
@@ -119,7 +119,7 @@ class Instrumented:
 
 
 def completions(iterations: int) -> Model:
-    """The model of iterations.py, with its name and its tokens, as a server tells them."""
+    """The model of iterations.py, which reports its name and its tokens as a server does."""
     bare = model_of(iterations, 1)
 
     async def send(messages: list[dict[str, Any]], **opts: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def completions(iterations: int) -> Model:
 
 
 async def bare_by_hand(model: Model) -> str:
-    """The loop of iterations.py, on completions."""
+    """The loop of iterations.py, with completions."""
 
     async def message_of(messages: list[dict[str, Any]], **opts: Any) -> dict[str, Any]:
         answer = await model(messages, **opts)
@@ -149,22 +149,22 @@ async def by_treadle(model: Model, **options: Any) -> str:
 
 
 async def recorded(model: Model) -> str:
-    """As treadle, with every event written down."""
+    """As treadle, with a recording of every event."""
     with TemporaryFile("w+", encoding="utf-8") as file, Recorder(file) as recorder:
         return await by_treadle(model, on_event=recorder)
 
 
 async def without_the_code(model: Model) -> str:
-    """As treadle would be if there were no telemetry in it."""
-    asked, prepared.active_telemetry = prepared.active_telemetry, lambda *_, **__: None  # type: ignore[assignment]
+    """As treadle without its telemetry package."""
+    original, loop_run.active_telemetry = loop_run.active_telemetry, lambda *_, **__: None  # type: ignore[assignment]
     try:
         return await by_treadle(model)
     finally:
-        prepared.active_telemetry = asked
+        loop_run.active_telemetry = original
 
 
 def providers(exporter: SpanExporter) -> tuple[TracerProvider, MeterProvider]:
-    """Providers with the SDK behind them."""
+    """Providers of the SDK."""
     tracers = TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=1_000_000))
     return tracers, MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False)
@@ -195,7 +195,7 @@ async def main(rounds: int) -> None:
     best = dict.fromkeys(cases, float("inf"))
 
     async def through(run: Callable[[Model], Awaitable[str]]) -> str:
-        """A run, with the export of its spans, which a thread would make in somebody else's time."""
+        """A run and the export of its spans, which a thread would do during another case."""
         answer = await run(completions(ITERATIONS))
         for tracers, _ in made.values():
             tracers.force_flush()
@@ -223,5 +223,5 @@ async def main(rounds: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="how often each case has its turn")
+    parser.add_argument("--rounds", type=int, default=15, help="number of rounds")
     asyncio.run(main(parser.parse_args().rounds))

@@ -1,7 +1,7 @@
-"""OpenTelemetry: a run as spans and metrics, and one completion event.
+"""OpenTelemetry: the spans, the metrics and the completion event of a run.
 
-The providers are handed to the loop, which never sets a global one. In an application they export to
-a collector; here they keep what they get in memory. This needs the extra ``otel``.
+The loop uses the providers that it receives, and never sets a global one. In an application they export to
+a collector; here they store everything in memory. This needs the extra ``otel``.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def add(a: int, b: int) -> int:
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
-    """Call the tool, then answer, as a completion that names its model and its tokens."""
+    """Call the tool, then answer; each response has the name of the model and its tokens."""
     is_done = messages[-1]["role"] == "tool"
     message = {"role": "assistant", "content": "5"} if is_done else calls(call("add", a=2, b=3))
     usage = {"prompt_tokens": 12, "completion_tokens": 3}
@@ -40,7 +40,7 @@ loop = Loop(
 )
 loop.run_sync([{"role": "user", "content": "2 + 3?"}], model)
 
-*children, agent = spans.get_finished_spans()  # in the order of their ends
+*children, agent = spans.get_finished_spans()  # in the order in which they ended
 print(f"{agent.name} ({agent.kind.name.lower()})")
 for span in children:
     print(f"  {span.name} ({span.kind.name.lower()})")

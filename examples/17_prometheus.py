@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: a loop that runs, and the page that a Prometheus would scrape.
+"""Metrics for Prometheus: run a loop, and print the page that Prometheus scrapes.
 
-In an application the page is served for as long as it runs, by one line: ``start_http_server(9464)`` of
-``prometheus_client``. Here it is printed. This needs the extra ``prometheus``; the guide to dashboards goes on.
+An application serves the page with one line, ``start_http_server(9464)`` of ``prometheus_client``. This
+example prints it. It needs the extra ``prometheus``; docs/guide-dashboards.md has the next steps.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ def add(a: int, b: int) -> int:
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
-    """Call the tool, then answer, as a completion that tells its model and its tokens."""
+    """Call the tool, then answer; each response has the name of the model and its tokens."""
     is_done = messages[-1]["role"] == "tool"
     message = {"role": "assistant", "content": "5"} if is_done else calls(call("add", a=2, b=3))
     usage = {"prompt_tokens": 12, "completion_tokens": 3}
@@ -29,7 +29,7 @@ def model(messages: list[dict[str, Any]]) -> Any:
 
 
 def price(answer: Response) -> float:
-    """What an answer costs, in US dollars."""
+    """The cost of a response, in US dollars."""
     return 0.0001 * answer.usage.total_tokens
 
 
@@ -41,6 +41,6 @@ loop.run_sync([{"role": "user", "content": "2 + 3?"}], model)
 page = generate_latest(registry).decode()
 for line in sorted(page.splitlines()):
     name = line.partition("{")[0]
-    if name.endswith(("_count", "_usage_sum", "_total", "_active")):  # times differ from run to run
+    if name.endswith(("_count", "_usage_sum", "_total", "_active")):  # durations vary
         print(line)
 meters.shutdown()

@@ -1,9 +1,9 @@
-"""How well the local model does the whole loop: python benchmarks/local_model/evaluate.py.
+"""Accuracy of the local model in the whole loop: python benchmarks/local_model/evaluate.py.
 
-It asks the questions in questions.json, which were split into two halves before the prompt was
-tuned: `tuned`, on which every decision was made, and `held_back`, which was run at the end.
-A call counts as right if it is the first one, to the right tool, with the right arguments; where no
-tool is needed, if none is made. An answer counts as right if the final text holds what it must.
+The questions of questions.json were split into two halves before the prompt was tuned: `tuned`, on which
+every decision was based, and `held_back`, which was run at the end. A call is right if the first call has
+the right tool and arguments, or if none is made where no tool is needed. An answer is right if the final
+text has the required facts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TOOLS = [
 
 
 def is_right(question: dict[str, Any], name: str, arguments: dict[str, Any]) -> bool:
-    """Whether a call is the one that the question asks for."""
+    """Whether a call is the expected one."""
     expected = question["call"]
     return (
         expected is not None
@@ -79,7 +79,7 @@ def is_right(question: dict[str, Any], name: str, arguments: dict[str, Any]) -> 
 
 
 def run_loop(model: LocalModel, question: dict[str, Any]) -> tuple[list[Call], str]:
-    """Ask, run the canned tools, ask again. Returns the calls that were made and the answer."""
+    """Run the loop with prepared tool results. Returns the calls and the answer."""
     result = Loop.run_sync(
         [{"role": "user", "content": question["question"]}],
         model,
@@ -99,7 +99,7 @@ def run_loop(model: LocalModel, question: dict[str, Any]) -> tuple[list[Call], s
 
 
 def evaluate(model: LocalModel, half: str, *, verbose: bool) -> str:
-    """Run one half. Returns its line of the table."""
+    """Run one half of the questions. Returns its line of the table."""
     questions = [each for each in json.loads(QUESTIONS.read_text()) if each["half"] == half]
     right_calls = right_answers = right = 0
     seconds = []

@@ -1,4 +1,4 @@
-"""Phoenix, started once, with what it knows of the runs in `runs.py`."""
+"""Phoenix, started once, and its data of the runs in `runs.py`."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import pytest
 
 HERE = Path(__file__).parent
 SECONDS = 350
-"""For everything: Phoenix alone takes most of a minute to start where the machine is slow."""
+"""For everything: on a slow machine Phoenix takes most of a minute to start."""
 
 NAMESPACES = {
     "as root": ["unshare", "--net"],
     "as a user": ["unshare", "--user", "--map-root-user", "--net"],
 }
 ENDS_WITH_IT = ["--pid", "--fork", "--kill-child"]
-"""Whatever ends `unshare` ends all that runs in the namespace, Phoenix among it."""
+"""The end of `unshare` ends every process in the namespace, including Phoenix."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """What was done in one project.
+    """The data of one project.
 
     Args:
         sent: the spans that were sent.
-        spans: those that Phoenix has, by their start.
+        spans: the spans in Phoenix, by start.
         traces: Phoenix's summary of each trace, by its start.
         sessions: its summaries of sessions.
-        cost: what it says that all of it costs, in US dollars.
+        cost: its cost in US dollars, as Phoenix computes it.
     """
 
     sent: list[dict[str, Any]]
@@ -54,7 +54,7 @@ class Project:
         return [span for span in self.spans if span["span_kind"] == kind]
 
     def path(self, span: dict[str, Any]) -> tuple[str, ...]:
-        """The name of a span and of those around it, the outermost last; each has to be there."""
+        """The names of a span and its ancestors, the outermost last; all must exist."""
         by_id = {one["context"]["span_id"]: one for one in self.spans}
         names = [span["name"]]
         while span["parent_id"] is not None:
@@ -68,7 +68,7 @@ class Project:
 
     @property
     def tokens(self) -> list[tuple[int, int, int]]:
-        """Of each trace, as Phoenix sums them: read, written, together."""
+        """The tokens of each trace, as Phoenix sums them: input, output, total."""
         kinds = ("prompt", "completion", "total")
         return [tuple(trace[f"token_count_{kind}"] for kind in kinds) for trace in self.traces]
 
@@ -90,7 +90,7 @@ def python_of_phoenix() -> str:
 
 def namespace() -> list[str]:
     """The command that runs another one in a network namespace of its own."""
-    told = []
+    errors = []
     for how, command in NAMESPACES.items():
         whole = [*command, *ENDS_WITH_IT]
         try:
@@ -99,16 +99,16 @@ def namespace() -> list[str]:
             pytest.fail(f"{error}: install util-linux", pytrace=False)
         if tried.returncode == 0:
             return whole
-        told.append(f"{how}: {tried.stderr.strip()}")
+        errors.append(f"{how}: {tried.stderr.strip()}")
     pytest.fail(
         "no network namespace can be made here, and without one Phoenix would listen on every "
-        f"interface; run as root or allow user namespaces ({'; '.join(told)})",
+        f"interface; run as root or allow user namespaces ({'; '.join(errors)})",
         pytrace=False,
     )
 
 
 def project_of(facts: dict[str, Any]) -> Project:
-    """A project, all that Phoenix told of it in order."""
+    """A project, with Phoenix's data in order."""
     in_order = {key: by_start(facts[key]) for key in ("spans", "traces", "sessions")}
     return Project(**{**facts, **in_order})
 
@@ -123,8 +123,8 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
     )
     if done.returncode != 0:
         pytest.fail(f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}", pytrace=False)
-    told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
-    found = {**told["projects"], "guide": told["guide"]}
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    found = {**report["projects"], "guide": report["guide"]}
     return {name: project_of(facts) for name, facts in found.items()}
 
 

@@ -1,10 +1,10 @@
-"""Phoenix and runs that report to it, in a network namespace of their own.
+"""Phoenix and runs that report to it, in a separate network namespace.
 
     inside.py PYTHON FOLDER
 
-``PYTHON`` is an interpreter that has Phoenix, ``FOLDER`` an empty folder for what it keeps. What Phoenix knows
-of the runs in the end, and what was sent to it, goes to ``FOLDER/told.json``. Whoever starts this sees to it
-that the namespace ends with it, and Phoenix with that.
+``PYTHON`` is an interpreter that has Phoenix, ``FOLDER`` an empty folder for its data. The spans that
+were sent, and those that Phoenix returns at the end, are written to ``FOLDER/report.json``. The caller has to
+end the namespace together with this process, so that Phoenix ends too.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def start_phoenix(python: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def ask(path: str, body: Any = None, **query: Any) -> Any:
-    """What Phoenix answers, its ``data``.
+    """The ``data`` of Phoenix's response.
 
     Args:
         path: of its API.
@@ -100,7 +100,7 @@ def ask(path: str, body: Any = None, **query: Any) -> Any:
 
 
 def priced(*names: str) -> dict[str, float]:
-    """What Phoenix says that each project costs, in US dollars, once it has a price for those named.
+    """The cost of each project in US dollars, once Phoenix has a price for those named.
 
     It works that out a little after it has stored the spans.
     """
@@ -115,7 +115,7 @@ def priced(*names: str) -> dict[str, float]:
 
 
 def run(name: str) -> list[dict[str, Any]]:
-    """Do what is done in a project; return the spans that were sent."""
+    """Run the function of a project; return the spans that were sent."""
     resource = Resource({"openinference.project.name": name, "service.name": "treadle"})
     tracers = TracerProvider(sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False)
     kept = InMemorySpanExporter()
@@ -128,7 +128,7 @@ def run(name: str) -> list[dict[str, Any]]:
 
 
 def sent(span: Any) -> dict[str, Any]:
-    """What is compared of a span."""
+    """The compared fields of a span."""
     return {
         "name": span.name,
         "trace_id": f"{span.context.trace_id:032x}",
@@ -139,7 +139,7 @@ def sent(span: Any) -> dict[str, Any]:
 
 
 def wait_for(name: str, count: int) -> list[Any]:
-    """The spans of a project, once they are that many; it stores them a little after it took them."""
+    """The spans of a project, once there are that many; Phoenix stores them with a delay."""
     spans: list[Any] = []
     until = time.monotonic() + SECONDS_TO_ARRIVE
     while len(spans) < count and time.monotonic() < until:
@@ -153,7 +153,7 @@ def wait_for(name: str, count: int) -> list[Any]:
 
 
 def known(name: str, count: int) -> dict[str, Any]:
-    """What Phoenix knows of a project, once it has all its spans."""
+    """The data of a project, once Phoenix has all its spans."""
     return {
         "spans": wait_for(name, count),
         "traces": ask(f"/v1/projects/{name}/traces", limit=100),
@@ -161,8 +161,8 @@ def known(name: str, count: int) -> dict[str, Any]:
     }
 
 
-def carry_out(page: Path) -> None:
-    """Run all Python of a page, that which needs Phoenix among it, as one module."""
+def run_page(page: Path) -> None:
+    """Run all Python of a page as one module, including the blocks that need Phoenix."""
     blocks = re.findall(r"^```python.*?\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     module: dict[str, Any] = {"__name__": "guide"}
     for block in blocks:
@@ -170,24 +170,24 @@ def carry_out(page: Path) -> None:
 
 
 def main(python: str, folder: Path) -> None:
-    """Start Phoenix, run everything, ask, and stop it."""
+    """Start Phoenix, run everything, query and stop it."""
     raise_loopback()
     began = time.monotonic()
     phoenix = start_phoenix(python, folder)
-    told: dict[str, Any] = {"seconds_to_start": time.monotonic() - began, "projects": {}}
+    report: dict[str, Any] = {"seconds_to_start": time.monotonic() - began, "projects": {}}
     try:
         sent_to = {name: run(name) for name in RUNS}
-        carry_out(GUIDE)
+        run_page(GUIDE)
         for name, spans in sent_to.items():
-            told["projects"][name] = {"sent": spans, **known(name, len(spans))}
-        told["guide"] = {"sent": [], **known("sums", 9)}
-        costs = priced("told", "quiet", "streamed")
-        for name, project in told["projects"].items():
+            report["projects"][name] = {"sent": spans, **known(name, len(spans))}
+        report["guide"] = {"sent": [], **known("sums", 9)}
+        costs = priced("with-content", "without-content", "streamed")
+        for name, project in report["projects"].items():
             project["cost"] = costs[name]
     finally:
         phoenix.kill()
         phoenix.wait()
-    (folder / "told.json").write_text(json.dumps(told), encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the tests look at what Phoenix tells."""
+"""Helpers to read Phoenix's data."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ TOKENS = ("llm.token_count.prompt", "llm.token_count.completion", "llm.token_cou
 
 
 def of(name: str) -> Any:
-    """The project that a test is about."""
+    """The project of a test."""
     return pytest.mark.parametrize("project", [name], indirect=True, ids=[""])
 
 
 def tokens_of(span: dict[str, Any]) -> tuple[Any, ...]:
-    """What a span has read and written, and both together; None each where it does not say."""
+    """The input, output and total tokens of a span; None if it has none."""
     return tuple(span["attributes"].get(key) for key in TOKENS)
 
 

@@ -1,6 +1,6 @@
-"""Runs that report to Phoenix: each a script, to the last token, in a project of its own.
+"""Runs that report to Phoenix, each with a script and a project.
 
-The tokens of the answers of a run are powers of ten, so that a sum shows which of them were counted, and how
+The token counts of the responses are powers of ten, so that a sum shows which responses were counted, and how
 often: 1 and 2, 10 and 20, 100 and 200.
 """
 
@@ -26,11 +26,11 @@ SHOWN = {"openinference.span.kind": "CHAIN", "input.value": "twice 21?"}
 PIXEL = "iVBORw0KGgo="
 
 RUNS: dict[str, Callable[[Tracer, dict[str, Any]], Any]] = {}
-"""What runs in each project; it is given a tracer of its own and the options of its loops."""
+"""The function of each project; it receives a tracer and the options of its loops."""
 
 
 def project(run: Callable[[Tracer, dict[str, Any]], Any]) -> Callable[..., Any]:
-    """Register a run in the project that is called like the function."""
+    """Register a run; its project has the name of the function."""
     RUNS[run.__name__.replace("_", "-")] = run
     return run
 
@@ -59,7 +59,7 @@ def answer(message: Any, place: int) -> dict[str, Any]:
 
 
 class Busy(Exception):
-    """What a server under load answers."""
+    """The error of an overloaded server."""
 
     status_code = 503
 
@@ -84,7 +84,7 @@ def sign(n: int) -> str:
 
 @tool
 async def hang() -> None:
-    """Wait for ever."""
+    """Wait forever."""
     await asyncio.sleep(3600)
 
 
@@ -99,20 +99,20 @@ def two_tools(**options: Any) -> None:
 
 
 @project
-def told(tracer: Tracer, options: dict[str, Any]) -> None:
-    """With what was said."""
+def with_content(tracer: Tracer, options: dict[str, Any]) -> None:
+    """The same with content."""
     two_tools(capture_content=True, **options)
 
 
 @project
-def quiet(tracer: Tracer, options: dict[str, Any]) -> None:
-    """The same without."""
+def without_content(tracer: Tracer, options: dict[str, Any]) -> None:
+    """The same without content."""
     two_tools(**options)
 
 
 @project
 def nested(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A loop as a tool of a loop, called twice at once."""
+    """A subagent that is called twice in parallel."""
 
     def theirs(messages: list[dict[str, Any]]) -> dict[str, Any]:
         task = messages[0]["content"]
@@ -131,12 +131,12 @@ def nested(tracer: Tracer, options: dict[str, Any]) -> None:
 
 @project
 def retried(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A model that is busy twice, and a tool that works at the second try."""
+    """A model that is busy twice, and a tool that works at the second attempt."""
     tries: list[int] = []
 
     @tool(retries=1)
     def flaky() -> str:
-        """Work at the second try."""
+        """Work at the second attempt."""
         tries.append(1)
         if len(tries) == 1:
             raise OSError("not yet")
@@ -150,7 +150,7 @@ def retried(tracer: Tracer, options: dict[str, Any]) -> None:
 
 @project
 def resumed(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A run that waits for a person, and goes on later."""
+    """A run that waits for an approval and is resumed."""
     model = ScriptedLLM(answer(calls(call("sign", "c1", n=1)), 0), answer("Signed.", 1))
     loop = Loop(tools=[sign], name="clerk", **options)
     paused = loop.run_sync(QUESTION, model)
@@ -159,14 +159,14 @@ def resumed(tracer: Tracer, options: dict[str, Any]) -> None:
 
 @project
 def failed(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A model that cannot be asked again."""
+    """A model with an error that is not retried."""
     model = ScriptedLLM(answer(calls(call("double", "c1", n=1)), 0), TypeError("in confidence"))
     Loop.run_sync(QUESTION, model, tools=[double], **options)
 
 
 @project
 def streamed(tracer: Tracer, options: dict[str, Any]) -> None:
-    """Answers that come piece by piece; the tokens of each are told at its end."""
+    """Streamed responses; the last chunk has the tokens."""
 
     def pieces(place: int, *texts: str) -> list[Chunk]:
         usage = Usage(10**place, 2 * 10**place)
@@ -206,14 +206,14 @@ REPORT = {
 
 @project
 def recipe(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A call that is carried out as several."""
+    """A call that is executed as a recipe."""
     model = ScriptedLLM(answer(calls(call("report", "c1", what="x")), 0), answer("Done.", 1))
     Loop.run_sync(QUESTION, model, tools=[REPORT], resolve_tool=Kitchen(), **options)
 
 
 @project
 def cancelled(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A run whose task is cancelled while a tool of a loop within it hangs."""
+    """A run whose task is cancelled while a tool of its subagent hangs."""
     child = Loop(tools=[hang], name="kid").as_tool(
         "ask", "Asks.", ScriptedLLM(answer(calls(call("hang", "h")), 1))
     )
@@ -229,7 +229,7 @@ def cancelled(tracer: Tracer, options: dict[str, Any]) -> None:
 
 @project
 def sessions(tracer: Tracer, options: dict[str, Any]) -> None:
-    """Two runs of one conversation, each within a span of the application's own."""
+    """Two runs of one conversation, each in a span of the application."""
     for place in (0, 1):
         ids = {"session.id": "conversation-7", "user.id": "ada"}
         with tracer.start_as_current_span("request", attributes=ids | SHOWN):
@@ -238,7 +238,7 @@ def sessions(tracer: Tracer, options: dict[str, Any]) -> None:
 
 @project
 def pictures(tracer: Tracer, options: dict[str, Any]) -> None:
-    """A question of several parts, and an answer with its reasoning."""
+    """A question with several parts, and an answer with reasoning."""
     content = [
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
@@ -251,7 +251,7 @@ def pictures(tracer: Tracer, options: dict[str, Any]) -> None:
 
 @project
 def hostile(tracer: Tracer, options: dict[str, Any]) -> None:
-    """Names, arguments and texts that no model should write."""
+    """Invalid names, arguments and texts."""
     odd = "\ud800 \x00 \u202e </script> \U0001f9f5"
     made = calls(call("double", odd, n=1), call("double", "c2", n=2), call(odd, "c3", n=3))
     made["tool_calls"][1]["function"]["arguments"] = '{"n": NaN}'

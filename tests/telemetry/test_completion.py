@@ -1,7 +1,8 @@
-"""The completion event as a log record: on every exit, with the place of its run, and whose it is."""
+"""The completion event as a log record: on every exit, with the trace context and identity of its run."""
 
 import pytest
 from opentelemetry._logs import SeverityNumber
+from opentelemetry.trace import StatusCode
 
 from treadle import Loop
 from treadle.telemetry import names
@@ -10,9 +11,11 @@ from treadle.testing import ScriptedLLM, call, calls
 from .exits import EXITS, ONE, USER, double, end, go
 from .watching import Watch
 
+GOOD = {"answered", "output", "finished", "paused"}
+
 
 class TestLogRecord:
-    """One for each run, where there is somebody to take it."""
+    """One for each run, if there is a logger provider."""
 
     @pytest.mark.parametrize("stop_reason", EXITS)
     def test_on_every_exit(self, driver, stop_reason):
@@ -32,11 +35,17 @@ class TestLogRecord:
         agent = watch.one("invoke_agent bot")
         assert (record.trace_id, record.span_id) == (agent.context.trace_id, agent.context.span_id)
         assert record.timestamp == agent.end_time
-        (told,) = [event for event in agent.events if event.name == names.COMPLETE]
-        assert dict(told.attributes) == facts
-        assert told.timestamp == agent.end_time
+        (reported,) = [event for event in agent.events if event.name == names.COMPLETE]
+        assert dict(reported.attributes) == facts
+        assert reported.timestamp == agent.end_time
+        error_type = None if stop_reason in GOOD else stop_reason
+        assert agent.attributes.get("error.type") == error_type
+        assert (agent.status.status_code is StatusCode.ERROR) == (error_type is not None)
+        (point,) = watch.points(names.ITERATIONS_METRIC)
+        assert (point.sum, point.count) == (result.iterations, 1)
+        assert point.attributes == {"treadle.stop_reason": stop_reason, "gen_ai.agent.name": "bot"}
 
-    def test_of_a_run_within_a_call_too(self, driver):
+    def test_of_a_subagent(self, driver):
         watch = Watch()
         child = Loop(name="kid").as_tool("helper", "", ScriptedLLM("in"))
         model = ScriptedLLM(calls(call("helper", task="a")), "out")
@@ -46,7 +55,7 @@ class TestLogRecord:
         assert outer.span_id == watch.one("invoke_agent bot").context.span_id
         assert inner.trace_id == outer.trace_id
 
-    def test_where_there_are_only_logs(self, driver):
+    def test_with_a_logger_provider_only(self, driver):
         watch = Watch()
         go(
             driver,
@@ -61,21 +70,21 @@ class TestLogRecord:
         assert watch.spans == []
         assert list(watch.metrics()) == []
 
-    def test_within_what_the_caller_traces_where_there_are_only_logs(self, driver):
+    def test_has_the_trace_of_the_caller_with_a_logger_provider_only(self, driver):
         watch = Watch()
         with watch.tracers.get_tracer("mine").start_as_current_span("mine") as mine:
             go(driver, USER, ScriptedLLM("done"), logger_provider=watch.loggers)
         (record,) = watch.logs()
         assert record.trace_id == mine.get_span_context().trace_id
 
-    def test_none_where_nobody_takes_it(self, driver):
+    def test_none_without_a_logger_provider(self, driver):
         watch = Watch()
         end(driver, "answered", tracer_provider=watch.tracers)
         assert watch.logs() == []
         assert len(watch.spans) == 2
 
-    def test_as_the_last_event_of_a_span_that_has_more_than_it_can_hold(self, driver):
-        """An SDK keeps the latest of them, 128 by default."""
+    def test_the_span_event_is_kept_if_the_span_drops_events(self, driver):
+        """An SDK keeps the latest events, 128 by default."""
         watch = Watch()
 
         def model(messages):

@@ -1,4 +1,4 @@
-"""Content that is asked for: JSON in the form of the conventions, whatever models and users come up with."""
+"""Captured content: JSON in the format of the conventions, for any input of models and users."""
 
 import json
 
@@ -77,19 +77,21 @@ def not_json(name):
 
 
 def read(attributes):
-    """The values of the attributes with content, checked: JSON to the letter, in the form they should have."""
-    told = {}
+    """The values of the attributes with content, checked against strict JSON and the schemas."""
+    reported = {}
     for name, text in attributes.items():
         if name in SCHEMAS:
             text.encode()
-            told[name] = json.loads(text, parse_constant=not_json)
-            jsonschema.validate(told[name], SCHEMAS[name])
-            json.dumps(told[name], ensure_ascii=False).encode()  # no half of a character in escapes
-    return told
+            reported[name] = json.loads(text, parse_constant=not_json)
+            jsonschema.validate(reported[name], SCHEMAS[name])
+            json.dumps(
+                reported[name], ensure_ascii=False
+            ).encode()  # no half of a character in escapes
+    return reported
 
 
 def sent(*messages, guidance=None, tools=()):
-    return read(content.of_request(messages, guidance, tools))
+    return read(content.request_attributes(messages, guidance, tools))
 
 
 def parts_sent(message):
@@ -97,7 +99,7 @@ def parts_sent(message):
 
 
 def answered(response):
-    (message,) = read(content.of_response(response))[names.OUTPUT_MESSAGES]
+    (message,) = read(content.response_attributes(response))[names.OUTPUT_MESSAGES]
     return message
 
 
@@ -108,15 +110,15 @@ def double(n: int):
 
 
 class TestRequest:
-    """What a model is sent."""
+    """The attributes of requests."""
 
-    def test_instructions_stand_apart(self):
-        told = sent(
+    def test_instructions_are_a_separate_attribute(self):
+        reported = sent(
             {"role": "system", "content": "Be brief."},
             {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
             {"role": "user", "content": "Hi"},
         )
-        assert told == {
+        assert reported == {
             names.SYSTEM_INSTRUCTIONS: [
                 {"type": "text", "content": "Be brief."},
                 {"type": "text", "content": "Be kind."},
@@ -124,10 +126,10 @@ class TestRequest:
             names.INPUT_MESSAGES: [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}],
         }
 
-    def test_calls_and_their_answers(self):
+    def test_calls_and_their_results(self):
         asked = calls(call("double", "c1", n=1), text="Let me see.")
-        told = sent(asked, {"role": "tool", "tool_call_id": "c1", "content": "2"})
-        assert told[names.INPUT_MESSAGES] == [
+        reported = sent(asked, {"role": "tool", "tool_call_id": "c1", "content": "2"})
+        assert reported[names.INPUT_MESSAGES] == [
             {
                 "role": "assistant",
                 "parts": [
@@ -141,18 +143,18 @@ class TestRequest:
             },
         ]
 
-    def test_guidance_is_the_last_that_the_model_is_told(self):
-        told = sent({"role": "user", "content": "Hi"}, guidance="Answer now.")
-        assert told[names.INPUT_MESSAGES][-1] == {
+    def test_guidance_is_the_last_message(self):
+        reported = sent({"role": "user", "content": "Hi"}, guidance="Answer now.")
+        assert reported[names.INPUT_MESSAGES][-1] == {
             "role": "user",
             "parts": [{"type": "text", "content": "Answer now."}],
         }
 
     def test_tools(self):
-        (told,) = sent(tools=[double.as_openai()])[names.TOOL_DEFINITIONS]
-        assert told == {"type": "function", **double.as_openai()["function"]}
+        (reported,) = sent(tools=[double.as_openai()])[names.TOOL_DEFINITIONS]
+        assert reported == {"type": "function", **double.as_openai()["function"]}
 
-    def test_a_thought_and_a_refusal_of_before(self):
+    def test_reasoning_and_refusal_of_an_earlier_message(self):
         message = {
             "role": "assistant",
             "content": None,
@@ -164,7 +166,7 @@ class TestRequest:
             {"type": "text", "content": "No."},
         ]
 
-    def test_parts_that_have_no_type(self):
+    def test_parts_without_a_type(self):
         assert parts_sent({"role": "user", "content": [{"x": 1}, "plain", None]}) == [
             {"type": "other", "x": 1},
             {"type": "text", "content": "plain"},
@@ -173,7 +175,7 @@ class TestRequest:
 
 
 class TestResponse:
-    """What a model answers."""
+    """The attributes of responses."""
 
     def test_a_text(self):
         assert answered(Response("Hi", finish_reason="length")) == {
@@ -182,12 +184,12 @@ class TestResponse:
             "finish_reason": "length",
         }
 
-    def test_calls_are_a_reason_to_end(self):
+    def test_calls_are_the_default_finish_reason(self):
         message = answered(Response(tool_calls=(ToolCall("c1", "double", '{"n": 1}'),)))
         assert message["finish_reason"] == "tool_call"
         assert message["parts"][0]["arguments"] == {"n": 1}
 
-    def test_a_refusal_is_what_it_said_and_nothing_has_no_parts(self):
+    def test_a_refusal_is_text_and_an_empty_response_has_no_parts(self):
         assert answered(Response(refusal="No."))["parts"] == [{"type": "text", "content": "No."}]
         assert answered(Response())["parts"] == []
 
@@ -198,11 +200,11 @@ class TestResponse:
             {"type": "text", "content": "Hi"},
         ]
 
-    def test_reasoning_that_is_no_text_is_left_out(self):
+    def test_reasoning_that_is_not_text_is_omitted(self):
         (part,) = answered(Response("Hi", extra={"reasoning": [1]}))["parts"]
         assert part == {"type": "text", "content": "Hi"}
 
-    def test_a_content_of_several_parts(self):
+    def test_content_with_several_parts(self):
         given = [{"type": "text", "text": "Look:"}, {"type": "picture", "id": "p1"}]
         assert answered(Response("Look:", extra={"content": given}))["parts"] == [
             {"type": "text", "content": "Look:"},
@@ -223,8 +225,8 @@ ARGUMENTS = [
 ]
 
 
-class TestOdd:
-    """Broken arguments, numbers that are none, halves of characters, and no end of nesting."""
+class TestInvalid:
+    """Invalid arguments, numbers that JSON does not have, lone surrogates, deep nesting."""
 
     @pytest.mark.parametrize(("given", "expected"), ARGUMENTS)
     def test_arguments(self, given, expected):
@@ -235,35 +237,39 @@ class TestOdd:
         parts = answered(Response("a\ud800b", extra={"reasoning": "\udfff"}))["parts"]
         assert [part["content"] for part in parts] == ["?", "a?b"]
 
-    def test_values_that_are_no_json(self):
-        told = sent(
+    def test_values_that_are_not_json(self):
+        reported = sent(
             {"role": "user", "content": [{"type": "x", "a": {1, 2}, "b": float("nan"), 5: object}]}
         )
-        (part,) = told[names.INPUT_MESSAGES][0]["parts"]
+        (part,) = reported[names.INPUT_MESSAGES][0]["parts"]
         assert part["b"] == "nan"
         assert part["5"] == str(object)
 
     @pytest.mark.parametrize("start", ['{"a": ', '{"b": NaN, "a": '])
-    def test_nesting_without_end(self, start):
+    def test_deep_nesting(self, start):
         """At some depth Python reads what it cannot write again, and that depth is not always the same."""
         for depth in (10, 100, *range(400, 1_000), 100_000):
             nested = start + "[" * depth + "]" * depth + "}"
             message = calls(call("double", "c1"))
             message["tool_calls"][0]["function"]["arguments"] = nested
-            told = content.of_response(Response(tool_calls=(ToolCall("c1", "double", nested),)))
-            told |= content.of_request([message], None, ())
-            assert all(text.startswith("[") for text in told.values())
+            reported = content.response_attributes(
+                Response(tool_calls=(ToolCall("c1", "double", nested),))
+            )
+            reported |= content.request_attributes([message], None, ())
+            assert all(text.startswith("[") for text in reported.values())
             if depth <= 100:
-                assert all("tool_call" in text for text in told.values())
+                assert all("tool_call" in text for text in reported.values())
 
-    def test_calls_and_results_are_told_as_they_are(self):
-        assert content.of_call(ToolCall("c1", "double", '{"n": "\ud800')) == {
+    def test_arguments_and_results_are_not_parsed(self):
+        assert content.call_attributes(ToolCall("c1", "double", '{"n": "\ud800')) == {
             "gen_ai.tool.call.arguments": '{"n": "?'
         }
-        assert content.of_result(ToolResult("c1", "a\ud800")) == {"gen_ai.tool.call.result": "a?"}
+        assert content.result_attributes(ToolResult("c1", "a\ud800")) == {
+            "gen_ai.tool.call.result": "a?"
+        }
 
     @given(st.text(), st.text(), st.text())
-    def test_whatever_a_model_writes(self, text, arguments, reasoning):
+    def test_any_text_of_a_model_is_valid_content(self, text, arguments, reasoning):
         call_made = ToolCall("c1", text, arguments)
         answered(Response(text, (call_made,), extra={"reasoning_content": reasoning}))
 
@@ -272,22 +278,93 @@ USER = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_where_each_of_it_is(driver):
+def test_each_span_has_its_content(driver):
     watch = Watch()
     first = calls(call("double", "c1", n=4), text="Let me see.")
     model = ScriptedLLM(first, [Chunk("It is "), Chunk("8.")])
     go(driver, USER, model, tools=[double], capture_content=True, **watch.options)
     one, two = watch.kind(names.CHAT)
     agent = watch.one("invoke_agent")
-    told = {span: read(span.attributes) for span in (one, two, agent)}
+    reported = {span: read(span.attributes) for span in (one, two, agent)}
     question = [{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]
-    assert told[one][names.INPUT_MESSAGES] == told[agent][names.INPUT_MESSAGES] == question
-    assert [m["role"] for m in told[two][names.INPUT_MESSAGES]] == ["user", "assistant", "tool"]
-    assert told[two][names.OUTPUT_MESSAGES] == told[agent][names.OUTPUT_MESSAGES]
-    assert told[agent][names.OUTPUT_MESSAGES][0]["parts"] == [
+    assert reported[one][names.INPUT_MESSAGES] == reported[agent][names.INPUT_MESSAGES] == question
+    assert [m["role"] for m in reported[two][names.INPUT_MESSAGES]] == ["user", "assistant", "tool"]
+    assert reported[two][names.OUTPUT_MESSAGES] == reported[agent][names.OUTPUT_MESSAGES]
+    assert reported[agent][names.OUTPUT_MESSAGES][0]["parts"] == [
         {"type": "text", "content": "It is 8."}
     ]
-    assert all(set(each) == set(SCHEMAS) for each in told.values())
+    assert all(set(each) == set(SCHEMAS) for each in reported.values())
     call_span = watch.one("execute_tool double")
     assert json.loads(call_span.attributes[names.TOOL_CALL_ARGUMENTS]) == {"n": 4}
     assert call_span.attributes[names.TOOL_CALL_RESULT] == "8"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://x.org/a.png", {"type": "uri", "modality": "image", "uri": "https://x.org/a.png"}),
+        (
+            "data:image/png;base64,aGk=",
+            {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGk="},
+        ),
+        (
+            "data:image/svg+xml;charset=utf-8;base64,aGk=",
+            {"type": "blob", "modality": "image", "mime_type": "image/svg+xml", "content": "aGk="},
+        ),
+        ("data:,hi", {"type": "uri", "modality": "image", "uri": "data:,hi"}),
+    ],
+)
+def test_an_image_is_a_uri_or_a_blob(url, expected):
+    for image in ({"url": url, "detail": "low"}, url):
+        part = {"type": "image_url", "image_url": image}
+        assert parts_sent({"role": "user", "content": [part]}) == [expected]
+
+
+def test_audio_is_a_blob():
+    part = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
+    expected = {"type": "blob", "modality": "audio", "mime_type": "audio/wav", "content": "aGk="}
+    assert parts_sent({"role": "user", "content": [part]}) == [expected]
+    del part["input_audio"]["format"], expected["mime_type"]
+    assert parts_sent({"role": "user", "content": [part]}) == [expected]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url"},
+        {"type": "image_url", "image_url": {"url": 5}},
+        {"type": "input_audio", "input_audio": "aGk="},
+        {"type": "input_audio", "input_audio": {"format": "wav"}},
+        {"type": "file", "file": {"file_id": "f1"}},
+    ],
+)
+def test_a_part_that_the_conventions_do_not_define_is_kept_as_it_is(part):
+    assert parts_sent({"role": "user", "content": [part]}) == [part]
+
+
+def test_a_message_has_its_name():
+    messages = [{"role": "user", "name": "ada", "content": "x"}, {"role": "user", "content": "x"}]
+    assert [one.get("name") for one in sent(*messages)[names.INPUT_MESSAGES]] == ["ada", None]
+
+
+def test_lone_surrogates_are_replaced_escaped_ones_too():
+    reported = content.response_attributes(Response("a \ud800 \U0001f9f5 \x00"))[
+        names.OUTPUT_MESSAGES
+    ]
+    assert "\\ud800" not in reported
+    assert json.loads(reported)[0]["parts"][0]["content"] == "a ? \U0001f9f5 \x00"
+    reported.encode()
+
+
+def test_lone_surrogates_are_replaced_in_values_that_are_not_json():
+    reported = content.as_json({"\ud800": float("nan"), 1: "\udfff"})
+    assert json.loads(reported) == {"?": "nan", "1": "?"}
+
+
+@pytest.mark.parametrize(
+    ("written", "recorded"), [("", "{}"), ('{"n": 1}', '{"n": 1}'), ("no", "no")]
+)
+def test_arguments_are_recorded_as_written_and_an_empty_text_as_no_arguments(written, recorded):
+    assert content.call_attributes(ToolCall("c1", "t", written)) == {
+        names.TOOL_CALL_ARGUMENTS: recorded
+    }

@@ -1,4 +1,4 @@
-"""Which span is the current one, in all code that a user has in a run, and outside of it."""
+"""The current span in all user code of a run, and outside of it."""
 
 import anyio
 import pytest
@@ -16,13 +16,13 @@ USER = [{"role": "user", "content": "Hi"}]
 
 
 def here(seen, place):
-    """Note which span is the current one."""
+    """Note the current span."""
     span = trace.get_current_span()
     seen.append((place, getattr(span, "name", None)))
 
 
 def stages_that_note(seen, who):
-    """Stages of every form, each of which notes where it is."""
+    """Stages of every form that note the current span."""
 
     @stage
     def plain(ctx):
@@ -46,12 +46,12 @@ def stages_that_note(seen, who):
     return [plain, steps, later, *default_stages()]
 
 
-def told(seen):
+def reported(seen):
     return {(place, name) for place, name in seen}
 
 
 class TestStages:
-    """A stage is within the span of its run, whatever its form."""
+    """In a stage of any form, the span of the run is current."""
 
     def test_of_the_run(self, driver, watch):
         seen = []
@@ -64,13 +64,13 @@ class TestStages:
             **watch.options,
         )
         places = ("plain", "steps", "call", "later")
-        assert told(seen) == {(f"bot {place}", "invoke_agent bot") for place in places}
+        assert reported(seen) == {(f"bot {place}", "invoke_agent bot") for place in places}
         assert len(seen) == 6
 
     @pytest.mark.parametrize("listens", [False, True])
     @pytest.mark.parametrize("count", [1, 2])
-    def test_of_a_child_whoever_listens_to_it(self, driver, watch, listens, count):
-        """And those of the run around it are within that again, once it is over."""
+    def test_of_a_subagent_with_and_without_listeners(self, driver, watch, listens, count):
+        """After it, the span of the parent run is current again."""
         seen = []
         options = {"on_event": lambda event: here(seen, "observer")} if listens else {}
         kid = Loop(stages=stages_that_note(seen, "kid"), name="kid", **options)
@@ -84,7 +84,7 @@ class TestStages:
         wanted = {
             (f"{who} {place}", f"invoke_agent {who}") for who in ("bot", "kid") for place in places
         }
-        assert told(seen) == wanted | ({("observer", None)} if listens else set())
+        assert reported(seen) == wanted | ({("observer", None)} if listens else set())
 
     def test_with_a_time_limit_and_a_handle(self, driver, watch):
         seen = []
@@ -96,24 +96,28 @@ class TestStages:
 
 
 class TestTools:
-    """A tool is within the span of its call, in a thread, in a task, and where it is given up."""
+    """In a tool, the span of its call is current: in a thread, in a task, with a time limit."""
 
     def test_each_of_several(self, driver, watch):
         seen = []
 
+        def note(place, n):
+            span = trace.get_current_span()
+            seen.append((place, span.name, span.attributes["gen_ai.tool.call.id"][-1] == str(n)))
+
         @tool
         def sync(n: int):
-            here(seen, "sync")
+            note("sync", n)
 
         @tool
         async def later(n: int):
             await anyio.sleep(0.001)
-            here(seen, "later")
+            note("later", n)
 
         @tool(timeout=10)
         async def limited(n: int):
             await anyio.sleep(0.001)
-            here(seen, "limited")
+            note("limited", n)
 
         @tool
         def coroutine(n: int):
@@ -123,12 +127,13 @@ class TestTools:
         batch = calls(*(call(t.name, f"{t.name}{n}", n=n) for n in range(2) for t in made))
         go(driver, USER, ScriptedLLM(batch, "x"), tools=made, max_seconds=60, **watch.options)
         assert sorted(seen) == sorted(
-            [("sync", "execute_tool sync"), ("later", "execute_tool later")] * 2
-            + [("limited", "execute_tool limited"), ("later", "execute_tool coroutine")] * 2
+            [("sync", "execute_tool sync", True), ("later", "execute_tool later", True)] * 2
+            + [("limited", "execute_tool limited", True)] * 2
+            + [("later", "execute_tool coroutine", True)] * 2
         )
 
-    def test_one_whose_id_looks_like_that_of_a_call_within_another(self, driver, watch):
-        """Models make up ids: one may be the id of a child's call, as it is told to the outside."""
+    def test_a_call_id_that_looks_like_one_of_a_subagent(self, driver, watch):
+        """Models make up ids: one may look like the key of a subagent's call."""
         seen = []
 
         @tool
@@ -155,7 +160,7 @@ class TestTools:
 
 
 class TestModels:
-    """A model is within the span of its request, whole or streamed, sync or async."""
+    """In a model, the chat span is current: whole or streamed, sync or async."""
 
     def streams(self, seen):
         def pieces(messages):
@@ -183,23 +188,23 @@ class TestModels:
 
     @pytest.mark.parametrize("bound", [{}, {"max_seconds": 60}])
     @pytest.mark.parametrize("form", range(4))
-    def test_whatever_its_form(self, driver, watch, form, bound):
+    def test_the_chat_span_is_current_in_every_form_of_model(self, driver, watch, form, bound):
         seen = []
         result = go(driver, USER, self.streams(seen)[form], **bound, **watch.options)
         assert result.unwrap().content == "abc"
         assert {name for _, name in seen} == {"chat"}
 
     @pytest.mark.parametrize("form", range(4))
-    def test_without_spans_of_requests_it_is_within_that_of_the_run(self, driver, watch, form):
+    def test_without_chat_spans_the_span_of_the_run_is_current(self, driver, watch, form):
         seen = []
         go(driver, USER, self.streams(seen)[form], chat_telemetry=False, **watch.options)
         assert {name for _, name in seen} == {"invoke_agent"}
 
 
 class TestOutside:
-    """Nowhere else is a span of a run the current one."""
+    """In other code, no span of a run is current."""
 
-    def test_not_in_observers_of_any_kind(self, driver, watch):
+    def test_not_in_listeners(self, driver, watch):
         seen = []
 
         async def later(event):
@@ -221,7 +226,7 @@ class TestOutside:
         assert {name for _, name in seen} == {None}
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_not_between_the_events_of_a_stream_nor_after_it(self, watch, backend):
+    def test_not_between_the_events_of_a_stream_or_after_it(self, watch, backend):
         seen = []
 
         @tool
@@ -239,7 +244,7 @@ class TestOutside:
         assert len(seen) > 8
         assert {name for _, name in seen} == {None}
 
-    def test_what_the_caller_has_as_the_current_one_stays(self, driver, watch):
+    def test_the_current_span_of_the_caller_is_unchanged(self, driver, watch):
         seen = []
         with watch.tracers.get_tracer("mine").start_as_current_span("mine"):
             go(driver, USER, lambda m: "x", on_event=lambda e: here(seen, "bot"), **watch.options)
@@ -251,10 +256,10 @@ class TestOutside:
 @pytest.mark.parametrize("driver", ["sync", "asyncio", "trio"])
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("ends", ["well", "midway"])
-def test_a_span_that_a_streaming_model_holds_open_between_its_pieces_is_closed_well(
+def test_a_streaming_model_may_keep_a_span_open_between_chunks(
     watch, driver, is_async, ends, caplog
 ):
-    """Also where each piece is taken in another thread or task; and nobody else finds it."""
+    """Even if each chunk is read in another thread or task; no other code finds the span."""
     mine = watch.tracers.get_tracer("mine")
     handle, seen = RunHandle(), []
 

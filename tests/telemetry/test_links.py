@@ -1,4 +1,4 @@
-"""The span of a run that goes on after a pause links to the one that was paused."""
+"""The span of a resumed run links to that of the paused run."""
 
 import json
 
@@ -27,7 +27,7 @@ def run(driver, loop, model):
 
 
 def resume(driver, loop, state, decisions, model):
-    """Go on in another loop, with what came as text."""
+    """Resume in another loop, from the state as text."""
     given = json.dumps(state)
     if driver == "sync":
         return loop.resume_sync(given, decisions, model)
@@ -51,7 +51,7 @@ def asked(call_id="k"):
     return calls(call("helper", call_id, task="a"))
 
 
-def test_it_links_to_the_span_that_was_paused(driver):
+def test_a_resumed_run_links_to_the_paused_span(driver):
     before, after = Watch(), Watch()
     paused = run(driver, bot(before), ScriptedLLM(signing()))
     resume(driver, bot(after), paused.state, {"c1": approve}, ScriptedLLM("done"))
@@ -68,7 +68,7 @@ def test_it_links_to_the_span_that_was_paused(driver):
     assert second.attributes[names.RUN_ID] == first.attributes[names.RUN_ID]
 
 
-def test_a_run_that_is_paused_twice_links_each_time_to_the_latest(driver):
+def test_a_run_that_is_paused_twice_links_to_the_latest_span(driver):
     watch = Watch()
     script = ScriptedLLM(signing("c1"), signing("c2"), "done")
     paused = run(driver, bot(watch), script)
@@ -79,7 +79,7 @@ def test_a_run_that_is_paused_twice_links_each_time_to_the_latest(driver):
     assert [link.context.span_id for link in third.links] == [second.context.span_id]
 
 
-def test_a_run_within_a_call_links_to_itself_as_it_was(driver):
+def test_a_resumed_subagent_links_to_its_own_paused_span(driver):
     before, after = Watch(), Watch()
     paused = run(driver, bot(before, tools=[helper(signing("i1"))]), ScriptedLLM(asked()))
     loop = bot(after, tools=[helper("in")])
@@ -92,7 +92,7 @@ def test_a_run_within_a_call_links_to_itself_as_it_was(driver):
     after.check_whole(runs=1)
 
 
-def test_where_nobody_recorded_the_pause_there_is_no_link(driver):
+def test_there_is_no_link_if_the_paused_run_had_no_span(driver):
     watch = Watch()
     paused = run(driver, bot(tools=[sign, helper(signing("i1"))]), ScriptedLLM(asked()))
     assert paused.state["run"]["traceparent"] is None
@@ -102,8 +102,8 @@ def test_where_nobody_recorded_the_pause_there_is_no_link(driver):
 
 
 @pytest.mark.parametrize("measures", [False, True])
-def test_where_nobody_records_what_goes_on_the_way_back_is_kept(driver, measures):
-    """A part of a run that has no span does not cut the chain, be it measured or not."""
+def test_the_link_is_kept_if_the_resumed_run_has_no_span(driver, measures):
+    """A part of a run without a span does not break the chain, with and without metrics."""
     before, after = Watch(), Watch()
     script = ScriptedLLM(signing("c1"), signing("c2"), "done")
     paused = run(driver, bot(before), script)
@@ -115,13 +115,13 @@ def test_where_nobody_records_what_goes_on_the_way_back_is_kept(driver, measures
 
 
 def without_traceparent(value):
-    """A state as it was made before there was such a thing."""
+    """A state of an older version."""
     if isinstance(value, dict):
         return {k: without_traceparent(v) for k, v in value.items() if k != "traceparent"}
     return [without_traceparent(each) for each in value] if isinstance(value, list) else value
 
 
-def test_a_state_from_before_there_were_links_is_resumed():
+def test_a_state_without_a_traceparent_is_resumed():
     before, after = Watch(), Watch()
     paused = bot(before, tools=[helper(signing("i1"))]).run_sync(USER, ScriptedLLM(asked()))
     old = without_traceparent(paused.state)
@@ -136,7 +136,7 @@ def test_a_state_from_before_there_were_links_is_resumed():
     assert [span.links for span in after.spans] == [()] * len(after.spans)
 
 
-def test_a_run_in_the_record_of_another_continues_that(driver):
+def test_a_run_with_the_state_of_another_links_to_it(driver):
     watch, state = Watch(), RunState("bot")
     for _ in range(2):
         bot(watch).with_options(state=state).run_sync(USER, ScriptedLLM("done"))
@@ -145,7 +145,7 @@ def test_a_run_in_the_record_of_another_continues_that(driver):
     assert names.RESUMED not in second.attributes
 
 
-def test_the_record_says_where_the_span_is(driver):
+def test_the_state_has_the_traceparent_of_the_span(driver):
     watch = Watch()
     result = run(driver, bot(watch), ScriptedLLM("done"))
     span = watch.one("invoke_agent bot").context

@@ -1,4 +1,4 @@
-"""Every metric: its name, unit, buckets and attributes, and that it says what the spans say."""
+"""Every metric: its name, unit, buckets and labels, and its agreement with the spans."""
 
 import gc
 import weakref
@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from treadle import CircuitBreaker, Loop, approve, tool
 from treadle.telemetry import names
 from treadle.telemetry.instruments import instruments_of
+from treadle.telemetry.telemetry import scope
 from treadle.testing import ScriptedLLM, call, calls
 
 from .watching import Watch, go
@@ -38,7 +39,7 @@ def sign():
 
 
 class Model(ScriptedLLM):
-    """A script by a model with a name."""
+    """A scripted model with a name."""
 
     model, provider = "m", "openai"
 
@@ -58,7 +59,7 @@ def streamed():
 
 
 def everything(driver, watch):
-    """A run in which each metric has its turn."""
+    """A run that records every metric."""
     batch = calls(
         call("double", "c1", n=1),
         call("double", "c2", n=1),
@@ -118,7 +119,7 @@ METRICS = {
 
 
 class TestAll:
-    """There is nothing else, and nothing is missing."""
+    """Exactly the documented metrics are recorded."""
 
     def test_names_units_buckets_and_attributes(self, driver, watch):
         everything(driver, watch).unwrap()
@@ -128,8 +129,8 @@ class TestAll:
             metric = metrics[name]
             assert (metric.unit, bool(metric.description)) == (unit, True), name
             points = list(metric.data.data_points)
-            told = [sorted(point.attributes.items()) for point in points]
-            assert sorted(told) == sorted(sorted(each.items()) for each in attributes), name
+            found = [sorted(point.attributes.items()) for point in points]
+            assert sorted(found) == sorted(sorted(each.items()) for each in attributes), name
             if buckets is not None:
                 assert isinstance(metric.data, Histogram)
                 assert {tuple(point.explicit_bounds) for point in points} == {buckets}, name
@@ -150,7 +151,7 @@ class TestAll:
         assert watch.total(names.TOKEN_USAGE, {names.TOKEN_TYPE: "output"}) == 8
         assert watch.total(names.ACTIVE_RUNS) == 0
 
-    def test_the_scope_is_ours(self, watch):
+    def test_the_scope_is_treadle(self, watch):
         everything("sync", watch)
         (resource,) = watch.reader.get_metrics_data().resource_metrics
         assert [scope.scope.name for scope in resource.scope_metrics] == ["treadle"]
@@ -158,7 +159,7 @@ class TestAll:
 
 
 class TestDurations:
-    """They are those of the spans."""
+    """Durations are those of the spans."""
 
     @pytest.mark.parametrize(
         ("metric", "operation"),
@@ -168,14 +169,14 @@ class TestDurations:
             (names.AGENT_DURATION, names.INVOKE_AGENT),
         ],
     )
-    def test_as_many_and_as_long(self, driver, watch, metric, operation):
+    def test_count_and_sum_match_the_spans(self, driver, watch, metric, operation):
         everything(driver, watch)
         spans = watch.kind(operation)
         assert sum(point.count for point in watch.points(metric)) == len(spans) > 0
         took = sum(span.end_time - span.start_time for span in spans) / 1e9
         assert watch.total(metric) == pytest.approx(took, abs=1e-5)
 
-    def test_of_what_failed_with_its_kind(self, driver, watch):
+    def test_failed_calls_have_an_error_type(self, driver, watch):
         go(driver, USER, ScriptedLLM(TypeError()), **watch.options)
         (request,) = watch.points(names.OPERATION_DURATION)
         assert dict(request.attributes) == {**CHAT, "error.type": "TypeError"}
@@ -185,16 +186,16 @@ class TestDurations:
             "error.type": "llm_error",
         }
 
-    def test_a_good_end_is_no_error(self, driver, watch):
+    def test_a_paused_run_has_no_error_type(self, driver, watch):
         go(driver, USER, ScriptedLLM(calls(call("sign"))), tools=[sign], **watch.options)
         (run,) = watch.points(names.AGENT_DURATION)
         assert dict(run.attributes) == {"treadle.stop_reason": "paused"}
 
 
 class TestResumed:
-    """What goes on counts its own requests and calls; its iterations are all that there were."""
+    """A resumed run counts calls since the resumption, and all iterations."""
 
-    def test_each_part_counts_what_it_did(self):
+    def test_calls_are_counted_since_the_resumption(self):
         before, after = Watch(), Watch()
         model = ScriptedLLM(
             calls(call("double", "c0", n=1)),
@@ -210,7 +211,7 @@ class TestResumed:
         assert (result.iterations, result.tool_calls_count) == (3, 3)
         assert before.total(names.ACTIVE_RUNS) == after.total(names.ACTIVE_RUNS) == 0
 
-    def test_a_call_that_waits_is_no_call_that_ran(self, driver, watch):
+    def test_a_call_that_waits_for_approval_is_not_counted(self, driver, watch):
         kid = Loop(tools=[sign]).as_tool("helper", "", ScriptedLLM(calls(call("sign", "i"))))
         go(driver, USER, ScriptedLLM(calls(call("helper", task="a"))), tools=[kid], **watch.options)
         assert watch.points(names.TOOL_DURATION) == []
@@ -218,7 +219,7 @@ class TestResumed:
 
 
 class TestActive:
-    """Runs that are under way, those within calls too."""
+    """Active runs, including subagents."""
 
     def test_while_they_run(self, driver, watch):
         seen = []
@@ -235,9 +236,9 @@ class TestActive:
 
 
 class TestProviders:
-    """Whichever of them are given, the others have nothing to do."""
+    """Each provider works without the others."""
 
-    def test_spans_that_are_sampled_out_are_measured_all_the_same(self, driver):
+    def test_unsampled_spans_are_measured(self, driver):
         all_of_it, none_of_it = Watch(), Watch(sampler=ALWAYS_OFF)
         for watch in (all_of_it, none_of_it):
             everything(driver, watch).unwrap()
@@ -255,7 +256,7 @@ class TestProviders:
         assert len(none_of_it.logs()) == 1
 
     @pytest.mark.parametrize("given", ["tracer_provider", "meter_provider", "logger_provider"])
-    def test_one_alone(self, driver, watch, given):
+    def test_each_provider_works_alone(self, driver, watch, given):
         model = Model(completion(calls(call("double", n=1))), OverloadedError(), streamed())
         options = {given: watch.options[given], "capture_content": True}
         go(driver, USER, model, tools=[double], retry_delay=0, **options).unwrap()
@@ -266,9 +267,11 @@ class TestProviders:
         }
         assert reported == {name: name == given for name in reported}
 
-    def test_instruments_are_made_once_for_a_provider_and_let_go_with_it(self, watch):
-        assert instruments_of(watch.meters) is instruments_of(watch.meters)
-        assert instruments_of(Watch().meters) is not instruments_of(watch.meters)
+    def test_instruments_are_created_once_per_provider_and_released_with_it(self, watch):
+        first = instruments_of(watch.meters, scope())
+        assert instruments_of(watch.meters, scope()) is first
+        assert instruments_of(Watch().meters, scope()) is not first
+        del first
         go("sync", USER, ScriptedLLM("x"), **watch.options)
         known = weakref.ref(watch.meters)
         watch.meters.shutdown()
@@ -276,8 +279,8 @@ class TestProviders:
         gc.collect()
         assert known() is None
 
-    def test_a_provider_that_no_table_can_have(self, driver, watch):
-        """Such as one that is equal to others, and so has no hash."""
+    def test_a_provider_without_a_hash_works(self, driver, watch):
+        """Such as one with __eq__ and no __hash__."""
 
         class Own:
             __slots__ = ()

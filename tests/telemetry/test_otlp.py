@@ -1,4 +1,4 @@
-"""What the real exporters send of chaotic runs, over OTLP: all of it arrives, and is well-formed."""
+"""OTLP of the real exporters for chaotic runs: everything arrives and is valid."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ KINDS = {
 
 @dataclass
 class Sent:
-    """What came of all runs.
+    """The received data of all runs.
 
     Args:
         receiver: what arrived.
@@ -77,9 +77,9 @@ class Sent:
 
     @property
     def metrics(self):
-        """The last that was told of each metric; they are cumulative."""
-        told = [metric for scope in self.receiver.scopes_of_metrics for metric in scope.metrics]
-        return {metric.name: metric for metric in told}
+        """The last that was reported of each metric; they are cumulative."""
+        reported = [metric for scope in self.receiver.scopes_of_metrics for metric in scope.metrics]
+        return {metric.name: metric for metric in reported}
 
     def of(self, operation):
         return [
@@ -88,17 +88,17 @@ class Sent:
 
 
 def value_of(any_value):
-    """A value as Python has it."""
+    """A value in Python's type."""
     kind = any_value.WhichOneof("value")
     assert kind is not None
     value = getattr(any_value, kind)
     return tuple(value_of(one) for one in value.values) if kind == "array_value" else value
 
 
-def attributes_of(told):
-    """The attributes of something, each of which is there once."""
-    found = {pair.key: value_of(pair.value) for pair in told.attributes}
-    assert len(found) == len(told.attributes)
+def attributes_of(reported):
+    """The attributes of an object, checked to be unique."""
+    found = {pair.key: value_of(pair.value) for pair in reported.attributes}
+    assert len(found) == len(reported.attributes)
     return found
 
 
@@ -107,7 +107,7 @@ def points_of(metric):
 
 
 def go(seed, options):
-    """One chaotic run with a chaotic run within, to its end; what it waits for is approved."""
+    """One chaotic run with a chaotic subagent, to its end; all approvals are given."""
     theirs = ChaosTools(seed + 1_000)
     child = Loop(tools=theirs, name="kid", max_iterations=3, max_retries=0)
     asked = child.as_tool("ask", "Asks.", ChaosLLM(seed, theirs, longest=200, most_calls=10))
@@ -124,7 +124,7 @@ def go(seed, options):
 
 @pytest.fixture(scope="module")
 def sent():
-    """All runs, sent by the exporters of the SDK to a receiver."""
+    """All runs, exported by the SDK to a receiver."""
     with receiving() as receiver:
         kept = InMemorySpanExporter()
         tracers = TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
@@ -152,8 +152,8 @@ def sent():
         yield Sent(receiver, ended, results)
 
 
-def test_there_was_chaos(sent):
-    """Or the tests below tell nothing."""
+def test_the_runs_cover_every_kind_of_span_and_failure(sent):
+    """Otherwise the tests below would prove nothing."""
     reasons = {attributes_of(span)[names.STOP_REASON] for span in sent.of(names.INVOKE_AGENT)}
     assert len(reasons) > 4
     assert len(sent.of(names.EXECUTE_TOOL)) > 100
@@ -161,23 +161,23 @@ def test_there_was_chaos(sent):
     assert any(names.ERROR_TYPE in attributes_of(span) for span in sent.of(names.CHAT))
 
 
-def test_all_say_where_they_come_from(sent):
+def test_everything_has_resource_and_scope(sent):
     receiver = sent.receiver
     for scopes in (receiver.scopes_of_spans, receiver.scopes_of_metrics, receiver.scopes_of_logs):
         assert scopes
-        for told in scopes:
-            assert (told.scope.name, told.scope.version) == ("treadle", __version__)
-            assert told.schema_url == names.SCHEMA_URL
+        for reported in scopes:
+            assert (reported.scope.name, reported.scope.version) == ("treadle", __version__)
+            assert reported.schema_url == names.SCHEMA_URL
 
 
 class TestSpans:
-    """Whole, connected, in order, typed."""
+    """Complete, connected, ordered, typed."""
 
-    def test_none_is_lost_and_none_comes_twice(self, sent):
+    def test_each_is_sent_once(self, sent):
         assert sorted(span.span_id for span in sent.spans) == sorted(sent.ended)
         assert max(Counter(sent.ended).values()) == 1
 
-    def test_ids_are_ids_and_parents_are_there(self, sent):
+    def test_ids_are_valid_and_parents_exist(self, sent):
         by_id = {span.span_id: span for span in sent.spans}
         for span in sent.spans:
             assert (len(span.trace_id), len(span.span_id)) == (16, 8)
@@ -186,7 +186,7 @@ class TestSpans:
             if span.parent_span_id:
                 assert by_id[span.parent_span_id].trace_id == span.trace_id
 
-    def test_only_runs_are_roots_and_only_calls_have_runs_within(self, sent):
+    def test_only_runs_are_roots_and_only_tool_calls_have_subagents(self, sent):
         by_id = {span.span_id: span for span in sent.spans}
         for span in sent.spans:
             operation = attributes_of(span)[names.OPERATION_NAME]
@@ -218,8 +218,8 @@ class TestSpans:
             assert not span.flags & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
     def test_attributes_have_their_types(self, sent):
-        for told in (part for span in sent.spans for part in (span, *span.events)):
-            for key, value in attributes_of(told).items():
+        for reported in (part for span in sent.spans for part in (span, *span.events)):
+            for key, value in attributes_of(reported).items():
                 if key in INTEGERS:
                     assert type(value) is int
                     assert value >= 0
@@ -238,7 +238,7 @@ class TestSpans:
             assert span.dropped_attributes_count == span.dropped_links_count == 0
             assert span.dropped_events_count == 0
 
-    def test_what_failed_says_so_twice(self, sent):
+    def test_failed_spans_have_an_error_type_and_a_status(self, sent):
         for span in sent.spans:
             kind = attributes_of(span).get(names.ERROR_TYPE)
             assert (span.status.code == Status.STATUS_CODE_ERROR) == (kind is not None)
@@ -285,7 +285,7 @@ class TestMetrics:
             (names.ITERATIONS_METRIC, names.INVOKE_AGENT),
         ],
     )
-    def test_there_are_as_many_measurements_as_spans(self, sent, metric, operation):
+    def test_durations_are_as_many_as_spans(self, sent, metric, operation):
         measured = sum(point.count for point in points_of(sent.metrics[metric]))
         assert measured == len(sent.of(operation))
 
@@ -293,22 +293,22 @@ class TestMetrics:
         ("kind", "name"), [("input", names.INPUT_TOKENS), ("output", names.OUTPUT_TOKENS)]
     )
     def test_tokens_are_those_of_the_spans(self, sent, kind, name):
-        told = [attributes_of(span).get(name) for span in sent.of(names.CHAT)]
-        told = [count for count in told if count is not None]
+        reported = [attributes_of(span).get(name) for span in sent.of(names.CHAT)]
+        reported = [count for count in reported if count is not None]
         points = [
             point
             for point in points_of(sent.metrics[names.TOKEN_USAGE])
             if attributes_of(point)[names.TOKEN_TYPE] == kind
         ]
-        assert sum(point.count for point in points) == len(told) > 0
-        # Some models tell a billion billion tokens, and a metric's sum is a float.
-        assert sum(point.sum for point in points) == pytest.approx(sum(told), rel=1e-12)
+        assert sum(point.count for point in points) == len(reported) > 0
+        # Some models report a billion billion tokens, and a metric's sum is a float.
+        assert sum(point.sum for point in points) == pytest.approx(sum(reported), rel=1e-12)
 
-    def test_no_run_is_under_way_in_the_end(self, sent):
+    def test_no_run_is_active_at_the_end(self, sent):
         assert [point.as_int for point in points_of(sent.metrics[names.ACTIVE_RUNS])] == [0, 0]
 
 
-def test_each_run_is_told_complete_once_in_the_log(sent):
+def test_each_run_has_one_log_record(sent):
     by_id = {span.span_id: span for span in sent.of(names.INVOKE_AGENT)}
     assert sorted(record.span_id for record in sent.records) == sorted(by_id)
     for record in sent.records:
@@ -317,6 +317,10 @@ def test_each_run_is_told_complete_once_in_the_log(sent):
         assert record.event_name == record.body.string_value == names.COMPLETE
         assert record.severity_number == SEVERITY_NUMBER_INFO
         assert record.time_unix_nano == span.end_time_unix_nano
-        told = attributes_of(record)
-        assert told.keys() >= {names.STOP_REASON, names.TOTAL_ITERATIONS, names.TOOL_CALLS_COUNT}
-        assert told.items() <= attributes_of(span).items()
+        reported = attributes_of(record)
+        assert reported.keys() >= {
+            names.STOP_REASON,
+            names.TOTAL_ITERATIONS,
+            names.TOOL_CALLS_COUNT,
+        }
+        assert reported.items() <= attributes_of(span).items()

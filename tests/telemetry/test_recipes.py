@@ -1,4 +1,4 @@
-"""The steps of a recipe: spans within that of their call, which the model made one of."""
+"""The steps of a recipe: spans below that of their call."""
 
 import anyio
 
@@ -12,7 +12,7 @@ USER = [{"role": "user", "content": "Hi"}]
 
 
 class Library:
-    """A resolver whose ``summary`` is made of pages, and of whatever else there is."""
+    """A resolver with a recipe ``summary`` of pages and other steps."""
 
     def __init__(self, watch, *more):
         self.mine = watch.tracers.get_tracer("mine")
@@ -35,7 +35,7 @@ class Library:
         return (lambda _: recipe) if name == "summary" else None
 
 
-def test_they_are_within_the_span_of_their_call_and_what_they_trace_within_theirs(driver, watch):
+def test_steps_are_below_their_call_and_their_own_spans_below_them(driver, watch):
     model = ScriptedLLM(calls(call("summary", "c1"), call("page", "c2", n=9)), "done")
     go(driver, USER, model, resolve_tool=Library(watch), **watch.options)
     places = {span.attributes[names.TOOL_CALL_ID]: span for span in watch.kind(names.EXECUTE_TOOL)}
@@ -52,7 +52,7 @@ def test_they_are_within_the_span_of_their_call_and_what_they_trace_within_their
         assert len(watch.names_around(watch.one(name))) == depth + 1
 
 
-def test_a_step_is_measured_as_a_call_and_counted_as_none_of_the_model(driver, watch):
+def test_a_step_has_a_duration_and_is_not_counted_as_a_call(driver, watch):
     model = ScriptedLLM(calls(call("summary", "c1"), call("page", "c2", n=9)), "done")
     result = go(driver, USER, model, resolve_tool=Library(watch), **watch.options)
     assert result.tool_calls_count == 2
@@ -64,7 +64,7 @@ def test_a_step_is_measured_as_a_call_and_counted_as_none_of_the_model(driver, w
     assert counts == {("summary", None): 1, ("page", None): 4, ("page", "tool_error"): 1}
 
 
-def test_a_step_that_is_a_loop_has_its_run_within_it(driver, watch):
+def test_a_subagent_in_a_step_is_below_the_step(driver, watch):
     @tool
     def double(n: int):
         return n * 2
@@ -84,7 +84,7 @@ def test_a_step_that_is_a_loop_has_its_run_within_it(driver, watch):
     assert watch.one("invoke_agent kid").attributes[names.RUN_ID].endswith("/c1/helper")
 
 
-def test_steps_that_a_time_limit_cuts_off_end_with_the_run_and_are_not_counted(driver, watch):
+def test_steps_at_the_deadline_end_with_the_run_and_are_not_counted(driver, watch):
     @tool
     async def hang():
         await anyio.sleep(60)

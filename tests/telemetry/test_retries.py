@@ -1,4 +1,4 @@
-"""Tries that failed are events of the span of what is tried, and streams tell when they began."""
+"""Failed attempts are events of the span, and streamed responses have a time to first chunk."""
 
 import time
 
@@ -25,9 +25,9 @@ def broken():
 
 
 class TestModel:
-    """A request is one span, however often it is tried."""
+    """A model call is one span, including its retries."""
 
-    def test_each_try_that_failed_is_an_event(self, driver, watch):
+    def test_each_failed_attempt_is_an_event(self, driver, watch):
         model = ScriptedLLM(OverloadedError("busy"), lambda messages: broken(), "Hi")
         go(driver, USER, model, retry_delay=0.002, **watch.options)
         chat = watch.one("chat")
@@ -46,13 +46,13 @@ class TestModel:
             assert chat.start_time < event.timestamp < chat.end_time
         assert chat.status.status_code is StatusCode.UNSET
 
-    def test_they_are_counted_by_their_kind(self, driver, watch):
+    def test_they_are_counted_by_error_type(self, driver, watch):
         model = ScriptedLLM(OverloadedError(), OverloadedError(), ConnectionError(), "Hi")
         go(driver, USER, model, retry_delay=0, **watch.options)
         counted = {p.attributes["error.type"]: p.value for p in watch.points(names.MODEL_RETRIES)}
         assert counted == {"OverloadedError": 2, "ConnectionError": 1}
 
-    def test_the_last_one_is_the_failure_of_the_span(self, driver, watch):
+    def test_the_last_error_is_that_of_the_span(self, driver, watch):
         model = ScriptedLLM(OverloadedError("busy"), ConnectionError("gone"))
         go(driver, USER, model, retry_delay=0, max_retries=1, **watch.options)
         chat = watch.one("chat")
@@ -60,7 +60,7 @@ class TestModel:
         assert chat.attributes["error.type"] == "ConnectionError"
         assert chat.status.description == "ConnectionError"
 
-    def test_without_spans_of_requests_they_are_events_of_the_run(self, driver, watch):
+    def test_without_chat_spans_they_are_events_of_the_run(self, driver, watch):
         model = ScriptedLLM(OverloadedError("busy"), "Hi")
         go(driver, USER, model, retry_delay=0, chat_telemetry=False, **watch.options)
         assert watch.one("invoke_agent").events[0].name == "treadle.model.retry"
@@ -68,9 +68,9 @@ class TestModel:
 
 
 class TestTool:
-    """So is a call."""
+    """A tool call is one span, including its retries."""
 
-    def test_each_try_that_failed_is_an_event(self, driver, watch, monkeypatch):
+    def test_each_failed_attempt_is_an_event(self, driver, watch, monkeypatch):
         monkeypatch.setattr(calling, "RETRY_DELAY", 0.002)
         failures = iter([OSError("one"), None])
 
@@ -108,9 +108,9 @@ def slow_stream(before, after=0.0):
 
 
 class TestFirstChunk:
-    """The time from the start of the last try to the first piece of a streamed answer."""
+    """The time from the start of the last attempt to the first chunk."""
 
-    def test_it_is_on_the_span_and_measured(self, driver, watch):
+    def test_it_is_an_attribute_and_a_metric(self, driver, watch):
         go(driver, USER, slow_stream(0.05, 0.05), **watch.options)
         chat = watch.one("chat")
         took = chat.attributes["gen_ai.response.time_to_first_chunk"]
@@ -118,14 +118,14 @@ class TestFirstChunk:
         assert chat.attributes["gen_ai.request.stream"] is True
         assert watch.total(names.FIRST_CHUNK_DURATION) == took
 
-    def test_an_answer_that_comes_at_once_has_none(self, driver, watch):
+    def test_a_response_that_is_not_streamed_has_none(self, driver, watch):
         go(driver, USER, ScriptedLLM("Hello"), **watch.options)
         chat = watch.one("chat")
         assert names.TIME_TO_FIRST_CHUNK not in chat.attributes
         assert "gen_ai.request.stream" not in chat.attributes
         assert watch.points(names.FIRST_CHUNK_DURATION) == []
 
-    def test_nor_one_that_never_began(self, driver, watch):
+    def test_an_empty_stream_has_none(self, driver, watch):
         def empty(messages):
             yield from ()
 
@@ -133,8 +133,8 @@ class TestFirstChunk:
         assert names.TIME_TO_FIRST_CHUNK not in watch.one("chat").attributes
         assert watch.points(names.FIRST_CHUNK_DURATION) == []
 
-    def test_it_is_that_of_the_last_try(self, driver, watch):
-        """Tries that failed before it, and the wait between, are no part of it."""
+    def test_it_is_that_of_the_last_attempt(self, driver, watch):
+        """Earlier attempts and the delay are not part of it."""
 
         def first(messages):
             time.sleep(0.2)
@@ -149,7 +149,7 @@ class TestFirstChunk:
         assert chat.end_time - chat.start_time > 0.5e9
         assert [point.count for point in watch.points(names.FIRST_CHUNK_DURATION)] == [1]
 
-    def test_a_whole_answer_after_a_stream_that_broke_off_has_none(self, driver, watch):
+    def test_a_whole_response_after_an_interrupted_stream_has_none(self, driver, watch):
         go(
             driver,
             USER,
@@ -160,7 +160,7 @@ class TestFirstChunk:
         assert names.TIME_TO_FIRST_CHUNK not in watch.one("chat").attributes
         assert watch.points(names.FIRST_CHUNK_DURATION) == []
 
-    def test_each_request_has_its_own(self, driver, watch):
+    def test_each_model_call_has_its_own(self, driver, watch):
         @tool
         def double(n: int):
             return n * 2

@@ -1,4 +1,4 @@
-"""No token is counted twice, and none is lost: what is exported adds up to what the model said it took."""
+"""No token is counted twice or lost: the exported counts add up to those of the model."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ def sign(n: int):
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer of the model.
+    """One response of the model.
 
     Args:
         usage: what it takes; None where the model does not say.
@@ -49,7 +49,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Script:
-    """What the model says in one run, again and again its last answer; and the options of the run."""
+    """The responses of the model in one run, the last one repeated; and the options of the run."""
 
     answers: tuple[Answer, ...]
     max_iterations: int = 10
@@ -99,7 +99,7 @@ class Busy(Exception):
 
 
 def within(script):
-    """The scripts in a script, however deep."""
+    """All scripts in a script, recursively."""
     for answer in script.answers:
         for made in answer.calls:
             if isinstance(made, Script):
@@ -109,12 +109,12 @@ def within(script):
 
 @dataclass
 class Play:
-    """Plays a script, with all that are in it, and keeps what was answered."""
+    """Plays a script and those in it, and stores the responses."""
 
     script: Script
     said: list = field(default_factory=list)
     scripts: dict = field(default_factory=dict)
-    told: Counter = field(default_factory=Counter)
+    found: Counter = field(default_factory=Counter)
     ids: itertools.count = field(default_factory=itertools.count)
 
     def __post_init__(self):
@@ -123,11 +123,11 @@ class Play:
     def model(self, messages):
         """Which run is asked is in its first message."""
         key = messages[0]["content"]
-        script, at = self.scripts[key], self.told[key]
+        script, at = self.scripts[key], self.found[key]
         tries = [(a, t) for a in script.answers for t in (*a.before, "answers")]
-        # What goes on beyond its script says that it is done, and takes something as well.
+        # After the end of its script it answers, and reports tokens as well.
         answer, then = tries[at] if at < len(tries) else (Answer(Usage(7, 3)), "answers")
-        self.told[key] += 1
+        self.found[key] += 1
         if then == "raises":
             raise Busy
         chunks = self.chunks(answer)
@@ -222,7 +222,7 @@ NESTED = Script(
 @given(script=scripts(2))
 @example(script=NESTED)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_is_exported_adds_up_to_what_the_model_said(driver, script):
+def test_exported_tokens_add_up_to_those_of_the_model(driver, script):
     watch, play = Watch(), Play(script)
     result = play.run(driver, watch)
     usages = [usage for usage, _ in play.said if usage is not None]
@@ -248,8 +248,8 @@ def test_what_is_exported_adds_up_to_what_the_model_said(driver, script):
     watch.check_whole()
 
 
-def test_the_scripts_do_have_all_that_is_to_be_counted():
-    """A pause here and in a child, tries that fail, streams, costs that are told and such that are reckoned."""
+def test_the_scripts_cover_all_kinds_of_usage():
+    """Pauses in runs and subagents, failed attempts, streams, reported and computed costs."""
     watch, play = Watch(), Play(NESTED)
     result = play.run("sync", watch)
     assert (result.stop_reason, result.usage.input_tokens) == ("answered", 10 + 20 + 5 + 30)

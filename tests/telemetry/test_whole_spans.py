@@ -1,4 +1,4 @@
-"""No span is lost, has the wrong parent or is left open, wherever a run is cancelled."""
+"""No span is lost, has the wrong parent or stays open, wherever a run is cancelled."""
 
 import gc
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ def drive(request):
 
 @dataclass
 class Reported(Cancelling):
-    """A run that is cancelled at some step, and reported; with what was reported before it was resumed."""
+    """A reported run that is cancelled at some step, and its reports before it was resumed."""
 
     watch: Watch = field(default_factory=Watch)
 
@@ -41,7 +41,7 @@ class Reported(Cancelling):
 
 
 def cancelled_everywhere(drive, scenario, ends="answered"):
-    """Run a scenario once for each of its steps, and cancel it there; the reports of all."""
+    """Run a scenario once per step and cancel it there; return all reports."""
     undisturbed = Reported(0, ends)
     drive(undisturbed, lambda: scenario(undisturbed))
     undisturbed.watch.check_whole(runs=1)
@@ -67,7 +67,7 @@ def agent_of(run):
 
 
 def many_tools(run):
-    """In threads and tasks, with a recipe, a time limit, and one that makes its coroutine itself."""
+    """In threads and tasks, with a recipe, a time limit, and a tool that returns a coroutine."""
     rest = run.rest()
 
     @tool
@@ -154,7 +154,7 @@ def test_every_span_ends_wherever_the_run_is_cancelled(drive, scenario):
     assert len({len(run.watch.spans) for run in runs}) > 3  # they did end in different places
 
 
-def test_every_span_ends_where_a_last_answer_is_cancelled(drive):
+def test_every_span_ends_if_the_last_answer_is_cancelled(drive):
     assert len(cancelled_everywhere(drive, a_last_answer, "finished")) > 10
 
 
@@ -189,17 +189,17 @@ def a_run_that_is_resumed(run):
     return run.resume(paused.state, decisions, ScriptedLLM("Done.", is_async=True), **options)
 
 
-def test_every_span_ends_where_a_run_is_cancelled_before_its_pause(drive):
+def test_every_span_ends_if_a_run_is_cancelled_before_its_pause(drive):
     assert len(cancelled_everywhere(drive, a_run_that_pauses, "paused")) > 10
 
 
-def test_every_span_ends_where_a_run_is_cancelled_after_it_was_resumed(drive):
+def test_every_span_ends_if_a_resumed_run_is_cancelled(drive):
     assert len(cancelled_everywhere(drive, a_run_that_is_resumed)) > 10
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_every_span_ends_in_chaos_with_pauses_steering_and_calls_that_are_stopped(backend):
-    """And what is measured is what the spans say."""
+def test_every_span_ends_with_pauses_steering_and_cancelled_calls(backend):
+    """The metrics agree with the spans."""
     for seed in range(300, 320):
         watch, trouble = Watch(), Trouble(seed)
         trouble.options.update(watch.options)

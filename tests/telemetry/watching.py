@@ -1,4 +1,4 @@
-"""Everything that runs report, in memory: spans with their starts, metrics and log records."""
+"""Providers in memory: the started and ended spans, metrics and log records of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DRIVERS", "Watch", "go"]
 
 
 class Ledger(SpanProcessor):
-    """Keeps what started, and what ended, in order."""
+    """Stores started and ended spans, in order."""
 
     def __init__(self) -> None:
         self.started: list[Any] = []
@@ -36,7 +36,7 @@ class Ledger(SpanProcessor):
 
 
 class Watch:
-    """Providers of all three kinds for a run, and what it reported to them.
+    """Providers of all three kinds for a run, and what was reported to them.
 
     Args:
         sampler: decides which spans are recorded.
@@ -54,7 +54,7 @@ class Watch:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of a loop that reports here."""
+        """The options of a loop that uses these providers."""
         return {
             "tracer_provider": self.tracers,
             "meter_provider": self.meters,
@@ -84,11 +84,11 @@ class Watch:
                 yield from scope.metrics
 
     def points(self, name: str) -> list[Any]:
-        """The data points of one metric; none where nothing was recorded."""
+        """The data points of one metric."""
         return [p for m in self.metrics() if m.name == name for p in m.data.data_points]
 
     def total(self, name: str, labels: Mapping[str, Any] = MappingProxyType({})) -> float:
-        """What the points of one metric come to, of those that have some labels."""
+        """The sum of the data points of one metric with some labels."""
         return sum(
             point.sum if hasattr(point, "sum") else point.value
             for point in self.points(name)
@@ -99,14 +99,14 @@ class Watch:
         return [data.log_record for data in self.records.get_finished_logs()]
 
     def everything(self) -> str:
-        """All that was reported, as one text to search in."""
-        told = [span.to_json() for span in self.spans]
-        told += [metric.to_json() for metric in self.metrics()]
-        told += [data.to_json() for data in self.records.get_finished_logs()]
-        return "\n".join(told)
+        """Everything that was reported, as one text."""
+        found = [span.to_json() for span in self.spans]
+        found += [metric.to_json() for metric in self.metrics()]
+        found += [data.to_json() for data in self.records.get_finished_logs()]
+        return "\n".join(found)
 
     def names_around(self, span: ReadableSpan) -> tuple[str, ...]:
-        """The names of the spans around one, the innermost first; itself comes before them."""
+        """The name of a span and those of its ancestors, the innermost first."""
         by_id = {each.context.span_id: each for each in self.ledger.started}
         path = [span.name]
         while span.parent is not None:
@@ -115,10 +115,10 @@ class Watch:
         return tuple(path)
 
     def check_whole(self, runs: int | None = None) -> None:
-        """No span is lost, has the wrong parent, or is left open; each run is told complete, once.
+        """Assert that all spans ended with the right parent, and that each run has one completion event.
 
         Args:
-            runs: the runs there were that are no calls of others; None is any number.
+            runs: the number of runs that are not subagents; None is any.
         """
         started, ended = self.ledger.started, self.ledger.ended
         assert Counter(s.context.span_id for s in started) == Counter(
@@ -133,7 +133,7 @@ class Watch:
             self._check_place(span, around)
         agents = self.kind(names.INVOKE_AGENT)
         assert runs is None or sum(agent.parent is None for agent in agents) == runs
-        self._check_told(agents)
+        self._check_completion(agents)
         assert all(point.value == 0 for point in self.points(names.ACTIVE_RUNS))
 
     @staticmethod
@@ -154,10 +154,10 @@ class Watch:
             call_id = around.attributes[names.TOOL_CALL_ID]
             assert span.attributes[names.RUN_ID].endswith(f"/{call_id}")
 
-    def _check_told(self, agents: list[ReadableSpan]) -> None:
+    def _check_completion(self, agents: list[ReadableSpan]) -> None:
         for agent in agents:
-            (told,) = [event for event in agent.events if event.name == names.COMPLETE]
-            assert told.attributes.items() <= agent.attributes.items()
+            (found,) = [event for event in agent.events if event.name == names.COMPLETE]
+            assert found.attributes.items() <= agent.attributes.items()
         of_spans = Counter(
             (agent.context.span_id, agent.attributes[names.STOP_REASON]) for agent in agents
         )

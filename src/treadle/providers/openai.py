@@ -1,9 +1,8 @@
-"""OpenAI, and all that speaks its chat completions, through the official SDK."""
+"""OpenAI, and every server that implements its chat completions, through the official SDK."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -17,29 +16,32 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 PLACEHOLDER_KEY = "no-key"
-"""What the SDK is given for servers that want no key; it refuses to make a client without one."""
+"""The key for servers that need none; the SDK refuses to create a client without one."""
+
+_STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage": True}}
+"""Without ``include_usage``, a streamed response has no token counts."""
 
 
 class OpenAIModel:
-    """A model behind an OpenAI-compatible endpoint: a backend for `Loop`, async, safe to share.
+    """A model behind an OpenAI-compatible endpoint, for `Loop`; async, and safe to share.
 
-    It works under ``run`` and ``run_sync`` and on any number of event loops. Connections belong to
-    the loop that made them, so each loop has a client of its own. The SDK's own retries are off,
-    since the loop retries, and tells of it.
+    It works with ``run`` and ``run_sync`` and on any number of event loops. A connection belongs to
+    the event loop that opened it, so each event loop has its own client. The SDK's retries are off:
+    the loop retries, and reports each attempt.
 
     Args:
         name: the model, as the endpoint calls it.
-        base_url: the endpoint, such as ``http://127.0.0.1:8080/v1``; None is ``OPENAI_BASE_URL``,
-            and where that is not set, OpenAI's own.
-        api_key: None is ``OPENAI_API_KEY``. Where there is none and an endpoint is given, a
-            placeholder is sent: servers on one's own machine ask for no key.
-        stream: have the answer come in pieces, so that the run tells its text as it is written.
-        **opts: for every request, in OpenAI's words, such as ``temperature=0``; ``timeout`` is in
-            seconds.
+        base_url: the endpoint, such as ``http://127.0.0.1:8080/v1``; by default
+            ``OPENAI_BASE_URL``, else OpenAI's own.
+        api_key: by default ``OPENAI_API_KEY``. If there is none and an endpoint is given, a
+            placeholder is sent: local servers usually need no key.
+        stream: whether responses are streamed, so that listeners receive the text as it arrives.
+        **opts: options of every request, with OpenAI's names, such as ``temperature=0``;
+            ``timeout`` is in seconds.
 
     Raises:
         MissingExtraError: the SDK is not installed.
-        OptionError: no model is named, or OpenAI's own endpoint is meant and there is no key.
+        OptionError: the name is empty, or there is no key for OpenAI's own endpoint.
     """
 
     def __init__(
@@ -55,26 +57,26 @@ class OpenAIModel:
             raise OptionError("model: expected the name of a model, got an empty one")
         self.name = self.model = name
         self.provider = "openai"
-        self.opts = {**(_STREAMED if stream else {}), **opts}
+        self.opts = {**(_STREAM_OPTIONS if stream else {}), **opts}
         self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         self._api_key = _key(api_key, self._base_url)
         self._client_class = _client_class()
         self._clients: WeakKeyDictionary[Any, AsyncOpenAI] = WeakKeyDictionary()
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
-        """Ask once.
+        """Send one request.
 
         Args:
-            messages: OpenAI chat dicts.
-            **opts: for this request; they win over those of the model.
+            messages: the conversation, as OpenAI's chat dicts.
+            **opts: options of this request; they override those of the model.
 
         Returns:
             The SDK's chat completion, or its stream of chunks.
 
         Raises:
-            openai.OpenAIError: as the SDK does; the loop makes an ``Err`` of it.
+            openai.OpenAIError: any error of the SDK; the loop returns it as an ``Err``.
         """
-        create: Callable[..., Any] = self._client().chat.completions.create
+        create: Any = self._client().chat.completions.create
         return await create(model=self.name, messages=messages, **{**self.opts, **opts})
 
     def _client(self) -> AsyncOpenAI:
@@ -87,24 +89,20 @@ class OpenAIModel:
         return client
 
     async def aclose(self) -> None:
-        """Close the connections made on the running event loop; the next request makes new ones."""
+        """Close the connections of the running event loop; the next request opens new ones."""
         client = self._clients.pop(_event_loop(), None)
         if client is not None:
             await client.close()
 
     def close(self) -> None:
-        """Close the connections that ``run_sync`` made."""
-        drive_sync(self._closing())
+        """Close the connections that ``run_sync`` opened."""
+        drive_sync(self._close())
 
-    def _closing(self) -> Steps[None]:
+    def _close(self) -> Steps[None]:
         yield Call(self.aclose, mode=Mode.ASYNC, label="close")
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
-
-
-_STREAMED: JSONDict = {"stream": True, "stream_options": {"include_usage": True}}
-"""Without ``include_usage`` a streamed answer does not tell what it took."""
 
 
 def _key(given: str | None, base_url: str | None) -> str:
@@ -114,7 +112,7 @@ def _key(given: str | None, base_url: str | None) -> str:
     if base_url:
         return PLACEHOLDER_KEY
     raise OptionError(
-        "model: OpenAI wants an API key; set OPENAI_API_KEY, or give the base_url of another server"
+        "model: OpenAI needs an API key; set OPENAI_API_KEY, or base_url= for another server"
     )
 
 
@@ -127,6 +125,6 @@ def _client_class() -> type[AsyncOpenAI]:
 
 
 def _event_loop() -> Any:
-    """What stands for the running event loop, of asyncio or trio, and dies with it."""
+    """An object that lives as long as the running event loop of asyncio or trio."""
     token: Any = current_token()
-    return getattr(token, "native_token", token)  # anyio before 4.11 gives the loop itself
+    return getattr(token, "native_token", token)  # anyio before 4.11 returns the loop itself

@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans, metrics, the completion event. Nothing else imports it, and this only in a run."""
+"""OpenTelemetry: spans, metrics and the completion event. The only package that imports ``opentelemetry``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 def active_telemetry(*providers: Any, **options: Any) -> Telemetry | None:
     """Make the telemetry of a run; see `treadle.telemetry.telemetry.Telemetry.active`.
 
-    The import waits for the first run: it is no small part of what ``import treadle`` would take.
+    ``opentelemetry`` is imported here, when the first run starts, so that ``import treadle`` stays fast.
     """
-    from treadle.telemetry.telemetry import Telemetry  # noqa: PLC0415 - as said above
+    from treadle.telemetry.telemetry import Telemetry  # noqa: PLC0415 - see above
 
     return Telemetry.active(*providers, **options)
 

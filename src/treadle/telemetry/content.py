@@ -1,14 +1,15 @@
-"""What models, tools and users say, as JSON attributes in the form of OpenTelemetry's conventions.
+"""What models, tools and users write, as JSON attributes in the format of OpenTelemetry's conventions.
 
-A message is ``{"role", "parts"}``, and a part is text, a call, the answer to one, or whatever else the message
-has, under its own type. It is made only where somebody asked for content.
+A message is ``{"role", "parts"}``. A part is a text, a call, the response to a call, a picture or sound, or
+any other part under its own type. Content is built only if the user asked for it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from treadle.messages import (
@@ -23,112 +24,111 @@ from treadle.messages import (
     sendable_json,
 )
 from treadle.telemetry import names
-from treadle.telemetry.media import media
 
 _YES = frozenset({"1", "true", "yes", "span", "span_only", "span_and_event"})
-_ROLES_OF_INSTRUCTIONS = frozenset({"system", "developer"})
 
 
-def is_asked_for(option: bool | None) -> bool:
-    """Whether content is to be recorded: what the option says, else the environment variable.
+def captures_content(option: bool | None) -> bool:
+    """Whether content is captured.
 
     Args:
-        option: of the loop; None leaves it to ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``.
+        option: ``capture_content`` of the loop; if it is None, the environment variable
+            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` decides.
     """
     if option is not None:
         return option
     return os.environ.get(names.CAPTURE_VARIABLE, "").strip().lower() in _YES
 
 
-def of_request(
+def request_attributes(
     messages: Sequence[JSONDict], guidance: str | None, tools: Sequence[JSONDict]
 ) -> dict[str, str]:
-    """The attributes of what a model is sent.
+    """Return the attributes of a request.
 
     Args:
         messages: the conversation.
-        guidance: what the model is told in this request only.
-        tools: in OpenAI's form.
+        guidance: a text that is added to this request only; None is none.
+        tools: the tools that are offered, as OpenAI's dicts.
     """
     instructions: list[JSONDict] = []
-    told: list[JSONDict] = []
+    conversation: list[JSONDict] = []
     for message in messages:
-        if message.get("role") in _ROLES_OF_INSTRUCTIONS:
+        if message.get("role") in {"system", "developer"}:
             instructions += _parts(message)
         else:
-            told.append(_message(message))
+            conversation.append(_message(message))
     if guidance is not None:
-        told.append({"role": "user", "parts": [_text(guidance)]})
-    attributes = {names.INPUT_MESSAGES: as_json(told)}
+        conversation.append({"role": "user", "parts": [_text(guidance)]})
+    attributes = {names.INPUT_MESSAGES: as_json(conversation)}
     if instructions:
         attributes[names.SYSTEM_INSTRUCTIONS] = as_json(instructions)
     if tools:
-        attributes[names.TOOL_DEFINITIONS] = as_json([_definition(tool) for tool in tools])
+        definitions = [{"type": "function", **tool["function"]} for tool in tools]
+        attributes[names.TOOL_DEFINITIONS] = as_json(definitions)
     return attributes
 
 
-def of_response(response: Response) -> dict[str, str]:
-    """The attributes of what a model answered."""
+def response_attributes(response: Response) -> dict[str, str]:
+    """Return the attributes of a response."""
     message = {"content": response.content, "refusal": response.refusal, **response.extra}
     calls = [_call(call.id, call.name, call.arguments) for call in response.tool_calls]
-    told = {
+    output = {
         "role": "assistant",
-        "parts": _said(message) + calls,
+        "parts": _content_parts(message) + calls,
         "finish_reason": response.finish_reason or ("tool_call" if response.tool_calls else "stop"),
     }
-    return {names.OUTPUT_MESSAGES: as_json([told])}
+    return {names.OUTPUT_MESSAGES: as_json([output])}
 
 
-def of_call(call: ToolCall) -> dict[str, str]:
-    """The attributes of what a tool is called with; models write nothing where they mean nothing."""
+def call_attributes(call: ToolCall) -> dict[str, str]:
+    """Return the attributes of a call; models write an empty text if there are no arguments."""
     return {names.TOOL_CALL_ARGUMENTS: sendable(call.arguments) if call.arguments else "{}"}
 
 
-def of_result(result: ToolResult) -> dict[str, str]:
-    """The attributes of what a tool brought."""
+def result_attributes(result: ToolResult) -> dict[str, str]:
+    """Return the attributes of the result of a call."""
     return {names.TOOL_CALL_RESULT: sendable(result.content)}
 
 
 def as_json(value: Any) -> str:
-    """JSON text; what is no JSON is told as text.
+    """Format JSON; values that are not JSON become text.
 
-    It has no lone surrogates, not as escapes either: who reads it strictly would refuse the whole of it.
+    Lone surrogates are replaced, escaped ones too: a strict reader would reject the whole text.
     """
     try:
         text = json.dumps(value, default=safe_str, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # a key that is no text, a number that is none
-        text = _as_shown(value)
+    except (TypeError, ValueError, RecursionError):  # such as a key that is not a string, or NaN
+        try:
+            text = json.dumps(sendable_json(value), ensure_ascii=False)
+        except RecursionError:  # the nesting is too deep
+            text = "[]"
     return sendable(text)
-
-
-def _as_shown(value: Any) -> str:
-    try:
-        return json.dumps(sendable_json(value), ensure_ascii=False)
-    except (
-        RecursionError
-    ):  # nested nearly without end, as a model may write it: nobody could read it
-        return "[]"
 
 
 def _message(message: Mapping[str, Any]) -> JSONDict:
     if message.get("role") != "tool":
-        told: JSONDict = {"role": str(message.get("role", "")), "parts": _parts(message)}
+        result: JSONDict = {"role": str(message.get("role", "")), "parts": _parts(message)}
         name = message.get("name")
-        return {**told, "name": name} if isinstance(name, str) else told
-    answer = {
+        return {**result, "name": name} if isinstance(name, str) else result
+    part = {
         "type": "tool_call_response",
         "id": message.get("tool_call_id"),
         "response": message.get("content"),
     }
-    return {"role": "tool", "parts": [answer]}
+    return {"role": "tool", "parts": [part]}
 
 
 def _parts(message: Mapping[str, Any]) -> list[JSONDict]:
-    return _said(message) + _calls(message.get("tool_calls") or ())
+    calls = [
+        _call(call.get("id"), call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or ()
+        if is_mapping(call) and is_mapping(call.get("function"))
+    ]
+    return _content_parts(message) + calls
 
 
-def _said(message: Mapping[str, Any]) -> list[JSONDict]:
-    """The parts of a message but for its calls: its reasoning first, which comes before what it says."""
+def _content_parts(message: Mapping[str, Any]) -> list[JSONDict]:
+    """The parts of a message without its calls, the reasoning first."""
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     parts: list[JSONDict] = []
     if isinstance(reasoning, str):
@@ -142,33 +142,49 @@ def _said(message: Mapping[str, Any]) -> list[JSONDict]:
 
 
 def _part(part: Any) -> JSONDict:
-    """One part of a content that has several; what the conventions do not know keeps its own form."""
-    if is_mapping(part):
-        if part.get("type") == "text":
+    """One part of a content; a type that the conventions do not define is kept as it is."""
+    if not is_mapping(part):
+        return _text(str(part))
+    match part.get("type"):
+        case "text":
             return _text(str(part.get("text", "")))
-        return media(part) or {"type": "other", **part}
-    return _text(str(part))
+        case "image_url":
+            image = part.get("image_url")
+            media = _image(image.get("url") if is_mapping(image) else image)
+        case "input_audio":
+            media = _audio(part.get("input_audio"))
+        case _:
+            media = None
+    return media or {"type": "other", **part}
 
 
-def _calls(calls: Iterable[Any]) -> list[JSONDict]:
-    return [
-        _call(call.get("id"), call["function"]["name"], call["function"]["arguments"])
-        for call in calls
-        if is_mapping(call) and is_mapping(call.get("function"))
-    ]
+def _image(url: Any) -> JSONDict | None:
+    if not isinstance(url, str):
+        return None
+    data = _DATA_URL.fullmatch(url)
+    if data is None:
+        return {"type": "uri", "modality": "image", "uri": url}
+    return {"type": "blob", "modality": "image", "mime_type": data["type"], "content": data["data"]}
+
+
+def _audio(audio: Any) -> JSONDict | None:
+    if not is_mapping(audio) or not isinstance(audio.get("data"), str):
+        return None
+    blob = {"type": "blob", "modality": "audio", "content": audio["data"]}
+    format_ = audio.get("format")
+    return {**blob, "mime_type": f"audio/{format_}"} if isinstance(format_, str) else blob
+
+
+_DATA_URL = re.compile(r"data:(?P<type>[^;,]+)(?:;[^;,]+)*;base64,(?P<data>.*)", re.DOTALL)
 
 
 def _call(call_id: str | None, name: str, arguments: str) -> JSONDict:
     try:
-        given = json.loads(arguments)
-    except (ValueError, RecursionError):  # as the model wrote it
-        given = arguments
-    return {"type": "tool_call", "id": call_id, "name": name, "arguments": given}
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):  # invalid JSON is shown as the model wrote it
+        parsed = arguments
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": parsed}
 
 
 def _text(content: str) -> JSONDict:
     return {"type": "text", "content": content}
-
-
-def _definition(tool: Mapping[str, Any]) -> JSONDict:
-    return {"type": "function", **tool["function"]}

@@ -1,4 +1,4 @@
-"""The metrics of runs: one set of instruments for each meter provider, and what is recorded with them."""
+"""The metrics of runs: one set of instruments per meter provider, with a bound on the values of labels."""
 
 from __future__ import annotations
 
@@ -7,85 +7,83 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import Counter, Histogram, Meter, UpDownCounter
+from opentelemetry.metrics import Counter, Histogram, Meter
 
 from treadle.messages import Usage
 from treadle.telemetry import names
-from treadle.telemetry.bounded import Bounded
-from treadle.telemetry.scope import scope
 
 Labels: TypeAlias = dict[str, Any]
+"""The attributes of a metric; they are called labels to distinguish them from the attributes of spans."""
+
+MAX_VALUES = 100
+"""Distinct values of one label per process; further values are recorded as ``_OTHER``. A time series lasts
+as long as the process, and no deployment uses this many models or kinds of errors on purpose."""
+MAX_CHARACTERS = 128
+"""The length of one value."""
 
 
+class LimitedValues:
+    """Limits the distinct values of a label that comes from outside, such as the model name in a response.
+
+    It is shared by threads without a lock: two that add a value at the same time may exceed the limit by one.
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        """Return the value if it is among the first `MAX_VALUES`, else ``_OTHER``."""
+        seen = self._seen
+        if value in seen:
+            return value
+        # Exporters fail at lone surrogates, which are not printable.
+        is_valid = value.isprintable() and 0 < len(value) <= MAX_CHARACTERS
+        if len(seen) >= MAX_VALUES or not is_valid:
+            return names.OTHER
+        seen.add(value)
+        return value
+
+
+_S, _CALLS = names.SECONDS, names.TOOL_CALLS
 HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
-    names.OPERATION_DURATION: (
-        names.SECONDS,
-        "Model calls, with their retries.",
-        names.SECONDS_BUCKETS,
-    ),
-    names.FIRST_CHUNK_DURATION: (
-        names.SECONDS,
-        "From a request to the first piece of a streamed answer.",
-        names.FIRST_CHUNK_BUCKETS,
-    ),
-    names.TOKEN_USAGE: (
-        names.TOKENS,
-        "Tokens of a model call, as the provider counted them.",
-        names.TOKENS_BUCKETS,
-    ),
-    names.AGENT_DURATION: (names.SECONDS, "Runs.", names.AGENT_SECONDS_BUCKETS),
-    names.TOOL_DURATION: (
-        names.SECONDS,
-        "Tool calls, with their retries.",
-        names.SECONDS_BUCKETS,
-    ),
+    names.OPERATION_DURATION: (_S, "Model calls, including retries.", names.SECONDS_BUCKETS),
+    names.FIRST_CHUNK_DURATION: (_S, "Time to the first chunk.", names.FIRST_CHUNK_BUCKETS),
+    names.TOKEN_USAGE: (names.TOKENS, "Tokens of model calls.", names.TOKENS_BUCKETS),
+    names.AGENT_DURATION: (_S, "Runs.", names.AGENT_SECONDS_BUCKETS),
+    names.TOOL_DURATION: (_S, "Tool calls, including retries.", names.SECONDS_BUCKETS),
     names.AGENT_INFERENCE_CALLS: (
         names.INFERENCE_CALLS,
-        "Model calls of a run, since it started or was gone on with.",
+        "Model calls per run, since it was started or resumed.",
         names.COUNT_BUCKETS,
     ),
     names.AGENT_TOOL_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls of a run that ran, since it started or was gone on with.",
+        _CALLS,
+        "Executed tool calls per run, since it was started or resumed.",
         names.COUNT_BUCKETS,
     ),
     names.ITERATIONS_METRIC: (
         names.ITERATIONS_UNIT,
-        "Iterations of a run: model calls, each with its tool calls.",
+        "Iterations per run.",
         names.ITERATIONS_BUCKETS,
     ),
 }
-"""Histograms by name: the unit, what they count, the bounds of their buckets."""
+"""Histograms by name: the unit, the description, the bucket boundaries."""
 
 COUNTERS: Mapping[str, tuple[str, str]] = {
-    names.SUPPRESSED_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls that did not run, since they were answered before.",
-    ),
-    names.DEFERRED_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls that did not run yet; the model may ask again.",
-    ),
-    names.REFUSED_CALLS: (
-        names.TOOL_CALLS,
-        "Tool calls that did not run: a budget was spent, or the tool was out of order.",
-    ),
-    names.BREAKER_TRANSITIONS: (
-        names.TRANSITIONS,
-        "Changes of a circuit breaker that runs share.",
-    ),
-    names.USAGE_COST: (names.US_DOLLARS, "What model calls cost, as far as it is told."),
-    names.MODEL_RETRIES: (names.RETRIES, "Tries to ask a model that failed."),
+    names.SUPPRESSED_CALLS: (_CALLS, "Calls that did not run: they repeat an earlier call."),
+    names.DEFERRED_CALLS: (_CALLS, "Calls that did not run yet; the model may request them again."),
+    names.REFUSED_CALLS: (_CALLS, "Calls that did not run: a limit, or an open circuit breaker."),
+    names.BREAKER_TRANSITIONS: (names.TRANSITIONS, "State changes of shared circuit breakers."),
+    names.USAGE_COST: (names.US_DOLLARS, "Cost of model calls, where it is known."),
+    names.MODEL_RETRIES: (names.RETRIES, "Failed attempts at model calls that were retried."),
 }
-"""Counters by name: the unit, and what they count."""
+"""Counters by name: the unit, the description."""
 
 
 class Instruments:
-    """All instruments, and the values of their attributes that are known so far.
-
-    Args:
-        meter: makes them.
-    """
+    """All instruments of a meter, and the label values that were recorded so far."""
 
     def __init__(self, meter: Meter) -> None:
         def histogram(name: str) -> Histogram:
@@ -97,9 +95,9 @@ class Instruments:
         def counter(name: str) -> Counter:
             return meter.create_counter(name, *COUNTERS[name])
 
-        self.model_names = Bounded()
-        self.error_types = Bounded()
-        self.agent_names = Bounded()
+        self.model_names = LimitedValues()
+        self.error_types = LimitedValues()
+        self.agent_names = LimitedValues()
         self.operation = histogram(names.OPERATION_DURATION)
         self.first_chunk = histogram(names.FIRST_CHUNK_DURATION)
         self.tokens = histogram(names.TOKEN_USAGE)
@@ -114,25 +112,28 @@ class Instruments:
         self.transitions = counter(names.BREAKER_TRANSITIONS)
         self.cost = counter(names.USAGE_COST)
         self.retries = counter(names.MODEL_RETRIES)
-        self.active: UpDownCounter = meter.create_up_down_counter(
-            names.ACTIVE_RUNS, names.RUNS, "Runs that are under way."
-        )
+        self.active = meter.create_up_down_counter(names.ACTIVE_RUNS, names.RUNS, "Active runs.")
 
     def record_tokens(self, usage: Usage, labels: Labels, context: Context) -> None:
-        """Count the tokens of one model call."""
+        """Record the tokens of one model call."""
         for kind, count in ((names.INPUT, usage.input_tokens), (names.OUTPUT, usage.output_tokens)):
             self.tokens.record(count, {**labels, names.TOKEN_TYPE: kind}, context)
 
 
-def instruments_of(meters: Any) -> Instruments:
-    """The instruments of a meter provider: made once, since to make them takes longer than a short run."""
+def instruments_of(provider: Any, scope: tuple[Any, ...]) -> Instruments:
+    """Return the instruments of a meter provider; creating them takes longer than a short run.
+
+    Args:
+        provider: an OpenTelemetry meter provider.
+        scope: the name, version and schema URL of the instrumentation scope.
+    """
     try:
-        made = _MADE.get(meters)
-        if made is None:
-            made = _MADE[meters] = Instruments(meters.get_meter(*scope()))
-    except TypeError:  # somebody's own provider, which no table can have as a key
-        return Instruments(meters.get_meter(*scope()))
-    return made
+        instruments = _CACHE.get(provider)
+        if instruments is None:
+            instruments = _CACHE[provider] = Instruments(provider.get_meter(*scope))
+    except TypeError:  # a custom provider that is not hashable or not weakly referenceable
+        return Instruments(provider.get_meter(*scope))
+    return instruments
 
 
-_MADE: WeakKeyDictionary[Any, Instruments] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Any, Instruments] = WeakKeyDictionary()

@@ -1,19 +1,19 @@
-"""Every name that goes to OpenTelemetry, in one place, since the conventions are still in development.
+"""Every name that is sent to OpenTelemetry, in one table: the conventions are still in development.
 
 Source: https://github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai (gen-ai-agent-spans.md,
-gen-ai-spans.md, gen-ai-metrics.md), in development, read on 2026-11-22. What the model's calls are measured
-with has its names of version 1.41 of the conventions (``gen_ai.client.operation.duration`` and
-``gen_ai.client.token.usage``), which backends and dashboards read; the main branch is about to rename them.
-Names that start with ``treadle.`` are ours.
+gen-ai-spans.md, gen-ai-metrics.md), in development, read on 2026-11-22. The metrics of model calls keep
+their names from version 1.41 of the conventions (``gen_ai.client.operation.duration`` and
+``gen_ai.client.token.usage``), which backends and dashboards use; the main branch plans to rename them.
+Names that start with ``treadle.`` are defined here.
 """
 
 SCOPE = "treadle"
-"""The name of the instrumentation scope of all spans, metrics and log records; the package's as well."""
+"""The name of the instrumentation scope of all spans, metrics and log records, and of the package."""
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
-"""The schema of the version of the conventions that the names are of; the few newer ones are not in it."""
+"""The schema of the version of the conventions in use; a few of the names below are newer than it."""
 
 CAPTURE_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""The environment variable that asks for content; ``true``, ``span_only`` and ``span_and_event`` do."""
+"""The environment variable that turns content on: ``true``, ``span_only`` or ``span_and_event``."""
 
 # Operations
 
@@ -56,9 +56,9 @@ REQUEST_OPTIONS = {
     "top_k": "gen_ai.request.top_k",
     "top_p": "gen_ai.request.top_p",
 }
-"""The attributes of options of a request, by OpenAI's names of them."""
+"""The attributes of request options, by OpenAI's names for the options."""
 
-# Attributes with content, which are there only when asked for; their values are JSON text
+# Attributes with content, set only if content is captured; their values are JSON text
 
 SYSTEM_INSTRUCTIONS = "gen_ai.system_instructions"
 INPUT_MESSAGES = "gen_ai.input.messages"
@@ -67,7 +67,7 @@ TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 TOOL_CALL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_CALL_RESULT = "gen_ai.tool.call.result"
 
-# Attributes of ours
+# Attributes of treadle
 
 RUN_ID = "treadle.run.id"
 RESUMED = "treadle.run.resumed"
@@ -83,7 +83,7 @@ COUNT = "treadle.count"
 BREAKER_STATE = "treadle.circuit_breaker.state"
 LINK = "treadle.link"
 
-# Span events, all ours
+# Span events of treadle
 
 COMPLETE = "treadle.loop.complete"
 """The completion event, which is a log record as well."""
@@ -91,11 +91,11 @@ MODEL_RETRY = "treadle.model.retry"
 TOOL_RETRY = "treadle.tool.retry"
 ITERATION_END = "treadle.iteration.end"
 HISTORY_REPAIRED = "treadle.history.repaired"
-STEERED = "treadle.user_message_added"
+USER_MESSAGE_ADDED = "treadle.user_message_added"
 CALL_SUPPRESSED = "treadle.tool_call.suppressed"
 CALL_DEFERRED = "treadle.tool_call.deferred"
 CALL_REFUSED = "treadle.tool_call.refused"
-CALL_NUDGED = "treadle.tool_call.repeat_warned"
+REPEAT_WARNED = "treadle.tool_call.repeat_warned"
 BREAKER_CHANGED = "treadle.circuit_breaker.transition"
 LIMIT_REACHED = "treadle.limit.reached"
 
@@ -104,11 +104,11 @@ LIMIT_REACHED = "treadle.limit.reached"
 INPUT, OUTPUT = "input", "output"
 FUNCTION = "function"
 OTHER = "_OTHER"
-"""The conventions' stand-in for a value that is not one of a small set."""
+"""The conventions' fallback for a value outside a small set."""
 ABANDONED = "abandoned"
-"""The kind of error of a run whose steps were closed in midway, so that it came to no end."""
+"""The stop reason of a run whose generator was closed before the run ended."""
 
-# Metrics of the conventions: name, unit, and where they advise them, the bounds of the buckets
+# Metrics of the conventions: name, unit, and the bucket boundaries where the conventions recommend them
 
 OPERATION_DURATION = "gen_ai.client.operation.duration"
 FIRST_CHUNK_DURATION = "gen_ai.client.operation.time_to_first_chunk"
@@ -120,67 +120,26 @@ TOOL_DURATION = "gen_ai.execute_tool.duration"
 
 SECONDS = "s"
 SECONDS_BUCKETS = (
-    0.01,
-    0.02,
-    0.04,
-    0.08,
-    0.16,
-    0.32,
-    0.64,
-    1.28,
-    2.56,
-    5.12,
-    10.24,
-    20.48,
-    40.96,
-    81.92,
-)
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
+)  # fmt: skip
 FIRST_CHUNK_BUCKETS = (
-    0.001,
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    7.5,
-    10.0,
-)
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+)  # fmt: skip
 AGENT_SECONDS_BUCKETS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
 TOKENS = "{token}"
 TOKENS_BUCKETS = (
-    1,
-    4,
-    16,
-    64,
-    256,
-    1024,
-    4096,
-    16384,
-    65536,
-    262144,
-    1048576,
-    4194304,
-    16777216,
-    67108864,
-)
+    1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864,
+)  # fmt: skip
 INFERENCE_CALLS = "{inference_call}"
 TOOL_CALLS = "{tool_call}"
 COUNT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-# Metrics of ours
+# Metrics of treadle
 
 ITERATIONS_METRIC = "treadle.invoke_agent.iterations"
 ITERATIONS_UNIT = "{iteration}"
 ITERATIONS_BUCKETS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500)
-"""Finer where runs usually end: ten iterations is the default limit."""
+"""Finer at the start, where most runs end: the default limit is ten iterations."""
 ACTIVE_RUNS = "treadle.invoke_agent.active"
 RUNS = "{run}"
 SUPPRESSED_CALLS = "treadle.tool_calls.suppressed"

@@ -1,4 +1,4 @@
-"""Runs at the same time, in threads and in tasks, that share a loop and its providers, do not mix."""
+"""Concurrent runs in threads and tasks that share a loop and its providers have separate traces."""
 
 import threading
 
@@ -23,7 +23,7 @@ def loop_of(watch, seen):
         return n
 
     def model(messages):
-        """The number of the run is all that it is told."""
+        """The question is the number of the run."""
         n = int(messages[0]["content"])
         if len(messages) == 1:
             return calls(call("work", "c0", n=n), call("kid", "k", task=str(n)))
@@ -94,8 +94,8 @@ def test_in_threads():
     check(watch, seen)
 
 
-def test_with_steps_that_take_turns():
-    """Two runs in one thread, each advanced a little at a time by a driver of somebody's."""
+def test_interleaved_steps():
+    """Two runs in one thread, advanced in turns by a custom driver."""
     watch, seen = Watch(), []
 
     @tool
@@ -124,7 +124,7 @@ def test_with_steps_that_take_turns():
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_run_that_a_tool_starts_itself_is_within_the_span_of_its_call(backend):
+def test_a_run_that_a_tool_starts_is_below_its_call(backend):
     watch = Watch()
     inner = Loop(name="inner", **watch.options)
 

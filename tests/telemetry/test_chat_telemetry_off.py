@@ -1,4 +1,4 @@
-"""Where the model's SDK is traced itself, the requests are not reported a second time."""
+"""With chat_telemetry=False, model calls that an instrumented SDK reports are not reported twice."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def double(n: int):
 
 
 class Traced:
-    """A model whose SDK makes a span for each of its tries, as instrumentation of one does."""
+    """A model whose SDK creates a span for each attempt, as instrumentation does."""
 
     def __init__(self, watch, *script):
         self.tracer = watch.tracers.get_tracer("the SDK's")
@@ -41,7 +41,7 @@ def run(driver, watch, **options):
     go(driver, USER, model, name="bot", **options, **watch.options).unwrap()
 
 
-def test_there_is_one_span_for_each_request_and_it_is_within_that_of_the_run(driver):
+def test_only_the_sdk_creates_chat_spans_below_that_of_the_run(driver):
     watch = Watch()
     run(driver, watch)
     spans = watch.kind(names.CHAT)
@@ -52,7 +52,7 @@ def test_there_is_one_span_for_each_request_and_it_is_within_that_of_the_run(dri
     assert watch.one("execute_tool double").parent.span_id == agent
 
 
-def test_nothing_is_measured_that_the_sdk_measures(driver):
+def test_no_metric_of_the_sdk_is_recorded_twice(driver):
     watch = Watch()
     run(driver, watch)
     assert {metric.name for metric in watch.metrics()} == {
@@ -67,8 +67,8 @@ def test_nothing_is_measured_that_the_sdk_measures(driver):
     }
 
 
-def test_what_only_we_know_stays(driver):
-    """The cost, the tries, how many requests there were."""
+def test_metrics_of_treadle_are_recorded(driver):
+    """The cost, the retries, the number of model calls."""
     watch = Watch()
     run(driver, watch)
     (cost,) = watch.points(names.USAGE_COST)
@@ -78,7 +78,7 @@ def test_what_only_we_know_stays(driver):
     assert watch.total(names.MODEL_RETRIES) == 1
 
 
-def test_a_run_that_ends_while_the_model_is_asked_is_whole(driver):
+def test_all_spans_end_if_the_run_ends_during_a_model_call(driver):
     watch = Watch()
     go(driver, USER, ScriptedLLM(TypeError()), chat_telemetry=False, **watch.options)
     watch.check_whole(runs=1)
@@ -86,7 +86,7 @@ def test_a_run_that_ends_while_the_model_is_asked_is_whole(driver):
     assert watch.points(names.OPERATION_DURATION) == []
 
 
-def test_content_that_is_asked_for_is_on_the_span_of_the_run(driver):
+def test_captured_content_is_on_the_span_of_the_run(driver):
     watch = Watch()
     run(driver, watch, capture_content=True)
     agent = watch.one("invoke_agent bot")
@@ -94,8 +94,8 @@ def test_content_that_is_asked_for_is_on_the_span_of_the_run(driver):
     assert '"content": "Hi"' in agent.attributes[names.OUTPUT_MESSAGES]
 
 
-def test_with_it_on_both_are_there_and_ours_is_around(driver):
-    """This is why there is the option."""
+def test_with_the_option_on_both_chat_spans_exist_and_the_sdks_is_the_child(driver):
+    """This is the reason for the option."""
     watch = Watch()
     run(driver, watch, chat_telemetry=True)
     ours = [span for span in watch.kind(names.CHAT) if span.instrumentation_scope.name == "treadle"]
@@ -105,6 +105,6 @@ def test_with_it_on_both_are_there_and_ours_is_around(driver):
 
 
 @pytest.mark.parametrize("value", [None, 1, "no"])
-def test_the_option_is_yes_or_no(value):
+def test_the_option_must_be_a_bool(value):
     with pytest.raises(OptionError, match="chat_telemetry: expected True or False"):
         Loop(chat_telemetry=value)

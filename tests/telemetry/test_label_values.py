@@ -1,4 +1,4 @@
-"""Whatever models, servers and users come up with, metrics keep few values, and exporters take everything."""
+"""Labels have few values for any input of models, servers and users, and exporters accept everything."""
 
 import json
 from collections import defaultdict
@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from treadle.testing.chaos_tools import ChaosTools
 
 from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, tool
-from treadle.telemetry import bounded, names
-from treadle.telemetry.bounded import MOST_CHARACTERS, MOST_VALUES, Bounded
+from treadle.telemetry import names
+from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM
 
@@ -46,7 +46,7 @@ def double(n: int):
 
 
 def values_of(watch):
-    """The values that each attribute of a metric has."""
+    """The values of each label."""
     values = defaultdict(set)
     for metric in watch.metrics():
         for point in metric.data.data_points:
@@ -56,7 +56,7 @@ def values_of(watch):
 
 
 def encoded(watch):
-    """All of it as OTLP sends it, and the metrics as JSON."""
+    """Everything in OTLP's encoding, and the spans as JSON."""
     sent = encode_spans(watch.spans).SerializeToString()
     metrics = watch.reader.get_metrics_data()
     if metrics is not None:
@@ -68,27 +68,27 @@ def encoded(watch):
 
 
 class TestValues:
-    """Values are let through until there are many."""
+    """The number of values is limited."""
 
-    def test_the_first_ones_stay_and_what_is_more_is_other(self):
-        let_through = Bounded()
-        first = [let_through(f"v{n}") for n in range(MOST_VALUES)]
-        assert first == [f"v{n}" for n in range(MOST_VALUES)]
+    def test_values_beyond_the_limit_are_other(self):
+        let_through = LimitedValues()
+        first = [let_through(f"v{n}") for n in range(MAX_VALUES)]
+        assert first == [f"v{n}" for n in range(MAX_VALUES)]
         assert let_through("one more") == "_OTHER"
         assert let_through("v0") == "v0"
 
-    @pytest.mark.parametrize("value", ["", "a\nb", "a\x00", "\ud800", "x" * (MOST_CHARACTERS + 1)])
-    def test_what_no_label_can_be_is_other_and_takes_no_place(self, value):
-        let_through = Bounded()
-        assert [let_through(value) for _ in range(MOST_VALUES + 1)][-1] == "_OTHER"
+    @pytest.mark.parametrize("value", ["", "a\nb", "a\x00", "\ud800", "x" * (MAX_CHARACTERS + 1)])
+    def test_invalid_values_are_other_and_do_not_count(self, value):
+        let_through = LimitedValues()
+        assert [let_through(value) for _ in range(MAX_VALUES + 1)][-1] == "_OTHER"
         assert let_through("fine") == "fine"
 
-    def test_names_of_any_script_are_fine(self):
-        assert Bounded()("модель-1 (größer)") == "модель-1 (größer)"
+    def test_values_of_any_script_are_valid(self):
+        assert LimitedValues()("модель-1 (größer)") == "модель-1 (größer)"
 
 
 class TestMadeUp:
-    """What a model made up is on no metric."""
+    """Names that a model made up are on no metric."""
 
     def test_tool_names(self):
         watch = Watch()
@@ -96,7 +96,7 @@ class TestMadeUp:
         Loop.run_sync(USER, model, tools=[double], **watch.options)
         assert values_of(watch)[names.TOOL_NAME] == {"double"}
 
-    def test_tool_names_that_a_resolver_takes(self):
+    def test_tool_names_that_a_resolver_accepts(self):
         """They run, and have spans of a common name; the name itself is an attribute of the span alone."""
         watch = Watch()
         model = ScriptedLLM(calls(*(call(f"made_up_{n}", f"c{n}") for n in range(3))), "done")
@@ -120,36 +120,36 @@ class TestMadeUp:
         Loop.run_sync(USER, model, resolve_tool=Library(), **watch.options)
         assert values_of(watch)[names.TOOL_NAME] == {"page"}
 
-    def test_models_that_have_another_name_each_time(self):
+    def test_a_different_model_name_per_response(self):
         watch = Watch()
         loop = Loop(**watch.options)
-        for n in range(MOST_VALUES + 50):
+        for n in range(MAX_VALUES + 50):
             loop.run_sync(USER, lambda m, n=n: Response("x", model=f"model {n}"))
         models = values_of(watch)[names.RESPONSE_MODEL]
-        assert len(models) == MOST_VALUES + 1
+        assert len(models) == MAX_VALUES + 1
         assert "_OTHER" in models
 
-    def test_errors_that_are_of_another_class_each_time(self):
+    def test_a_different_error_class_per_run(self):
         watch = Watch()
         loop = Loop(max_retries=0, **watch.options)
-        for n in range(MOST_VALUES + 50):
+        for n in range(MAX_VALUES + 50):
 
             def failing(messages, n=n):
                 raise type(f"Error{n}", (Exception,), {})
 
             loop.run_sync(USER, failing)
-        assert len(values_of(watch)[names.ERROR_TYPE]) == MOST_VALUES + 1 + 1  # and llm_error
+        assert len(values_of(watch)[names.ERROR_TYPE]) == MAX_VALUES + 1 + 1  # and llm_error
 
-    def test_agents_that_have_another_name_each_time(self):
+    def test_a_different_agent_name_per_run(self):
         watch = Watch()
-        for n in range(MOST_VALUES + 50):
+        for n in range(MAX_VALUES + 50):
             Loop.run_sync(USER, lambda m: "x", name=f"agent {n}", **watch.options)
-        assert len(values_of(watch)[names.AGENT_NAME]) == MOST_VALUES + 1
+        assert len(values_of(watch)[names.AGENT_NAME]) == MAX_VALUES + 1
         assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
 
 
 class TestChaos:
-    """Runs of models, and of tools, that do whatever they can do wrong."""
+    """Runs with misbehaving models and tools."""
 
     SEEDS = 40
 
@@ -175,7 +175,7 @@ class TestChaos:
         return run_sync(*given) if driver == "sync" else anyio.run(run, *given, backend=driver)
 
     @pytest.mark.parametrize("block", range(6))
-    def test_every_attribute_of_a_metric_is_one_of_few(self, block):
+    def test_every_label_has_few_values(self, block):
         watch, known = Watch(), {"_OTHER"}
         for seed in range(block * self.SEEDS, (block + 1) * self.SEEDS):
             known |= self.run(seed, watch, DRIVERS[block % 3])
@@ -184,17 +184,17 @@ class TestChaos:
         assert values[names.TOOL_NAME] <= known
         assert values[names.AGENT_NAME] == {"bot", "kid"}
         assert values[names.TOKEN_TYPE] <= {"input", "output"}
-        assert all(len(each) <= MOST_VALUES + 20 for each in values.values())
+        assert all(len(each) <= MAX_VALUES + 20 for each in values.values())
         ids = {span.attributes.get(names.TOOL_CALL_ID) for span in watch.spans}
         ids |= {span.attributes.get(names.RUN_ID) for span in watch.spans}
         assert len(ids) > self.SEEDS
         for key, each in values.items():
             assert not each & (ids - {None}), key
-            assert all(value.isprintable() and len(value) <= MOST_CHARACTERS for value in each)
+            assert all(value.isprintable() and len(value) <= MAX_CHARACTERS for value in each)
         watch.check_whole()
         assert len(encoded(watch)) > 10_000
 
-    def test_prometheus_takes_all_of_it(self):
+    def test_prometheus_accepts_all_metrics(self):
         registry, watch = CollectorRegistry(), Watch()
         reader = PrometheusMetricReader(registry=registry)
         meters = MeterProvider([reader], shutdown_on_exit=False)
@@ -206,7 +206,7 @@ class TestChaos:
 
 
 class TestNasty:
-    """Lone surrogates, characters of control, and numbers beyond all bounds, wherever somebody can say them."""
+    """Lone surrogates, control characters and huge numbers, in every place that accepts input."""
 
     def test_names_ids_and_answers(self):
         registry, watch = CollectorRegistry(), Watch()
@@ -237,25 +237,25 @@ class TestNasty:
         assert encoded(watch)
         assert generate_latest(registry)
 
-    def test_a_state_with_a_traceparent_that_is_none(self):
+    def test_a_state_with_an_invalid_traceparent(self):
         from treadle import RunState
 
-        for told in ("", "00", "00-x-y-z", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'f' * 99}-{'f' * 16}-01",
+        for reported in ("", "00", "00-x-y-z", f"00-{'0' * 32}-{'0' * 16}-01", f"00-{'f' * 99}-{'f' * 16}-01",
                      f"00-{'a' * 32}-{'b' * 16}-{'f' * 30}", "00-+1-1_0- 1"):  # fmt: skip
             watch, state = Watch(), RunState()
-            state.traceparent = told
+            state.traceparent = reported
             Loop.run_sync(USER, lambda m: "x", state=state, **watch.options)
-            assert watch.one("invoke_agent").links == (), told
+            assert watch.one("invoke_agent").links == (), reported
             assert encoded(watch)
 
 
-def test_the_numbers_are_those_that_the_documentation_names():
-    assert (bounded.MOST_VALUES, bounded.MOST_CHARACTERS) == (100, 128)
+def test_the_limits_are_those_of_the_documentation():
+    assert (MAX_VALUES, MAX_CHARACTERS) == (100, 128)
 
 
 @pytest.mark.parametrize("order", [("_OTHER", "made_up"), ("made_up", "_OTHER")])
-def test_a_tool_with_the_name_of_the_stand_in_is_not_taken_for_it(order):
-    """A tool that only the model knows does not get its description, whichever comes first."""
+def test_a_tool_named_like_the_fallback_value_is_not_mixed_up_with_it(order):
+    """An unknown tool does not get its description, in either order."""
     watch = Watch()
     made = Tool("_OTHER", "Mine.", {"type": "object"}, lambda: "x")
     script = [calls(call(name, name)) for name in order]

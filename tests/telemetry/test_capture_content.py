@@ -1,10 +1,10 @@
-"""Unless it is asked for, nothing that models, tools or users say is reported, whatever the exit."""
+"""Without capture_content, no content of models, tools or users is reported, on any exit."""
 
 import anyio
 import pytest
 
 from treadle import Chunk, CircuitBreaker, Err, Loop, Paused, Recipe, RunHandle, Step, deny, tool
-from treadle.telemetry.content import is_asked_for
+from treadle.telemetry.content import captures_content
 from treadle.testing import ScriptedLLM, call, calls
 
 from .watching import Watch, go
@@ -165,18 +165,18 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_nothing_of_it_is_reported(driver, name, quick, monkeypatch):
+def test_content_is_not_reported_by_default(driver, name, quick, monkeypatch):
     monkeypatch.delenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", raising=False)
     watch = Watch()
     play(driver, name, **watch.options)
-    told = watch.everything()
-    assert len(told) > 1_000
-    assert CANARY not in told
+    found = watch.everything()
+    assert len(found) > 1_000
+    assert CANARY not in found
     watch.check_whole()
 
 
-def test_where_it_is_asked_for_the_same_runs_do_tell(driver, quick):
-    """So the search above does look where content would be."""
+def test_the_same_runs_report_content_if_it_is_captured(driver, quick):
+    """So the test above searches where content would be."""
     silent = []
     for name in RUNS:
         watch = Watch()
@@ -189,27 +189,27 @@ def test_where_it_is_asked_for_the_same_runs_do_tell(driver, quick):
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 
-class TestAsking:
-    """The option wins over the environment, which is asked anew for each run."""
+class TestOption:
+    """The option overrides the environment, which is read for each run."""
 
     @pytest.mark.parametrize(
         "value",
         ["true", "True", "TRUE", "1", "yes", "span", "SPAN_ONLY", "span_and_event", " true "],
     )
-    def test_by_the_environment(self, monkeypatch, value):
+    def test_turned_on_by_the_environment(self, monkeypatch, value):
         monkeypatch.setenv(VARIABLE, value)
-        assert is_asked_for(None)
-        assert not is_asked_for(False)
+        assert captures_content(None)
+        assert not captures_content(False)
 
     @pytest.mark.parametrize("value", ["", "false", "0", "no", "no_content", "event_only", "maybe"])
-    def test_not_by_the_environment(self, monkeypatch, value):
+    def test_not_turned_on_by_other_values(self, monkeypatch, value):
         monkeypatch.setenv(VARIABLE, value)
-        assert not is_asked_for(None)
-        assert is_asked_for(True)
+        assert not captures_content(None)
+        assert captures_content(True)
 
-    def test_nobody_asks_by_default(self, monkeypatch):
+    def test_off_by_default(self, monkeypatch):
         monkeypatch.delenv(VARIABLE, raising=False)
-        assert not is_asked_for(None)
+        assert not captures_content(None)
 
     @pytest.mark.parametrize(
         ("variable", "option", "is_told"),
@@ -228,7 +228,7 @@ class TestAsking:
         assert (CANARY in watch.everything()) == is_told
 
 
-def test_nothing_of_it_is_on_the_terminal_either(driver, quick, capsys):
+def test_content_is_not_printed(driver, quick, capsys):
     for name in ("answered", "llm_error", "tools_that_fail"):
         play(driver, name, **Watch().options)
     assert CANARY not in "".join(capsys.readouterr())

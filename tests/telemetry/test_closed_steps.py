@@ -1,4 +1,4 @@
-"""Runs whose steps are interrupted, or closed, at each of their effects: every span ends all the same."""
+"""Runs whose steps are interrupted or closed at each of their effects: every span ends."""
 
 from collections import Counter
 
@@ -35,7 +35,7 @@ class OverloadedError(Exception):
 
 
 def one_by_one(steps):
-    """The effects of steps, those within others in their place: what is parallel comes one after another."""
+    """The effects of steps, with nested steps in sequence in their place."""
     given, error = None, None
     while True:
         try:
@@ -60,7 +60,7 @@ def one_by_one(steps):
 
 
 class Clock:
-    """Performs effects that nobody has to wait for, and lets time pass."""
+    """Performs effects without waiting, with a fake clock."""
 
     def __init__(self):
         self.now = 1_700_000_000.0
@@ -73,7 +73,7 @@ class Clock:
 
 
 def run_to(watch, count, end):
-    """Perform so many effects of a run, and end it then; return its result, None where it has none."""
+    """Perform a number of effects of a run, then end it; return its result or None."""
     inner = Loop(tools=[double], name="inner", on_event=lambda event: None)
     script = [calls(call("double", "i1", n=1), call("double", "i2", n=2)), "in"]
     deep = inner.as_tool("deep", "", ScriptedLLM(*script))
@@ -112,7 +112,7 @@ def closed(steps, clock):
 
 
 def interrupted(steps, clock):
-    """As a driver does it: the interrupt is raised in the steps, and they may put things in order."""
+    """As a driver does it: raise the interrupt in the steps, and perform their cleanup."""
     with pytest.raises(KeyboardInterrupt):
         effect = steps.throw(KeyboardInterrupt())
         while True:
@@ -120,7 +120,7 @@ def interrupted(steps, clock):
 
 
 @pytest.mark.parametrize(("end", "reason"), [(closed, "abandoned"), (interrupted, "cancelled")])
-def test_at_every_effect_all_spans_end(end, reason):
+def test_all_spans_end_at_every_effect(end, reason):
     count, result, ends, within = 0, None, Counter(), Counter()
     while result is None:
         watch = Watch()
@@ -134,12 +134,12 @@ def test_at_every_effect_all_spans_end(end, reason):
     assert ends.total() == count - 1  # before its start it is no run
     assert ends[reason] > 80
     assert within[reason] > 60
-    if end is interrupted:  # one that comes between the last deed of a run and its end
+    if end is interrupted:  # an interrupt between the last effect of a run and its end
         assert ends["abandoned"] <= 1
         assert within["abandoned"] <= 2
 
 
-def test_what_was_open_says_so():
+def test_open_spans_are_marked_as_abandoned():
     watch = Watch()
     run_to(watch, 8, closed)
     errors = {span.name: span.attributes.get(names.ERROR_TYPE) for span in watch.spans}
@@ -148,7 +148,7 @@ def test_what_was_open_says_so():
     assert set(errors.values()) <= {"abandoned", None}
 
 
-def test_steps_that_are_let_go_are_abandoned_too():
+def test_unreferenced_steps_are_abandoned():
     watch = Watch()
     steps = Loop.steps(USER, lambda m: "x", **watch.options)
     effects = [steps.send(None), steps.send(1_700_000_000.0)]
@@ -158,7 +158,7 @@ def test_steps_that_are_let_go_are_abandoned_too():
     assert watch.one("invoke_agent").attributes[names.STOP_REASON] == "abandoned"
 
 
-def test_steps_that_never_began_are_no_run():
+def test_steps_that_were_not_started_report_nothing():
     watch = Watch()
     Loop.steps(USER, lambda m: "x", **watch.options).close()
     assert watch.ledger.started == []

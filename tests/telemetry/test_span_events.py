@@ -1,4 +1,4 @@
-"""What else happened in a run: events of its span, none of which says what anybody wrote."""
+"""The events of a run's span; none has content."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def fail():
 
 
 def noted(watch, name):
-    """The attributes of the events of that name, in order."""
+    """The attributes of the events with a name, in order."""
     events = [event for event in watch.one("invoke_agent").events if event.name == name]
     agent = watch.one("invoke_agent")
     assert all(agent.start_time <= event.timestamp for event in events)
@@ -38,16 +38,16 @@ def test_calls_that_do_not_run(driver, watch):
     batch = calls(call("double", "a", n=1), call("double", "b", n=1), call("double", "c", n=2))
     model = ScriptedLLM(batch, calls(call("double", "d", n=1)), "done")
     go(driver, USER, model, tools=[double], max_parallel_calls=1, **watch.options)
-    told = {"gen_ai.tool.name": "double"}
+    reported = {"gen_ai.tool.name": "double"}
     assert noted(watch, "treadle.tool_call.suppressed") == [
         {
-            **told,
+            **reported,
             "treadle.iteration": 1,
             "gen_ai.tool.call.id": "b",
             "treadle.reason": "duplicate_in_batch",
         },
         {
-            **told,
+            **reported,
             "treadle.iteration": 2,
             "gen_ai.tool.call.id": "d",
             "treadle.reason": "no_new_evidence",
@@ -55,7 +55,7 @@ def test_calls_that_do_not_run(driver, watch):
     ]
     assert noted(watch, "treadle.tool_call.deferred") == [
         {
-            **told,
+            **reported,
             "treadle.iteration": 1,
             "gen_ai.tool.call.id": "c",
             "treadle.reason": "parallel_cap",
@@ -83,17 +83,17 @@ def test_calls_that_are_refused(driver, watch):
     ]
 
 
-def test_calls_that_are_made_often(driver, watch):
+def test_repeated_calls(driver, watch):
     model = ScriptedLLM(*(calls(call("clock", f"c{n}")) for n in range(4)), "done")
     go(driver, USER, model, tools=[clock], loop_threshold=None, **watch.options)
-    told = {"gen_ai.tool.name": "clock"}
+    reported = {"gen_ai.tool.name": "clock"}
     assert noted(watch, "treadle.tool_call.repeat_warned") == [
-        {**told, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
+        {**reported, "treadle.iteration": n, "gen_ai.tool.call.id": f"c{n - 1}", "treadle.count": n}
         for n in (3, 4)
     ]
 
 
-def test_a_breaker_that_changes(driver, watch):
+def test_a_circuit_breaker_that_changes_its_state(driver, watch):
     breaker = CircuitBreaker(threshold=1, cool_down=0)
     outcomes = iter([ValueError("no"), "yes"])
 
@@ -132,7 +132,7 @@ def test_a_limit_that_is_reached(driver, watch, on_limit):
     assert watch.one("invoke_agent").attributes["treadle.stop_reason"] == ends[on_limit]
 
 
-def test_a_user_who_speaks_meanwhile(driver, watch):
+def test_user_messages_during_a_run(driver, watch):
     handle = RunHandle()
 
     @tool
@@ -160,7 +160,7 @@ def test_a_history_that_is_repaired(driver, watch):
     assert noted(watch, "treadle.history.repaired") == [{"treadle.count": 1}]
 
 
-def test_each_iteration_that_ends_with_the_stages_it_went_through(driver, watch):
+def test_the_end_of_each_iteration_with_its_stages(driver, watch):
     go(driver, USER, ScriptedLLM(calls(call("double", n=1)), "x"), tools=[double], **watch.options)
     first, second = noted(watch, "treadle.iteration.end")
     assert (first["treadle.iteration"], second["treadle.iteration"]) == (1, 2)
@@ -168,7 +168,7 @@ def test_each_iteration_that_ends_with_the_stages_it_went_through(driver, watch)
     assert "dispatch_tools" not in second["treadle.stages"]
 
 
-def test_a_child_notes_what_happens_in_it(driver, watch):
+def test_events_of_a_subagent_are_on_its_span(driver, watch):
     from treadle import Loop
 
     kid = Loop(tools=[fail], name="kid", max_iterations=1)
@@ -181,12 +181,12 @@ def test_a_child_notes_what_happens_in_it(driver, watch):
         **watch.options,
     )
     assert noted(watch, "treadle.limit.reached") == []
-    told = [event.name for event in watch.one("invoke_agent kid").events]
-    assert told == ["treadle.iteration.end", "treadle.limit.reached", "treadle.loop.complete"]
+    reported = [event.name for event in watch.one("invoke_agent kid").events]
+    assert reported == ["treadle.iteration.end", "treadle.limit.reached", "treadle.loop.complete"]
 
 
 def test_the_options_of_a_request_are_on_its_span(driver, watch):
-    """Those that say how to answer, and no others: a header may hold a secret."""
+    """Only known options: a header may have a secret."""
 
     def model(messages, **opts):
         return "x"

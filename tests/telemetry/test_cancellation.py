@@ -1,4 +1,4 @@
-"""Every span ends, and every run is told complete once, whatever the exit is."""
+"""Cancelled runs: every span ends, and every run has one completion event."""
 
 from contextlib import suppress
 
@@ -45,7 +45,7 @@ def kinds_of_error(watch):
 
 
 class TestCancelled:
-    """What was under way when the run was cancelled ends with it."""
+    """Calls that were running when the run was cancelled end with it."""
 
     def test_by_its_handle(self, driver, watch):
         handle = RunHandle()
@@ -69,7 +69,7 @@ class TestCancelled:
             "invoke_agent": "cancelled",
         }
 
-    def test_while_the_model_is_asked(self, driver, watch):
+    def test_during_a_model_call(self, driver, watch):
         handle = RunHandle()
 
         async def model(messages):
@@ -112,7 +112,7 @@ class TestCancelled:
         assert kinds_of_error(watch)["execute_tool stubborn"] == "deadline_exceeded"
         watch.check_whole(runs=1)
 
-    def test_a_stream_that_is_left_early(self, backend, watch):
+    def test_a_stream_that_is_closed_early(self, backend, watch):
         child = helper(calls(call("hang", "i")))
 
         async def main(leave_at):

@@ -1,4 +1,4 @@
-"""Runs within runs, pauses, last answers, calls that never ran: the spans of what is new in a run."""
+"""Spans of subagents, pauses and last answers; calls that did not run have none."""
 
 import anyio
 import pytest
@@ -36,28 +36,20 @@ def helper(*script, name="kid", **options):
     return loop.as_tool("helper", "Helps.", ScriptedLLM(*script))
 
 
-def parents(telemetry):
-    """The name of each span with the names of those around it, the outermost last."""
-    by_id = {span.context.span_id: span for span in telemetry.spans}
-    paths = []
-    for span in telemetry.spans:
-        path, at = [span.name], span
-        while at.parent is not None:
-            at = by_id[at.parent.span_id]
-            path.append(at.name)
-        paths.append(tuple(path))
-    return sorted(paths)
+def parents(watch):
+    """Each span's name and those of its ancestors, the outermost last."""
+    return sorted(watch.names_around(span) for span in watch.spans)
 
 
-class TestChildren:
-    """The spans of a child are within that of its call."""
+class TestSpans:
+    """The spans of a subagent are below that of its call."""
 
-    def test_they_nest(self, run, telemetry):
+    def test_its_spans_are_below_its_call(self, run, watch):
         child = helper(calls(call("double", "i", n=1)), "in")
         run(asked(), "out", tools=[child], name="bot")
         bot = ("invoke_agent bot",)
         kid = ("invoke_agent kid", "execute_tool helper", *bot)
-        assert parents(telemetry) == sorted(
+        assert parents(watch) == sorted(
             [
                 bot,
                 ("chat", *bot),
@@ -70,19 +62,19 @@ class TestChildren:
             ]
         )
 
-    def test_children_of_children_too(self, run, telemetry):
+    def test_a_subagent_of_a_subagent_is_below_its_call(self, run, watch):
         inner = helper(calls(call("double", "i", n=1)), "three", name="three")
         middle = Loop(tools=[inner], name="two")
         child = middle.as_tool("helper", "Helps.", ScriptedLLM(asked("m"), "two"))
         run(asked(), "one", tools=[child], name="one")
         deepest = ("execute_tool double", "invoke_agent three", "execute_tool helper")
         assert (*deepest, "invoke_agent two", "execute_tool helper", "invoke_agent one") in parents(
-            telemetry
+            watch
         )
-        assert len(telemetry.spans) == 3 + 6 + 1 + 2
+        assert len(watch.spans) == 3 + 6 + 1 + 2
 
-    def test_side_by_side_each_has_its_own(self, run, telemetry):
-        """Though their calls have the same ids."""
+    def test_parallel_subagents_have_separate_spans(self, run, watch):
+        """Even if their calls have the same ids."""
 
         def model(messages):
             n = int(messages[0]["content"][1:])
@@ -92,21 +84,21 @@ class TestChildren:
         run(asked("k1", "k2", "k3"), "out", tools=[child])
         calls_made = {
             span.context.span_id: span.attributes[names.TOOL_CALL_ID]
-            for span in telemetry.named("execute_tool helper")
+            for span in watch.named("execute_tool helper")
         }
-        kids = telemetry.named("invoke_agent kid")
+        kids = watch.named("invoke_agent kid")
         assert {calls_made[kid.parent.span_id] for kid in kids} == {"k1", "k2", "k3"}
         for kid in kids:
             within = [
-                s for s in telemetry.spans if s.parent and s.parent.span_id == kid.context.span_id
+                s for s in watch.spans if s.parent and s.parent.span_id == kid.context.span_id
             ]
             assert sorted(span.name for span in within) == ["chat", "chat", "execute_tool double"]
             assert kid.attributes["treadle.run.id"].endswith(f"/{calls_made[kid.parent.span_id]}")
 
-    def test_a_child_has_its_facts_and_is_told_complete_once(self, run, telemetry):
+    def test_its_span_has_its_attributes_and_one_completion_event(self, run, watch):
         child = helper(calls(call("double", "i", n=1)), "in")
         result = run(asked(), "out", tools=[child], name="bot")
-        kid = telemetry.one("invoke_agent kid")
+        kid = watch.one("invoke_agent kid")
         assert kid.attributes == {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": "kid",
@@ -116,27 +108,27 @@ class TestChildren:
             "treadle.stop_reason": "answered",
         }
         assert kid.kind is SpanKind.INTERNAL
-        told = [event.name for event in kid.events]
-        assert told == [names.ITERATION_END, names.ITERATION_END, names.COMPLETE]
-        _, points = telemetry.points(names.ITERATIONS_METRIC)
+        reported = [event.name for event in kid.events]
+        assert reported == [names.ITERATION_END, names.ITERATION_END, names.COMPLETE]
+        points = watch.points(names.ITERATIONS_METRIC)
         assert sorted(point.attributes[names.AGENT_NAME] for point in points) == ["bot", "kid"]
 
-    def test_a_child_that_fails_says_why_and_its_call_is_a_tool_error(self, run, telemetry):
+    def test_a_failed_subagent_has_an_error_type_and_its_call_is_a_tool_error(self, run, watch):
         child = helper(calls(call("double", n=1)), max_iterations=1)
         run(asked(), "out", tools=[child])
-        kid, made = telemetry.one("invoke_agent kid"), telemetry.one("execute_tool helper")
+        kid, made = watch.one("invoke_agent kid"), watch.one("execute_tool helper")
         assert kid.attributes["error.type"] == "max_iterations_reached"
         assert made.attributes["error.type"] == "tool_error"
-        assert "error.type" not in telemetry.one("invoke_agent").attributes
+        assert "error.type" not in watch.one("invoke_agent").attributes
 
-    def test_a_tool_of_a_child_that_fails_is_one_of_it(self, run, telemetry):
+    def test_a_failed_tool_of_a_subagent_is_a_tool_error(self, run, watch):
         child = helper(calls(call("fail", "i")), "in")
         run(asked(), "out", tools=[child])
-        assert telemetry.one("execute_tool fail").attributes["error.type"] == "tool_error"
-        assert telemetry.one("execute_tool helper").status.status_code is StatusCode.UNSET
+        assert watch.one("execute_tool fail").attributes["error.type"] == "tool_error"
+        assert watch.one("execute_tool helper").status.status_code is StatusCode.UNSET
 
-    def test_what_a_childs_tool_or_model_traces_itself_is_within_it(self, run, telemetry):
-        mine = telemetry.tracers.get_tracer("mine")
+    def test_spans_of_its_tools_and_model_are_below_its_spans(self, run, watch):
+        mine = watch.tracers.get_tracer("mine")
 
         @tool
         def work():
@@ -149,12 +141,12 @@ class TestChildren:
 
         child = Loop(tools=[work], name="kid").as_tool("helper", "Helps.", model)
         run(asked(), "out", tools=[child])
-        paths = {path[0]: path[1:3] for path in parents(telemetry)}
+        paths = {path[0]: path[1:3] for path in parents(watch)}
         assert paths["in the tool"] == ("execute_tool work", "invoke_agent kid")
         assert paths["in the model 1"] == ("chat", "invoke_agent kid")
         assert paths["in the model 3"] == ("chat", "invoke_agent kid")
 
-    def test_a_child_that_is_ended_with_its_parent_leaves_no_span_open(self, run, telemetry):
+    def test_its_spans_end_if_the_parent_run_ends_it(self, run, watch):
 
         @tool
         async def hang():
@@ -162,8 +154,8 @@ class TestChildren:
 
         loop = Loop(tools=[hang], name="kid")
         child = loop.as_tool("helper", "Helps.", ScriptedLLM(calls(call("hang", "h"))))
-        run(asked(), tools=[child], max_seconds=0.1)
-        kinds = {span.name: span.attributes.get("error.type") for span in telemetry.spans}
+        run(asked(), tools=[child], max_seconds=0.5)
+        kinds = {span.name: span.attributes.get("error.type") for span in watch.spans}
         assert kinds == {
             "invoke_agent": "deadline_exceeded",
             "chat": None,
@@ -172,13 +164,13 @@ class TestChildren:
             "execute_tool hang": "cancelled",
         }
 
-    def test_providers_of_the_childs_own_are_none_of_the_runs(self, telemetry):
+    def test_providers_of_a_subagent_are_ignored(self, watch):
         """One trace has one exporter: that of the run."""
-        child = helper("in", tracer_provider=telemetry.tracers)
+        child = helper("in", tracer_provider=watch.tracers)
         Loop.run_sync(USER, ScriptedLLM(asked(), "out"), tools=[child])
-        assert telemetry.spans == []
+        assert watch.spans == []
 
-    def test_no_span_is_current_for_a_childs_observers(self, run, telemetry):
+    def test_its_listeners_find_no_current_span(self, run, watch):
         seen = []
         child = helper("in", on_event=lambda event: seen.append(trace.get_current_span()))
         run(asked(), "out", tools=[child])
@@ -187,63 +179,63 @@ class TestChildren:
 
 
 class TestPaused:
-    """A pause is an end like others, and no failure."""
+    """A pause ends the span, and is not a failure."""
 
-    def test_the_run_is_paused_and_the_next_resumed_is_a_span_of_its_own(self, telemetry):
-        loop = Loop(tools=[double, sign], name="bot", **telemetry.options)
+    def test_a_resumed_run_has_its_own_span(self, watch):
+        loop = Loop(tools=[double, sign], name="bot", **watch.options)
         batch = calls(call("double", "a", n=1), call("sign", "b", n=1))
         model = ScriptedLLM(batch, "done")
         paused = loop.run_sync(USER, model)
-        agent = telemetry.one("invoke_agent bot")
+        agent = watch.one("invoke_agent bot")
         assert agent.attributes["treadle.stop_reason"] == "paused"
         assert agent.attributes["treadle.tool_calls_count"] == 1
         assert agent.status.status_code is StatusCode.UNSET
         assert "error.type" not in agent.attributes
-        assert telemetry.named("execute_tool sign") == []
+        assert watch.named("execute_tool sign") == []
         loop.resume_sync(paused, {"b": approve}, model)
-        first, second = telemetry.named("invoke_agent bot")
+        first, second = watch.named("invoke_agent bot")
         assert first.attributes["treadle.run.id"] == second.attributes["treadle.run.id"]
         assert second.attributes["treadle.stop_reason"] == "answered"
-        assert telemetry.one("execute_tool sign").parent.span_id == second.context.span_id
-        assert telemetry.one("execute_tool double").parent.span_id == first.context.span_id
-        _, points = telemetry.points(names.ITERATIONS_METRIC)
+        assert watch.one("execute_tool sign").parent.span_id == second.context.span_id
+        assert watch.one("execute_tool double").parent.span_id == first.context.span_id
+        points = watch.points(names.ITERATIONS_METRIC)
         assert {point.attributes[names.STOP_REASON] for point in points} == {"paused", "answered"}
 
-    def test_a_call_whose_child_waits_is_no_failure_either(self, run, telemetry):
+    def test_a_paused_subagent_is_not_a_failure(self, run, watch):
         child = helper(calls(call("sign", "s", n=1)))
         result = run(asked(), tools=[child])
         assert result.stop_reason == "paused"
-        assert {span.name: span.status.status_code for span in telemetry.spans} == {
+        assert {span.name: span.status.status_code for span in watch.spans} == {
             "invoke_agent": StatusCode.UNSET,
             "chat": StatusCode.UNSET,
             "execute_tool helper": StatusCode.UNSET,
             "invoke_agent kid": StatusCode.UNSET,
         }
-        kid = telemetry.one("invoke_agent kid")
+        kid = watch.one("invoke_agent kid")
         assert kid.attributes["treadle.stop_reason"] == "paused"
 
     @pytest.mark.parametrize("way", ["resume_sync", "resume"])
-    def test_a_resumed_child_is_within_the_span_of_its_call_again(self, telemetry, way):
+    def test_a_resumed_subagent_is_below_its_call(self, watch, way):
 
         child = helper(calls(call("sign", "s", n=1)), "in")
-        loop = Loop(tools=[child], name="bot", **telemetry.options)
+        loop = Loop(tools=[child], name="bot", **watch.options)
         model = ScriptedLLM(asked(), "out")
         paused = loop.run_sync(USER, model)
-        telemetry.exporter.clear()
+        watch.ledger.ended.clear()
         if way == "resume":
             anyio.run(lambda: loop.resume(paused, {"k/s": approve}, model))
         else:
             loop.resume_sync(paused, {"k/s": approve}, model)
         kid = ("invoke_agent kid", "execute_tool helper", "invoke_agent bot")
-        assert ("execute_tool sign", *kid) in parents(telemetry)
-        assert ("chat", *kid) in parents(telemetry)
-        assert not any("error.type" in span.attributes for span in telemetry.spans)
+        assert ("execute_tool sign", *kid) in parents(watch)
+        assert ("chat", *kid) in parents(watch)
+        assert not any("error.type" in span.attributes for span in watch.spans)
 
 
 class TestFinished:
-    """A last answer is a good end, whose limit is told in its stop reason."""
+    """A last answer is not a failure; the stop reason is ``finished``."""
 
-    def test_its_requests_are_spans_of_the_run(self, run, telemetry):
+    def test_the_calls_of_the_last_answer_have_spans(self, run, watch):
         run(
             calls(call("double", n=1)),
             calls(call("double", "late", n=2)),
@@ -251,18 +243,18 @@ class TestFinished:
             max_iterations=1,
             on_limit="finish",
         )
-        agent = telemetry.one("invoke_agent")
+        agent = watch.one("invoke_agent")
         assert agent.attributes["treadle.stop_reason"] == "finished"
         assert agent.attributes["treadle.total_iterations"] == 3
         assert "error.type" not in agent.attributes
-        assert len(telemetry.named("chat")) == 3
-        assert len(telemetry.named("execute_tool double")) == 1
+        assert len(watch.named("chat")) == 3
+        assert len(watch.named("execute_tool double")) == 1
 
 
 class TestNotRun:
     """A call that did not run has no span."""
 
-    def test_suppressed_twins_deferred_over_budget_and_denied(self, run, telemetry):
+    def test_suppressed_duplicate_deferred_and_over_budget(self, run, watch):
         batch = calls(call("double", "twin", n=2), call("double", "twin2", n=2))
         run(
             calls(call("double", "a", n=1)),
@@ -273,17 +265,17 @@ class TestNotRun:
             max_parallel_calls=1,
             max_tool_calls=4,
         )
-        made = [s.attributes[names.TOOL_CALL_ID] for s in telemetry.named("execute_tool double")]
+        made = [s.attributes[names.TOOL_CALL_ID] for s in watch.named("execute_tool double")]
         assert made == ["a", "twin", "b", "over"]
 
-    def test_a_tool_that_is_out_of_order(self, run, telemetry):
+    def test_a_tool_with_an_open_circuit_breaker(self, run, watch):
 
         breaker = CircuitBreaker(threshold=1, cool_down=60)
         run(calls(call("fail", "a")), calls(call("fail", "b")), "done", breaker=breaker)
-        made = [s.attributes[names.TOOL_CALL_ID] for s in telemetry.named("execute_tool fail")]
+        made = [s.attributes[names.TOOL_CALL_ID] for s in watch.named("execute_tool fail")]
         assert made == ["a"]
 
-    def test_a_call_that_may_not_wait_for_its_lock(self, run, telemetry):
+    def test_a_call_that_cannot_get_its_lock_is_a_tool_error(self, run, watch):
         """Its node and its events say that it failed at once; it did not run."""
 
         locks = Locks()
@@ -293,4 +285,4 @@ class TestNotRun:
             "helper", "h", ScriptedLLM(calls(call("double", "i", n=1)), "in"), lock="mine"
         )
         run(asked(), "out", tools=[child], locks=locks)
-        assert telemetry.one("execute_tool double").attributes["error.type"] == "tool_error"
+        assert watch.one("execute_tool double").attributes["error.type"] == "tool_error"

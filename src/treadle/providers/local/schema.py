@@ -1,15 +1,17 @@
-"""JSON schemas made small and plain enough for llama.cpp to turn into a grammar.
+"""JSON schemas, simplified so that llama.cpp can convert them to a grammar.
 
-The grammar only keeps a model from writing nonsense; whether arguments are valid is decided by the
-loop, against the tool's own schema. So wherever this is in doubt, it loosens.
+The grammar only guides the model; the loop validates the arguments against the tool's own schema. So if
+a keyword cannot be converted, the schema becomes looser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
-# A grammar is compiled on every call and grows with the schema; what is larger is not worth it.
+from treadle.messages import is_list, is_mapping
+
+# A grammar is compiled on every call and grows with the schema; larger schemas are not worth it.
 MAX_NODES = 400
 MAX_DEPTH = 12
 # llama.cpp unrolls bounded repetitions, so a large bound makes a huge grammar.
@@ -21,29 +23,19 @@ _BOUNDS = {"minItems", "maxItems", "minLength", "maxLength"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 
 
-def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Tell whether a value is a JSON object."""
-    return isinstance(value, Mapping)
-
-
-def is_list(value: object) -> TypeGuard[list[Any]]:
-    """Tell whether a value is a JSON array."""
-    return isinstance(value, list)
-
-
 def simplify(schema: Any) -> dict[str, Any]:
-    """Rewrite the input schema of a tool so that it can constrain what a model writes.
+    """Rewrite the input schema of a tool so that it can constrain a model's output.
 
-    Local references are inlined, unions become `anyOf`, and what llama.cpp's converter does not
-    know or prints warnings about (`pattern`, `format`, `not`, conditions, recursion) is dropped.
+    Local references are inlined, unions become `anyOf`, and keywords that llama.cpp's converter
+    does not support (`pattern`, `format`, `not`, conditions, recursion) are dropped.
 
     Args:
         schema: a JSON schema, as in the `parameters` of an OpenAI tool. It is not changed.
 
     Returns:
-        A new schema that is at least as generous as the given one, but for properties that it
-        does not list, which are closed out; just `{"type": "object"}` where the given one is too
-        large, or does not describe an object.
+        A new schema that is at least as loose as the given one, except that it excludes additional
+        properties; `{"type": "object"}` if the given one is too large or does not describe an
+        object.
     """
     if not is_mapping(schema):
         return {"type": "object"}
@@ -57,11 +49,11 @@ def resolve(root: Mapping[str, Any], reference: str) -> Any:
     """Look up a local reference.
 
     Args:
-        root: the schema that the reference stands in.
+        root: the schema that has the reference.
         reference: a JSON pointer as a URI fragment (RFC 6901, section 6), such as `#/$defs/City`.
 
     Returns:
-        What it points to, or None if it points out of the document or to nothing.
+        The target, or None if it is outside of the document or does not exist.
     """
     if not reference.startswith("#"):
         return None
@@ -75,7 +67,7 @@ def resolve(root: Mapping[str, Any], reference: str) -> Any:
 
 
 class _Simplifier:
-    """Walks one schema; `refs` are the references that were followed on the way to a node."""
+    """Simplifies one schema; `refs` are the references that lead to a node."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -106,7 +98,7 @@ class _Simplifier:
                 return {"anyOf": [self.node(each, refs, depth + 1) for each in either]}
         parts = node.get("allOf")
         if is_list(parts) and parts:
-            # To merge several would be a guess.
+            # Merging several would be a guess.
             return self.node(parts[0], refs, depth + 1) if len(parts) == 1 else dict(_ANYTHING)
         return None
 
@@ -129,7 +121,7 @@ class _Simplifier:
 
 
 def _scalars(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep the keywords without schemas in them that the converter handles well."""
+    """Return the keywords without subschemas that the converter supports."""
     kept: dict[str, Any] = {}
     kind = node.get("type")
     kinds = kind if is_list(kind) else [kind]
@@ -139,13 +131,13 @@ def _scalars(node: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(node[keyword], int) and 0 <= node[keyword] <= MAX_BOUND:
             kept[keyword] = node[keyword]
     for keyword in sorted(_NUMBERS & node.keys()):
-        # Booleans are how draft 4 wrote the exclusive bounds.
+        # In draft 4 the exclusive bounds are booleans.
         if isinstance(node[keyword], int) and not isinstance(node[keyword], bool):
             kept[keyword] = node[keyword]
     return kept
 
 
 def _size(schema: Any) -> int:
-    """Count the values in a schema, which is roughly the rules of its grammar."""
+    """Count the values in a schema, about as many as the rules of its grammar."""
     inner = schema.values() if is_mapping(schema) else schema if is_list(schema) else ()
     return 1 + sum(map(_size, inner))

