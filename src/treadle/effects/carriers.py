@@ -289,13 +289,15 @@ class _TrioEvent:
     async def wait(self, seconds: float | None) -> None:
         trio = self._trio
         if seconds is None:
-            return await self._event.wait()
-        if seconds <= 0:  # the carrier may take no time at all, and has to have had its turn
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            await trio.lowlevel.cancel_shielded_checkpoint()
-        with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):
             await self._event.wait()
-        return None
+        else:
+            if seconds <= 0:  # a carrier that takes no time at all has to have had its turn
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):
+                await self._event.wait()
+        # A task that was cancelled after it was woken would not notice before its next wait.
+        await trio.lowlevel.checkpoint_if_cancelled()
 
 
 class CarrierGroup:
