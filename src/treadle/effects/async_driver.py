@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, TypeVar
 
@@ -74,7 +74,7 @@ class AsyncDriver:
         task: the task in which the driver runs.
     """
 
-    __slots__ = ("_clock_origin", "_emit", "_generators", "_task")
+    __slots__ = ("_clock_origin", "_emit", "_task")
 
     def __init__(
         self, emit: Callable[[Any], Any] | None, clock_origin: float, task: CallersTask
@@ -82,12 +82,11 @@ class AsyncDriver:
         self._emit = emit
         self._clock_origin = clock_origin
         self._task = task
-        self._generators: list[Steps[Any]] = []
 
     async def drive(self, steps: Steps[R]) -> R:
         """Perform every effect of the steps, one after another."""
         send, throw, task = steps.send, steps.throw, self._task
-        self._generators.append(steps)
+        task.generators.append(steps)
         try:
             effect = send(None)
             while True:
@@ -115,7 +114,7 @@ class AsyncDriver:
             result: R = stop.value
             return result
         finally:
-            self._generators.pop()
+            task.generators.pop()
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
@@ -234,7 +233,7 @@ class AsyncDriver:
             if waiting:
                 start_next()
 
-        group = CarrierGroup(self._task, on_value)
+        group = CarrierGroup(self._task, self.clean_up, on_value)
         await group.checkpoint()
         for _ in range(min(effect.limit or len(results), len(results))):
             start_next()
@@ -249,7 +248,7 @@ class AsyncDriver:
         if until is not None and until.is_set:
             close_steps(effect.steps)
             raise Stopped
-        group = CarrierGroup(self._task)
+        group = CarrierGroup(self._task, self.clean_up)
         await group.checkpoint()
         carrier = self._start(group, effect.steps, copy_context())
         unsubscribe = subscribe_on_loop(until, group.wake) if until is not None else None
@@ -267,25 +266,7 @@ class AsyncDriver:
 
     def _start(self, group: CarrierGroup, steps: Steps[Any], context: Context) -> Carrier:
         """Start to drive steps in a task of their own."""
-
-        def take_over() -> Coroutine[Any, Any, None]:
-            return self._take_over(driver)
-
-        carrier = group.carrier(context, take_over)
+        carrier = group.carrier(context)
         driver = AsyncDriver(self._emit, self._clock_origin, carrier)
         carrier.start(lambda: driver.drive(steps))
         return carrier
-
-    async def _take_over(self, other: AsyncDriver) -> None:
-        """Clean up what another driver runs in a task that is stuck, innermost first."""
-        end: BaseException | None = None
-        for steps in list(reversed(other._generators)):
-            try:
-                await self.clean_up(steps, Cancelled())
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                self._task.notice_cancellation()
-                end = error
-        if end is not None:
-            raise end

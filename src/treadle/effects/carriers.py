@@ -24,7 +24,7 @@ import anyio
 from treadle.effects import cleanup
 from treadle.effects.cleanup import log, log_suppressed
 from treadle.effects.coroutines import InContext
-from treadle.effects.effects import Call, CallCancelled, Cancelled
+from treadle.effects.effects import Call, CallCancelled, Cancelled, Steps
 from treadle.effects.signal_bridge import running_trio
 
 
@@ -40,7 +40,7 @@ def cancellations_of_task() -> int:
 class CallersTask:
     """The task that called `drive`: the drive neither cancels nor abandons it."""
 
-    __slots__ = ("_cancellations", "call", "scope")
+    __slots__ = ("_cancellations", "call", "generators", "scope")
 
     is_cancelled = False
     is_abandoned = False
@@ -50,6 +50,7 @@ class CallersTask:
     def __init__(self) -> None:
         self._cancellations = 0
         self.call: Call | None = None
+        self.generators: list[Steps[Any]] = []  # under way in this task, innermost last
         self.scope: anyio.CancelScope | None = None
 
     def was_asked_to_cancel(self) -> bool:
@@ -73,24 +74,17 @@ class Carrier(CallersTask):
     Args:
         group: the carriers that the same effect waits for.
         context: the context variables of the steps.
-        take_over: performs the cleanup of its steps in another task.
     """
 
     __slots__ = (
-        "_group", "context", "deadline", "error", "has_value", "is_abandoned",
-        "is_cancelled", "take_over", "value",
+        "_group", "context", "deadline", "error", "has_value", "is_abandoned", "is_cancelled",
+        "value",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        group: CarrierGroup,
-        context: Context,
-        take_over: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, group: CarrierGroup, context: Context) -> None:
         super().__init__()
         self._group = group
         self.context = context
-        self.take_over = take_over
         self.is_cancelled = False
         self.is_abandoned = False
         self.deadline = 0.0
@@ -305,15 +299,29 @@ class CarrierGroup:
 
     Args:
         parent: the task that waits.
+        clean_up: performs the cleanup of steps in that task.
         on_value: receives each carrier that has returned a value.
     """
 
-    __slots__ = ("_on_value", "event", "failure", "is_ending", "parent", "running", "trio")
+    __slots__ = (
+        "_clean_up",
+        "_on_value",
+        "event",
+        "failure",
+        "is_ending",
+        "parent",
+        "running",
+        "trio",
+    )
 
     def __init__(
-        self, parent: CallersTask, on_value: Callable[[Carrier], object] | None = None
+        self,
+        parent: CallersTask,
+        clean_up: Callable[[Steps[Any], BaseException], Coroutine[Any, Any, None]],
+        on_value: Callable[[Carrier], object] | None = None,
     ) -> None:
         self.trio = running_trio()
+        self._clean_up = clean_up
         self._on_value = on_value
         self.is_ending = False
         self.parent = parent
@@ -324,12 +332,9 @@ class CarrierGroup:
     def _renew_event(self) -> None:
         self.event: Any = _AsyncioEvent() if self.trio is None else _TrioEvent(self.trio)
 
-    def carrier(
-        self, context: Context, take_over: Callable[[], Coroutine[Any, Any, None]]
-    ) -> Carrier:
+    def carrier(self, context: Context) -> Carrier:
         """Make a carrier, which has to be started; see `Carrier`."""
-        kind = _AsyncioCarrier if self.trio is None else _TrioCarrier
-        carrier = kind(self, context, take_over)
+        carrier = (_AsyncioCarrier if self.trio is None else _TrioCarrier)(self, context)
         self.running.add(carrier)
         return carrier
 
@@ -398,6 +403,7 @@ class CarrierGroup:
         if self.running:
             end = await self._end() or end
         failure, self.failure = self.failure, None
+        self._on_value = None  # it may lead to this object: no cycles
         try:
             if end is not None and (failure is None or isinstance(failure, Exception)):
                 raise end from failure
@@ -434,19 +440,21 @@ class CarrierGroup:
         return end
 
     async def _take_over(self) -> BaseException | None:
-        """Clean up what the stuck carriers ran, with their context variables."""
+        """Clean up what the stuck carriers ran, innermost first, with their context variables."""
         now = time.monotonic()
         end: BaseException | None = None
         for carrier in [each for each in self.running if each.deadline <= now]:
-            self.running.discard(carrier)
+            self.running.remove(carrier)
             carrier.abandon()
-            self.parent.extend_deadline()
-            try:
-                await InContext(carrier.take_over(), carrier.context)
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001 - returned
-                end = error
+            for steps in carrier.generators[::-1]:
+                self.parent.extend_deadline()
+                try:
+                    await InContext(self._clean_up(steps, Cancelled()), carrier.context)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - returned
+                    self.parent.notice_cancellation()
+                    end = error
         return end
 
 
