@@ -124,8 +124,8 @@ class Carrier(CallersTask):
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Keep the outcome out of the task.
 
-        An exception that stays in a task is logged if nobody asks for it, and an interrupt in one
-        ends the event loop before the steps can be cleaned up.
+        An exception that is not retrieved from a task is logged, and an interrupt in one ends the
+        event loop before the steps can be cleaned up.
         """
         if self.is_cancelled or self._group.event.was_cancelled():
             return
@@ -157,15 +157,15 @@ class _AsyncioCarrier(Carrier):
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._run_here(work), context=self.context)
+        task = self._task = loop.create_task(self._run(work), context=self.context)
         # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
 
-    async def _run_here(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.native = asyncio.current_task()
-        await self._run(work)
-        if hasattr(self, "_task"):  # else it is an eager task, which has not even been started
+        await super()._run(work)
+        if hasattr(self, "_task"):  # else it is an eager task that is still being started
             self._group.ended(self)
 
     def _done(self, _: object) -> None:
