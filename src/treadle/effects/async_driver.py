@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, TypeVar
 
@@ -221,19 +221,20 @@ class AsyncDriver:
             return [await self.drive(effect.steps[0])]
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
-        indexes: dict[Carrier, int] = {}
+        unstarted = len(results)
         context = copy_context()
 
+        async def branch(driver: AsyncDriver) -> None:
+            index, steps = waiting.popleft()  # only here: trio starts tasks in any order
+            results[index] = await driver.drive(steps)
+
         def start_next() -> None:
-            index, steps = waiting.popleft()
-            indexes[self._start(group, steps, context.copy())] = index
+            nonlocal unstarted
+            if unstarted:
+                unstarted -= 1
+                self._start(group, context.copy(), branch)
 
-        def on_value(carrier: Carrier) -> None:
-            results[indexes[carrier]] = carrier.value
-            if waiting:
-                start_next()
-
-        group = CarrierGroup(self._task, self.clean_up, on_value)
+        group = CarrierGroup(self._task, self.clean_up, start_next)
         await group.checkpoint()
         for _ in range(min(effect.limit or len(results), len(results))):
             start_next()
@@ -250,7 +251,7 @@ class AsyncDriver:
             raise Stopped
         group = CarrierGroup(self._task, self.clean_up)
         await group.checkpoint()
-        carrier = self._start(group, effect.steps, copy_context())
+        carrier = self._start(group, copy_context(), lambda driver: driver.drive(effect.steps))
         unsubscribe = subscribe_on_loop(until, group.wake) if until is not None else None
         try:
             await group.wait(seconds)
@@ -264,9 +265,14 @@ class AsyncDriver:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {seconds:g} s")
 
-    def _start(self, group: CarrierGroup, steps: Steps[Any], context: Context) -> Carrier:
-        """Start to drive steps in a task of their own."""
+    def _start(
+        self,
+        group: CarrierGroup,
+        context: Context,
+        work: Callable[[AsyncDriver], Coroutine[Any, Any, Any]],
+    ) -> Carrier:
+        """Start a task that drives steps; the work receives the driver of that task."""
         carrier = group.carrier(context)
         driver = AsyncDriver(self._emit, self._clock_origin, carrier)
-        carrier.start(lambda: driver.drive(steps))
+        carrier.start(lambda: work(driver))
         return carrier

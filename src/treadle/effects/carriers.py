@@ -300,25 +300,18 @@ class CarrierGroup:
     Args:
         parent: the task that waits.
         clean_up: performs the cleanup of steps in that task.
-        on_value: receives each carrier that has returned a value.
+        on_value: is called whenever a carrier has returned a value.
     """
 
     __slots__ = (
-        "_clean_up",
-        "_on_value",
-        "event",
-        "failure",
-        "is_ending",
-        "parent",
-        "running",
-        "trio",
-    )
+        "_clean_up", "_on_value", "event", "failure", "is_ending", "parent", "running", "trio",
+    )  # fmt: skip
 
     def __init__(
         self,
         parent: CallersTask,
         clean_up: Callable[[Steps[Any], BaseException], Coroutine[Any, Any, None]],
-        on_value: Callable[[Carrier], object] | None = None,
+        on_value: Callable[[], object] | None = None,
     ) -> None:
         self.trio = running_trio()
         self._clean_up = clean_up
@@ -360,7 +353,7 @@ class CarrierGroup:
             if failure is not None:
                 self._fail(failure)
             elif self._on_value is not None and self.failure is None:
-                self._on_value(carrier)
+                self._on_value()
         if not self.running:
             self.event.set()
 
