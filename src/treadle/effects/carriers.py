@@ -20,6 +20,7 @@ from contextvars import Context
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import log, log_suppressed
@@ -423,6 +424,9 @@ class CarrierGroup:
                 try:
                     with anyio.CancelScope(shield=True):
                         await self.event.wait(seconds)
+                        # After a pause of the event loop, each has had its turn before it is late.
+                        await anyio.lowlevel.cancel_shielded_checkpoint()
+                        await anyio.lowlevel.cancel_shielded_checkpoint()
                 except GeneratorExit:
                     raise
                 except BaseException as error:  # noqa: BLE001 - returned
