@@ -512,6 +512,19 @@ class TestParallel:
 
         assert runner.drive(steps_of(Parallel([branch(n) for n in range(3)]))) == [0, 1, 2]
 
+    def test_begins_the_steps_in_their_order(self, runner):
+        """However an event loop orders the tasks that it starts."""
+        begun = []
+
+        def branch(number):
+            begun.append(number)
+            yield Sleep(0)
+
+        for _ in range(5):
+            begun.clear()
+            runner.drive(steps_of(Parallel([branch(number) for number in range(4)])))
+            assert begun == [0, 1, 2, 3]
+
     def test_of_nothing_gives_nothing(self, runner):
         assert runner.drive(steps_of(Parallel([]))) == []
         assert runner.drive(steps_of(Bounded(steps_of(Parallel([], limit=1)), seconds=1))) == []

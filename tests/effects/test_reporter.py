@@ -250,6 +250,7 @@ def test_emitting_ends_a_worker_whose_event_loop_has_ended(async_runner):
 
 
 def test_a_coroutine_that_was_given_up_without_a_loop_reports_nothing(caplog):
+    """And its cleanup is not cut off."""
     events, is_through = [], threading.Event()
 
     async def reads(reporter):
@@ -257,8 +258,8 @@ def test_a_coroutine_that_was_given_up_without_a_loop_reports_nothing(caplog):
             reporter.emit("first")
             await asyncio.sleep(LONG)
         finally:
-            is_through.set()
             reporter.emit("late")
+            is_through.set()
 
     call = steps_of(Call(reads, mode=Mode.ASYNC, reporting=True))
     error = drive_sync(caught(Bounded(call, seconds=SOON)), events.append)

@@ -22,7 +22,6 @@ from treadle.effects import (
     Sleep,
     TimeLimitReached,
     Wait,
-    background_task,
     drive_sync,
     run_on_background_loop,
 )
@@ -295,10 +294,13 @@ class TestInterrupts:
 
     @pytest.fixture
     def ctrl_c(self):
+        """A timer that interrupts this thread, even where the process has inherited that SIGINT is ignored."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
         main = threading.main_thread().ident
         timer = threading.Timer(0.03, signal.pthread_kill, (main, signal.SIGINT))
         yield timer
         timer.join()
+        signal.signal(signal.SIGINT, before)
 
     @pytest.mark.parametrize(
         "waiting_for",
@@ -497,49 +499,6 @@ class TestAsyncDriver:
         assert not stop._subscribers
         for tell in subscribers:
             tell()
-
-
-class TestCompanion:
-    def test_runs_beside_the_body_and_ends_with_it(self, runner):
-        import anyio
-
-        seen = []
-
-        async def beside():
-            try:
-                seen.append("began")
-                await anyio.sleep(LONG)
-            finally:
-                seen.append("ended")
-
-        async def main():
-            async with background_task(beside):
-                await anyio.sleep(0.01)
-                seen.append("body")
-
-        anyio.run(main, backend="asyncio" if runner.is_sync else runner.name)
-        assert seen == ["began", "body", "ended"]
-
-    @pytest.mark.parametrize("whose", ["body", "task"])
-    def test_raises_an_error_of_either_by_itself(self, runner, whose):
-        import anyio
-
-        error = ValueError(whose)
-
-        async def beside():
-            if whose == "task":
-                raise error
-            await anyio.sleep(LONG)
-
-        async def main():
-            async with background_task(beside):
-                if whose == "body":
-                    raise error
-                await anyio.sleep(LONG)
-
-        with pytest.raises(ValueError, match=whose) as caught:
-            anyio.run(main, backend="asyncio" if runner.is_sync else runner.name)
-        assert caught.value is error
 
 
 def test_stage_errors_name_the_async_stage(runner):

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Effects, the drivers that perform them, and middleware around them; usable without pipelines."""
 
 from treadle.effects.async_driver import drive
 from treadle.effects.background import run_on_background_loop

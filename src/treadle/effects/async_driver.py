@@ -74,7 +74,7 @@ class AsyncDriver:
         task: the task in which the driver runs.
     """
 
-    __slots__ = ("_clock_origin", "_emit", "_generators", "_task")
+    __slots__ = ("_clock_origin", "_emit", "_task")
 
     def __init__(
         self, emit: Callable[[Any], Any] | None, clock_origin: float, task: CallersTask
@@ -82,12 +82,11 @@ class AsyncDriver:
         self._emit = emit
         self._clock_origin = clock_origin
         self._task = task
-        self._generators: list[Steps[Any]] = []
 
     async def drive(self, steps: Steps[R]) -> R:
         """Perform every effect of the steps, one after another."""
         send, throw, task = steps.send, steps.throw, self._task
-        self._generators.append(steps)
+        task.generators.append(steps)
         try:
             effect = send(None)
             while True:
@@ -115,7 +114,7 @@ class AsyncDriver:
             result: R = stop.value
             return result
         finally:
-            self._generators.pop()
+            task.generators.pop()
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
@@ -222,19 +221,20 @@ class AsyncDriver:
             return [await self.drive(effect.steps[0])]
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
-        indexes: dict[Carrier, int] = {}
+        unstarted = len(results)
         context = copy_context()
 
+        async def branch(driver: AsyncDriver) -> None:
+            index, steps = waiting.popleft()  # only here: trio starts tasks in any order
+            results[index] = await driver.drive(steps)
+
         def start_next() -> None:
-            index, steps = waiting.popleft()
-            indexes[self._start(group, steps, context.copy())] = index
+            nonlocal unstarted
+            if unstarted:
+                unstarted -= 1
+                self._start(group, context.copy(), branch)
 
-        def on_value(carrier: Carrier) -> None:
-            results[indexes[carrier]] = carrier.value
-            if waiting:
-                start_next()
-
-        group = CarrierGroup(self._task, on_value)
+        group = CarrierGroup(self._task, self.clean_up, start_next)
         await group.checkpoint()
         for _ in range(min(effect.limit or len(results), len(results))):
             start_next()
@@ -249,9 +249,9 @@ class AsyncDriver:
         if until is not None and until.is_set:
             close_steps(effect.steps)
             raise Stopped
-        group = CarrierGroup(self._task)
+        group = CarrierGroup(self._task, self.clean_up)
         await group.checkpoint()
-        carrier = self._start(group, effect.steps, copy_context())
+        carrier = self._start(group, copy_context(), lambda driver: driver.drive(effect.steps))
         unsubscribe = subscribe_on_loop(until, group.wake) if until is not None else None
         try:
             await group.wait(seconds)
@@ -265,27 +265,14 @@ class AsyncDriver:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {seconds:g} s")
 
-    def _start(self, group: CarrierGroup, steps: Steps[Any], context: Context) -> Carrier:
-        """Start to drive steps in a task of their own."""
-
-        def take_over() -> Coroutine[Any, Any, None]:
-            return self._take_over(driver)
-
-        carrier = group.carrier(context, take_over)
+    def _start(
+        self,
+        group: CarrierGroup,
+        context: Context,
+        work: Callable[[AsyncDriver], Coroutine[Any, Any, Any]],
+    ) -> Carrier:
+        """Start a task that drives steps; the work receives the driver of that task."""
+        carrier = group.carrier(context)
         driver = AsyncDriver(self._emit, self._clock_origin, carrier)
-        carrier.start(lambda: driver.drive(steps))
+        carrier.start(lambda: work(driver))
         return carrier
-
-    async def _take_over(self, other: AsyncDriver) -> None:
-        """Clean up what another driver runs in a task that is stuck, innermost first."""
-        end: BaseException | None = None
-        for steps in list(reversed(other._generators)):
-            try:
-                await self.clean_up(steps, Cancelled())
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001 - raised below
-                self._task.notice_cancellation()
-                end = error
-        if end is not None:
-            raise end

@@ -1,4 +1,4 @@
-"""Calling what may be async where no event loop is running: on a loop in a background thread."""
+"""Calls of async functions without a running event loop: on a loop in a background thread."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ to another thread, interrupts no wait and is handled when the thread looks up.""
 _lock = threading.Lock()
 _loops: list[asyncio.AbstractEventLoop] = []
 _depth = contextvars.ContextVar("treadle_background_depth", default=0)
-"""How many background loops wait for the code that runs here. The first loop serves all code that
-nobody awaits; what runs on a loop and blocks it, to await something in turn, is served by the next
-one."""
+"""How many background loops wait for the code that runs here. The first loop serves plain threads;
+code that runs on a loop and blocks it, to await something in turn, is served by the next one."""
 
 
 def run_on_background_loop(
     awaitable: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None = None
 ) -> Future[Any]:
-    """Start to await something on a background loop, which is started if need be.
+    """Start to await something on a background loop, which is started if necessary.
 
     Args:
         awaitable: a coroutine or any other awaitable that is not bound to another loop.
-        awaiting: is handed the future before anything is started: what comes to the loop after it was
+        awaiting: receives the future before anything is started: what reaches the loop after it was
             cancelled, such as the closing of a stream, finds it cancelled.
 
     Returns:
@@ -66,8 +65,8 @@ def _begin(
 ) -> None:
     """Start a task, and have the future settled with it, each way.
 
-    `asyncio.run_coroutine_threadsafe` does the same, save that it does not ask for the exception of
-    a task whose future was cancelled, and then asyncio logs that nobody did.
+    `asyncio.run_coroutine_threadsafe` does the same, but does not retrieve the exception of a task
+    whose future was cancelled, and then asyncio logs it.
     """
     if future.cancelled():
         coroutine.close()
@@ -131,15 +130,14 @@ def call(
         effect: the call; its mode does not matter here.
         reporter: what a reporting call uses, in this thread only; None where it is among the
             arguments already.
-        awaiting: is handed the future of an awaitable outcome, to be able to cancel it.
+        awaiting: receives the future of an awaitable outcome, to be able to cancel it.
 
     Returns:
         What the callable returns, awaited where it is awaitable.
 
     Raises:
-        Exception: what the callable raises, save for what would be taken for something else: a
-            cancellation is a `CallCancelled`, and a StopIteration a RuntimeError, as in a
-            coroutine.
+        Exception: what the callable raises; but a cancellation is a `CallCancelled`, and a
+            StopIteration a RuntimeError, as in a coroutine.
     """
     inbox: _Inbox = queue.SimpleQueue()
     try:
@@ -178,8 +176,8 @@ def _awaited(
         raise
 
 
-def holds_up(effect: Any) -> bool:
-    """Whether an effect is a call that may keep others waiting that run at the same time."""
+def may_block(effect: Any) -> bool:
+    """Whether an effect is a call that may block other steps that run at the same time."""
     return isinstance(effect, Call) and effect.mode is not Mode.INLINE
 
 
@@ -187,14 +185,14 @@ def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
     with _lock:
         while len(_loops) <= depth:
             loop = asyncio.new_event_loop()
-            # A daemon: a callable that never returns must not keep the interpreter from leaving.
+            # A daemon: a callable that never returns must not keep the interpreter from exiting.
             threading.Thread(target=_run, args=(loop,), name="treadle-async", daemon=True).start()
             _loops.append(loop)
         return _loops[depth]
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop for good: what asks to exit goes to who waits for it, and leaves through the loop."""
+    """Run a loop for good: an interrupt is raised where the call is awaited, and passes through the loop."""
     while True:
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             loop.run_forever()

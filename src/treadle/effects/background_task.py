@@ -12,13 +12,13 @@ import anyio
 from treadle.effects.carriers import cancellations_of_task
 
 
-def one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
-    """What to raise in place of a group: its first error, with the cause and context that has.
+def _first_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
+    """Return what to raise instead of a group: its first error, with its cause and context.
 
     Args:
         errors: the group.
         cancellations: how often this task had been asked to cancel when the group began. If it was
-            asked since, the group has lost that to the error, and it comes first.
+            asked since, the group has lost that cancellation to the error, and it comes first.
     """
     first: BaseException = errors
     while isinstance(first, BaseExceptionGroup):
@@ -32,9 +32,9 @@ def one_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> Bas
 
 @asynccontextmanager
 async def background_task(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
-    """Run a task beside the body of an ``async with``, and cancel it when the body ends.
+    """Run a task next to the body of an ``async with``, and cancel it when the body ends.
 
-    What either of the two raises ends the other, and is raised by itself.
+    An exception of either ends the other, and is raised without a group.
     """
     cancellations = cancellations_of_task()
     failure: BaseException | None = None
@@ -44,6 +44,6 @@ async def background_task(task: Callable[[], Coroutine[Any, Any, Any]]) -> Async
             yield
             group.cancel_scope.cancel()
     except BaseExceptionGroup as errors:
-        failure = one_of(errors, cancellations)
+        failure = _first_of(errors, cancellations)
     if failure is not None:
         raise failure

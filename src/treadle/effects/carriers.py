@@ -20,11 +20,12 @@ from contextvars import Context
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import log, log_suppressed
 from treadle.effects.coroutines import InContext
-from treadle.effects.effects import Call, CallCancelled, Cancelled
+from treadle.effects.effects import Call, CallCancelled, Cancelled, Steps
 from treadle.effects.signal_bridge import running_trio
 
 
@@ -40,7 +41,7 @@ def cancellations_of_task() -> int:
 class CallersTask:
     """The task that called `drive`: the drive neither cancels nor abandons it."""
 
-    __slots__ = ("_cancellations", "call", "scope")
+    __slots__ = ("_cancellations", "call", "generators", "scope")
 
     is_cancelled = False
     is_abandoned = False
@@ -50,6 +51,7 @@ class CallersTask:
     def __init__(self) -> None:
         self._cancellations = 0
         self.call: Call | None = None
+        self.generators: list[Steps[Any]] = []  # under way in this task, innermost last
         self.scope: anyio.CancelScope | None = None
 
     def was_asked_to_cancel(self) -> bool:
@@ -73,24 +75,17 @@ class Carrier(CallersTask):
     Args:
         group: the carriers that the same effect waits for.
         context: the context variables of the steps.
-        take_over: performs the cleanup of its steps in another task.
     """
 
     __slots__ = (
-        "_group", "context", "deadline", "error", "has_value", "is_abandoned",
-        "is_cancelled", "take_over", "value",
+        "_group", "context", "deadline", "error", "has_value", "is_abandoned", "is_cancelled",
+        "value",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        group: CarrierGroup,
-        context: Context,
-        take_over: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, group: CarrierGroup, context: Context) -> None:
         super().__init__()
         self._group = group
         self.context = context
-        self.take_over = take_over
         self.is_cancelled = False
         self.is_abandoned = False
         self.deadline = 0.0
@@ -130,8 +125,8 @@ class Carrier(CallersTask):
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Keep the outcome out of the task.
 
-        An exception that stays in a task is logged if nobody asks for it, and an interrupt in one
-        ends the event loop before the steps can be cleaned up.
+        An exception that is not retrieved from a task is logged, and an interrupt in one ends the
+        event loop before the steps can be cleaned up.
         """
         if self.is_cancelled or self._group.event.was_cancelled():
             return
@@ -163,15 +158,15 @@ class _AsyncioCarrier(Carrier):
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._run_here(work), context=self.context)
+        task = self._task = loop.create_task(self._run(work), context=self.context)
         # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
 
-    async def _run_here(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self.native = asyncio.current_task()
-        await self._run(work)
-        if hasattr(self, "_task"):  # else it is an eager task, which has not even been started
+        await super()._run(work)
+        if hasattr(self, "_task"):  # else it is an eager task that is still being started
             self._group.ended(self)
 
     def _done(self, _: object) -> None:
@@ -289,13 +284,15 @@ class _TrioEvent:
     async def wait(self, seconds: float | None) -> None:
         trio = self._trio
         if seconds is None:
-            return await self._event.wait()
-        if seconds <= 0:  # the carrier may take no time at all, and has to have had its turn
-            await trio.lowlevel.cancel_shielded_checkpoint()
-            await trio.lowlevel.cancel_shielded_checkpoint()
-        with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):
             await self._event.wait()
-        return None
+        else:
+            if seconds <= 0:  # a carrier that takes no time at all has to have had its turn
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):
+                await self._event.wait()
+        # A task that was cancelled after it was woken would not notice before its next wait.
+        await trio.lowlevel.checkpoint_if_cancelled()
 
 
 class CarrierGroup:
@@ -303,15 +300,22 @@ class CarrierGroup:
 
     Args:
         parent: the task that waits.
-        on_value: receives each carrier that has returned a value.
+        clean_up: performs the cleanup of steps in that task.
+        on_value: is called whenever a carrier has returned a value.
     """
 
-    __slots__ = ("_on_value", "event", "failure", "is_ending", "parent", "running", "trio")
+    __slots__ = (
+        "_clean_up", "_on_value", "event", "failure", "is_ending", "parent", "running", "trio",
+    )  # fmt: skip
 
     def __init__(
-        self, parent: CallersTask, on_value: Callable[[Carrier], object] | None = None
+        self,
+        parent: CallersTask,
+        clean_up: Callable[[Steps[Any], BaseException], Coroutine[Any, Any, None]],
+        on_value: Callable[[], object] | None = None,
     ) -> None:
         self.trio = running_trio()
+        self._clean_up = clean_up
         self._on_value = on_value
         self.is_ending = False
         self.parent = parent
@@ -322,12 +326,9 @@ class CarrierGroup:
     def _renew_event(self) -> None:
         self.event: Any = _AsyncioEvent() if self.trio is None else _TrioEvent(self.trio)
 
-    def carrier(
-        self, context: Context, take_over: Callable[[], Coroutine[Any, Any, None]]
-    ) -> Carrier:
+    def carrier(self, context: Context) -> Carrier:
         """Make a carrier, which has to be started; see `Carrier`."""
-        kind = _AsyncioCarrier if self.trio is None else _TrioCarrier
-        carrier = kind(self, context, take_over)
+        carrier = (_AsyncioCarrier if self.trio is None else _TrioCarrier)(self, context)
         self.running.add(carrier)
         return carrier
 
@@ -353,7 +354,7 @@ class CarrierGroup:
             if failure is not None:
                 self._fail(failure)
             elif self._on_value is not None and self.failure is None:
-                self._on_value(carrier)
+                self._on_value()
         if not self.running:
             self.event.set()
 
@@ -396,6 +397,7 @@ class CarrierGroup:
         if self.running:
             end = await self._end() or end
         failure, self.failure = self.failure, None
+        self._on_value = None  # it may lead to this object: no cycles
         try:
             if end is not None and (failure is None or isinstance(failure, Exception)):
                 raise end from failure
@@ -422,6 +424,9 @@ class CarrierGroup:
                 try:
                     with anyio.CancelScope(shield=True):
                         await self.event.wait(seconds)
+                        # After a pause of the event loop, each has had its turn before it is late.
+                        await anyio.lowlevel.cancel_shielded_checkpoint()
+                        await anyio.lowlevel.cancel_shielded_checkpoint()
                 except GeneratorExit:
                     raise
                 except BaseException as error:  # noqa: BLE001 - returned
@@ -432,19 +437,21 @@ class CarrierGroup:
         return end
 
     async def _take_over(self) -> BaseException | None:
-        """Clean up what the stuck carriers ran, with their context variables."""
+        """Clean up what the stuck carriers ran, innermost first, with their context variables."""
         now = time.monotonic()
         end: BaseException | None = None
         for carrier in [each for each in self.running if each.deadline <= now]:
-            self.running.discard(carrier)
+            self.running.remove(carrier)
             carrier.abandon()
-            self.parent.extend_deadline()
-            try:
-                await InContext(carrier.take_over(), carrier.context)
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001 - returned
-                end = error
+            for steps in carrier.generators[::-1]:
+                self.parent.extend_deadline()
+                try:
+                    await InContext(self._clean_up(steps, Cancelled()), carrier.context)
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - returned
+                    self.parent.notice_cancellation()
+                    end = error
         return end
 
 

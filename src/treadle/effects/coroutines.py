@@ -1,4 +1,4 @@
-"""Awaiting with a difference: something else comes of it, or it finds other context variables."""
+"""Coroutines that change the outcome of another, or run it with other context variables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ R = TypeVar("R")
 
 
 class Then(Coroutine[Any, Any, R]):
-    """A coroutine of what a function makes of an awaitable's outcome.
+    """A coroutine that applies a function to the outcome of an awaitable.
 
-    It has no frame of its own, so that one which is cancelled before it began reaches the awaitable
-    itself: wrapped in an ``async def`` it would be left over, and Python would warn of it.
+    It has no frame, so that a cancellation before it began reaches the awaitable itself: wrapped in
+    an ``async def`` the awaitable would never be awaited, and Python would warn.
 
     Args:
         awaitable: a coroutine, or anything else that can be awaited.
@@ -28,7 +28,7 @@ class Then(Coroutine[Any, Any, R]):
         self._change = change
 
     def send(self, value: Any) -> Any:
-        """Go on; see `collections.abc.Coroutine`."""
+        """Continue; see `collections.abc.Coroutine`."""
         try:
             return self._inner.send(value)
         except StopIteration as stop:
@@ -53,11 +53,11 @@ class Then(Coroutine[Any, Any, R]):
 
 
 class InContext(Generator[Any, Any, R]):
-    """An awaitable whose context variables are those of a context, whoever awaits it.
+    """An awaitable that runs in a given context, whichever task awaits it.
 
     Args:
         awaitable: a coroutine, or anything else that can be awaited.
-        context: is entered for each of its steps, and left while it waits.
+        context: is entered for each of its steps, and exited while it waits.
     """
 
     __slots__ = ("_context", "_inner")
@@ -67,7 +67,7 @@ class InContext(Generator[Any, Any, R]):
         self._context = context
 
     def send(self, value: Any) -> Any:
-        """Go on; see `collections.abc.Generator`."""
+        """Continue; see `collections.abc.Generator`."""
         return self._context.run(self._inner.send, value)
 
     def throw(self, *error: Any) -> Any:
@@ -83,7 +83,7 @@ class InContext(Generator[Any, Any, R]):
 
 
 def _coroutine_of(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
-    """What can be sent to: the awaitable itself, if it can be."""
+    """The awaitable itself if it is a coroutine, else a coroutine that awaits it."""
     if type(awaitable) is CoroutineType or isinstance(awaitable, Coroutine):
         return awaitable  # pyright: ignore[reportUnknownVariableType]
     return _awaited(awaitable)

@@ -1,9 +1,9 @@
-"""Effects: all that a stage may ask of the world.
+"""Effects: everything that a stage may ask of the outside world.
 
-A generator yields an effect and is handed its outcome, or has its failure thrown in where it
-yielded. It never performs one itself, so the same generator runs under every driver: on an event
-loop, without one, from a recording. Effects are few, and each is plain data; what is built of them
-(retries, tracing, journals) wraps the generator that yields them.
+A generator yields an effect and receives its outcome, or its failure is raised where it yielded. It
+never performs an effect itself, so the same generator runs under every driver: on an event loop,
+without one, from a recording. Effects are few, and each is plain data. Retries, tracing and
+journals wrap the generator that yields them.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ R = TypeVar("R")
 
 
 class Mode(Enum):
-    """How a callable has to be called so that it holds nobody up."""
+    """How to call a callable without blocking other work."""
 
     INLINE = "inline"
-    """It returns at once: call it where you stand."""
+    """It returns at once: call it directly."""
     THREAD = "thread"
-    """It may block: call it in a worker thread where other work would wait."""
+    """It may block: call it in a worker thread if other work would wait."""
     ASYNC = "async"
     """It returns an awaitable: await it on an event loop."""
 
 
 def call_mode(fn: Callable[..., Any]) -> Mode:
-    """Tell how to call a function that somebody else wrote.
+    """Return how to call a user-supplied callable.
 
     Args:
         fn: any callable; partials, bound methods and objects with ``__call__`` are looked through.
 
     Returns:
-        ``ASYNC`` for a coroutine function, ``INLINE`` for a function that only makes a generator,
-        ``THREAD`` for all else, since a plain function may block.
+        ``ASYNC`` for a coroutine function, ``INLINE`` for a generator function, else ``THREAD``,
+        since a plain function may block.
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
-    # An object is called as its class says. A class is called to make one, which is plain.
+    # An object is called as its class defines; calling a class is a plain call.
     for candidate in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - for its code
         if inspect.iscoroutinefunction(candidate):
             return Mode.ASYNC
@@ -50,15 +50,15 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
 
 
 def is_awaitable(value: object) -> bool:
-    """Whether something that a callable returned is yet to be awaited."""
+    """Whether the value that a callable returned has to be awaited."""
     return hasattr(type(value), "__await__")
 
 
 class Signal:
-    """A flag that is raised once, from any thread, and tells those who asked to be told.
+    """A flag that is set once, from any thread, and calls its subscribers.
 
-    There is no lock in it, so that the handler of a process signal may raise it at any moment: of
-    all who find a subscriber in the table, only one can take it out.
+    It has no lock, so that the handler of a process signal may set it at any moment: of all threads
+    that find a subscriber in the table, only one can take it out.
     """
 
     __slots__ = ("_is_set", "_subscribers")
@@ -69,11 +69,11 @@ class Signal:
 
     @property
     def is_set(self) -> bool:
-        """Whether the flag is up."""
+        """Whether the flag is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Raise the flag and call every subscriber, once, in the order they came."""
+        """Set the flag and call every subscriber, once, in the order of subscription."""
         self._is_set = True
         for ticket in list(self._subscribers):
             callback = self._subscribers.pop(ticket, None)
@@ -81,18 +81,18 @@ class Signal:
                 callback()
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Have a function called when the flag goes up; at once if it is up already.
+        """Call a function when the flag is set; at once if it is set already.
 
         Args:
-            callback: takes nothing; is called in the thread that raises the flag. It must not
+            callback: takes no arguments; is called in the thread that sets the flag. It must not
                 raise.
 
         Returns:
-            A function that takes the subscription back.
+            A function that cancels the subscription.
         """
         ticket = object()
         self._subscribers[ticket] = callback
-        if self._is_set:  # looked at after subscribing: a flag that goes up in between finds us
+        if self._is_set:  # checked after subscribing: a flag that is set in between finds us
             self.set()
 
         def unsubscribe() -> None:
@@ -148,8 +148,8 @@ class Call(Effect):
         fn: the function.
         args: its positional arguments.
         mode: how to call it, see `call_mode`.
-        label: what sort of call this is, for middleware that treat some calls specially.
-        key: which one of its sort it is; the same on a replay.
+        label: the kind of call, for middleware that treats some kinds specially.
+        key: identifies the call among its kind; the same on a replay.
         reporting: whether the driver appends a `Reporter` to the arguments.
     """
 
@@ -178,14 +178,14 @@ class Call(Effect):
 class Parallel(Effect):
     """Run several steps at once; the outcome is the list of what they return, in their order.
 
-    The first to raise cancels the others, and what it raised is the outcome.
+    The first to raise cancels the others, and its exception is the outcome.
 
     Args:
         steps: generators of effects.
-        limit: how many may run at one time; None is all.
+        limit: how many may run at the same time; None means all.
 
     Raises:
-        ValueError: a limit below 1, under which nothing would ever run.
+        ValueError: the limit is below 1.
     """
 
     __slots__ = ("limit", "steps")
@@ -202,9 +202,10 @@ class Bounded(Effect):
 
     Args:
         steps: a generator of effects. It is cancelled at the bound: the cancellation is raised
-            where it yielded, and it may still do what leaves things in order.
-        seconds: raise `TimeLimitReached` after so long; None is no limit.
-        until: raise `Stopped` as soon as this signal is set; None is never.
+            where it yielded, and it may still yield effects for its cleanup. A callable that
+            ignores the cancellation is abandoned after a grace period of one second.
+        seconds: raise `TimeLimitReached` after so many seconds; None means no limit.
+        until: raise `Stopped` as soon as this signal is set; None means never.
     """
 
     __slots__ = ("seconds", "steps", "until")
@@ -218,7 +219,7 @@ class Bounded(Effect):
 
 
 class Sleep(Effect):
-    """Do nothing for some seconds."""
+    """Wait for some seconds."""
 
     __slots__ = ("seconds",)
 
@@ -227,7 +228,7 @@ class Sleep(Effect):
 
 
 class Wait(Effect):
-    """Do nothing until a signal is set."""
+    """Wait until a signal is set."""
 
     __slots__ = ("signal",)
 
@@ -245,9 +246,9 @@ NOW = Now()
 
 
 class Emit(Effect):
-    """Hand an event to whoever watches; the outcome is None, whatever the watchers do.
+    """Hand an event to the listeners; the outcome is None.
 
-    A watcher that raises is logged, and the steps go on.
+    What a listener raises is logged, and the steps continue.
     """
 
     __slots__ = ("event",)
@@ -261,7 +262,7 @@ Steps: TypeAlias = Generator[Effect, Any, R]
 
 
 class TimeLimitReached(TimeoutError):  # noqa: N818 - a thing that happened, not an error
-    """The steps of a `Bounded` took longer than they were given."""
+    """The steps of a `Bounded` took longer than its time limit."""
 
 
 class Stopped(Exception):  # noqa: N818 - a thing that happened, not an error
@@ -269,11 +270,11 @@ class Stopped(Exception):  # noqa: N818 - a thing that happened, not an error
 
 
 class Cancelled(BaseException):
-    """What is raised within steps that are cancelled, where no event loop has its own class for it.
+    """Raised within cancelled steps, unless the event loop has raised its own class there.
 
-    Like its siblings in asyncio and trio it is no `Exception`, so that nobody swallows it unaware.
+    As in asyncio and trio it is no `Exception`, so that it is not swallowed by accident.
     """
 
 
 class CallCancelled(Exception):  # noqa: N818 - named after what happened to the call
-    """A callable raised a cancellation of its own making, though nobody had cancelled it."""
+    """A callable raised a cancellation, though the call had not been cancelled."""

@@ -1,4 +1,4 @@
-"""Layers: steps around steps, which see every effect on its way to the driver."""
+"""Middleware: generators around a generator, which see every effect on its way to the driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def map_effects(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the inner steps'
+            except BaseException as raised:  # noqa: BLE001 - whatever it is, it is for the inner steps
                 effect = steps.throw(raised)
             else:
                 effect = steps.send(outcome)

@@ -8,6 +8,7 @@ needed and is shared, so that clients which are bound to a loop can be used agai
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from treadle.effects import cleanup
-from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, holds_up
+from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, may_block
 from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
 from treadle.effects.effects import (
     Bounded,
@@ -39,7 +40,7 @@ from treadle.effects.effects import (
 )
 
 SWEEP_AT = 64
-"""From how many timers on those that nobody wants any more are looked for."""
+"""From how many timers on those that are no longer wanted are removed."""
 
 
 class _Timer(NamedTuple):
@@ -50,7 +51,7 @@ class _Timer(NamedTuple):
 
 
 class Timers:
-    """Things to do at some time, unless nobody wants them any more by then."""
+    """Functions to call at some time, unless they are no longer wanted by then."""
 
     def __init__(self) -> None:
         self._heap: list[_Timer] = []
@@ -58,12 +59,12 @@ class Timers:
         self._sweep_at = SWEEP_AT
 
     def add(self, seconds: float, act: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Have something done.
+        """Add a timer.
 
         Args:
             seconds: how long from now.
-            act: does it.
-            wanted: whether it is still to be done.
+            act: is called then.
+            wanted: whether it is still to be called.
         """
         if len(self._heap) >= self._sweep_at:  # a long stream leaves many behind
             self._heap = [timer for timer in self._heap if timer.wanted()]
@@ -73,17 +74,17 @@ class Timers:
         heapq.heappush(self._heap, timer)
 
     def fire(self) -> None:
-        """Do what is due."""
+        """Call what is due."""
         while self._heap and self._heap[0].due <= time.monotonic():
             timer = heapq.heappop(self._heap)
             if timer.wanted():
                 timer.act()
 
     def wait(self, at_most: float) -> float:
-        """How many seconds there are until something is due.
+        """Return how many seconds there are until the next timer is due.
 
         Args:
-            at_most: the answer where nothing is, or not so soon, in seconds.
+            at_most: the upper bound of the answer, in seconds.
         """
         while self._heap and not self._heap[0].wanted():
             heapq.heappop(self._heap)
@@ -93,7 +94,7 @@ class Timers:
 
 
 Finish: TypeAlias = Callable[[Any, Exception | None], None]
-"""Is told how steps ended: with what they returned and None, or with None and what they raised."""
+"""Receives how steps ended: what they returned and None, or None and what they raised."""
 
 
 class Task:
@@ -101,12 +102,12 @@ class Task:
 
     Args:
         steps: a generator of effects that has not been started.
-        finish: is called when they end of their own accord.
-        context: the context variables they see, as a task on an event loop does; None are the
-            current.
+        finish: is called when they end without being cancelled.
+        context: the context variables they see, as a task on an event loop does; None means the
+            current ones.
     """
 
-    __slots__ = ("children", "context", "finish", "give_up", "over", "steps", "ticket")
+    __slots__ = ("children", "context", "finish", "is_over", "on_cancel", "steps", "ticket")
 
     def __init__(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
@@ -116,18 +117,18 @@ class Task:
         self.context = context
         self.ticket: object = None
         self.children: list[Task] = []
-        self.give_up: Callable[[], object] | None = None
-        self.over = False
+        self.on_cancel: Callable[[], object] | None = None
+        self.is_over = False
 
     def within_context(self, act: Callable[..., object], *args: Any) -> None:
-        """Do something where the steps find their context variables."""
+        """Call a function with the context variables of the steps."""
         if self.context is None:
             act(*args)
         else:
             self.context.run(act, *args)
 
     def copied_context(self) -> contextvars.Context:
-        """The context variables for what runs beside the steps."""
+        """Copy the context variables, for what runs next to the steps."""
         return contextvars.copy_context() if self.context is None else self.context.copy()
 
 
@@ -135,7 +136,7 @@ class Scheduler:
     """Runs one composite effect, and all that its steps ask for in turn.
 
     Args:
-        driver: performs what keeps nobody waiting.
+        driver: performs the effects that do not wait.
     """
 
     def __init__(self, driver: SyncDriver) -> None:
@@ -166,11 +167,11 @@ class Scheduler:
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
     ) -> Task:
-        """Put steps in line to run.
+        """Queue steps to run.
 
         Args:
             steps: a generator of effects that has not been started.
-            finish: is called when they end of their own accord.
+            finish: is called when they end without being cancelled.
             context: see `Task`.
         """
         task = Task(steps, finish, context)
@@ -178,7 +179,7 @@ class Scheduler:
         return task
 
     def turn(self) -> None:
-        """Take in what has happened, and advance one task; wait where there is neither."""
+        """Handle what has happened, and advance one task; wait if there is neither."""
         if not self._ready and self._inbox.empty():
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=self._timers.wait(LOOK_UP_SECONDS))()
@@ -187,11 +188,11 @@ class Scheduler:
         self._timers.fire()
         if self._ready:
             task, value, error = self._ready.popleft()
-            if not task.over:  # else it was cancelled while it stood in line
+            if not task.is_over:  # else it was cancelled while it was queued
                 task.within_context(self._advance, task, value, error)
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
-        task.ticket = task.give_up = None
+        task.ticket = task.on_cancel = None
         task.children = []
         self._ready.append((task, value, error))
 
@@ -200,18 +201,18 @@ class Scheduler:
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
-                if not isinstance(effect, (Call, Now, Emit)) or holds_up(effect):
+                if not isinstance(effect, (Call, Now, Emit)) or may_block(effect):
                     break
                 value, error = None, None
                 try:
                     value = self._driver.perform_at_once(effect)
-                except Exception as raised:  # noqa: BLE001 - a failure is the steps' to deal with
+                except Exception as raised:  # noqa: BLE001 - a failure is for the steps to handle
                     error = raised
         except StopIteration as stop:
-            task.over = True
+            task.is_over = True
             task.finish(stop.value, None)
-        except Exception as raised:  # noqa: BLE001 - the parent's to deal with
-            task.over = True
+        except Exception as raised:  # noqa: BLE001 - for the parent to handle
+            task.is_over = True
             task.finish(None, raised)
         else:
             self._begin(task, effect)
@@ -225,12 +226,12 @@ class Scheduler:
             case Parallel():
                 self._parallel(task, effect)
             case Bounded():
-                self._within(task, effect)
+                self._bounded(task, effect)
             case Sleep(seconds=seconds):
                 self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
                 answer = self._answer(task, lambda: self._resume(task, None))
-                task.give_up = signal.subscribe(answer)
+                task.on_cancel = signal.subscribe(answer)
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is no effect")
                 self._resume(task, None, wrong)
@@ -238,12 +239,12 @@ class Scheduler:
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
-        """A function, for any thread, that has something done here if the task still waits.
+        """Make a function, for any thread, that has another one called here if the task still waits.
 
         Args:
             task: the task.
-            act: what is done.
-            ticket: what the task has to wait for; None is what it waits for now.
+            act: the function to call.
+            ticket: what the task has to wait for; None means what it waits for now.
         """
         ticket = ticket or task.ticket
 
@@ -254,7 +255,7 @@ class Scheduler:
         return lambda: self._inbox.put(here)
 
     def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
-        """Do something at some time, if the task still waits for it then."""
+        """Call a function at some time, if the task still waits for it then."""
         ticket = task.ticket
         self._timers.add(seconds, act, lambda: task.ticket is ticket)
 
@@ -265,13 +266,13 @@ class Scheduler:
 
         def awaiting(future: concurrent.futures.Future[Any]) -> None:
             futures.append(future)
-            if task.ticket is not ticket:  # given up while the call was being made
+            if task.ticket is not ticket:  # cancelled while the call was being made
                 future.cancel()
 
         def done() -> None:
             value, error = outcome
             if error is not None and not isinstance(error, Exception):
-                raise error  # an interrupt is everybody's
+                raise error  # an interrupt ends the run
             self._resume(task, value, error)
 
         answer = self._answer(task, done)
@@ -282,12 +283,12 @@ class Scheduler:
         def work() -> None:
             try:
                 outcome[:] = call(Call(effect.fn, *args), awaiting=awaiting), None
-            except BaseException as raised:  # noqa: BLE001 - it is raised where the steps wait
+            except BaseException as raised:  # noqa: BLE001 - raised where the steps wait
                 outcome[:] = None, raised
             answer()
 
-        task.give_up = lambda: [future.cancel() for future in futures]
-        # A daemon: a callable that never returns must not keep the interpreter from leaving.
+        task.on_cancel = lambda: [future.cancel() for future in futures]
+        # A daemon: a callable that never returns must not keep the interpreter from exiting.
         worker = threading.Thread(
             target=task.copied_context().run, args=(work,), name="treadle-worker", daemon=True
         )
@@ -300,9 +301,10 @@ class Scheduler:
         ticket = task.ticket
 
         def post(act: Callable[[], object]) -> None:
-            if task.ticket is not ticket:
+            if task.ticket is ticket:
+                self._answer(task, lambda: task.within_context(act), ticket)()
+            elif asyncio._get_running_loop() is None:  # noqa: SLF001 - a coroutine is cancelled anyway
                 raise Cancelled("the call was abandoned")
-            self._answer(task, lambda: task.within_context(act), ticket)()
 
         return PostingReporter(self._driver, post)
 
@@ -334,7 +336,7 @@ class Scheduler:
         if not results:
             self._resume(task, results)
 
-    def _within(self, task: Task, effect: Bounded) -> None:
+    def _bounded(self, task: Task, effect: Bounded) -> None:
         def end(reason: Exception) -> None:
             unsubscribe()
             self._cancel_children(task, Cancelled())
@@ -353,11 +355,11 @@ class Scheduler:
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             self._later(task, effect.seconds, lambda: end(over))
-        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731 - there is nothing to take back
+        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
             unsubscribe = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
-        task.give_up = unsubscribe
-        # It is the same line of work, so it goes on at once: no time is too short for no wait.
+        task.on_cancel = unsubscribe
+        # It starts at once: steps that do not wait end within any time limit.
         self._advance(child, None, None)
 
     def _cancel_children(self, task: Task, end: BaseException) -> None:
@@ -365,12 +367,12 @@ class Scheduler:
             self.cancel(child, end)
 
     def cancel(self, task: Task, end: BaseException) -> None:
-        """End a task and all it started: innermost first, told by an exception in the steps."""
-        task.ticket = None  # from here on whatever answers is stale
+        """Cancel a task and all it started, innermost first, by an exception in the steps."""
+        task.ticket = None  # from here on every answer is stale
         self._cancel_children(task, end)
-        task.over = True
-        if task.give_up is not None:
-            task.give_up()
+        task.is_over = True
+        if task.on_cancel is not None:
+            task.on_cancel()
         task.within_context(self._driver.clean_up, task.steps, end)
 
 
@@ -382,8 +384,7 @@ def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
 
     Args:
         steps: a generator of effects that has not been started.
-        emit: is handed the event of every `Emit`; may return an awaitable. What it raises is
-            logged.
+        emit: receives each event; may return an awaitable. What it raises is logged.
 
     Returns:
         What the steps return.
@@ -411,7 +412,7 @@ class SyncDriver:
             while True:
                 try:
                     outcome = self._perform(effect)
-                except Exception as error:  # noqa: BLE001 - a failure is the steps' to deal with
+                except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
                     effect = throw(error)
                 except BaseException as end:
                     self.clean_up(steps, end)
@@ -423,7 +424,7 @@ class SyncDriver:
             return result
 
     def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation within steps, and perform what they do to leave things in order."""
+        """Raise a cancellation within steps, and perform their cleanup."""
         with contextlib.suppress(TimeLimitReached):
             remaining = remaining_steps(steps, end)
             failure = self._perform(Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS))
@@ -431,7 +432,7 @@ class SyncDriver:
                 log_suppressed(failure)
 
     def perform_at_once(self, effect: Call | Now | Emit) -> Any:
-        """Perform an effect that keeps nobody waiting."""
+        """Perform an effect that does not wait."""
         kind = type(effect)
         if kind is Now:
             return self.now()
@@ -450,7 +451,7 @@ class SyncDriver:
         if self._emit is not None:
             try:
                 call(Call(self._emit, event))
-            except Exception as error:  # noqa: BLE001 - a watcher changes nothing
+            except Exception as error:  # noqa: BLE001 - a listener changes nothing
                 log_suppressed(error)
 
     def _perform(self, effect: Effect) -> Any:

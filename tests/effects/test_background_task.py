@@ -1,0 +1,51 @@
+"""A task that runs next to the body of an ``async with``."""
+
+import anyio
+import pytest
+
+from treadle.effects import background_task
+
+LONG = 30
+
+
+class TestBackgroundTask:
+    def test_runs_beside_the_body_and_ends_with_it(self, async_runner):
+        seen = []
+
+        async def beside():
+            try:
+                seen.append("began")
+                begun.set()
+                await anyio.sleep(LONG)
+            finally:
+                seen.append("ended")
+
+        async def main():
+            nonlocal begun
+            begun = anyio.Event()
+            async with background_task(beside):
+                await begun.wait()
+                seen.append("body")
+
+        begun = None
+        anyio.run(main, backend=async_runner.name)
+        assert seen == ["began", "body", "ended"]
+
+    @pytest.mark.parametrize("whose", ["body", "task"])
+    def test_raises_an_error_of_either_by_itself(self, async_runner, whose):
+        error = ValueError(whose)
+
+        async def beside():
+            if whose == "task":
+                raise error
+            await anyio.sleep(LONG)
+
+        async def main():
+            async with background_task(beside):
+                if whose == "body":
+                    raise error
+                await anyio.sleep(LONG)
+
+        with pytest.raises(ValueError, match=whose) as caught:
+            anyio.run(main, backend=async_runner.name)
+        assert caught.value is error
