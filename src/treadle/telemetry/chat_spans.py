@@ -8,8 +8,8 @@ from opentelemetry.trace import SpanKind
 
 from treadle.events import (
     FirstChunk,
-    IterationStarted,
     ModelFailed,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
 )
@@ -18,7 +18,7 @@ from treadle.telemetry import content, names, spans
 from treadle.telemetry.run_telemetry import OpenSpan, RunTelemetry
 
 
-def model_requested(run: RunTelemetry, event: IterationStarted) -> None:
+def model_requested(run: RunTelemetry, event: ModelRequested) -> None:
     """Start the span of a model call."""
     run.attempt_started = event.at
     run.first_chunk = None
