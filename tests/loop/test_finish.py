@@ -15,7 +15,8 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.run import GUIDANCE, NO_ANSWER, NOT_RUN
+from treadle.loop.run import GUIDANCE, NO_ANSWER
+from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers

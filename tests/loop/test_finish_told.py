@@ -16,7 +16,8 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.run import GUIDANCE, NOT_RUN
+from treadle.loop.run import GUIDANCE
+from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of

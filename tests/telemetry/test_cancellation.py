@@ -7,7 +7,7 @@ import pytest
 
 from treadle import Loop, RunHandle, tool
 from treadle.effects import drive
-from treadle.events import IterationStarted, SubagentEvent, ToolStarted
+from treadle.events import ModelRequested, SubagentEvent, ToolStarted
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -76,7 +76,7 @@ class TestCancelled:
             await anyio.sleep(60)
 
         def at_the_request(event):
-            if isinstance(event, IterationStarted):
+            if isinstance(event, ModelRequested):
                 handle.cancel()
 
         go(driver, USER, model, handle=handle, on_event=at_the_request, **watch.options)

@@ -7,7 +7,7 @@ from opentelemetry import trace
 from treadle.effects import Call, Emit, Mode, drive, drive_sync
 from treadle.events import (
     FirstChunk,
-    IterationStarted,
+    ModelRequested,
     ModelResponded,
     RunFinished,
     RunStarted,
@@ -64,7 +64,7 @@ def test_a_chunk_that_the_model_call_emits_is_on_its_span(driver, mode, watch):
 
     def steps():
         yield Emit(STARTED)
-        yield Emit(IterationStarted(iteration=1, at=AT + 1))
+        yield Emit(ModelRequested(iteration=1, at=AT + 1))
         model = model_in(mode, seen)
         answer = yield Call(model, "plain", mode=Mode(mode), label="chat", key="1", reporting=True)
         response = Response(answer)
@@ -104,7 +104,7 @@ def test_a_chunk_from_a_subagent_is_on_the_span_of_the_subagent(driver, watch):
         yield Emit(STARTED)
         yield Emit(ToolStarted(iteration=1, call=ToolCall("c1", "kid", "{}"), at=AT))
         yield inside(RunStarted(agent_name="kid", run_id="r1/c1", at=AT))
-        yield inside(IterationStarted(iteration=1, at=AT + 1))
+        yield inside(ModelRequested(iteration=1, at=AT + 1))
         model = model_in("thread", seen)
         answer = yield Call(model, "x", mode=Mode.THREAD, label="chat", key="c1/1", reporting=True)
         response = Response(answer)

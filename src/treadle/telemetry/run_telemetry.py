@@ -108,7 +108,7 @@ class RunTelemetry:
         span = self.agent
         if label == labels.EXECUTE_TOOL:
             span = self.tools.get(key.removeprefix(self.prefix), span)
-        elif label in labels.OF_THE_MODEL:
+        elif label == labels.CHAT:
             span = self.chat or span
         return None if span is None else span.context
 
