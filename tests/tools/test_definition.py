@@ -149,14 +149,14 @@ def test_the_schema_is_copied_from_its_owner():
 def test_a_raw_schema_is_checked_and_its_function_called_with_the_arguments():
     made = Tool("t", "", SCHEMA, fn=lambda a: a + 1)
     assert made.problems_of({"a": "x"}) == ['a: expected integer, got string "x"']
-    assert made.bound({"a": 1}, lambda: ToolContext("c", "t", 1))() == 2
+    assert made.bind_call({"a": 1}, lambda: ToolContext("c", "t", 1))() == 2
 
 
 def test_a_tool_without_a_function_cannot_be_called():
     with pytest.raises(ToolDefinitionError, match="tool 't' has no function; a resolver runs it"):
         Tool("t")()
     with pytest.raises(ToolDefinitionError, match="has no function"):
-        Tool("t").bound({}, lambda: None)
+        Tool("t").bind_call({}, lambda: None)
 
 
 async def fetch(): ...
