@@ -75,6 +75,16 @@ def test_every_call_has_exactly_one_answer_in_order_whatever_happened(context, t
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("response", [Response("Hello"), None])
+def test_an_iteration_is_injected_once_however_often_it_is_asked_for(context, through, response):
+    calls = [] if response else [("double", {"n": 1})]
+    once = through(context(*calls, response=response, tools=[double]), *STAGES)
+    assert once.is_injected
+    assert through(once, inject_results, inject_results) is once
+    assert inject(inject(once)) is once
+    assert len(added(once)) == len(once.result_messages) == (1 if response else 2)
+
+
 def test_a_call_without_a_result_is_answered_all_the_same(context):
     ctx = parse_tool_calls(context(("double", {"n": 1})))
     assert added(inject(ctx))[1]["content"] == "Not run: the run ended first."
