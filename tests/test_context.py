@@ -1,91 +1,233 @@
-"""The context: an immutable record, copied with changes."""
+"""The context: an immutable record, copied with changes; and the request that it makes."""
 
 import dataclasses
 
 import pytest
 
-from treadle.context import Context, Decision
+from treadle.context import Context, Decision, Request, RunContext
+from treadle.errors import OptionError, ToolDefinitionError
 from treadle.limits import Budget, Limits
-from treadle.messages import History, Response, ToolCall, Usage
-from treadle.results import MaxIterationsReached, PendingCall
-from treadle.run_state import RunState
+from treadle.messages import History, InvalidMessagesError, Response, ToolCall
+from treadle.model import ModelClient
+from treadle.results import MaxIterationsReached, PendingCall, StoppedByStage
+from treadle.testing import ScriptedLLM
+from treadle.tools import Resolver, Tool, toolset
+
+HI = {"role": "user", "content": "Hi"}
+
+
+def named(*names):
+    return [Tool(name, fn=lambda: None) for name in names]
 
 
 @pytest.fixture
 def context():
-    return Context(History(), {}, Response("Hi"), Limits(max_iterations=4), RunState())
+    run = RunContext(budget=Budget(Limits(max_iterations=4)), deps="deps", instructions="Be brief.")
+    return Context(History([HI]), toolset(named("add", "look")), Response("Hi"), run)
 
 
-def test_replace_changes_a_copy_and_nothing_else(context):
-    changed = context.replace(iteration=5, output="x")
-    assert (changed.iteration, changed.output) == (5, "x")
-    assert (context.iteration, context.output) == (1, None)
-    for spec in dataclasses.fields(Context):
-        if spec.name not in {"iteration", "output"}:
-            assert getattr(changed, spec.name) is getattr(context, spec.name)
+class TestReplace:
+    """A change is a copy; the context itself never changes."""
 
+    @pytest.mark.parametrize("method", ["replace", "evolve"])
+    def test_it_changes_a_copy_and_nothing_else(self, context, method):
+        changed = getattr(context, method)(guidance="g", output="x")
+        assert (changed.guidance, changed.output) == ("g", "x")
+        assert (context.guidance, context.output) == (None, None)
+        for spec in dataclasses.fields(Context):
+            if spec.name not in {"guidance", "output"}:
+                assert getattr(changed, spec.name) is getattr(context, spec.name)
 
-def test_a_field_that_does_not_exist_is_an_error_that_names_it(context):
-    with pytest.raises(TypeError, match=r"^Context has no field itteration, outputs$"):
-        context.replace(outputs=1, itteration=2, output=3)
+    def test_a_field_that_does_not_exist_is_an_error_that_names_the_closest(self, context):
+        with pytest.raises(
+            TypeError, match=r"^Context has no field 'outputs'; did you mean 'output'"
+        ):
+            context.replace(outputs=1, output=3)
 
+    def test_it_is_frozen(self, context):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            context.iteration = 5
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            context.evolve(iteration=2).iteration = 5
 
-def test_it_is_frozen(context):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        context.iteration = 5
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        context.replace(iteration=2).iteration = 5
-
-
-def test_a_decision_sets_the_status(context):
-    assert (context.decision, context.status) == (None, "continue")
-    done = context.done("out")
-    assert (done.decision, done.status, done.output) == (Decision.DONE, "ok", "out")
-    reason = MaxIterationsReached(4)
-    stopped = context.stop(reason)
-    assert (stopped.decision, stopped.status, stopped.error) == (Decision.STOP, "error", reason)
-
-
-def test_to_pause_is_neither_an_end_nor_an_error(context):
-    waiting = (PendingCall("c1", "send", {}, "Send?"),)
-    paused = context.pause(waiting)
-    assert (paused.decision, paused.status, paused.waiting) == (Decision.PAUSE, "paused", waiting)
-    assert (paused.error, context.waiting) == (None, ())
-
-
-class TestTheBudget:
-    """A context without one makes one of its own limits, and of what it says was used."""
-
-    def test_it_has_what_the_context_says(self):
-        limits = Limits(max_iterations=4, max_tool_calls=3, max_seconds=60)
-        made = Context(
-            History(), {}, Response(), limits, RunState(),
-            iteration=2, tool_calls_count=1, usage=Usage(5, 6), started_at=100.0,
-        )  # fmt: skip
-        left = made.budget.remaining(now=130.0)
-        assert (left.iterations, left.tool_calls, left.seconds) == (2, 2, 30.0)
-        assert (made.budget.usage, made.budget.limits) == (Usage(5, 6), limits)
-
-    def test_each_context_has_its_own_and_its_copies_share_it(self, context):
-        other = Context(History(), {}, Response("Hi"), Limits(), RunState())
+    def test_copies_share_the_run_and_other_contexts_do_not(self, context):
         context.run.budget.reserve_calls(2)
-        assert (context.replace(iteration=3).budget.tool_calls, other.budget.tool_calls) == (2, 0)
+        assert context.replace(guidance="x").run is context.run
+        assert Context(History()).run.budget.tool_calls == 0
 
-    def test_one_that_is_given_is_taken(self):
-        budget = Budget(Limits(max_tool_calls=1))
-        made = Context(History(), {}, Response(), Limits(), RunState(), budget=budget, iteration=9)
-        assert made.budget is budget
-        assert budget.iterations == 0
-
-
-def test_what_is_remembered_leaves_the_rest_of_the_memory(context):
-    first = context.remember("a", 1)
-    second = first.remember("b", 2)
-    assert (context.memo, first.memo, second.memo) == ({}, {"a": 1}, {"a": 1, "b": 2})
+    def test_what_is_remembered_leaves_the_rest_of_the_memory(self, context):
+        first = context.remember("a", 1)
+        second = first.remember("b", 2)
+        assert (context.memo, first.memo, second.memo) == ({}, {"a": 1}, {"a": 1, "b": 2})
 
 
-def test_the_limit_of_iterations_is_at_hand(context):
-    assert context.max_iterations == 4
+class TestDecisions:
+    """A decision ends the run; without one it continues."""
+
+    def test_a_decision_sets_the_status(self, context):
+        assert (context.decision, context.status) == (None, "continue")
+        done = context.done("out")
+        assert (done.decision, done.status, done.output) == (Decision.DONE, "ok", "out")
+        reason = MaxIterationsReached(4)
+        stopped = context.stop(reason)
+        assert (stopped.decision, stopped.status, stopped.error) == (Decision.STOP, "error", reason)
+
+    def test_a_text_stops_with_the_name_of_the_stage(self, context):
+        stopped = context.evolve(trace=["ask_model", "mine"]).stop("enough")
+        assert stopped.error == StoppedByStage("mine", "enough")
+
+    def test_anything_else_than_a_reason_or_a_text_is_an_error(self, context):
+        with pytest.raises(TypeError, match=r"^stop: expected a Reason or a text, got ValueError$"):
+            context.stop(ValueError("x"))
+
+    def test_a_pause_is_neither_an_end_nor_an_error(self, context):
+        waiting = (PendingCall("c1", "send", {}, "Send?"),)
+        paused = context.pause(waiting)
+        assert (paused.decision, paused.status, paused.waiting) == (
+            Decision.PAUSE,
+            "paused",
+            waiting,
+        )
+        assert (paused.error, context.waiting) == (None, ())
+
+
+def test_what_the_run_keeps_is_at_hand(context):
+    assert (context.max_iterations, context.limits) == (4, context.run.budget.limits)
+    assert (context.deps, context.state) == ("deps", context.run.state)
+    assert context.instructions == "Be brief."
+
+
+def test_instructions_may_depend_on_the_context(context):
+    context.run.instructions = lambda ctx: f"Iteration {ctx.iteration}"
+    assert context.evolve(iteration=3).instructions == "Iteration 3"
+    assert context.request.instructions == "Iteration 1"
+
+
+class TestRequest:
+    """The request is a view of the context; a stage changes it without changing the history."""
+
+    def test_it_is_made_of_the_context(self, context):
+        assert context.request == Request(context.messages, ("add", "look"), None, {}, "Be brief.")
+
+    def test_it_has_the_options_of_the_model(self, context):
+        context.run.model = ModelClient(ScriptedLLM(), {"temperature": 0.5})
+        assert context.request.options == {"temperature": 0.5}
+        assert context.with_request(options={"seed": 1}).request.options == {
+            "temperature": 0.5,
+            "seed": 1,
+        }
+
+    def test_it_shows_later_edits_of_the_context(self, context):
+        edited = context.with_request(tool_choice="required").replace(
+            messages=context.messages.append({"role": "user", "content": "Well?"})
+        )
+        assert [message["content"] for message in edited.request.messages] == ["Hi", "Well?"]
+        assert edited.with_tools(remove=["add"]).request.tools == ("look",)
+
+    def test_a_change_is_one_of_the_request_and_not_of_the_history(self, context):
+        changed = context.with_request(messages=[{"role": "user", "content": "Short"}])
+        assert [message["content"] for message in changed.request.messages] == ["Short"]
+        assert changed.messages is context.messages
+        assert context.request.messages is context.messages
+
+    def test_changes_add_up_and_options_are_merged(self, context):
+        changed = context.with_request(tools=["add"], options={"a": 1, "b": 1}).with_request(
+            tool_choice="add", options={"b": 2}
+        )
+        request = changed.request
+        assert (request.tools, request.tool_choice) == (("add",), "add")
+        assert request.options == {"a": 1, "b": 2}
+
+    def test_tools_are_named_by_themselves_or_by_name(self, context):
+        changed = context.with_request(tools=[context.tools["look"], "add"])
+        assert changed.request.tools == ("look", "add")
+
+    def test_a_field_that_does_not_exist_is_an_error_that_names_the_closest(self, context):
+        for change in (context.with_request, context.request.replace):
+            with pytest.raises(
+                OptionError,
+                match=r"^a request has no field 'tool_choise'; did you mean 'tool_choice'",
+            ):
+                change(tool_choise="none")
+
+    def test_a_tool_that_the_run_does_not_have_is_an_error_that_names_the_closest(self, context):
+        with pytest.raises(
+            OptionError, match=r"^with_request: there is no tool 'ad'; did you mean 'add'"
+        ):
+            context.with_request(tools=["ad"])
+
+    @pytest.mark.parametrize("given", [5, None, {"name": "add"}])
+    def test_tools_that_are_neither_tools_nor_names_are_an_error(self, context, given):
+        with pytest.raises(OptionError, match=r"^tools: expected tools or their names, got "):
+            context.with_request(tools=[given])
+
+    def test_after_the_model_was_asked_it_is_an_error_that_says_where_to_put_the_stage(
+        self, context
+    ):
+        with pytest.raises(
+            OptionError,
+            match=r"^with_request: the model was asked already; put the stage before ask_model$",
+        ):
+            context.evolve(is_asked=True).with_request(tool_choice="none")
+
+    def test_malformed_messages_are_an_error(self, context):
+        with pytest.raises(InvalidMessagesError, match=r"messages\[0\]\.role"):
+            context.with_request(messages=[{"role": "nobody", "content": "x"}])
+
+    def test_a_broken_view_is_repaired_and_the_repair_noted_for_its_stage(self, context):
+        orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
+        changed = context.evolve(trace=["mine"]).with_request(messages=[HI, orphan])
+        assert not any(message["role"] == "tool" for message in changed.request.messages)
+        ((stage, repairs),) = context.run.repairs
+        assert stage == "mine"
+        assert len(repairs) == 1
+
+    def test_replace_makes_a_changed_copy_of_a_request(self, context):
+        request = context.request
+        changed = request.replace(options={"model": "small"}, tools=[context.tools["add"]])
+        assert (changed.options, changed.tools) == ({"model": "small"}, ("add",))
+        assert (request.options, request.tools) == ({}, ("add", "look"))
+
+
+class TestWithTools:
+    """Other tools are offered from now on."""
+
+    def test_tools_are_added_and_removed_in_a_copy(self, context):
+        changed = context.with_tools(add=named("find"), remove=["add"])
+        assert list(changed.tools) == ["look", "find"]
+        assert list(context.tools) == ["add", "look"]
+        assert changed.request.tools == ("look", "find")
+
+    def test_a_tool_is_removed_by_itself_too(self, context):
+        assert list(context.with_tools(remove=[context.tools["add"]]).tools) == ["look"]
+
+    def test_a_tool_of_a_name_that_is_there_takes_its_place(self, context):
+        (other,) = named("add")
+        changed = context.with_tools(add=[other])
+        assert changed.tools["add"] is other
+        assert list(changed.tools) == ["add", "look"]
+
+    def test_a_tool_to_remove_that_is_not_there_is_an_error_that_names_the_closest(self, context):
+        with pytest.raises(
+            OptionError, match=r"^with_tools: there is no tool 'loook'; did you mean 'look'"
+        ):
+            context.with_tools(remove=["loook"])
+
+    def test_a_tool_to_remove_that_is_neither_a_tool_nor_a_name_is_an_error(self, context):
+        with pytest.raises(OptionError, match=r"^tools: expected tools or their names, got int$"):
+            context.with_tools(remove=[5])
+
+    def test_a_broken_tool_is_an_error(self, context):
+        with pytest.raises(ToolDefinitionError, match=r"^tools\[0\]: expected a Tool"):
+            context.with_tools(add=[5])
+
+    def test_a_tool_that_nothing_can_run_is_an_error_unless_there_is_a_resolver(self, context):
+        with pytest.raises(
+            ToolDefinitionError, match=r"^with_tools: tool 'find' has no function, and there is no"
+        ):
+            context.with_tools(add=[{"name": "find"}])
+        context.run.resolver = Resolver(lambda call: "found")
+        assert "find" in context.with_tools(add=[{"name": "find"}]).tools
 
 
 def test_calls_are_equal_whatever_validation_has_noted():

@@ -105,7 +105,8 @@ def _name_of(tool: str | Tool) -> str:
 
 
 def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
-    values = {spec.name: getattr(request, spec.name) for spec in fields(request)} | changes
+    values: dict[str, Any] = {spec.name: getattr(request, spec.name) for spec in fields(request)}
+    values.update(changes)
     values["options"] = {**request.options, **(changes.get("options") or {})}
     return Request(**values)
 
@@ -164,7 +165,7 @@ class RunContext:
 
     reserved: set[str] = field(default_factory=set[str])
 
-    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] = {}) -> None:  # noqa: B006 - it is read
+    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] = {}) -> None:
         """Take calls that are planned to run out of the budget.
 
         Args:
@@ -274,8 +275,8 @@ class Context:
     @property
     def instructions(self) -> str | None:
         """The system message of every request of the run; None where there is none."""
-        given = self.run.instructions
-        made: str | None = given(self) if callable(given) else given
+        given: Any = self.run.instructions
+        made: Any = given(self) if callable(given) else given
         return made
 
     @property

@@ -1,5 +1,9 @@
 """The history is immutable and append-only, and hands out copies."""
 
+import copy
+import json
+import pickle
+
 import pytest
 
 from treadle.messages import History
@@ -97,6 +101,85 @@ def test_a_list_for_the_caller_is_the_callers():
     assert history[0]["content"] == [{"type": "text"}]
 
 
+class TestReadOnly:
+    """A message cannot be edited in place, at any depth; a copy of it is plain and can."""
+
+    @pytest.fixture
+    def message(self):
+        part = {"type": "text", "text": "a"}
+        return History([{"role": "user", "content": [part, {"type": "image"}]}])[0]
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            lambda m: m.__setitem__("content", "b"),
+            lambda m: m.__delitem__("content"),
+            lambda m: m.__ior__({"content": "b"}),
+            lambda m: m.update(content="b"),
+            lambda m: m.setdefault("name", "Ann"),
+            lambda m: m.pop("content"),
+            lambda m: m.popitem(),
+            lambda m: m.clear(),
+            lambda m: m["content"].__setitem__(0, {}),
+            lambda m: m["content"].__delitem__(0),
+            lambda m: m["content"].__iadd__([{}]),
+            lambda m: m["content"].__imul__(2),
+            lambda m: m["content"].append({}),
+            lambda m: m["content"].extend([{}]),
+            lambda m: m["content"].insert(0, {}),
+            lambda m: m["content"].pop(),
+            lambda m: m["content"].remove({"type": "image"}),
+            lambda m: m["content"].clear(),
+            lambda m: m["content"].sort(key=str),
+            lambda m: m["content"].reverse(),
+            lambda m: m["content"][0].__setitem__("text", "b"),
+            lambda m: m["content"][0].update(text="b"),
+        ],
+    )
+    def test_every_edit_in_place_raises_and_changes_nothing(self, message, edit):
+        before = json.dumps(message)
+        with pytest.raises(TypeError, match=r"read-only; return ctx\.replace\(messages=\.\.\.\)"):
+            edit(message)
+        assert json.dumps(message) == before
+
+    @pytest.mark.parametrize(
+        "copied",
+        [
+            copy.copy,
+            copy.deepcopy,
+            lambda message: pickle.loads(pickle.dumps(message)),  # noqa: S301 - it is our own
+            lambda message: json.loads(json.dumps(message)),
+            lambda message: History([message]).to_list()[0],
+        ],
+    )
+    def test_a_copy_is_plain_at_every_depth(self, message, copied):
+        made = copied(message)
+        assert made == message
+        assert [type(made), type(made["content"]), type(made["content"][0])] == [dict, list, dict]
+        made["content"][0]["text"] = "b"
+        assert message["content"][0]["text"] == "a"
+
+    @pytest.mark.parametrize(
+        "copied", [lambda m: {**m}, dict, lambda m: m.copy(), lambda m: m | {}]
+    )
+    def test_a_shallow_copy_is_a_plain_dict_whose_parts_are_still_read_only(self, message, copied):
+        made = copied(message)
+        made["role"] = "system"
+        assert (type(made), message["role"]) == (dict, "user")
+        with pytest.raises(TypeError, match="read-only"):
+            made["content"].append({})
+
+    def test_slices_and_iteration_show_read_only_messages_too(self):
+        history = History([said("a"), said("b")])
+        for message in [*history, *history[:1], history[-1]]:
+            with pytest.raises(TypeError, match="read-only"):
+                message["content"] = "c"
+
+    def test_a_message_is_shown_as_one_object_each_time(self):
+        history = History([said("a")])
+        assert history[0] is history[0] is next(iter(history))
+
+
 def test_it_knows_the_ids_of_its_calls():
     history = History([said("a"), calling("c1")]).append(calling("c2"))
     assert history.has_call("c1")
@@ -134,7 +217,7 @@ class TestGrown:
         made, copy = calling("c1"), calling("c1")
         history = History([said("a")]).grown([made], [copy])
         assert history.for_model()[1] is copy
-        assert history[1] is made
+        assert history.raw()[1] is made
         assert history.has_call("c1")
 
     def test_without_any_they_are_made(self):

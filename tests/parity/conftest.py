@@ -34,7 +34,8 @@ def run(driver):
     def run(messages, llm, **options):
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        options.setdefault("retry_delay", 0)
+        if "stages" not in options:  # else `ask_model` among them has the delay
+            options.setdefault("retry_delay", 0)
         if driver == "sync":
             result = Loop.run_sync(messages, llm, **options)
         else:

@@ -20,6 +20,7 @@ from treadle import (
 from treadle.testing import ScriptedLLM, call, calls
 
 STAGES = [
+    "ask_model",
     "parse_tool_calls",
     "validate_calls",
     "loop_decision",
@@ -210,7 +211,7 @@ def test_a_failing_stage_is_a_pipeline_error_with_the_stage_and_the_cause(run):
 
     stages = default_stages()
     llm = ScriptedLLM(calls(call("add", a=1, b=2)))
-    result = run("1 + 2?", llm, tools=[add], stages=[*stages[:3], broken, later, *stages[3:]])
+    result = run("1 + 2?", llm, tools=[add], stages=[*stages[:4], broken, later, *stages[4:]])
     assert result.reason == PipelineFailed("broken", "'rates'", "KeyError")
     assert isinstance(result.reason.cause, KeyError)
     assert ran == []
@@ -228,7 +229,7 @@ def test_on_iteration_gets_the_context_after_each_iteration(run):
 
 
 def test_the_context_has_the_input_of_the_iteration(run):
-    """The first stage finds messages, tools, response, resolve_tool, iteration, max_iterations."""
+    """The stage after the model finds messages, tools, response, resolve_tool, iteration, max_iterations."""
     seen = []
 
     def look(ctx):
@@ -240,7 +241,8 @@ def test_the_context_has_the_input_of_the_iteration(run):
 
     shown = calls(call("add", a=1, b=2))
     llm = ScriptedLLM(shown, "3")
-    stages = [look, *default_stages()]
+    ask, *rest = default_stages()
+    stages = [ask, look, *rest]
     run("1 + 2?", llm, tools=[add], resolve_tool=resolve, stages=stages, max_iterations=7)
     first, second = seen
     assert [message["role"] for message in first.messages] == ["user"]
@@ -271,7 +273,7 @@ def test_the_context_has_what_the_stages_made(run):
     assert list(first.trace) == STAGES
     assert (second.decision, second.status, second.error) == (Decision.DONE, "ok", None)
     assert second.tool_results == {}
-    assert list(second.trace) == STAGES[:3]
+    assert list(second.trace) == STAGES[:4]
 
 
 def broken(ctx):
@@ -281,10 +283,10 @@ def broken(ctx):
 @pytest.mark.parametrize(
     ("script", "options", "trace"),
     [
-        ([calls(call("add", a=1, b=2))], {"max_iterations": 1}, STAGES[:7]),
+        ([calls(call("add", a=1, b=2))], {"max_iterations": 1}, STAGES[:8]),
         ([calls(call("add", a=1, b=2))] * 3, {}, STAGES),
         (searches(3), {"tools": [failing("e", "e", "e")]}, STAGES),
-        (["3"], {"stages": [*default_stages()[:2], broken]}, [*STAGES[:2], "broken"]),
+        (["3"], {"stages": [*default_stages()[:3], broken]}, [*STAGES[:3], "broken"]),
     ],
     ids=["limit", "loop", "circuit", "stage"],
 )

@@ -149,14 +149,23 @@ def test_a_recipe_without_results_says_so(run):
     [
         lambda arguments: 1 / 0,
         lambda arguments: "no recipe",
-        lambda arguments: Recipe(compose=lambda results: results["missing"]),
     ],
 )
-def test_a_recipe_that_fails_falls_back_to_resolving_the_call(run, recipe):
-    """A recipe that raises, or is none, or cannot compose: the call is resolved directly."""
+def test_a_recipe_that_cannot_be_built_falls_back_to_resolving_the_call(run, recipe):
+    """A recipe that raises, or is none: the call is resolved directly."""
     kitchen = Kitchen(recipe)
     assert reported(run, kitchen)[0] == "report of Oslo"
     assert kitchen.resolved == [("report", "Oslo")]
+
+
+def test_a_recipe_that_cannot_compose_is_an_error_and_its_steps_run_once(run):
+    """LlmCore resolves the call directly then, which repeats what the steps did."""
+    steps = [("news", {"city": "Oslo"})]
+    kitchen = Kitchen(
+        lambda arguments: {"serial": steps, "compose": lambda results: results["missing"]}
+    )
+    assert reported(run, kitchen)[0] == "Error: KeyError: 'missing'"
+    assert kitchen.resolved == [("news", "Oslo")]
 
 
 def test_a_tool_without_a_recipe_is_resolved_directly(run):

@@ -89,7 +89,7 @@ def exits():
     yield failing, {"tools": [search]}, "circuit_broken", 3, 3
     yield [one, TypeError("no")], add_one, "llm_error", 2, 1
     yield [""], {"max_blank_stops": 0}, "empty_response", 1, 0
-    yield [one], {**add_one, "stages": [broken, *default_stages()]}, "pipeline_failed", 1, 0
+    yield [one], {**add_one, "stages": [*default_stages()[:1], broken]}, "pipeline_failed", 1, 0
     yield [], {"messages": []}, "invalid_input", 0, 0
     slow = {"tools": [wait_long], "max_seconds": 0.05}
     yield [calls(call("wait_long"))], slow, "deadline_exceeded", 1, 1

@@ -104,7 +104,8 @@ def test_a_text_only_step_breaks_the_streak_too(run):
         return ctx.replace(messages=ctx.messages.append(thought, asked), response=Response())
 
     llm = ScriptedLLM(*same(2), "Let me see:", *same(2), "Three.")
-    result = run("1 + 2?", llm, tools=[add], stages=[think_on, *default_stages()])
+    ask, *rest = default_stages()
+    result = run("1 + 2?", llm, tools=[add], stages=[ask, think_on, *rest])
     assert isinstance(result, Ok)
     assert (result.iterations, len(result.messages)) == (6, 12)
 

@@ -1,13 +1,15 @@
-"""Parity with Planck: the tool runner."""
+"""Parity with Planck: the table of calls in flight, and calls made by code."""
 
 import threading
 
 import anyio
 import pytest
 
-from treadle import Context, Limits, Ok, Response, RunHandle, RunState, tool
+from treadle import Context, Ok, RunHandle, tool
+from treadle.context import RunContext
 from treadle.events import ToolFinished
 from treadle.messages import History, ToolCall, ToolResult
+from treadle.stages import prepare_call
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import InFlight, fingerprint, toolset
 
@@ -25,9 +27,9 @@ def a_result(call_id):
     return ToolResult(call_id, "seen")
 
 
-def context(runner, *tools):
-    """What a runner needs to know of a run."""
-    return Context(History(), toolset(tools), Response(), Limits(), RunState(), runner)
+def context(in_flight, *tools):
+    """What a call needs to know of a run."""
+    return Context(History(), toolset(tools), run=RunContext(in_flight=in_flight))
 
 
 @tool
@@ -38,65 +40,65 @@ def look(place: str) -> str:
 # The table of calls
 
 
-def test_a_new_runner_is_empty():
+def test_a_new_table_is_empty():
     """Nothing runs, nothing is done, nothing was counted."""
-    runner = InFlight()
-    assert (runner.running, runner.results, runner.counts) == ({}, {}, {})
-    assert not runner.done
+    in_flight = InFlight()
+    assert (in_flight.running, in_flight.results, in_flight.counts) == ({}, {}, {})
+    assert not in_flight.done
 
 
 def test_start_registers_calls_as_running():
     """They are running, by their ids, until they are marked done."""
-    runner = InFlight()
+    in_flight = InFlight()
     one, two = a_call("1"), a_call("2")
-    runner.start([one, two])
-    assert runner.running == {"1": one, "2": two}
-    assert runner.results == {}
+    in_flight.start([one, two])
+    assert in_flight.running == {"1": one, "2": two}
+    assert in_flight.results == {}
 
 
 def test_mark_done_moves_a_call_to_the_results():
     """It stops running, its siblings go on."""
-    runner = InFlight()
-    runner.start([a_call("1"), a_call("2")])
-    assert runner.mark_done("1", a_result("1"))
-    assert list(runner.running) == ["2"]
-    assert runner.results == {"1": a_result("1")}
+    in_flight = InFlight()
+    in_flight.start([a_call("1"), a_call("2")])
+    assert in_flight.mark_done("1", a_result("1"))
+    assert list(in_flight.running) == ["2"]
+    assert in_flight.results == {"1": a_result("1")}
 
 
 def test_a_stale_result_changes_nothing():
     """A result of a call that is not running, unknown or done or cancelled, is dropped."""
-    runner = InFlight()
-    runner.start([a_call("1"), a_call("2")])
-    runner.mark_done("1", a_result("1"))
+    in_flight = InFlight()
+    in_flight.start([a_call("1"), a_call("2")])
+    in_flight.mark_done("1", a_result("1"))
     late = ToolResult("1", "late")
-    assert not runner.mark_done("1", late)
-    assert not runner.mark_done("never", ToolResult("never", "late"))
-    assert list(runner.running) == ["2"]
-    assert runner.results == {"1": a_result("1")}
+    assert not in_flight.mark_done("1", late)
+    assert not in_flight.mark_done("never", ToolResult("never", "late"))
+    assert list(in_flight.running) == ["2"]
+    assert in_flight.results == {"1": a_result("1")}
 
 
 def test_done_is_whether_all_that_started_has_its_result():
     """Not when empty, not while something runs, but when all is complete."""
-    runner = InFlight()
-    assert not runner.done
-    runner.start([a_call("1"), a_call("2")])
-    runner.mark_done("1", a_result("1"))
-    assert not runner.done
-    runner.mark_done("2", a_result("2"))
-    assert runner.done
+    in_flight = InFlight()
+    assert not in_flight.done
+    in_flight.start([a_call("1"), a_call("2")])
+    in_flight.mark_done("1", a_result("1"))
+    assert not in_flight.done
+    in_flight.mark_done("2", a_result("2"))
+    assert in_flight.done
 
 
 def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
     """Counts are of the whole turn; `new_turn`, when the user has spoken, clears them too."""
-    runner = InFlight()
+    in_flight = InFlight()
     made = a_call("1")
-    runner.start([made, a_call("2")])
-    runner.mark_done("1", a_result("1"))
-    runner.next_batch()
-    assert (runner.running, runner.results) == ({}, {})
-    assert runner.counts == {made.fingerprint: 2}
-    runner.new_turn()
-    assert runner.counts == {}
+    in_flight.start([made, a_call("2")])
+    in_flight.mark_done("1", a_result("1"))
+    in_flight.next_batch()
+    assert (in_flight.running, in_flight.results) == ({}, {})
+    assert in_flight.counts == {made.fingerprint: 2}
+    in_flight.new_turn()
+    assert in_flight.counts == {}
 
 
 def test_cancel_all_stops_every_running_tool(run):
@@ -153,14 +155,14 @@ def test_a_late_result_is_dropped_without_an_event(run):
 
 
 def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
-    """Its steps return the result; the runner has it, and counted the call."""
-    runner = InFlight()
-    steps = runner.prepare_call(context(runner, look), "look", "1", {"place": "the hall"})
-    assert list(runner.running) == ["1"]
+    """Its steps return the result; the table of calls in flight has it, and counted the call."""
+    in_flight = InFlight()
+    steps = prepare_call(context(in_flight, look), "look", "1", {"place": "the hall"})
+    assert list(in_flight.running) == ["1"]
     expected = ToolResult("1", "the hall is empty")
     assert perform(steps) == expected
-    assert runner.results == {"1": expected}
-    assert list(runner.counts.values()) == [1]
+    assert in_flight.results == {"1": expected}
+    assert list(in_flight.counts.values()) == [1]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +176,11 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
 )
 def test_prepare_call_answers_what_makes_no_sense(perform, name, arguments, told):
     """An unknown tool and invalid arguments are results that say what is wrong."""
-    runner = InFlight()
-    result = perform(runner.prepare_call(context(runner, look), name, "1", arguments))
+    in_flight = InFlight()
+    result = perform(prepare_call(context(in_flight, look), name, "1", arguments))
     assert told in result.content
     assert (result.is_error, result.status) == (True, "invalid")
-    assert runner.done
+    assert in_flight.done
 
 
 def test_prepare_call_makes_any_exception_an_error_in_words(perform):
@@ -188,8 +190,8 @@ def test_prepare_call_makes_any_exception_an_error_in_words(perform):
     async def fall(place: str) -> str:
         raise OSError(f"no floor in {place}")
 
-    runner = InFlight()
+    in_flight = InFlight()
     arguments = '{"place": "the hall"}'
-    result = perform(runner.prepare_call(context(runner, fall), "fall", "1", arguments))
+    result = perform(prepare_call(context(in_flight, fall), "fall", "1", arguments))
     assert result == ToolResult("1", "Error: OSError: no floor in the hall", is_error=True)
-    assert runner.done
+    assert in_flight.done

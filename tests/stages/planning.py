@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.messages import ToolCall
-from treadle.stages import Planner
+from treadle.stages._plan_calls import Planner
 from treadle.tools import NotRunReason, Plan, Tool
 
 DUPLICATE, KNOWN = NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE

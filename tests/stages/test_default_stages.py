@@ -12,6 +12,7 @@ from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 NAMES = [
+    "ask_model",
     "parse_tool_calls",
     "validate_calls",
     "loop_decision",
@@ -21,6 +22,7 @@ NAMES = [
     "budget_guard",
     "circuit_breaker",
 ]
+DISPATCHED = NAMES.index("dispatch_tools") + 1
 USER = [{"role": "user", "content": "Hi"}]
 
 
@@ -48,6 +50,8 @@ def test_the_list_is_that_of_the_design():
 
 def test_its_options_reach_the_stages():
     configured = default_stages(
+        max_retries=8,
+        retry_delay=0.5,
         max_blank_stops=7,
         breaker_threshold=9,
         repair_call=print,
@@ -55,6 +59,7 @@ def test_its_options_reach_the_stages():
         dedupe=False,
     )
     made = {one.name: one.options for one in configured}
+    assert made["ask_model"] == {"max_retries": 8, "retry_delay": 0.5}
     assert made["validate_calls"] == {"repair_call": print}
     assert made["loop_decision"] == {"max_blank_stops": 7}
     assert made["plan_calls"] == {"sequential": "in_step", "dedupe": False}
@@ -137,7 +142,9 @@ SHORTER = [
 ]
 
 
-@pytest.mark.parametrize("names", [*SHORTER, [], ["parse_tool_calls"], NAMES[:2], NAMES[:4]])
+@pytest.mark.parametrize(
+    "names", [*SHORTER, [], ["parse_tool_calls"], NAMES[1:3], NAMES[:3], NAMES[:5]]
+)
 @pytest.mark.parametrize(
     "script",
     [
@@ -155,7 +162,7 @@ def test_a_loop_with_fewer_stages_still_ends_and_has_a_valid_history(names, scri
 
 
 def test_in_another_order_it_does_the_same():
-    order = [*NAMES[:5], "circuit_breaker", "inject_results", "budget_guard"]
+    order = [*NAMES[:DISPATCHED], "circuit_breaker", "inject_results", "budget_guard"]
     assert run(named(*order), calls(call("double", n=1)), "done").unwrap().content == "done"
 
 
@@ -193,7 +200,7 @@ def test_one_function_can_be_the_whole_pipeline():
 
 @pytest.mark.parametrize("dropping", [dead_end(), composer(lambda ctx: [ctx, ctx])])
 def test_a_list_that_drops_or_multiplies_contexts_is_an_err_and_loses_no_work(dropping):
-    result = run([*default_stages()[:5], dropping], calls(call("double", n=1)))
+    result = run([*default_stages()[:DISPATCHED], dropping], calls(call("double", n=1)))
     assert isinstance(result.reason, PipelineFailed)
     assert [m["content"] for m in result.messages[2:]] == ["2"]
 
@@ -202,7 +209,7 @@ def test_a_stage_that_raises_is_an_err_that_names_it_and_loses_no_work():
     def broken(ctx):
         raise KeyError("oh")
 
-    result = run([*default_stages()[:5], broken], calls(call("double", n=1)))
+    result = run([*default_stages()[:DISPATCHED], broken], calls(call("double", n=1)))
     assert (result.reason.stage, result.reason.error_type) == ("broken", "KeyError")
     assert [m["content"] for m in result.messages[2:]] == ["2"]
 
@@ -212,7 +219,8 @@ def test_a_stage_may_change_the_response_before_the_others_see_it():
         text = ctx.response.content
         return ctx.replace(response=Response(text.upper())) if text else ctx
 
-    assert run([shout, *default_stages()], "done").messages[-1]["content"] == "DONE"
+    ask, *rest = default_stages()
+    assert run([ask, shout, *rest], "done").messages[-1]["content"] == "DONE"
 
 
 def test_a_stage_may_add_messages_of_its_own():

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from treadle.effects import drive, drive_sync
-from treadle.limits import Limits
+from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall
 from treadle.results import Err, Ok
 from treadle.run_state import RunNodeStatus, RunState
@@ -62,8 +62,9 @@ def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(
 
 
 def test_the_count_goes_on_from_earlier_iterations(context, through):
-    ctx = through(context(("double", {"n": 1}), tools=[double], tool_calls_count=4), *STAGES)
-    assert ctx.tool_calls_count == 5
+    ctx = context(("double", {"n": 1}), tools=[double])
+    ctx.run.in_flight.calls_run = 4
+    assert through(ctx, *STAGES).tool_calls_count == 5
 
 
 def test_results_are_those_of_their_calls_whatever_ends_first(context, through):
@@ -118,7 +119,8 @@ def test_no_more_run_at_once_than_the_limit(context, through):
     calls = [("work", {"n": n}) for n in range(6)]
     ctx = context(*calls, tools=[work])
     ctx = through(ctx, *STAGES[:3])  # planned for eight at once
-    ctx = through(ctx.replace(limits=Limits(max_parallel_calls=2)), dispatch_tools)
+    ctx.run.budget = Budget(Limits(max_parallel_calls=2))
+    ctx = through(ctx, dispatch_tools)
     assert most == 2
     assert set(contents(ctx)) == {"(no output)"}
 
@@ -215,7 +217,8 @@ def test_a_record_without_an_iteration_keeps_no_nodes_and_the_calls_run_all_the_
     context, through
 ):
     """Such as that of a context that somebody made by hand."""
-    ctx = context(("double", {"n": 1}), tools=[double]).replace(state=RunState("bot"))
+    ctx = context(("double", {"n": 1}), tools=[double])
+    ctx.run.state = RunState("bot")
     ctx = through(ctx, *STAGES)
     assert (contents(ctx), ctx.state.nodes) == (["2"], [])
 
@@ -237,9 +240,8 @@ def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(c
         Tool("stop", fn=stop_all, parallel_safe=False),
         Tool("after", fn=lambda: ran.append(1), parallel_safe=False),
     ]
-    ctx = context(tools=tools)
+    ctx = context(tools=tools, in_flight=InFlight(can_cancel=True))
     ctx = ctx.replace(
-        runner=InFlight(can_cancel=True),
         tool_calls=(ToolCall("a", "stop", "{}", {}, "1"), ToolCall("b", "after", "{}", {}, "2")),
     )
     ctx = drive_sync(plan_calls(sequential="in_step")(ctx))

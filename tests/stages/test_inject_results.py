@@ -75,6 +75,16 @@ def test_every_call_has_exactly_one_answer_in_order_whatever_happened(context, t
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("response", [Response("Hello"), None])
+def test_an_iteration_is_injected_once_however_often_it_is_asked_for(context, through, response):
+    calls = [] if response else [("double", {"n": 1})]
+    once = through(context(*calls, response=response, tools=[double]), *STAGES)
+    assert once.is_injected
+    assert through(once, inject_results, inject_results) is once
+    assert inject(inject(once)) is once
+    assert len(added(once)) == len(once.result_messages) == (1 if response else 2)
+
+
 def test_a_call_without_a_result_is_answered_all_the_same(context):
     ctx = parse_tool_calls(context(("double", {"n": 1})))
     assert added(inject(ctx))[1]["content"] == "Not run: the run ended first."
@@ -164,6 +174,11 @@ def spoil(value):
     value.clear()
 
 
+def anew(ctx):
+    """The context of another iteration with the same response."""
+    return ctx.evolve(tool_results={}, result_messages=())
+
+
 class TestNudge:
     """From the third identical call of a turn its result carries a note."""
 
@@ -177,7 +192,7 @@ class TestNudge:
                 context((name, arguments), tools=list(tools), has_listeners=has_listeners),
             )
             for _ in range(times):
-                ctx = through(ctx.replace(tool_results={}), *ANYWAY, emit=told.append)
+                ctx = through(anew(ctx), *ANYWAY, emit=told.append)
             return ctx, told
 
         return repeat
@@ -193,7 +208,7 @@ class TestNudge:
     def test_a_call_that_was_suppressed_carries_it_too(self, context, through, times, nudged):
         ctx = context(("double", {"n": 1}), tools=[double])
         for _ in range(times):
-            ctx = through(ctx.replace(tool_results={}), *STAGES)
+            ctx = through(anew(ctx), *STAGES)
         assert ctx.tool_results[ctx.tool_calls[0].id].status == "suppressed"
         content = ctx.messages[-1]["content"]
         assert content.startswith("Not run again: you made this very call in iteration 1")
@@ -220,11 +235,6 @@ class TestNudge:
     def test_other_arguments_are_other_calls(self, context, through):
         ctx = context(*[("double", {"n": n}) for n in range(4)], tools=[double])
         assert all("[note" not in m["content"] for m in added(through(ctx, *STAGES))[1:])
-
-    def test_it_does_without_a_runner(self, context):
-        ctx = parse_tool_calls(context(("double", {"n": 1}), tools=[double]))
-        ctx = ctx.replace(runner=None, tool_results={"c1": ToolResult("c1", "2")})
-        assert drive_sync(inject_results(ctx)).messages[-1]["content"] == "2"
 
 
 class TestEditedCalls:

@@ -9,9 +9,10 @@ from treadle.effects import drive_sync
 from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
 from treadle.limits import Budget, Limits
 from treadle.messages import ToolResult
-from treadle.stages import Planner, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages import parse_tool_calls, plan_calls, validate_calls
+from treadle.stages._plan_calls import Planner
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.tools import CircuitBreaker, InFlight, NotRunReason, Plan, PlanReason, Tool
+from treadle.tools import CircuitBreaker, NotRunReason, Plan, PlanReason, Tool
 
 from .planning import shown
 
@@ -113,14 +114,10 @@ def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferr
     known, twin, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
     counts = ctx.run.in_flight.counts
     assert (counts[known], counts[twin], counts[deferred]) == (1, 0, 0)
-    through(ready("p p", same, runner=ctx.run.in_flight), plan_calls(dedupe=True))
+    run = ctx.run
+    again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
+    through(again, plan_calls(dedupe=True))
     assert counts[known] == 3
-
-
-def test_it_does_without_a_runner(ready, through):
-    ctx = ready("p p q", same).replace(runner=None)
-    assert shown(through(ctx, plan_calls).plan) == "c1 c3"
-    assert shown(through(ready("p").replace(runner=None), plan_calls).plan) == "c1"
 
 
 class TestASingleCall:
@@ -134,7 +131,7 @@ class TestASingleCall:
             "nothing": {},
             "its budget": {"limits": {"max_tool_calls": 0}},
             "the budget around": {"budget": Budget(Limits(), parent)},
-            "a breaker": {"runner": InFlight(breaker=breaker)},
+            "a breaker": {"breaker": breaker},
         }
 
     @pytest.mark.parametrize(
@@ -160,7 +157,7 @@ class TestASingleCall:
         assert budgets[0] == budgets[1]
 
     def test_it_is_taken_out_of_the_budget(self, ready, through):
-        assert through(ready("p"), plan_calls).budget.tool_calls == 1
+        assert through(ready("p"), plan_calls).run.budget.tool_calls == 1
 
 
 def tools(name):
@@ -174,7 +171,8 @@ class TestEvents:
     def told(self, through):
         def told(ctx):
             events = []
-            through(ctx.replace(has_listeners=True), plan_calls, emit=events.append)
+            ctx.run.has_listeners = True
+            through(ctx, plan_calls, emit=events.append)
             return events
 
         return told

@@ -142,11 +142,11 @@ ONE_TOO_MANY = (
 )
 SPENT = "Not run: the budget of 1 tool calls is spent. Answer with what you have."
 NO_USE_LEFT = (
-    "Not run: 'twice' may be used 2 times in a run, and has been. "
+    "Not run: 'twice' may be used 2 times in a run, and was. "
     "Do without it, or answer with what you have."
 )
 OUT_OF_ORDER = """\
-Error: 'p' is out of order, and was not tried. It kept failing with: Error: no route
+Error: 'p' is unavailable and was not tried. It kept failing with: Error: no route
 Do without it for now."""
 
 

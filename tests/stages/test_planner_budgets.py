@@ -2,6 +2,7 @@
 
 import pytest
 
+from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall
 from treadle.tools import Tool
 
@@ -16,7 +17,9 @@ class TestBudgets:
         [(3, 0, "p1 p2"), (2, 0, "p1 p2"), (1, 0, "p1"), (0, 0, ""), (3, 2, "p1"), (3, 9, "")],
     )
     def test_the_part_that_fits_runs(self, plan, limit, used, runs):
-        made_plan = plan("p1 p2", limits={"max_tool_calls": limit}, tool_calls_count=used)
+        budget = Budget(Limits(max_tool_calls=limit))
+        budget.reserve_calls(used)
+        made_plan = plan("p1 p2", budget=budget)
         assert str(made_plan) == runs
         assert made_plan.budget.tool_calls == used + len(runs.split())
 

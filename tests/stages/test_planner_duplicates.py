@@ -2,7 +2,7 @@
 
 import pytest
 
-from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, TOOLS, made, planned
+from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN
 
 
 class TestDuplicates:
@@ -39,11 +39,6 @@ class TestDuplicates:
 
     def test_names_that_only_a_resolver_knows_have_duplicates_too(self, plan):
         assert plan("x1 x1 y1", tools=[], known="y1").not_run == {"x1'": DUPLICATE, "y1": KNOWN}
-
-    def test_without_a_runner_nothing_is_known(self, context):
-        ctx = context(tools=TOOLS).replace(runner=None)
-        made_plan = planned(ctx, made("p1 p1"))
-        assert (str(made_plan), made_plan.not_run) == ("p1", {"p1'": DUPLICATE})
 
 
 class TestAnsweredReadsBehindAWrite:

@@ -13,12 +13,12 @@ from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNodeStatus
 from treadle.stages import (
     SubagentPausedError,
-    compose,
     dispatch_tools,
     parse_tool_calls,
     plan_calls,
     validate_calls,
 )
+from treadle.stages._run_call import compose
 from treadle.tools import Recipe, Step, Tool, tool
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
@@ -164,16 +164,28 @@ def test_a_recipe_may_compose_its_result_itself(cook):
     assert told(ctx) == '{"a":false,"b":true}'
 
 
-def broken(results):
-    raise ValueError("broken")
-
-
-@pytest.mark.parametrize("recipe", [5, (1,), {"wrong": []}, Recipe(compose=broken)])
-def test_a_recipe_that_fails_falls_back_to_resolving_directly_and_is_reported(cook, recipe, caplog):
-    with caplog.at_level(logging.WARNING, "treadle.stages"):
+@pytest.mark.parametrize("recipe", [5, (1,), {"wrong": []}])
+def test_a_recipe_that_cannot_be_built_is_resolved_directly_and_logged(cook, recipe, caplog):
+    with caplog.at_level(logging.WARNING, "treadle.tools"):
         ctx, resolver = cook(recipe)
     assert told(ctx) == "direct big"
     assert resolver.resolved == ["big"]
+    assert "the recipe of 'big' cannot be built" in caplog.text
+
+
+def test_a_recipe_that_fails_after_its_steps_is_an_error_and_its_work_is_not_done_twice(
+    cook, caplog
+):
+    """To resolve the call directly would repeat the side effects of the steps."""
+
+    def broken(results):
+        raise ValueError("broken")
+
+    with caplog.at_level(logging.WARNING, "treadle.tools"):
+        ctx, resolver = cook(Recipe([Step("small")], compose=broken))
+    assert ctx.tool_results["c1"] == ToolResult("c1", "Error: ValueError: broken", True)
+    assert resolver.resolved == ["small"]
+    assert ctx.state.current_node.tool_calls[0].status is RunNodeStatus.FAILED
     assert "the recipe of 'big' failed" in caplog.text
 
 
@@ -183,14 +195,14 @@ def test_a_name_without_a_recipe_is_resolved_directly(context, through):
     assert told(ctx) == "direct small"
 
 
-NOBODY = "needs approval, which nobody can be asked for within a recipe."
+NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook, kind):
     page = tool(name="page", max_uses=2)(lambda n: n)
     ctx, _ = cook(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
-    assert told(ctx).count("Not run: 'page' may be used 2 times in a run, and has been.") == 2
+    assert told(ctx).count("Not run: 'page' may be used 2 times in a run, and was.") == 2
     assert ctx.run.budget.uses_left("page", 2) == 0
 
 
@@ -198,7 +210,7 @@ def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook,
 def test_a_step_that_needs_approval_is_denied_for_nobody_can_be_asked(cook, kind):
     send = tool(name="send", requires_approval=True)(lambda: "sent")
     ctx, _ = cook(Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double])
-    assert f"## Errors\n\n### send\nError: 'send' {NOBODY}" in told(ctx)
+    assert f"## Errors\n\n### send\nError: 'send' {NO_APPROVAL}" in told(ctx)
     assert "### double\n2" in told(ctx)
     assert ctx.decision is None
 
@@ -209,7 +221,7 @@ def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(cook):
         raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
 
     ctx, _ = cook(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
-    assert told(ctx) == f"## Errors\n\n### child\nError: it {NOBODY}"
+    assert told(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
     assert ctx.decision is not Decision.PAUSE
     assert ctx.run.in_flight.paused == {}
 

@@ -206,6 +206,40 @@ def test_a_resolver_that_lists_nothing_is_asked_for_everything_where_there_are_n
     assert check(("whatever", {"x": 1}), resolve_tool=lambda call: 1)[1] != [None]
 
 
+class TestToolsOfTheRequest:
+    """A call of a tool that this request does not offer is invalid, whatever the run has."""
+
+    @pytest.fixture
+    def check_offered(self, context, through):
+        def check_offered(name, offered, **more):
+            ctx = context((name, {"street": "x"}), tools=[add, address], **more)
+            ctx = through(ctx.with_request(tools=offered), parse_tool_calls, validate_calls)
+            return ctx, ctx.tool_results.get("c1")
+
+        return check_offered
+
+    def test_a_tool_that_is_not_offered_is_answered_with_those_that_are(self, check_offered):
+        ctx, result = check_offered("address", ["add"])
+        assert result.content == (
+            "Error: the call of 'address' was not run:\n"
+            "- 'address' is not offered in this request. Available tools: add."
+        )
+        assert (result.is_error, result.status) == (True, "invalid")
+        assert ctx.tool_calls[0].input is None
+
+    def test_where_none_is_offered_it_says_so(self, check_offered):
+        assert check_offered("address", [])[1].content.endswith("Available tools: none.")
+
+    def test_a_tool_that_is_offered_is_valid(self, check_offered):
+        ctx, result = check_offered("address", ["address"])
+        assert result is None
+        assert ctx.tool_calls[0].input == {"street": "x"}
+
+    def test_an_unknown_name_is_answered_with_the_offered_tools_alone(self, check_offered):
+        _, result = check_offered("nope", ["address"])
+        assert result.content.endswith("there is no tool named 'nope'. Available tools: address.")
+
+
 def test_an_option_that_does_not_exist_names_the_one_that_does():
     with pytest.raises(PipelineError, match="no option 'repair'; did you mean 'repair_call'"):
         validate_calls(repair=None)

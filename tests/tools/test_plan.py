@@ -50,4 +50,5 @@ def test_reasons_are_words_that_stay_the_same():
         "over_budget",
         "max_uses",
         "breaker_open",
+        "removed",
     ]

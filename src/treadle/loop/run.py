@@ -322,7 +322,8 @@ class Run:
                 self.context = context = context.done()
             elif repeated is not None and run.finishing is None:
                 reason = repeated
-                self.context = context = context.stop(reason)
+        if reason is not None and context.decision is not Decision.STOP:
+            self.context = context = context.stop(reason)
         if run.has_listeners:
             run.clock = yield NOW
         if reason is None or isinstance(reason, MaxIterationsReached):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
@@ -76,7 +77,9 @@ class ModelClient:
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
-        self.mode: Mode = call_mode(fn)
+        mode = call_mode(fn)
+        # A generator function returns at once, but reading the stream may block.
+        self.mode = Mode.THREAD if mode is Mode.INLINE and not _is_async_generator(fn) else mode
         self._opts: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
         self._call, self._takes = _adapted(fn, self._opts)
@@ -250,6 +253,12 @@ CLOSE_SECONDS = 5.0
 
 def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
     yield Call(lambda: awaitable)
+
+
+def _is_async_generator(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(type(fn).__call__)
 
 
 def _is_iterator(raw: Any) -> bool:

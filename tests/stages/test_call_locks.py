@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from treadle.context import Context
 from treadle.effects import Call, Parallel, Sleep, drive, drive_sync
 from treadle.events import ToolFinished, ToolStarted
-from treadle.limits import Limits
-from treadle.messages import History, Response, ToolCall
-from treadle.run_state import RunNode, RunNodeStatus, RunState
+from treadle.messages import History, ToolCall
+from treadle.run_state import RunNodeStatus
 from treadle.stages import (
-    attempts,
     dispatch_tools,
     held_locks,
     parse_tool_calls,
@@ -149,6 +147,17 @@ class TestAKeyFunctionThatRaises:
         assert ctx.tool_results["c1"].status == "skipped"
         assert ctx.run.result_cache.latest(ctx.tool_calls[0].fingerprint) is None
 
+    def test_a_bug_of_the_library_is_raised_and_not_taken_for_an_error_of_the_tool(
+        self, context, through, monkeypatch
+    ):
+        def broken(locks, key):
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(Locks, "enter", broken)
+        held = tool(name="t", lock="k")(lambda: "ran")
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            run(context(("t", {}), tools=[held]), through)
+
     def test_it_is_a_failure_in_the_record_and_to_those_who_watch(self, ctx):
         (node,) = ctx.state.current_node.tool_calls
         assert (node.status, node.error) == (RunNodeStatus.FAILED, "Error: KeyError: 'nope'")
@@ -208,7 +217,7 @@ class TestWithinACall:
             Recipe([Step("t")]),
             Tool("t", steps=workshop, lock="other"),
             holding="k",
-            runner=InFlight(locks=locks),
+            locks=locks,
         )
         assert contents(ctx) == [
             "## Errors\n\n### t\nNot run: 'other' is in use by another call; try again later"
@@ -257,11 +266,11 @@ class TestWithinACall:
     ):
         locks = Locks()
         ticket = locks.enter("k")
-        runner = InFlight(locks=locks, held={"k": "k"})
         tools = [Tool("t", steps=workshop, lock="k"), Tool("p")]
-        ctx = run(context(("t", {}), tools=tools, runner=runner), through)
+        held = {"k": "k"}
+        ctx = run(context(("t", {}), tools=tools, locks=locks, held_locks=held), through)
         assert contents(ctx) == ["ok"]
-        assert set(runner.held_by("any")) == {"k"}
+        assert set(held_locks(ctx, "any")) == {"k"}
         locks.leave("k", ticket)
 
 
@@ -272,7 +281,7 @@ class TestRunsSideBySide:
         locks, tools = Locks(), [Tool("t", steps=workshop, lock="k")]
         contexts = [
             through(
-                context(("t", {}), tools=tools, runner=InFlight(locks=locks)),
+                context(("t", {}), tools=tools, locks=locks),
                 *STAGES[:3],
             )
             for _ in range(3)
@@ -312,7 +321,7 @@ class TestRunsSideBySide:
         tools = [Tool("t", fn=work, lock="k")]
         contexts = [
             through(
-                context(("t", {}), tools=tools, runner=InFlight(locks=locks)),
+                context(("t", {}), tools=tools, locks=locks),
                 *STAGES[:3],
             )
             for _ in range(6)
@@ -331,10 +340,11 @@ def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line(context, throug
     """Two runs share a key; the second is told to stop while it waits for the first."""
     locks = Locks()
     ticket = locks.enter("k")
-    runner = InFlight(can_cancel=True, locks=locks)
-    ctx = context(("t", {}), tools=[Tool("t", fn=lambda: "ran", lock="k")], runner=runner)
+    in_flight = InFlight(can_cancel=True)
+    held = Tool("t", fn=lambda: "ran", lock="k")
+    ctx = context(("t", {}), tools=[held], in_flight=in_flight, locks=locks)
     ctx = through(ctx, *STAGES[:3])
-    stopper = threading.Timer(0.02, runner.cancel_all)
+    stopper = threading.Timer(0.02, in_flight.cancel_all)
     stopper.start()
     done = drive_sync(dispatch_tools(ctx))
     stopper.join()
@@ -349,24 +359,17 @@ KEYS = st.lists(st.sampled_from("abc"), max_size=2)
 @settings(max_examples=40)
 @given(st.lists(KEYS, min_size=1, max_size=5))
 def test_whatever_keys_calls_need_no_two_that_share_one_overlap_and_all_run(wanted):
-    """Through the runner, as calls of one answer."""
+    """As calls of one response."""
     workshop = Workshop()
     by_id = {f"c{n}": set(keys) for n, keys in enumerate(wanted)}
     held = Tool("t", steps=workshop, lock=lambda arguments: arguments["keys"])
-    runner = InFlight()
-    state, limits = RunState("bot", "run"), Limits(max_parallel_calls=5)
-    ctx = Context(History(), {"t": held}, Response(), limits, state, runner=runner)
-    calls = [
+    calls = tuple(
         ToolCall(call_id, "t", "{}", {"keys": keys})
         for call_id, keys in zip(by_id, wanted, strict=True)
-    ]
-
-    def together():
-        runner.start(calls)
-        yield Parallel([runner.run(ctx, c, RunNode(), attempts(ctx, c)) for c in calls])
-
-    anyio.run(drive, together())
-    assert set(runner.results) == set(by_id)
+    )
+    ctx = Context(History(), {"t": held}, tool_calls=calls, plan=Plan((calls,)))
+    done = anyio.run(drive, dispatch_tools(ctx))
+    assert set(done.tool_results) == set(by_id)
     for one, other in workshop.overlaps:
         assert not by_id[one] & by_id[other]
     assert len(workshop.log) == 2 * len(calls)

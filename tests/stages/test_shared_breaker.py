@@ -7,12 +7,12 @@ from treadle.events import BreakerChanged
 from treadle.messages import ToolCall, ToolResult
 from treadle.run_state import RunState
 from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
-from treadle.stages._shared_breaker import not_admitted, noted, released
+from treadle.stages._shared_breaker import refused_calls, release_calls, report_calls
 from treadle.tools import (
     BreakerState,
     CircuitBreaker,
-    InFlight,
     NotRunReason,
+    ResultCache,
     Tool,
     deny,
     fingerprint,
@@ -50,11 +50,11 @@ def answer(context, through, flaky):
         ctx = context(
             *[call if isinstance(call, tuple) else (call, {"n": next(names)}) for call in calls],
             tools=more.pop("tools", tools),
-            runner=more.pop("runner", None) or InFlight(breaker=breaker),
+            breaker=breaker,
             has_listeners=emit is not None,
             **more,
         )
-        ctx = ctx.replace(state=RunState("bot", run))
+        ctx.run.state = RunState("bot", run)
         ctx.state.new_node(at=0.0).start(0.0)
         return through(ctx, *STAGES, emit=emit)
 
@@ -68,7 +68,7 @@ def test_a_tool_that_is_out_of_order_is_not_tried_and_the_model_is_told(answer, 
     ctx = answer(breaker, "flaky", "w")
     assert flaky.made == [1, 2]
     assert ctx.tool_results["c1"].status == "broken"
-    assert "'flaky' is out of order" in ctx.tool_results["c1"].content
+    assert "'flaky' is unavailable" in ctx.tool_results["c1"].content
     assert "It kept failing with: Error: ValueError: no route" in ctx.tool_results["c1"].content
     assert ctx.tool_results["c2"].content == "ok"
 
@@ -101,13 +101,14 @@ def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
     breaker = CircuitBreaker(threshold=1, cool_down=60)
     breaker.record("flaky", "x", "E", 0.0)
     calls = [ToolCall("c1", "flaky")]
-    ctx = context(runner=InFlight(breaker=breaker))
-    assert drive_sync(not_admitted(ctx, calls)) == {}
-    other = ctx.replace(state=RunState("bot", "run-2"), tool_results={"c1": ToolResult("c1", "ok")})
-    drive_sync(noted(other, calls))
-    drive_sync(released(other, calls))
+    ctx = context(breaker=breaker)
+    assert drive_sync(refused_calls(ctx, calls)) == {}
+    other = context(breaker=breaker, tool_results={"c1": ToolResult("c1", "ok")})
+    other.run.state = RunState("bot", "run-2")
+    drive_sync(report_calls(other, calls))
+    drive_sync(release_calls(other, calls))
     assert breaker.states == {"flaky": HALF_OPEN}
-    drive_sync(noted(ctx.replace(tool_results=other.tool_results), calls))
+    drive_sync(report_calls(ctx.replace(tool_results=other.tool_results), calls))
     assert breaker.states == {}
 
 
@@ -132,9 +133,9 @@ class TestAProbeThatIsNotMade:
         assert answer(breaker, "flaky").plan.calls
 
     def test_one_that_is_suppressed(self, answer, breaker):
-        runner = InFlight(breaker=breaker)
-        runner.evidence.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
-        ctx = answer(breaker, ("flaky", {"n": 5}), runner=runner)
+        cache = ResultCache()
+        cache.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
+        ctx = answer(breaker, ("flaky", {"n": 5}), result_cache=cache)
         assert ctx.plan.not_run == {"c1": NotRunReason.NO_NEW_EVIDENCE}
         assert breaker.states == {"flaky": OPEN}
         assert answer(breaker, "flaky").plan.calls
@@ -160,9 +161,9 @@ class TestAProbeThatIsNotMade:
 )
 def test_only_what_ran_to_an_end_says_anything_of_the_tool(context, status, state):
     breaker = CircuitBreaker(threshold=1)
-    ctx = context(runner=InFlight(breaker=breaker))
+    ctx = context(breaker=breaker)
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "E", True, status)})
-    drive_sync(noted(ctx, [ToolCall("c1", "t"), ToolCall("c2", "t")]))
+    drive_sync(report_calls(ctx, [ToolCall("c1", "t"), ToolCall("c2", "t")]))
     assert breaker.states.get("t") is state
 
 
@@ -200,30 +201,27 @@ def test_its_changes_are_told_whether_anybody_watches_or_not(context):
     """The log has to have them."""
     breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("t", "x", "E", 0.0)
-    ctx, calls = context(runner=InFlight(breaker=breaker)), [ToolCall("c1", "t")]
-    for steps in (not_admitted(ctx, calls), released(ctx, calls)):
+    ctx, calls = context(breaker=breaker), [ToolCall("c1", "t")]
+    for steps in (refused_calls(ctx, calls), release_calls(ctx, calls)):
         drive_sync(steps, told.append)
     assert breaker.states == {"t": OPEN}
     assert [event.after for event in told] == ["half_open", "open"]
 
 
 def test_all_it_is_asked_and_told_are_effects_for_other_runs_have_a_say_in_them(context):
-    ctx = context(runner=InFlight(breaker=CircuitBreaker()))
+    ctx = context(breaker=CircuitBreaker())
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "ok")})
     calls = [ToolCall("c1", "t")]
-    for steps in (not_admitted(ctx, calls), noted(ctx, calls)):
+    for steps in (refused_calls(ctx, calls), report_calls(ctx, calls)):
         next(steps)
         effect = steps.send(0.0)
         assert (type(effect), effect.label, effect.key) == (Call, "breaker", "c1")
         steps.close()
-    effect = next(released(ctx, calls))
+    effect = next(release_calls(ctx, calls))
     assert (effect.label, effect.key) == ("breaker", "c1")
 
 
 def test_without_a_breaker_nothing_is_asked(context):
     ctx, calls = context(), [ToolCall("c1", "t")]
-    for steps in (not_admitted(ctx, calls), noted(ctx, calls), released(ctx, calls)):
+    for steps in (refused_calls(ctx, calls), report_calls(ctx, calls), release_calls(ctx, calls)):
         assert list(steps) == []
-    ctx = ctx.replace(runner=None)
-    assert drive_sync(not_admitted(ctx, calls)) == {}
-    assert drive_sync(released(ctx, calls)) is None

@@ -1,0 +1,361 @@
+"""`ask_model`: sends the request of the iteration, with retries, and takes the response."""
+
+import pytest
+
+from treadle.context import Decision, Request
+from treadle.effects import Call, drive_sync, map_effects
+from treadle.events import (
+    FirstChunk,
+    HistoryRepaired,
+    ModelFailed,
+    ModelRequested,
+    ModelResponded,
+    ModelRetried,
+    TextDelta,
+)
+from treadle.messages import Response, Usage
+from treadle.model import ModelClient
+from treadle.results import LLMError, MaxIterationsReached
+from treadle.stages import ask_model, parse_tool_calls
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.tools import Tool
+
+BUSY = ConnectionError("busy")
+TOOLS = [Tool("add", fn=lambda: 3), Tool("look", fn=lambda: "here")]
+ask_at_once = ask_model(retry_delay=0)
+
+
+@pytest.fixture
+def ready(context):
+    """A context that is about to enter the stage, and its model, which follows a script."""
+
+    def ready(*script, llm_opts=None, **more):
+        model = ScriptedLLM(*script)
+        more.setdefault("tools", TOOLS)
+        client = ModelClient(model, llm_opts or {})
+        return context(response=Response(), model=client, **more), model
+
+    return ready
+
+
+def texts(messages):
+    return [message["content"] for message in messages]
+
+
+def offered(sent):
+    return [made["function"]["name"] for made in sent.opts.get("tools", ())]
+
+
+class TestTheRequest:
+    """What is sent is `ctx.request`."""
+
+    def test_it_has_the_history_the_tools_and_the_options(self, ready, through):
+        ctx, model = ready("Hello", llm_opts={"temperature": 0.5})
+        through(ctx, ask_model)
+        (sent,) = model.sent
+        assert sent.messages == [{"role": "user", "content": "Hi"}]
+        assert offered(sent) == ["add", "look"]
+        assert sent.opts["temperature"] == 0.5
+        assert "tool_choice" not in sent.opts
+
+    def test_a_view_of_the_messages_is_sent_and_the_history_stays(self, ready, through):
+        ctx, model = ready("Hello")
+        view = [{"role": "user", "content": "Short"}]
+        asked = through(ctx.with_request(messages=view), ask_model)
+        assert texts(model.sent[0].messages) == ["Short"]
+        assert asked.messages is ctx.messages
+        assert texts(asked.messages) == ["Hi"]
+
+    def test_a_model_that_edits_a_view_changes_neither_it_nor_the_history(self, ready, through):
+        def spoil(messages):
+            messages[0]["content"][0]["text"] = "spoilt"
+            return "Hello"
+
+        part = {"type": "text", "text": "Hi"}
+        ctx, _ = ready(spoil)
+        ctx = ctx.with_request(messages=[{"role": "user", "content": [part]}])
+        asked = through(ctx, ask_model)
+        assert asked.request.messages[0]["content"][0]["text"] == "Hi"
+        assert texts(asked.messages) == ["Hi"]
+
+    def test_tools_and_options_of_the_request_are_sent(self, ready, through):
+        ctx, model = ready("Hello", llm_opts={"temperature": 0.5, "seed": 1})
+        through(ctx.with_request(tools=["look"], options={"temperature": 0}), ask_model)
+        (sent,) = model.sent
+        assert offered(sent) == ["look"]
+        assert (sent.opts["temperature"], sent.opts["seed"]) == (0, 1)
+
+    @pytest.mark.parametrize(
+        ("choice", "sent_as"),
+        [
+            ("look", {"type": "function", "function": {"name": "look"}}),
+            ("auto", "auto"),
+            ("none", "none"),
+            ("required", "required"),
+            ({"type": "allowed_tools"}, {"type": "allowed_tools"}),
+        ],
+    )
+    def test_a_tool_choice_by_name_is_sent_in_openai_form_and_others_as_they_are(
+        self, ready, through, choice, sent_as
+    ):
+        ctx, model = ready("Hello")
+        through(ctx.with_request(tool_choice=choice), ask_model)
+        assert model.sent[0].opts["tool_choice"] == sent_as
+
+    def test_the_payload_of_a_tool_is_made_once_in_a_run(self, ready, through):
+        ctx, _ = ready("One", "Two")
+        through(ctx, ask_model)
+        made = dict(ctx.run.payloads)
+        through(ctx, ask_model)
+        assert all(ctx.run.payloads[name] is made[name] for name in ("add", "look"))
+
+    def test_a_tool_that_took_the_place_of_another_is_the_one_that_is_offered(self, ready, through):
+        ctx, model = ready("One", "Two")
+        through(ctx, ask_model)
+        through(ctx.with_tools(add=[Tool("add", "Adds.", fn=lambda: 3)]), ask_model)
+        described = [sent.opts["tools"][0]["function"].get("description") for sent in model.sent]
+        assert described[1] == "Adds." != described[0]
+
+    def test_a_context_without_a_model_is_an_error(self, context, through):
+        with pytest.raises(RuntimeError, match="this context has no model to ask"):
+            through(context(response=Response()), ask_model)
+
+
+class TestInstructionsAndGuidance:
+    """They are sent, and are not stored in the history."""
+
+    def test_instructions_are_the_first_message_and_not_stored(self, ready, through):
+        ctx, model = ready("Hello", instructions="Be brief.")
+        asked = through(ctx, ask_model)
+        assert model.sent[0].messages[0] == {"role": "system", "content": "Be brief."}
+        assert texts(asked.messages) == ["Hi"]
+
+    def test_instructions_may_be_made_of_the_context(self, ready, through):
+        ctx, model = ready("Hello", instructions=lambda ctx: f"Iteration {ctx.iteration}")
+        through(ctx, ask_model)
+        assert texts(model.sent[0].messages) == ["Iteration 1", "Hi"]
+
+    def test_a_stage_may_change_the_instructions_of_one_request(self, ready, through):
+        ctx, model = ready("Hello", instructions="Be brief.")
+        through(ctx.with_request(instructions="Take your time."), ask_model)
+        assert texts(model.sent[0].messages) == ["Take your time.", "Hi"]
+        assert ctx.instructions == "Be brief."
+
+    def test_guidance_joins_the_last_user_message_and_is_used_up(self, ready, through):
+        ctx, model = ready("Hello")
+        asked = through(ctx.replace(guidance="Hurry."), ask_model)
+        assert texts(model.sent[0].messages) == ["Hi\n\nHurry."]
+        assert asked.guidance is None
+        assert texts(asked.messages) == ["Hi"]
+
+    def test_guidance_after_another_role_is_a_message_of_its_own(self, ready, through):
+        given = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+        ctx, model = ready("Hello", messages=given)
+        through(ctx.replace(guidance="Hurry."), ask_model)
+        assert model.sent[0].messages[-1] == {"role": "user", "content": "Hurry."}
+
+    def test_what_remains_of_the_limits_is_shown_where_that_is_wanted(self, ready, through):
+        ctx, model = ready("Hello", limits={"max_iterations": 4}, show_budget=True)
+        through(ctx.replace(guidance="Hurry."), ask_model)
+        assert texts(model.sent[0].messages) == [
+            "Hi\n\nHurry.\n\nLeft for this task: 3 model calls."
+        ]
+
+
+class TestTheResponse:
+    """The outcome is in the context, and is counted."""
+
+    def test_it_begins_the_rest_of_the_iteration(self, ready, through):
+        ctx, _ = ready(lambda messages: Response("Hello", usage=Usage(5, 2)))
+        asked = through(ctx, ask_model)
+        assert (asked.response.content, asked.is_asked, asked.decision) == ("Hello", True, None)
+        assert asked.usage == ctx.run.budget.usage == Usage(5, 2)
+        assert ctx.run.budget.iterations == 1
+        assert ctx.run.clock > 0
+
+    def test_calls_are_dropped_where_the_request_disables_tools(self, ready, through):
+        ctx, _ = ready(calls(call("add"), text="So"))
+        asked = through(ctx.with_request(tool_choice="none"), ask_model, parse_tool_calls)
+        assert (asked.response.tool_calls, asked.tool_calls) == ((), ())
+        assert asked.response.content == "So"
+
+    @pytest.mark.parametrize("choice", ["add", "required", "auto"])
+    def test_calls_are_kept_otherwise(self, ready, through, choice):
+        ctx, _ = ready(calls(call("add")))
+        asked = through(ctx.with_request(tool_choice=choice), ask_model)
+        assert [made.name for made in asked.response.tool_calls] == ["add"]
+
+    def test_without_an_iteration_left_the_model_is_not_asked(self, ready, through):
+        ctx, model = ready(limits={"max_iterations": 1})
+        ctx.run.budget.count_iteration()
+        stopped = through(ctx, ask_model)
+        assert (stopped.decision, stopped.error) == (Decision.STOP, MaxIterationsReached(1))
+        assert model.sent == []
+
+    def test_a_list_that_asks_twice_has_both_responses_in_the_history(self, ready, through):
+        ctx, model = ready("First", "Second")
+        asked = through(ctx, ask_model, ask_model)
+        assert texts(asked.messages) == ["Hi", "First"]
+        assert asked.response.content == "Second"
+        assert texts(model.sent[1].messages) == ["Hi", "First"]
+        assert not asked.is_injected
+
+
+class TestRetries:
+    """A failure that may pass is tried again; the request is the same unless ``on_retry`` changes it."""
+
+    def test_a_failure_that_may_pass_is_tried_again(self, ready, through):
+        ctx, model = ready(BUSY, BUSY, "Hello")
+        asked = through(ctx, ask_at_once)
+        assert asked.response.content == "Hello"
+        assert model.sent[0] == model.sent[1] == model.sent[2]
+        assert ctx.run.budget.iterations == 1
+
+    def test_a_retry_has_the_label_and_key_of_the_first_try(self, ready):
+        ctx, _ = ready(BUSY, "Hello", iteration=7)
+        seen = []
+
+        def see(effect):
+            if isinstance(effect, Call) and effect.label == "chat":
+                seen.append(effect.key)
+            return effect
+
+        drive_sync(map_effects(ask_at_once(ctx), see))
+        assert seen == ["7", "7"]
+
+    @pytest.mark.parametrize(("max_retries", "attempts"), [(0, 1), (2, 3)])
+    def test_after_the_last_try_the_run_stops_with_the_error(
+        self, ready, through, max_retries, attempts
+    ):
+        ctx, model = ready(*[BUSY] * attempts)
+        stopped = through(ctx, ask_model(max_retries=max_retries, retry_delay=0))
+        assert stopped.decision is Decision.STOP
+        assert stopped.error == LLMError("busy", "ConnectionError", attempts)
+        assert stopped.error.cause is BUSY
+        assert not stopped.is_asked
+        assert model.left == 0
+
+    def test_a_failure_that_will_not_pass_is_not_tried_again(self, ready, through):
+        ctx, model = ready(ValueError("bad request"), "never")
+        assert through(ctx, ask_at_once).error == LLMError("bad request", "ValueError", 1)
+        assert len(model.sent) == 1
+
+    def test_on_retry_changes_the_request_of_the_next_try(self, ready, through):
+        asked_with = []
+
+        def on_retry(request, error, attempt):
+            asked_with.append((error, attempt))
+            return request.replace(
+                options={"model": f"fallback {attempt}"},
+                tools=["look"],
+                messages=[{"role": "user", "content": "Short"}],
+            )
+
+        ctx, model = ready(BUSY, BUSY, "Hello", llm_opts={"model": "big"})
+        asked = through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
+        assert asked_with == [(BUSY, 1), (BUSY, 2)]
+        assert [sent.opts["model"] for sent in model.sent] == ["big", "fallback 1", "fallback 2"]
+        assert [offered(sent) for sent in model.sent] == [["add", "look"], ["look"], ["look"]]
+        assert texts(model.sent[1].messages) == ["Short"]
+        assert texts(asked.messages) == ["Hi"]
+
+    def test_on_retry_may_change_the_instructions_too(self, ready, through):
+        def on_retry(request, error, attempt):
+            return request.replace(instructions="Try harder.")
+
+        ctx, model = ready(BUSY, "Hello", instructions="Be brief.")
+        through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
+        assert [texts(sent.messages)[0] for sent in model.sent] == ["Be brief.", "Try harder."]
+
+    def test_on_retry_that_returns_none_leaves_the_request_as_it_is(self, ready, through):
+        ctx, model = ready(BUSY, "Hello")
+        through(ctx, ask_model(retry_delay=0, on_retry=lambda request, error, attempt: None))
+        assert model.sent[0] == model.sent[1]
+
+    def test_calls_are_dropped_where_on_retry_disabled_tools(self, ready, through):
+        def on_retry(request, error, attempt):
+            return request.replace(tool_choice="none")
+
+        ctx, _ = ready(BUSY, calls(call("add")))
+        assert through(ctx, ask_model(retry_delay=0, on_retry=on_retry)).response.tool_calls == ()
+
+    @pytest.mark.parametrize(
+        ("made", "error", "text"),
+        [
+            (lambda request: {"model": "x"}, TypeError, "on_retry: expected a Request or None"),
+            (
+                lambda request: request.replace(tools=["nope"]),
+                LookupError,
+                "there is no tool 'nope'",
+            ),
+        ],
+    )
+    def test_on_retry_that_returns_something_invalid_is_an_error(
+        self, ready, through, made, error, text
+    ):
+        ctx, _ = ready(BUSY, "never")
+        with pytest.raises(error, match=text):
+            through(ctx, ask_model(retry_delay=0, on_retry=lambda request, *_: made(request)))
+
+    def test_a_broken_view_of_on_retry_is_repaired_and_the_repair_noted(self, ready, through):
+        orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
+
+        def on_retry(request, error, attempt):
+            assert isinstance(request, Request)
+            return request.replace(messages=[*request.messages, orphan])
+
+        ctx, model = ready(BUSY, "Hello")
+        through(ctx, ask_model(retry_delay=0, on_retry=on_retry))
+        assert all(message["role"] != "tool" for message in model.sent[1].messages)
+        assert [stage for stage, _ in ctx.run.repairs] == ["on_retry"]
+
+
+class TestEvents:
+    """Listeners see the request, the pieces, the tries and the response."""
+
+    def test_a_response_that_is_streamed(self, ready, through):
+        ctx, _ = ready(["Hel", "lo"], has_listeners=True, iteration=4)
+        events = []
+        through(ctx, ask_model, emit=events.append)
+        assert [type(event) for event in events] == [
+            ModelRequested,
+            FirstChunk,
+            TextDelta,
+            TextDelta,
+            ModelResponded,
+        ]
+        assert [event.text for event in events[2:4]] == ["Hel", "lo"]
+        assert {event.iteration for event in events} == {4}
+        assert events[-1].response.content == "Hello"
+        assert events[-1].duration == events[-1].at - events[0].at
+
+    def test_the_request_that_is_reported_is_the_one_that_is_sent(self, ready, through):
+        ctx, _ = ready("Hello", has_listeners=True, instructions="Be brief.")
+        events, view = [], [{"role": "user", "content": "Short"}]
+        ctx = ctx.with_request(messages=view).replace(guidance="Hurry.")
+        through(ctx, ask_model, emit=events.append)
+        assert texts(events[0].messages) == ["Short"]
+        assert (events[0].instructions, events[0].guidance) == ("Be brief.", "Hurry.")
+
+    def test_tries_and_the_failure(self, ready, through):
+        ctx, _ = ready(BUSY, BUSY, has_listeners=True)
+        events = []
+        through(ctx, ask_model(max_retries=1, retry_delay=0), emit=events.append)
+        assert [type(event) for event in events] == [ModelRequested, ModelRetried, ModelFailed]
+        assert (events[1].attempt, events[1].error_type) == (1, "ConnectionError")
+        assert (events[2].error, events[2].error_type) == ("busy", "ConnectionError")
+
+    def test_repairs_of_the_edits_of_stages_are_reported_once(self, ready, through):
+        ctx, _ = ready("One", "Two", has_listeners=True)
+        ctx.run.note_repairs(["a repair"], "mine")
+        events = []
+        asked = through(ctx, ask_model, emit=events.append)
+        through(asked, ask_model, emit=events.append)
+        repaired = [event for event in events if isinstance(event, HistoryRepaired)]
+        assert [(event.stage, event.repairs) for event in repaired] == [("mine", ("a repair",))]
+
+    def test_without_listeners_no_event_is_made(self, ready, through):
+        ctx, _ = ready(["Hel", "lo"])
+        events = []
+        asked = through(ctx, ask_model, emit=events.append)
+        assert (events, asked.response.content) == ([], "Hello")

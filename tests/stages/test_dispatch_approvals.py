@@ -1,0 +1,402 @@
+"""Calls that wait for approval: what may run before they are decided, and what is asked."""
+
+import pytest
+
+from treadle.context import Decision
+from treadle.effects import Call
+from treadle.messages import ToolCall, ToolResult
+from treadle.results import Paused, PendingCall
+from treadle.run_state import RunNodeStatus
+from treadle.stages import (
+    SubagentPausedError,
+    dispatch_tools,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.tools import InFlight, Plan, Tool, approve, deny, edit
+
+PLANNED = (parse_tool_calls, validate_calls, plan_calls)
+STAGES = (*PLANNED, dispatch_tools)
+IN_STEP = (*PLANNED[:2], plan_calls(sequential="in_step"), dispatch_tools)
+
+
+class Noting:
+    """Makes tools that note their calls."""
+
+    def __init__(self):
+        self.ran = []
+
+    def tool(self, name, **options):
+        return Tool(
+            name, fn=lambda n: self.ran.append(f"{name}{n}") or f"{name}{n} done", **options
+        )
+
+
+@pytest.fixture
+def noting():
+    return Noting()
+
+
+@pytest.fixture
+def dispatch(context, through):
+    """Run a plan such as ``a b! | c``, of which ``b!`` needs approval; each call has its own tool.
+
+    Return the context, and the ids of the calls that ran, in alphabetical order.
+    """
+
+    def dispatch(batches, *, approvals=None, done="", pausing=None, paused_runs=None, reserve=""):
+        words = [batch.split() for batch in batches.split("|")]
+        plan = Plan(
+            tuple(tuple(call(word.strip("!")) for word in batch) for batch in words),
+            approvals={
+                word.strip("!"): f"Run {word.strip('!')}?"
+                for batch in words
+                for word in batch
+                if word.endswith("!")
+            },
+        )
+        ran = []
+
+        def steps(ctx, call):
+            yield Call(ran.append, call.id)
+            if call.id in (pausing or {}):
+                raise SubagentPausedError(pausing[call.id])
+            return "done"
+
+        ctx = context(
+            tools=[Tool(call.name, steps=steps) for call in plan.calls],
+            plan=plan,
+            tool_results={key: ToolResult(key, "done") for key in done.split()},
+            approvals=approvals or {},
+            paused_runs=paused_runs or {},
+        )
+        reserved = [call(name) for name in reserve.split()]
+        ctx.run.reserve(reserved, {call.name: 1 for call in reserved})
+        return through(ctx, dispatch_tools), " ".join(sorted(ran))
+
+    return dispatch
+
+
+def call(name):
+    return ToolCall(name, f"tool_{name}", "{}", {"from": name}, name)
+
+
+class TestWhatMayRun:
+    """In the order of the request, everything up to the first call of which nothing was decided."""
+
+    @pytest.mark.parametrize(
+        ("batches", "runs"),
+        [
+            ("a b c", "a b c"),
+            ("a! b", ""),
+            ("a b! c", "a"),
+            ("a b! c!", "a"),
+            ("a b | c! | d", "a b"),
+            ("a | b! c | d", "a"),
+        ],
+    )
+    def test_what_comes_after_a_call_that_waits_waits_too(self, dispatch, batches, runs):
+        assert dispatch(batches)[1] == runs
+
+    @pytest.mark.parametrize("decision", [approve, edit({"x": 1})])
+    def test_a_call_that_was_approved_runs_and_what_comes_after_it(self, dispatch, decision):
+        assert dispatch("a b! c | d", approvals={"b": decision})[1] == "a b c d"
+
+    def test_calls_run_up_to_the_next_of_which_nothing_was_decided(self, dispatch):
+        assert dispatch("a! b c! d", approvals={"a": approve})[1] == "a b"
+        assert dispatch("a! b c! d", approvals={"c": approve})[1] == ""
+
+    def test_a_call_that_was_denied_does_not_run_and_what_comes_after_it_does(self, dispatch):
+        assert dispatch("a b! c", approvals={"b": deny()})[1] == "a c"
+
+    def test_what_ran_before_the_pause_does_not_run_again(self, dispatch):
+        assert dispatch("a b! c", done="a", approvals={"b": approve})[1] == "b c"
+
+    def test_a_batch_of_which_nothing_may_run_is_passed_over(self, dispatch):
+        assert dispatch("a | b! | c", done="a", approvals={"b": deny()})[1] == "c"
+
+
+class TestDenial:
+    """A call that was denied is answered in words that a model can act on."""
+
+    @pytest.mark.parametrize(
+        ("decision", "reason"),
+        [(deny(), ""), (deny("too much"), ": too much"), (deny("Too much. "), ": Too much")],
+    )
+    def test_the_answer(self, dispatch, decision, reason):
+        ctx, _ = dispatch("a! b", approvals={"a": decision})
+        text = f"Not run: a person did not approve this call{reason}. Do without it, or ask."
+        assert ctx.tool_results["a"] == ToolResult("a", text, True, "denied")
+
+    def test_it_joins_the_results_that_there_are(self, dispatch):
+        ctx, _ = dispatch("a b!", done="a", approvals={"b": deny()})
+        assert list(ctx.tool_results) == ["a", "b"]
+
+    def test_it_releases_what_was_reserved_for_the_call(self, dispatch):
+        ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
+        budget = ctx.run.budget
+        assert (budget.tool_calls, budget.uses) == (2, {"tool_a": 1, "tool_b": 0, "tool_c": 1})
+        assert ctx.run.reserved == {"a", "c"}
+
+
+class TestPausedSubagents:
+    """A subagent that was paused waits until something was decided for it."""
+
+    STATE = {  # noqa: RUF012 - the state of a paused run, as far as it is read
+        "pending": [
+            {"id": "x", "name": "t", "arguments": {"n": 1}, "question": "x?"},
+            {"id": "k/y", "name": "t", "arguments": {}, "question": "y?"},
+        ]
+    }
+
+    def test_it_stays_paused_and_what_comes_after_it_waits_too(self, dispatch):
+        ctx, ran = dispatch("a b c", paused_runs={"b": self.STATE})
+        assert ran == "a"
+        paused = ctx.run.in_flight.paused
+        assert (list(paused), paused["b"].state) == (["b"], self.STATE)
+        assert paused["b"].pending == (
+            PendingCall("x", "t", {"n": 1}, "x?"),
+            PendingCall("k/y", "t", {}, "y?"),
+        )
+        assert asked(ctx) == ["b/x", "b/k/y"]
+
+    @pytest.mark.parametrize("inner", ["b/x", "b/k/y"])
+    def test_it_continues_as_soon_as_anything_was_decided_for_it(self, dispatch, inner):
+        ctx, ran = dispatch("a b c", paused_runs={"b": self.STATE}, approvals={inner: approve})
+        assert (ran, ctx.run.in_flight.paused, ctx.decision) == ("a b c", {}, None)
+
+    def test_it_continues_where_there_is_nothing_to_decide(self, dispatch):
+        """One of its stages may have paused it, for another reason than a call."""
+        assert dispatch("a b c", paused_runs={"b": {"pending": []}})[1] == "a b c"
+
+    def test_a_decision_on_another_call_is_none_on_it(self, dispatch):
+        approvals = {"a": approve, "x": approve}
+        assert dispatch("a! b c", paused_runs={"b": self.STATE}, approvals=approvals)[1] == "a"
+
+    def test_one_behind_a_call_that_waits_keeps_its_state_though_it_could_continue(self, dispatch):
+        """Without its state it would begin anew."""
+        states = {"b": self.STATE, "c": self.STATE}
+        ctx, ran = dispatch("a b c", paused_runs=states, approvals={"c/x": approve})
+        assert (ran, list(ctx.run.in_flight.paused)) == ("a", ["b", "c"])
+
+    def test_one_that_has_ended_is_not_held(self, dispatch):
+        assert dispatch("a b c", paused_runs={"b": self.STATE}, done="a b")[1] == "c"
+
+
+def asked(ctx):
+    return [pending.id for pending in ctx.waiting]
+
+
+class TestWhatIsAsked:
+    """Every call that waits is asked about at once, in order."""
+
+    def test_a_question_has_the_call_and_the_text(self, dispatch):
+        ctx, _ = dispatch("a!")
+        assert ctx.waiting == (PendingCall("a", "tool_a", {"from": "a"}, "Run a?"),)
+
+    def test_all_calls_that_need_it_are_asked_about(self, dispatch):
+        assert asked(dispatch("a b! c | d! e!")[0]) == ["b", "d", "e"]
+
+    def test_what_was_decided_or_is_done_is_not_asked_about_again(self, dispatch):
+        ctx, _ = dispatch("a! b! c! d!", done="a", approvals={"b": approve, "c": deny()})
+        assert asked(ctx) == ["d"]
+
+    def test_a_subagent_asks_under_the_ids_of_both(self, dispatch):
+        inner = (PendingCall("x", "t", {"n": 1}, "x?"), PendingCall("k/y", "t", {"n": 2}, "y?"))
+        ctx, _ = dispatch("a b | c!", pausing={"b": Paused(inner)})
+        assert asked(ctx) == ["b/x", "b/k/y", "c"]
+        assert ctx.waiting[0] == PendingCall("b/x", "t", {"n": 1}, "x?")
+
+    def test_of_what_a_subagent_waits_for_only_what_was_not_decided(self, dispatch):
+        inner = tuple(PendingCall(name, "t", {}, "?") for name in "xy")
+        ctx, _ = dispatch("a", pausing={"a": Paused(inner)}, approvals={"a/x": approve})
+        assert asked(ctx) == ["a/y"]
+
+    def test_where_nothing_waits_the_run_continues(self, dispatch):
+        ctx, _ = dispatch("a b | c")
+        assert (ctx.decision, asked(ctx)) == (None, [])
+
+    def test_a_call_without_arguments_is_asked_about_with_none(self, context, through):
+        plan = Plan(((ToolCall("a", "t"),),), approvals={"a": "a?"})
+        ctx = through(context(plan=plan), dispatch_tools)
+        assert ctx.waiting == (PendingCall("a", "t", {}, "a?"),)
+
+
+class TestThePause:
+    """Where a call waits for approval, what comes before it runs, and the run pauses."""
+
+    @pytest.fixture
+    def ctx(self, context, through, noting):
+        """A plan of five calls, of which ``ask`` needs approval."""
+
+        def ctx(names="t ask t t", stages=PLANNED, **more):
+            tools = [
+                noting.tool("t"),
+                noting.tool("ask", requires_approval=True),
+                noting.tool("w", parallel_safe=False),
+            ]
+            calls = [(name, {"n": n}) for n, name in enumerate(names.split(), 1)]
+            return through(context(*calls, tools=tools, **more), *stages)
+
+        return ctx
+
+    def test_what_comes_before_it_has_run_and_what_comes_after_has_not(self, ctx, through, noting):
+        paused = through(ctx(), dispatch_tools)
+        assert noting.ran == ["t1"]
+        assert (paused.decision, paused.status) == (Decision.PAUSE, "paused")
+        assert paused.waiting == (PendingCall("c2", "ask", {"n": 2}, "'ask' needs approval"),)
+        assert list(paused.tool_results) == ["c1"]
+        assert paused.tool_calls_count == 1
+
+    def resumed(self, paused, **approvals):
+        """The context as it enters the stage again, in another run of the same record."""
+        in_flight = InFlight()
+        in_flight.counts = paused.run.in_flight.counts
+        in_flight.calls_run = paused.run.in_flight.calls_run
+        paused.run.in_flight = in_flight
+        decided = {**paused.approvals, **approvals}
+        return paused.evolve(decision=None, waiting=(), approvals=decided)
+
+    def test_once_it_is_approved_the_rest_runs_and_nothing_twice(self, ctx, through, noting):
+        paused = through(ctx(), dispatch_tools)
+        done = through(self.resumed(paused, c2=approve), dispatch_tools)
+        assert noting.ran[0] == "t1"
+        assert sorted(noting.ran[1:]) == ["ask2", "t3", "t4"]
+        assert done.decision is None
+        assert done.tool_calls_count == 4
+        assert {key: one.status for key, one in done.tool_results.items()} == dict.fromkeys(
+            ["c1", "c2", "c3", "c4"], "done"
+        )
+
+    def test_once_it_is_denied_the_rest_runs(self, ctx, through, noting):
+        paused = through(ctx(), dispatch_tools)
+        done = through(self.resumed(paused, c2=deny("no")), dispatch_tools)
+        assert sorted(noting.ran) == ["t1", "t3", "t4"]
+        assert done.tool_results["c2"].status == "denied"
+        assert (done.decision, done.tool_calls_count) == (None, 3)
+
+    def test_it_is_put_aside_again_where_another_waits(self, ctx, through, noting):
+        paused = through(ctx("ask t ask t"), dispatch_tools)
+        assert noting.ran == []
+        paused = through(self.resumed(paused, c1=approve), dispatch_tools)
+        assert sorted(noting.ran) == ["ask1", "t2"]
+        assert [pending.id for pending in paused.waiting] == ["c3"]
+        done = through(self.resumed(paused, c3=deny()), dispatch_tools)
+        assert noting.ran[-1] == "t4"
+        assert (done.decision, len(done.tool_results)) == (None, 4)
+
+    def test_what_ran_before_the_pause_is_learned_once_all_is_over(self, ctx, through):
+        paused = through(ctx("t ask"), dispatch_tools)
+        first = paused.tool_calls[0].fingerprint
+        assert paused.run.result_cache.latest(first) is None
+        done = through(self.resumed(paused, c2=approve), dispatch_tools)
+        assert done.run.result_cache.fresh(first).content == "t1 done"
+
+    def test_the_record_has_each_call_once_in_order(self, ctx, through):
+        paused = through(ctx("ask t ask t"), dispatch_tools)
+        paused = through(self.resumed(paused, c1=approve), dispatch_tools)
+        done = through(self.resumed(paused, c3=approve), dispatch_tools)
+        nodes = done.state.current_node.tool_calls
+        assert [node.group_id for node in nodes] == ["c1", "c2", "c3", "c4"]
+        assert {node.status for node in nodes} == {RunNodeStatus.SUCCESS}
+
+    def test_every_call_is_counted_once(self, ctx, through):
+        paused = through(ctx("t ask t"), dispatch_tools)
+        done = through(self.resumed(paused, c2=approve), dispatch_tools)
+        assert [done.run.in_flight.counts[call.fingerprint] for call in done.tool_calls] == [
+            1,
+            1,
+            1,
+        ]
+
+    def test_a_twin_of_a_call_that_waits_is_answered_by_it(self, context, through, noting):
+        tools = [noting.tool("ask", requires_approval=True)]
+        ctx = context(("ask", {"n": 1}), ("ask", {"n": 1}), tools=tools)
+        paused = through(ctx, *STAGES)
+        assert [pending.id for pending in paused.waiting] == ["c1"]
+        done = through(self.resumed(paused, c1=deny("no")), dispatch_tools)
+        assert noting.ran == []
+        assert done.tool_results["c2"].is_error
+        assert "did not approve this call: no" in done.tool_results["c2"].content
+
+    def test_a_rule_that_lets_a_call_pass_asks_nobody(self, context, through, noting):
+        pay = noting.tool("pay", requires_approval=lambda arguments: arguments["n"] > 5)
+        ctx = through(context(("pay", {"n": 5}), ("pay", {"n": 6}), tools=[pay]), *STAGES)
+        assert noting.ran == ["pay5"]
+        assert [pending.id for pending in ctx.waiting] == ["c2"]
+
+
+class TestSubagents:
+    """A subagent may pause; then so does the run around it."""
+
+    INNER = PendingCall("x", "send", {"to": "bob"}, "Send?")
+
+    @pytest.fixture
+    def child(self):
+        def steps(ctx, call):
+            yield Call(lambda: None)
+            if "c1/x" not in ctx.approvals:
+                raise SubagentPausedError(Paused((self.INNER,), state=self.state()))
+            return "the child is done"
+
+        return Tool("child", steps=steps)
+
+    def state(self):
+        call = {"id": "x", "name": "send", "arguments": {"to": "bob"}, "question": "Send?"}
+        return {"pending": [call]}
+
+    def test_its_questions_are_asked_under_the_ids_of_both(self, context, through, child):
+        ctx = through(context(("child", {}), tools=[child]), *STAGES)
+        assert ctx.decision is Decision.PAUSE
+        assert ctx.waiting == (PendingCall("c1/x", "send", {"to": "bob"}, "Send?"),)
+        assert list(ctx.run.in_flight.paused) == ["c1"]
+        assert (dict(ctx.tool_results), ctx.tool_calls_count) == ({}, 0)
+
+    def test_it_is_put_aside_though_nothing_is_to_be_decided(self, context, through):
+        """A stage of the child's may have paused it, for another reason than a call."""
+
+        def steps(ctx, call):
+            yield Call(lambda: None)
+            raise SubagentPausedError(Paused(()))
+
+        ctx = through(context(("t", {}), tools=[Tool("t", steps=steps)]), *STAGES)
+        assert (ctx.decision, ctx.waiting) == (Decision.PAUSE, ())
+
+    def test_its_siblings_are_not_held_up(self, context, through, child, noting):
+        ctx = context(("child", {}), ("t", {"n": 1}), tools=[child, noting.tool("t")])
+        ctx = through(ctx, *STAGES)
+        assert (noting.ran, list(ctx.tool_results)) == (["t1"], ["c2"])
+
+    def test_later_batches_are(self, context, through, child, noting):
+        tools = [child, noting.tool("w", parallel_safe=False)]
+        ctx = through(context(("child", {}), ("w", {"n": 1}), tools=tools), *IN_STEP)
+        assert (noting.ran, ctx.decision) == ([], Decision.PAUSE)
+
+    def test_it_goes_on_once_something_was_decided_for_it(self, context, through, child, noting):
+        ctx = context(("child", {}), ("t", {"n": 1}), tools=[child, noting.tool("t")])
+        paused = through(ctx, *STAGES)
+        again = paused.evolve(
+            decision=None,
+            waiting=(),
+            approvals={"c1/x": approve},
+            paused_runs={"c1": self.state()},
+        )
+        done = through(again, dispatch_tools)
+        assert noting.ran == ["t1"]
+        assert (done.decision, done.tool_results["c1"].content) == (None, "the child is done")
+        assert done.tool_calls_count == 2
+
+    def test_without_a_decision_for_it_it_is_not_started_again(self, context, through, noting):
+        def never(ctx, call):
+            raise AssertionError("it was started")
+
+        tools = [Tool("child", steps=never), noting.tool("t", requires_approval=True)]
+        ctx = context(
+            ("t", {"n": 1}), ("child", {}), tools=tools,
+            approvals={"c1": approve}, paused_runs={"c2": self.state()},
+        )  # fmt: skip
+        paused = through(ctx, *STAGES)
+        assert noting.ran == ["t1"]
+        assert [pending.id for pending in paused.waiting] == ["c2/x"]
+        assert list(paused.run.in_flight.paused) == ["c2"]

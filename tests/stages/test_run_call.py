@@ -1,0 +1,582 @@
+"""How one call runs: whatever its tool is made of and whatever it does, it has a result and an end."""
+
+import contextlib
+import threading
+
+import pytest
+
+from treadle.effects import Call, Mode, Sleep, Timed, TimeLimitReached, drive_sync, map_effects
+from treadle.events import ToolFinished, ToolRetried, ToolStarted
+from treadle.limits import Limits
+from treadle.messages import ToolCall, ToolResult
+from treadle.results import Err, Ok, Paused, PendingCall
+from treadle.run_state import RunNode, RunNodeStatus
+from treadle.stages import SubagentPausedError, prepare_call
+from treadle.stages._run_call import RETRY_DELAY, run_call
+from treadle.tools import InFlight, Tool, ToolContext, fingerprint, tool
+
+
+def call(**arguments):
+    return ToolCall("c1", "t", "{}", arguments, "p")
+
+
+def begun(ctx, given=None, node=None):
+    """The steps of a call that was started."""
+    given = given or call()
+    ctx.run.in_flight.start([given])
+    return run_call(ctx, given, node or RunNode(kind="tool"))
+
+
+async def later():
+    return "later"
+
+
+def awake(steps, slept):
+    """The steps without their sleep, which is noted."""
+
+    def see(effect):
+        return Call(slept.append, effect.seconds) if isinstance(effect, Sleep) else effect
+
+    return map_effects(steps, see)
+
+
+@pytest.fixture
+def attempt(context):
+    """Make one call of a tool, without sleeping."""
+
+    def attempt(fn=None, slept=None, given=None, **options):
+        ctx = context(tools=[Tool("t", fn=fn, **options)])
+        return drive_sync(awake(begun(ctx, given), [] if slept is None else slept))
+
+    return attempt
+
+
+@pytest.fixture
+def hanging():
+    """A function that hangs until the test is over, and notes that it was called."""
+    release = threading.Event()
+
+    def hang():
+        hang.calls += 1
+        release.wait(10)
+
+    hang.calls = 0
+    yield hang
+    release.set()
+
+
+class TestResults:
+    """A value becomes text, an `Err` or an exception an error that the model is told of."""
+
+    @pytest.mark.parametrize(
+        ("value", "text", "is_error"),
+        [
+            ("Hi", "Hi", False),
+            ({"a": 1}, '{"a":1}', False),
+            (None, "(no output)", False),
+            (Ok({"a": 1}), '{"a":1}', False),
+            (Ok(None), "(no output)", False),
+            (Err("not there"), "Error: not there", True),
+            (Err({"code": 5}), 'Error: {"code":5}', True),
+        ],
+    )
+    def test_what_it_returns(self, attempt, value, text, is_error):
+        result = attempt(lambda: value)
+        assert result == ToolResult("c1", text, is_error, "done")
+
+    def test_what_it_raises(self, attempt):
+        def broken():
+            raise ValueError("no such city")
+
+        assert attempt(broken) == ToolResult("c1", "Error: ValueError: no such city", True)
+
+    def test_too_long_a_result_is_cut_and_too_long_an_error_too(self, attempt):
+        assert attempt(lambda: "x\n" * 5000).content.endswith(" more bytes]")
+        assert attempt(lambda: Err("x\n" * 5000)).content.endswith(" more bytes]")
+
+    def test_what_a_plain_function_leaves_to_be_awaited_is_awaited(self, attempt):
+        def plain():
+            return later()
+
+        assert attempt(plain).content == "later"
+
+    def test_it_is_given_the_arguments_of_the_call(self, attempt):
+        assert attempt(lambda a, b: a - b, given=call(b=1, a=3)).content == "2"
+
+
+class TestTries:
+    """A tool that raises is tried again as often as it allows, after ever longer waits."""
+
+    @pytest.mark.parametrize("failures", [0, 1, 2])
+    def test_as_often_as_it_allows(self, attempt, failures):
+        tries, slept = [], []
+
+        def flaky():
+            tries.append(1)
+            if len(tries) <= failures:
+                raise ValueError(len(tries))
+            return "ok"
+
+        assert attempt(flaky, slept, retries=2).content == "ok"
+        assert len(tries) == failures + 1
+        assert slept == [RETRY_DELAY, 2 * RETRY_DELAY][:failures]
+
+    @pytest.mark.parametrize(("retries", "tries"), [(0, 1), (2, 3)])
+    def test_the_last_failure_is_the_result(self, attempt, retries, tries):
+        made = []
+
+        def broken():
+            made.append(1)
+            raise ValueError(len(made))
+
+        assert attempt(broken, retries=retries).content == f"Error: ValueError: {tries}"
+        assert len(made) == tries
+
+    def test_an_err_is_no_reason_to_try_again(self, attempt):
+        tries = []
+        attempt(lambda: tries.append(1) or Err("no"), retries=3)
+        assert len(tries) == 1
+
+    def test_what_a_try_does_to_its_arguments_the_next_does_not_see(self, attempt):
+        seen = []
+
+        def spoiling(items):
+            seen.append(list(items))
+            items.clear()
+            raise ValueError
+
+        given = call(items=[1, 2])
+        attempt(spoiling, given=given, retries=1)
+        assert seen == [[1, 2], [1, 2]]
+        assert given.input == {"items": [1, 2]}
+
+    def test_the_tool_knows_which_try_of_which_call_it_is(self, context):
+        seen = []
+
+        @tool(retries=1)
+        def t(run: ToolContext):
+            seen.append(run)
+            raise ValueError
+
+        drive_sync(awake(begun(context(tools=[t], iteration=4)), []))
+        assert seen == [
+            ToolContext("c1", "t", 4, 1, "run-1", "bot"),
+            ToolContext("c1", "t", 4, 2, "run-1", "bot"),
+        ]
+
+    def test_the_tool_knows_what_is_left_of_the_budgets(self, context):
+        seen = []
+
+        @tool
+        def t(run: ToolContext):
+            seen.append(run.remaining)
+
+        ctx = context(tools=[t], limits={"max_tool_calls": 5, "max_seconds": 60})
+        ctx.run.budget.started_at, ctx.run.clock = 100.0, 115.0
+        ctx.run.budget.reserve_calls(2)
+        ctx.run.budget.count_iteration()
+        drive_sync(begun(ctx))
+        (remaining,) = seen
+        assert (remaining.tool_calls, remaining.seconds) == (3, 45.0)
+        assert remaining.iterations == Limits().max_iterations - 1
+
+
+class TestTimeLimits:
+    """A tool may have a time limit of its own; it bounds each try."""
+
+    def test_it_bounds_each_try_and_is_told(self, attempt, hanging):
+        result = attempt(hanging, timeout=0.02, retries=1)
+        assert hanging.calls == 2
+        assert result == ToolResult("c1", "Error: 't' took longer than 0.02 s.", True, "timeout")
+
+    def test_within_it_nothing_is_different(self, attempt):
+        assert attempt(lambda: "ok", timeout=10).content == "ok"
+
+    def test_one_of_the_tools_own_making_is_an_error_like_others(self, attempt):
+        def broken():
+            raise TimeLimitReached("inner")
+
+        assert attempt(broken) == ToolResult("c1", "Error: TimeLimitReached: inner", True)
+
+
+class TestToolsMadeOfSteps:
+    """Their effects are performed among those of the run; a subagent is such a tool."""
+
+    def test_they_see_the_context_and_the_call_and_what_they_return_is_the_result(self, context):
+        def steps(ctx, call):
+            told = yield Call(lambda: f"{ctx.iteration} {call.id}")
+            return {"told": told}
+
+        ctx = context(tools=[Tool("t", steps=steps)], iteration=7)
+        assert drive_sync(begun(ctx)) == ToolResult("c1", '{"told":"7 c1"}')
+
+    def test_they_are_preferred_to_a_function(self, attempt):
+        def steps(ctx, call):
+            yield from ()
+            return "by steps"
+
+        assert attempt(lambda: "by function", steps=steps).content == "by steps"
+
+    @pytest.mark.parametrize("error", [ValueError("inside"), None])
+    def test_what_they_raise_or_return_as_an_err_is_an_error(self, attempt, error):
+        def steps(ctx, call):
+            yield Call(lambda: None)
+            if error is not None:
+                raise error
+            return Err("inside")
+
+        result = attempt(steps=steps)
+        assert (result.is_error, result.status) == (True, "done")
+        assert result.content == ("Error: ValueError: inside" if error else "Error: inside")
+
+    def test_they_are_made_anew_for_each_try(self, attempt):
+        made = []
+
+        def steps(ctx, call):
+            made.append(1)
+            yield Call(lambda: None)
+            raise ValueError
+
+        attempt(steps=steps, retries=2)
+        assert len(made) == 3
+
+    def test_a_time_limit_bounds_them(self, attempt, hanging):
+        def steps(ctx, call):
+            yield Call(hanging, mode=Mode.THREAD)
+
+        assert attempt(steps=steps, timeout=0.02).status == "timeout"
+
+    def test_one_that_waits_for_approval_is_not_tried_again(self, context):
+        paused, made = Paused(()), []
+
+        def steps(ctx, call):
+            made.append(1)
+            yield Call(lambda: None)
+            raise SubagentPausedError(paused)
+
+        ctx = context(tools=[Tool("t", steps=steps, retries=3)])
+        drive_sync(begun(ctx))
+        assert ctx.run.in_flight.paused == {"c1": paused}
+        assert len(made) == 1
+
+
+class TestTheEffect:
+    """Running a tool is one effect, with a label for middleware; its outcome has the times."""
+
+    @pytest.fixture
+    def effect(self, context):
+        def effect(fn=None, *, resolve_tool=None, **options):
+            ctx = context(tools=[Tool("t", fn=fn, **options)], resolve_tool=resolve_tool)
+            made = next(begun(ctx))
+            return next(made.steps) if options.get("timeout") else made
+
+        return effect
+
+    def test_it_is_labelled(self, effect):
+        made = effect(lambda: None)
+        assert (type(made), made.label, made.key) == (Call, "execute_tool", "c1")
+
+    @pytest.mark.parametrize(
+        ("fn", "options", "mode"),
+        [
+            (lambda: None, {}, Mode.THREAD),
+            (lambda: None, {"timeout": 5}, Mode.THREAD),
+            (later, {}, Mode.ASYNC),
+            (later, {"timeout": 5}, Mode.ASYNC),
+        ],
+    )
+    def test_a_function_runs_in_a_thread_and_a_coroutine_on_the_event_loop(
+        self, effect, fn, options, mode
+    ):
+        assert effect(fn, **options).mode is mode
+
+    def test_a_resolver_is_called_likewise(self, effect):
+        async def resolve(call):
+            return call.name
+
+        assert effect(resolve_tool=resolve).mode is Mode.ASYNC
+        assert effect(resolve_tool=lambda call: call.name).mode is Mode.THREAD
+
+    @pytest.mark.parametrize("fn", [lambda: "ok", later])
+    def test_its_outcome_is_the_result_with_the_times_of_its_start_and_end(self, context, fn):
+        outcomes, node = [], RunNode(kind="tool")
+        steps = begun(context(tools=[Tool("t", fn=fn)]), node=node)
+
+        def watched():
+            outcome = None
+            while True:
+                try:
+                    effect = steps.send(outcome)
+                except StopIteration as stop:
+                    return stop.value
+                outcome = yield effect
+                outcomes.append(outcome)
+
+        result = drive_sync(watched())
+        assert outcomes == [Timed(result, node.started_at, node.ended_at)]
+        assert 0 < node.started_at <= node.ended_at
+
+    def test_a_resolver_runs_what_has_no_function(self, context):
+        ctx = context(tools=[{"name": "t"}], resolve_tool=lambda call: f"resolved {call.name}")
+        assert drive_sync(begun(ctx)).content == "resolved t"
+
+    def test_a_resolver_runs_names_that_are_no_tools(self, context):
+        ctx = context(resolve_tool=lambda call: f"resolved {call.name}")
+        assert drive_sync(begun(ctx)).content == "resolved t"
+
+    def test_what_a_resolver_does_to_the_arguments_stays_with_it(self, context):
+        def resolve(call):
+            call.input["items"].append(3)
+            return call.input
+
+        given = call(items=[1, 2])
+        ctx = context(resolve_tool=resolve)
+        assert drive_sync(begun(ctx, given)).content == '{"items":[1,2,3]}'
+        assert given.input == {"items": [1, 2]}
+
+    @pytest.mark.parametrize("fn", [lambda: "ok", later])
+    def test_what_it_returns_is_noted_where_it_runs(self, context, fn):
+        """A call that returns while it is cancelled is not lost."""
+        ctx = context(tools=[Tool("t", fn=fn)])
+        result = drive_sync(begun(ctx))
+        assert ctx.run.in_flight.completed == {"c1": result}
+
+    def test_what_it_raises_is_not(self, context):
+        ctx = context(tools=[Tool("t", fn=lambda: 1 / 0)])
+        drive_sync(begun(ctx))
+        assert ctx.run.in_flight.completed == {}
+
+
+class TestTheEnd:
+    """A call that was started ends in the run state and in events."""
+
+    def run(self, context, fn, has_listeners=True, **options):
+        ctx = context(tools=[Tool("t", fn=fn, **options)], has_listeners=has_listeners, iteration=3)
+        node, events = RunNode(kind="tool"), []
+        result = drive_sync(begun(ctx, node=node), events.append)
+        return ctx, node, events, result
+
+    def test_success(self, context):
+        ctx, node, events, result = self.run(context, lambda: "ok")
+        assert node.status is RunNodeStatus.SUCCESS
+        assert ctx.run.in_flight.results == {"c1": result}
+        started, finished = events
+        assert started == ToolStarted(iteration=3, call=call(), at=0)
+        assert finished == ToolFinished(iteration=3, call=call(), result=result, at=0, duration=0)
+        assert finished.duration == finished.at - started.at
+        assert started.at <= node.started_at <= node.ended_at == finished.at
+
+    def test_failure(self, context):
+        _, node, events, _ = self.run(context, lambda: 1 / 0)
+        assert node.status is RunNodeStatus.FAILED
+        assert node.error == "Error: ZeroDivisionError: division by zero"
+        assert events[1].result.is_error
+
+    def test_a_time_limit(self, context, hanging):
+        _, node, events, _ = self.run(context, hanging, timeout=0.02)
+        assert node.status is RunNodeStatus.TIMEOUT
+        assert events[1].result.status == "timeout"
+
+    def test_without_listeners_no_event_is_made(self, context):
+        assert self.run(context, lambda: "ok", has_listeners=False)[2] == []
+
+    def test_every_try_that_failed_is_an_event(self, context):
+        ctx = context(tools=[Tool("t", fn=lambda: 1 / 0, retries=1)], has_listeners=True)
+        events = []
+        drive_sync(awake(begun(ctx), []), events.append)
+        assert [type(event) for event in events] == [ToolStarted, ToolRetried, ToolFinished]
+        retried = events[1]
+        assert (retried.attempt, retried.error_type) == (1, "ZeroDivisionError")
+        assert retried.delay == RETRY_DELAY
+
+    @pytest.mark.parametrize("end", [None, KeyboardInterrupt])
+    def test_a_call_that_was_cancelled_meanwhile_ends_as_cancelled(self, context, end):
+        """What it still returns is stale and is dropped; an interrupt is raised on."""
+
+        def cancelled():
+            ctx.run.in_flight.cancel_all()
+            if end is not None:
+                raise end
+            return "late"
+
+        ctx = context(
+            tools=[Tool("t", fn=cancelled)], has_listeners=True, in_flight=InFlight(can_cancel=True)
+        )
+        node, events = RunNode(), []
+        with pytest.raises(end) if end else contextlib.nullcontext():
+            drive_sync(begun(ctx, node=node), events.append)
+        assert events[1].result.status == "cancelled"
+        assert ctx.run.in_flight.results["c1"].status == "cancelled"
+        assert ctx.run.in_flight.running == {}
+        assert (node.status, node.error) == (
+            RunNodeStatus.FAILED,
+            "Cancelled: the call was stopped before it was done.",
+        )
+
+    @pytest.mark.parametrize("returned", [ToolResult("c1", "it returned"), None])
+    def test_an_interrupt_does_not_lose_what_a_call_returned(self, context, returned):
+        """It may have returned while the cancellation was under way."""
+
+        def interrupted(ctx, call):
+            yield Call(lambda: None)
+            if returned is not None:
+                ctx.run.in_flight.completed["c1"] = returned
+            raise KeyboardInterrupt
+
+        ctx = context(tools=[Tool("t", steps=interrupted)], has_listeners=True)
+        in_flight, node, events = ctx.run.in_flight, RunNode(), []
+        with pytest.raises(KeyboardInterrupt):
+            drive_sync(begun(ctx, node=node), events.append)
+        assert in_flight.calls_run == 1
+        if returned is None:
+            assert (in_flight.results, list(in_flight.running)) == ({}, ["c1"])
+            assert (node.status, node.error) == (RunNodeStatus.FAILED, "cancelled")
+            assert [type(event) for event in events] == [ToolStarted]
+        else:
+            assert (in_flight.results, in_flight.running) == ({"c1": returned}, {})
+            assert node.status is RunNodeStatus.SUCCESS
+            assert events[1].result == returned
+
+    def test_steps_that_are_closed_do_nothing_more(self, context):
+        ctx, node = context(tools=[Tool("t", fn=lambda: None)]), RunNode()
+        steps = begun(ctx, node=node)
+        next(steps)
+        steps.close()
+        assert node.is_running
+        assert (ctx.run.in_flight.results, ctx.run.in_flight.calls_run) == ({}, 0)
+
+    def test_a_late_try_does_not_overtake_the_last_one(self, context):
+        """The first try times out and returns while the second runs, which reaches its limit too."""
+        is_second, tries = threading.Event(), []
+
+        def slow():
+            tries.append(1)
+            if len(tries) == 1:
+                is_second.wait(5)
+                return "late"
+            return threading.Event().wait(0.3)
+
+        ctx = context(
+            tools=[Tool("t", fn=slow, timeout=0.02, retries=1)],
+            in_flight=InFlight(can_cancel=True),
+            has_listeners=True,
+        )
+        node, events = RunNode(), []
+
+        def second(effect):
+            return Call(is_second.set) if isinstance(effect, Sleep) else effect
+
+        drive_sync(map_effects(begun(ctx, node=node), second), events.append)
+        assert node.status is RunNodeStatus.TIMEOUT
+        assert ctx.run.in_flight.results["c1"].status == events[-1].result.status == "timeout"
+        assert (events[1].attempt, events[1].error_type) == (1, "timeout")
+
+
+class TestTheCountOfCallsThatRan:
+    """Only calls that ran count, whatever their end."""
+
+    @pytest.mark.parametrize("fn", [lambda: "ok", lambda: 1 / 0, lambda: Err("no")])
+    def test_a_call_that_ran_counts_once_whatever_its_result(self, context, fn):
+        ctx = context(tools=[Tool("t", fn=fn, retries=1)])
+        drive_sync(awake(begun(ctx), []))
+        assert ctx.run.in_flight.calls_run == 1
+
+    def test_a_call_that_was_only_registered_does_not_count(self, context):
+        ctx = context(tools=[Tool("t", fn=lambda: "ok")])
+        steps = begun(ctx)
+        assert ctx.run.in_flight.calls_run == 0
+        drive_sync(steps)
+        assert ctx.run.in_flight.calls_run == 1
+
+
+class TestACallThatWaits:
+    """A call that is a subagent may wait for approval; for now it is over."""
+
+    PAUSED = Paused((PendingCall("x", "t", {}, "x?"),))
+
+    @pytest.fixture
+    def waited(self, context):
+        """A call that waits, and goes on the next time."""
+        runs = []
+
+        def steps(ctx, call):
+            yield Call(lambda: None)
+            runs.append(1)
+            if len(runs) == 1:
+                raise SubagentPausedError(self.PAUSED)
+            return "done"
+
+        ctx, node, events = (
+            context(tools=[Tool("t", steps=steps)], has_listeners=True),
+            RunNode(),
+            [],
+        )
+        drive_sync(begun(ctx, node=node), events.append)
+        return ctx, node, events
+
+    def test_it_has_no_result_runs_no_more_and_does_not_count(self, waited):
+        in_flight = waited[0].run.in_flight
+        assert (in_flight.running, in_flight.results) == ({}, {})
+        assert (in_flight.paused, in_flight.calls_run) == ({"c1": self.PAUSED}, 0)
+
+    def test_its_node_continues_later(self, waited):
+        ctx, node, _ = waited
+        started = node.started_at
+        assert node.is_running
+        drive_sync(begun(ctx, node=node))
+        assert (node.status, node.started_at) == (RunNodeStatus.SUCCESS, started)
+
+    def test_it_is_reported_as_waiting(self, waited):
+        _, _, events = waited
+        assert [type(event) for event in events] == [ToolStarted, ToolFinished]
+        assert events[1].result.status == "waiting"
+
+
+class TestPrepareCall:
+    """A call made by code, not by the model, is checked like any other."""
+
+    def test_it_is_checked_and_run(self, context):
+        ctx = context(tools=[tool(name="add")(lambda a, b: a + b)])
+        steps = prepare_call(ctx, "add", "x", {"a": 1, "b": 2})
+        assert drive_sync(steps) == ToolResult("x", "3")
+        assert ctx.run.in_flight.counts[fingerprint("add", {"a": 1, "b": 2})] == 1
+
+    @pytest.mark.parametrize(
+        ("name", "arguments", "text"),
+        [
+            ("nope", {}, "there is no tool named 'nope'"),
+            ("add", "{", "not valid JSON"),
+            ("add", {"a": 1}, "missing required field 'b'"),
+            ("add", [1, 2], "expected a JSON object, got array"),
+        ],
+    )
+    def test_an_invalid_one_has_a_result_that_says_what_is_wrong(
+        self, context, name, arguments, text
+    ):
+        ctx = context(tools=[tool(name="add")(lambda a, b: a + b)])
+        result = drive_sync(prepare_call(ctx, name, "x", arguments))
+        assert (result.is_error, result.status) == (True, "invalid")
+        assert text in result.content
+        assert ctx.run.in_flight.results["x"] == result
+        assert ctx.run.in_flight.calls_run == 0
+
+    def test_without_a_function_the_resolver_runs_it(self, context):
+        ctx = context(tools=[{"name": "t"}], resolve_tool=lambda call: call.name)
+        assert drive_sync(prepare_call(ctx, "t", "x", {})).content == "t"
+
+    @pytest.mark.parametrize("rule", [True, lambda arguments: arguments["a"] > 5])
+    def test_one_that_needs_approval_is_not_run(self, context, rule):
+        """There is no way to ask for approval within a call."""
+        ran = []
+        pay = tool(name="pay", requires_approval=rule)
+        ctx = context(tools=[pay(lambda a: ran.append(a) or "paid")])
+        result = drive_sync(prepare_call(ctx, "pay", "x", {"a": 6}))
+        text = "Error: 'pay' needs approval, which cannot be requested within a recipe."
+        assert result == ToolResult("x", text, True, "denied")
+        assert (ran, ctx.run.in_flight.results) == ([], {"x": result})
+        assert ctx.run.in_flight.running == {}
+
+    def test_one_that_its_rule_approves_runs(self, context):
+        pay = tool(name="pay", requires_approval=lambda arguments: arguments["a"] > 5)
+        ctx = context(tools=[pay(lambda a: a)])
+        assert drive_sync(prepare_call(ctx, "pay", "x", {"a": 5})).content == "5"
