@@ -32,7 +32,7 @@ class TestMeasured:
             USER,
             ScriptedLLM(calls(call("hang"))),
             tools=[hang],
-            max_seconds=0.05,
+            max_seconds=0.4,
             **watch.options,
         )
         (point,) = watch.points(names.TOOL_DURATION)
@@ -49,7 +49,7 @@ class TestMeasured:
         async def model(messages):
             await anyio.sleep(60)
 
-        go(driver, USER, model, max_seconds=0.05, **watch.options)
+        go(driver, USER, model, max_seconds=0.4, **watch.options)
         (point,) = watch.points(names.OPERATION_DURATION)
         assert point.attributes[names.ERROR_TYPE] == "deadline_exceeded"
         assert point.count == 1
