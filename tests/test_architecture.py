@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 FILES = sorted(ROOT.glob("**/*.py"))
 
 ONLY_IN = {
-    "anyio": {"effects", "loop", "model", "pipeline"},
+    "anyio": {"effects", "loop", "model", "pipeline", "providers", "testing"},
     "anthropic": {"providers"},
     "jsonschema": {"tools"},
     "openai": {"providers"},

@@ -117,7 +117,7 @@ def test_a_run_out_of_time_leaves_its_state_and_node_timed_out(run):
         await anyio.sleep(30)
         return "late"
 
-    result = run("Wait.", ScriptedLLM(calls(call("wait"))), tools=[wait], max_seconds=0.05)
+    result = run("Wait.", ScriptedLLM(calls(call("wait"))), tools=[wait], max_seconds=0.4)
     assert result.run.status is RunNodeStatus.TIMEOUT
     assert result.run.nodes[0].status is RunNodeStatus.TIMEOUT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -115,17 +116,42 @@ def project_of(facts: dict[str, Any]) -> Project:
 
 @pytest.fixture(scope="session")
 def phoenix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
-    """What Phoenix knows of each project, after all runs."""
-    folder = tmp_path_factory.mktemp("phoenix")
+    """What Phoenix knows of each project, after all runs; it is started once for all test processes."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # each process has its own folder in this one
+    known = shared / "phoenix.json"
+    with (shared / "phoenix.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process starts it, the others wait
+        if not known.exists():
+            run_inside(tmp_path_factory.mktemp("phoenix")).rename(known)
+    told = json.loads(known.read_text(encoding="utf-8"))
+    found = {**told["projects"], "guide": told["guide"]}
+    return {name: project_of(facts) for name, facts in found.items()}
+
+
+def run_inside(folder: Path) -> Path:
+    """Start Phoenix in a network namespace, and run all runs there.
+
+    Args:
+        folder: an empty folder.
+
+    Returns:
+        The file of what Phoenix knows of them.
+    """
     inside = [sys.executable, str(HERE / "inside.py"), python_of_phoenix(), str(folder)]
     done = subprocess.run(
         [*namespace(), *inside], capture_output=True, text=True, timeout=SECONDS, check=False
     )
     if done.returncode != 0:
         pytest.fail(f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}", pytrace=False)
+<<<<<<< HEAD
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     found = {**report["projects"], "guide": report["guide"]}
     return {name: project_of(facts) for name, facts in found.items()}
+=======
+    return folder / "told.json"
+>>>>>>> infra
 
 
 @pytest.fixture

@@ -138,6 +138,14 @@ class Prometheus:
 
     def query(self, expression):
         """What an expression is now: labels and value of each series."""
+        found = self._instant(expression)
+        if not found:
+            # On a busy machine a scrape may take too long: all series are stale until the next one.
+            self.wait_for(lambda: all(value for _, value in self._instant("up")), "a scrape")
+            found = self._instant(expression)
+        return found
+
+    def _instant(self, expression):
         found = self.get("query", query=expression)["result"]
         return [(one["metric"], float(one["value"][1])) for one in found]
 

@@ -179,7 +179,7 @@ class Rounds:
         self.run("limited", *many, tools=[read], max_iterations=2)
         self.run("limited", many[0], tools=[read], max_total_tokens=100)
         self.run("limited", many[0], reply(), tools=[read], max_iterations=1, on_limit="finish")
-        self.run("limited", lambda messages: time.sleep(0.3), max_seconds=0.05)
+        self.run("limited", lambda messages: time.sleep(1), max_seconds=0.5)
 
     def failing(self):
         again = [reply(call("search", words=words)) for words in "abc"]

@@ -11,7 +11,7 @@ from treadle.testing import check_history
 pytestmark = pytest.mark.wire
 
 QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
-LATE = {"chaos": {"latencyMs": 1_000}}
+LATE = {"chaos": {"latencyMs": 2_000}}
 OVERLOADED = {"error": {"message": "overloaded", "type": "overloaded_error"}, "status": 529}
 
 
@@ -254,11 +254,11 @@ def test_a_time_limit_ends_a_request_under_way(wire, ask):
     """The server takes its time; the run does not wait for it."""
     wire.script(calls(("add", {"a": 1, "b": 2})), {"content": "-", "how": LATE})
 
-    result = ask(QUESTION, tools=[add], max_seconds=0.4, linger=1)
+    result = ask(QUESTION, tools=[add], max_seconds=1, linger=1.2)
 
     assert isinstance(result, Err)
     assert isinstance(result.reason, DeadlineExceeded)
     check_history(result.messages)
     assert result.messages[-1]["content"] == "3"
     ended = ask.events_of(RunFinished)[0].at
-    assert ended - ask.events_of(RunStarted)[0].at < 0.9
+    assert ended - ask.events_of(RunStarted)[0].at < 1.9

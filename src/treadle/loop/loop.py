@@ -217,10 +217,14 @@ class Loop:
         return Tool(name, description, input_schema, steps=steps, **options)
 
 
-@functools.cache
 def _default(owner: type[Loop]) -> Loop:
     """The loop of a class with every option at its default."""
-    return owner()
+    if owner not in _defaults:
+        _defaults[owner] = owner()
+    return _defaults[owner]
+
+
+_defaults: dict[type[Loop], Loop] = {}
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.context import RunContext
@@ -145,7 +146,8 @@ def _run_context(
     call_id: str = "",
 ) -> RunContext:
     settings = loop.settings
-    locks, held = settings.locks, {}
+    locks = settings.locks
+    held: Mapping[str, str] = {}
     if parent is not None and locks is None:  # keys of another table are not held here
         locks = parent.locks
         held = parent.in_flight.held_locks.get(call_id, parent.held_locks)

@@ -273,7 +273,11 @@ async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
     if isinstance(iterator, AsyncIterator):
         return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
-    return await anyio.to_thread.run_sync(context.run, next, iterator, _END, abandon_on_cancel=True)
+
+    def following() -> Any:
+        return next(iterator, _END)
+
+    return await anyio.to_thread.run_sync(context.run, following, abandon_on_cancel=True)
 
 
 async def _anext(iterator: AsyncIterator[Any]) -> Any:
