@@ -125,8 +125,8 @@ def phoenix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Project]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process starts it, the others wait
         if not known.exists():
             run_inside(tmp_path_factory.mktemp("phoenix")).rename(known)
-    told = json.loads(known.read_text(encoding="utf-8"))
-    found = {**told["projects"], "guide": told["guide"]}
+    report = json.loads(known.read_text(encoding="utf-8"))
+    found = {**report["projects"], "guide": report["guide"]}
     return {name: project_of(facts) for name, facts in found.items()}
 
 
@@ -145,13 +145,7 @@ def run_inside(folder: Path) -> Path:
     )
     if done.returncode != 0:
         pytest.fail(f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}", pytrace=False)
-<<<<<<< HEAD
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    found = {**report["projects"], "guide": report["guide"]}
-    return {name: project_of(facts) for name, facts in found.items()}
-=======
-    return folder / "told.json"
->>>>>>> infra
+    return folder / "report.json"
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from treadle.messages import (
     safe_str,
     validate_messages,
 )
+from treadle.model import ModelInfo
 from treadle.pipeline import NotOneItemError, Pipeline, Progress, StageError
 from treadle.results import (
     BudgetExhausted,
@@ -178,7 +179,7 @@ class Run:
 
     def _started(self, at: float, *, is_resumed: bool) -> RunStarted:
         run, tools = self.run, self.config.tools
-        model, provider, request = run.model.model_info() if run.model else (None, None, {})
+        info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
         return RunStarted(
             agent_name=self.state.agent_name,
@@ -188,9 +189,9 @@ class Run:
             limits=run.budget.limits,
             tools=[tool.as_openai() for tool in tools.values()],
             available=tuple({**tools, **dict.fromkeys(resolvable)}),
-            model=model,
-            provider=provider,
-            request=request,
+            model=info.model,
+            provider=info.provider,
+            request=info.request,
             state=self.state,
         )
 

@@ -17,7 +17,7 @@ class ReadOnlyDict(dict[str, Any]):
         raise TypeError(_READ_ONLY)
 
     __setitem__ = __delitem__ = __ior__ = _refuse
-    update = setdefault = pop = popitem = clear = _refuse
+    update = setdefault = pop = popitem = clear = _refuse  # pyright: ignore[reportAssignmentType]
 
     def __deepcopy__(self, _memo: Any) -> JSONDict:
         copied: JSONDict = copy_json(self)
@@ -36,7 +36,7 @@ class ReadOnlyList(list[Any]):
         raise TypeError(_READ_ONLY)
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType]
 
     def __deepcopy__(self, _memo: Any) -> list[Any]:
         copied: list[Any] = copy_json(self)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+)
 from contextvars import Context, copy_context
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
@@ -215,7 +223,7 @@ class ModelRequest:
         context, accumulator, count = copy_context(), StreamAccumulator(), 0
         # An iterator is used as it is: that of OpenAI's client returns another in __aiter__, which closes
         # nothing.
-        iterator = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)
+        iterator: Any = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)
         try:
             while True:
                 count += 1
@@ -272,7 +280,8 @@ def _is_async_iterator(raw: Any) -> bool:
 async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
     if isinstance(iterator, AsyncIterator):
-        return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
+        awaited: Coroutine[Any, Any, Any] = _anext(iterator)  # pyright: ignore[reportUnknownArgumentType]
+        return await InContext(awaited, context)
 
     def following() -> Any:
         return next(iterator, _END)
