@@ -14,7 +14,7 @@ import pytest
 
 from treadle import Loop
 from treadle.cli import main
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.recorder import Recorder
 from treadle.testing import ScriptedLLM
 
 
@@ -91,7 +91,7 @@ def test_it_serves_the_page_and_ends_with_ctrl_c(served, record):
     process, url = served(record)
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
     assert b"<title>Runs - treadle</title>" in fetched(url)
-    assert runs_of(json.loads(fetched(f"{url}numbers.json?range=all"))) == 2
+    assert runs_of(json.loads(fetched(f"{url}data.json?range=all"))) == 2
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")

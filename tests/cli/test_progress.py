@@ -11,8 +11,7 @@ import subprocess
 import pytest
 
 from treadle import Loop, tool
-from treadle.cli.narrator import Narrator
-from treadle.cli.progress import make_progress
+from treadle.cli.progress import ProgressLines, make_progress
 from treadle.events import RunStarted
 from treadle.testing import ScriptedLLM, call
 from treadle.testing import calls as called
@@ -107,7 +106,7 @@ def test_quiet_is_no_observer_at_all():
 
 
 def test_events_that_tell_nothing_have_no_lines():
-    assert list(Narrator().lines(RunStarted(agent_name="", run_id="", at=0.0))) == []
+    assert list(ProgressLines().lines(RunStarted(agent_name="", run_id="", at=0.0))) == []
 
 
 def test_a_terminal_is_shown_live_progress(endpoint, on_terminal, calls):

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from treadle import Ok, Response, __version__
 from treadle.cli.arguments import LIMIT_FLAGS
-from treadle.cli.report import as_json
-from treadle.cli.run import _interrupts_end
+from treadle.cli.output import as_json
+from treadle.cli.run_command import _interrupts_end
 from treadle.limits import LIMIT_NAMES
 from treadle.loop import RunHandle
 from treadle.testing import check_history
@@ -485,7 +485,7 @@ def test_an_interrupt_before_the_run_is_no_traceback(asked, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treadle.cli.run._prepared", interrupt)
+    monkeypatch.setattr("treadle.cli.run_command._prepared", interrupt)
 
     assert asked("Hello") == (130, "", "treadle: interrupted\n")
 

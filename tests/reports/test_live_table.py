@@ -29,7 +29,7 @@ from treadle.events import (
 )
 from treadle.limits import Limits
 from treadle.messages import Response, ToolCall, ToolResult, Usage
-from treadle.reports.live.board import Board, Watcher
+from treadle.reports.live.board import Board, RunObserver
 from treadle.reports.live.table import Table
 from treadle.results import LoopDetected
 from treadle.tools import NotRunReason
@@ -53,7 +53,7 @@ class Shown:
         self.board = Board(lambda: self.now)
 
     def run(self, name="", run_id="0123456789abcdef0123456789abcdef", limits=None):
-        watcher = Watcher(self.board)
+        watcher = RunObserver(self.board)
         given = {"limits": limits} if limits else {}
         watcher(RunStarted(agent_name=name, run_id=run_id, at=self.now, **given))
         return watcher

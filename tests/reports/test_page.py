@@ -15,12 +15,12 @@ from importlib import resources
 
 import pytest
 
+from treadle.reports.dashboard_page.data import page_data
+from treadle.reports.dashboard_page.file import static_page
+from treadle.reports.dashboard_page.page import make_page
 from treadle.reports.dashboards.panels import PANELS, ROWS
-from treadle.reports.numbers.prometheus import PrometheusSource
-from treadle.reports.numbers.source import Grid, RefusedError, SourceError
-from treadle.reports.page.numbers import numbers
-from treadle.reports.page.page import make_page
-from treadle.reports.page.static import static_page
+from treadle.reports.sources.prometheus import PrometheusSource
+from treadle.reports.sources.source import Grid, RefusedError, SourceError
 
 from .page_runs import Fixed, ask, numbers_of, serving
 
@@ -114,7 +114,9 @@ def test_a_file_has_the_numbers_of_every_choice():
 def test_the_panels_that_the_program_names_are_in_the_list():
     """One that was renamed would lose its tile, or what is said where it has nothing."""
     program = (
-        resources.files("treadle.reports.page").joinpath("panels.js").read_text(encoding="utf-8")
+        resources.files("treadle.reports.dashboard_page")
+        .joinpath("panels.js")
+        .read_text(encoding="utf-8")
     )
     named = set(re.findall(r'(?:key|course): "(\w+)"', program))
     named |= set(
@@ -161,7 +163,7 @@ def test_a_browser_on_this_machine_is_answered(server, host):
         "",
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/numbers.json"])
+@pytest.mark.parametrize("path", ["/", "/data.json"])
 def test_a_name_that_somebody_points_here_is_not_answered(server, host, path):
     status, _, body = ask(server, path, headers=[("Host", host)])
     assert status == 403
@@ -187,8 +189,8 @@ def test_only_get_is_answered(server, method):
         "/../page.py",
         "/%2e%2e/%2e%2e/etc/passwd",
         "//etc/passwd",
-        "/numbers.json/..%2f..%2fpage.py",
-        "/numbers.json%00",
+        "/data.json/..%2f..%2fpage.py",
+        "/data.json%00",
         "/..\\page.py",
         "/index.html",
     ],
@@ -200,7 +202,7 @@ def test_no_path_leads_to_a_file(server, path):
 
 
 def test_every_answer_says_not_to_be_kept_framed_or_read_elsewhere(server):
-    for path in ("/", "/numbers.json", "/else"):
+    for path in ("/", "/data.json", "/else"):
         headers = ask(server, path)[1]
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -423,7 +425,7 @@ def test_a_prometheus_of_this_machine_is_asked_without_a_proxy(monkeypatch):
 def test_an_agent_of_any_name_can_be_asked_for():
     """Also one that a command line brought that is no text."""
     with Upstream(body=b'{"status":"success","data":{"result":[]}}') as upstream:
-        numbers(PrometheusSource(upstream.url), "1h", "\udcff", time.time())
+        page_data(PrometheusSource(upstream.url), "1h", "\udcff", time.time())
         assert any("%3F" in path for path, _ in upstream.asked)
 
 
@@ -454,7 +456,7 @@ def test_a_refused_question_has_the_words_of_the_server():
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr("treadle.reports.numbers.prometheus.MOST_BYTES", 1000)
+    monkeypatch.setattr("treadle.reports.sources.prometheus.MOST_BYTES", 1000)
     with (
         Upstream(body=b" " * 5000) as upstream,
         pytest.raises(SourceError, match="more than 1000 bytes"),
@@ -488,7 +490,7 @@ def lab(rgb):
 
 def colours_of(scheme):
     """The card and the series of a scheme, as linear red, green and blue."""
-    style = resources.files("treadle.reports.page").joinpath("page.css").read_text()
+    style = resources.files("treadle.reports.dashboard_page").joinpath("page.css").read_text()
     light, dark = style.split(':root[data-theme="dark"]')
     found = re.findall(r"(--card|--slot-\d): #(\w{6});", light if scheme == "light" else dark)
     return {

@@ -1,4 +1,4 @@
-"""The `treadle` command: `treadle run PROMPT` drives the loop from a shell."""
+"""The `treadle` command."""
 
 from treadle.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The command's entry: reads the arguments, runs, and ends with an exit code."""
+"""The entry point of the command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the `treadle` command.
 
     Args:
-        argv: the arguments, without the command's own name; None are those of the process.
+        argv: the arguments without the name of the command; None for those of the process.
 
     Returns:
         An exit code, see `Exit`.
@@ -24,38 +24,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: bad usage, ``--help`` or ``--version``.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A model may write what the terminal's encoding lacks; that must not end in a traceback.
+        # Text of a model may have characters that the encoding of the terminal lacks.
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
     parser = make_parser()
     args = parser.parse_args(argv)
     try:
-        code = _carry_out(args)
+        code = _execute(args)
         sys.stdout.flush()
     except UsageError as error:
         args.parser.error(str(error))
-        raise  # it has exited already
+        raise  # not reached: error() exits
     except KeyboardInterrupt:
         print("treadle: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Whoever reads has gone, as in `treadle ... | head`; Python would flush once more at exit.
+        # The reader has closed the pipe, as in `treadle ... | head`. Python flushes again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return code
 
 
-def _carry_out(args: argparse.Namespace) -> int:
-    # What a command needs is imported with it: nothing of it is needed for --help.
+def _execute(args: argparse.Namespace) -> int:
+    # Imported here to keep --help fast.
     if args.command == "report":
-        from treadle.cli.report_command import report  # noqa: PLC0415 - as said above
+        from treadle.cli.report_command import report  # noqa: PLC0415 - as above
 
         return report(args)
     if args.command == "dashboard":
-        from treadle.cli.dashboard_command import dashboard  # noqa: PLC0415 - as said above
+        from treadle.cli.dashboard_command import dashboard  # noqa: PLC0415 - as above
 
         return dashboard(args)
-    from treadle.cli.run import run  # noqa: PLC0415 - as said above
+    from treadle.cli.run_command import run  # noqa: PLC0415 - as above
 
     return run(args)
