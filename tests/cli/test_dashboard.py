@@ -215,7 +215,7 @@ def test_a_file_that_is_no_record_is_refused(dashboard, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text("\x1b[31mred\n")
     told = complaint(dashboard(path))
-    assert told.startswith(f"{path}:1: this is no record of runs")
+    assert told.startswith(f"{path}:1: this is not a recording")
     assert "\x1b" not in told
 
 

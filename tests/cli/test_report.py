@@ -189,8 +189,8 @@ def broken(root):
     [
         ("nowhere.jsonl", "cannot read nowhere.jsonl: No such file or directory"),
         ("docs", "cannot read docs: Is a directory"),
-        ("notes.txt", "notes.txt:1: this is no record of runs"),
-        ("later.jsonl", "later.jsonl:1: the record is of version 2; this treadle reads 1"),
+        ("notes.txt", "notes.txt:1: this is not a recording"),
+        ("later.jsonl", "later.jsonl:1: the recording has version 2; this treadle reads version 1"),
         ("odd.jsonl", "odd.jsonl:2: it is not JSON"),
     ],
 )

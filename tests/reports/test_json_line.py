@@ -44,7 +44,7 @@ CYCLE["again"] = [CYCLE]
         (Unshowable(), "(Unshowable, which cannot be shown)"),
         ("\ud800 \u202e \u2028 é", "\ud800 \u202e \u2028 é"),
         (10**5000, "(int, which cannot be shown)"),
-        (CYCLE, {"again": ["(dict, nested too deep)"]}),
+        (CYCLE, {"again": ["(dict, nested too deeply)"]}),
         (True, True),
     ],
     ids=[

@@ -315,14 +315,14 @@ def test_a_run_goes_on_after_a_pause_with_what_it_had_used(clock):
     loop = Loop(tools=[buy], name="shop")
     first, second = RunProgress(clock), RunProgress(clock)
 
-    paused = loop.run_sync(GO, ScriptedLLM(asks), on_event=first.take)
+    paused = loop.run_sync(GO, ScriptedLLM(asks), on_event=first.update)
     assert isinstance(paused, Paused)
     assert (first.ending.stop_reason, first.ending.is_error) == ("paused", False)
 
     seen = []
 
     def observe(event):
-        second.take(event)
+        second.update(event)
         seen.append((type(event), second.iteration, second.model_calls, second.usage))
 
     decisions = {pending.id: approve for pending in paused.pending}

@@ -24,7 +24,7 @@ from treadle.reports.sources.source import Grid, RefusedError, SourceError
 
 from .page_runs import Fixed, ask, numbers_of, serving
 
-START = {"title": "", "ranges": {}, "range": "1h", "agent": None, "numbers": None}
+START = {"title": "", "ranges": {}, "range": "1h", "agent": None, "data": None}
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +104,11 @@ def test_a_file_has_the_policy_in_it_and_asks_for_nothing():
 def test_a_file_has_the_numbers_of_every_choice():
     html = static_page(Fixed(labels={"gen_ai_agent_name": "a"}), "1h", "b", time.time())
     start = json.loads(re.search(r'id="start">(.*?)</script>', html)[1])
-    choices = {(one["range"], one["agent"]) for one in start["numbers"]}
+    choices = {(one["range"], one["agent"]) for one in start["data"]}
     assert choices == {
         (key, agent) for key in ("15m", "1h", "6h", "24h", "7d") for agent in (None, "a", "b")
     }
-    assert start["numbers"][0]["agents"] == ["a", "b"]
+    assert start["data"][0]["agents"] == ["a", "b"]
 
 
 def test_the_panels_that_the_program_names_are_in_the_list():
@@ -215,7 +215,7 @@ def test_every_answer_says_not_to_be_kept_framed_or_read_elsewhere(server):
 def test_a_range_that_there_is_not_is_told(server):
     status, told = numbers_of(server, "?range=2h")
     assert status == 400
-    assert told == {"error": "no range '2h'; expected one of 15m, 1h, 6h, 24h, 7d"}
+    assert told == {"error": "unknown range '2h'; expected one of 15m, 1h, 6h, 24h, 7d"}
 
 
 def test_the_agent_is_asked_for_by_its_very_name():
@@ -365,14 +365,14 @@ def test_what_answers_no_http_is_told():
 def test_an_error_of_something_else_is_told(status, told):
     with Upstream(status, b"<html>no</html>") as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"{upstream.url} answers {told}, as no Prometheus does"
+    assert trouble == f"{upstream.url} answers {told}, is not a Prometheus"
 
 
 def test_a_prometheus_that_refuses_all_is_told_in_its_own_words():
     body = b'{"status":"error","errorType":"unavailable","error":"TSDB not\\nready"}'
     with Upstream(503, body) as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"Prometheus at {upstream.url} refuses to answer: TSDB not ready"
+    assert trouble == f"Prometheus at {upstream.url} rejected the query: TSDB not ready"
 
 
 def test_a_prometheus_that_does_not_answer_is_not_waited_for():
@@ -380,7 +380,7 @@ def test_a_prometheus_that_does_not_answer_is_not_waited_for():
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         before = time.monotonic()
         trouble = trouble_of(PrometheusSource(url, timeout=0.2))
-    assert trouble == f"Prometheus at {url} did not answer within 0.2 seconds"
+    assert trouble == f"Prometheus at {url} did not respond within 0.2 seconds"
     assert time.monotonic() - before < 5
 
 
@@ -389,7 +389,7 @@ def test_an_answer_in_drops_is_not_waited_for():
     with Upstream(body=b" " * 10_000, pause=0.1) as upstream:
         before = time.monotonic()
         trouble = trouble_of(PrometheusSource(upstream.url, timeout=0.5))
-    assert "did not answer within 0.5 seconds" in trouble
+    assert "did not respond within 0.5 seconds" in trouble
     assert time.monotonic() - before < 5
 
 

@@ -139,9 +139,9 @@ def test_agents_without_a_name_have_a_word_for_it(show, tmp_path):
     path = recorded(tmp_path / "runs.jsonl", ("", ["Done."], {}), ("a", ["Done."], {}))
     with serving(RecordingSource([path]), range_key="all") as server:
         page = show(server)
-        choose_agent(page, "(no name)")
+        choose_agent(page, "(unnamed)")
         assert tile(page, "runs") == "1"
-        assert "(no name)" in page.inner_text("#panel-runs_per_minute .legend")
+        assert "(unnamed)" in page.inner_text("#panel-runs_per_minute .legend")
         again = show(server, page.evaluate("location.hash"))
         assert tile(again, "runs") == "1"
 
@@ -223,7 +223,7 @@ def test_what_is_wrong_with_the_source_is_said_on_the_page(opened):  # noqa: F81
     with serving(source) as server:
         shown = opened(server.url, served_from=server.url)
         shown.page.wait_for_selector("#trouble:not([hidden])")
-        assert shown.page.inner_text("#trouble") == f"No numbers. {source.broken}. Trying again."
+        assert shown.page.inner_text("#trouble") == f"No data. {source.broken}. Retrying."
         assert shown.page.is_hidden("#agent")
         assert shown.page.locator("#ranges input").count() == 5
         source.broken = None
@@ -233,7 +233,7 @@ def test_what_is_wrong_with_the_source_is_said_on_the_page(opened):  # noqa: F81
         source.broken = "It is away."
         shown.page.click("#now")
         shown.page.wait_for_selector("#trouble:not([hidden])")
-        assert "The numbers below are of " in shown.page.inner_text("#trouble")
+        assert "The data below is from " in shown.page.inner_text("#trouble")
         assert tile(shown.page, "runs") == "1"
         forget(shown, "502")
 

@@ -294,7 +294,7 @@ def test_a_file_that_goes_away_or_is_spoilt_is_told(tmp_path):
     path = recorded(tmp_path / "runs.jsonl", ("a", ["Done."], {}))
     source = RecordingSource([path])
     path.write_text("spoilt\n")
-    with pytest.raises(SourceError, match=r"runs\.jsonl:1: this is no record"):
+    with pytest.raises(SourceError, match=r"runs\.jsonl:1: this is not a recording"):
         source.refresh()
     path.unlink()
     with pytest.raises(SourceError, match="No such file"):

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from treadle import results as types
-from treadle.reports.dashboards import expressions, panels
+from treadle.reports.dashboards import expressions
 from treadle.reports.dashboards.alerts import ALERTS
-from treadle.reports.dashboards.panel import exactly, fill
+from treadle.reports.dashboards.panel import ALL_AGENTS, exactly, fill
 from treadle.reports.dashboards.panels import PANELS, ROWS
 from treadle.reports.dashboards.rules import RECORDING_RULES
 
@@ -126,7 +126,7 @@ def test_what_is_filled_in_is_not_looked_at_again():
 
 def test_by_default_a_question_is_of_every_agent():
     assert fill('x{gen_ai_agent_name=~"{agent}"}') == 'x{gen_ai_agent_name=~".*"}'
-    assert panels.ALL_AGENTS == ".*"
+    assert ALL_AGENTS == ".*"
 
 
 def test_alerts_read_series_that_are_recorded():

@@ -82,9 +82,9 @@ def test_every_field_of_an_event_is_in_its_line(event):
 
 
 def test_every_kind_of_event_has_a_part_of_the_schema():
-    """And the schema has no more than those, and what belongs to somebody else."""
+    """And the schema has no others but custom events."""
     kinds = {name for name, part in recording_schema()["$defs"].items() if "allOf" in part}
-    assert kinds == {*EVENT_NAMES.values(), "other"}
+    assert kinds == {*EVENT_NAMES.values(), "model_requested", "other"}
     assert set(EVENT_NAMES) | {SubagentEvent} == set(get_args(Event))
     VALIDATOR.check_schema(recording_schema())
 
@@ -140,8 +140,8 @@ def test_a_record_grows_with_the_iterations_and_not_with_their_square():
     assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
 
 
-def test_a_history_that_changed_before_its_end_is_written_from_there():
-    """As by compaction; a reader that cuts and goes on has the same messages."""
+def test_a_request_that_differs_from_the_history_is_a_view_of_it():
+    """As after compaction: messages of its own, and ranges of the history, which stays as it is."""
     histories = [
         [{"role": "user", "content": name} for name in names] for names in ("abcd", "axyde", "ax")
     ]
@@ -151,8 +151,16 @@ def test_a_history_that_changed_before_its_end_is_written_from_there():
 
     lines = [json.loads(line) for line in recorded(EVENTS[0], *started).splitlines()[2:]]
 
-    told = [(line["messages_from"], [one["content"] for one in line["messages"]]) for line in lines]
-    assert told == [(0, list("abcd")), (1, list("xyde")), (2, [])]
+    changes = [
+        (line["messages_from"], [one["content"] for one in line["messages"]]) for line in lines
+    ]
+    views = [
+        line["view"]
+        and [part if isinstance(part, list) else part["content"] for part in line["view"]]
+        for line in lines
+    ]
+    assert changes == [(0, list("abcd")), (4, []), (4, [])]
+    assert views == [None, [[0, 1], "x", "y", [3, 4], "e"], [[0, 1], "x"]]
 
 
 def test_messages_that_cannot_be_compared_are_written_again():
@@ -169,7 +177,8 @@ def test_messages_that_cannot_be_compared_are_written_again():
         for n in (1, 2)
     )
     lines = [json.loads(line) for line in recorded(EVENTS[0], first, second).splitlines()[2:]]
-    assert [line["messages_from"] for line in lines] == [0, 0]
+    assert [len(line["messages"]) for line in lines] == [1, 0]
+    assert [len(line["view"] or ()) for line in lines] == [0, 1]
 
 
 class Strange(BaseModel):
@@ -392,7 +401,7 @@ def test_nothing_is_appended_to_what_is_no_record(tmp_path):
     """Somebody's notes stay as they are."""
     path = tmp_path / "notes.txt"
     path.write_text("buy milk\n")
-    with pytest.raises(ValueError, match="is no record of runs"):
+    with pytest.raises(ValueError, match="is not a recording"):
         Recorder(path, append=True)
     assert path.read_text() == "buy milk\n"
 
@@ -439,7 +448,7 @@ def test_an_event_of_somebody_elses_is_kept_as_it_is(tmp_path):
         loop = Loop(stages=[tell, *default_stages()], on_event=recorder)
         loop.run_sync(QUESTION, ScriptedLLM("x"))
     (other,) = read_recording(path).runs[0].others
-    assert (other["kind"], other["told"]) == ("Mine", {"note": "noted"})
+    assert (other["kind"], other["data"]) == ("Mine", {"note": "noted"})
 
 
 def test_a_paused_run_does_not_write_its_state(tmp_path):

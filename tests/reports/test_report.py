@@ -143,7 +143,7 @@ def test_runs_can_be_given_in_any_form(record):
 def test_no_record_is_no_report(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text("hello\n")
-    with pytest.raises(RecordingError, match=r"run\.jsonl:1: this is no record"):
+    with pytest.raises(RecordingError, match=r"run\.jsonl:1: this is not a recording"):
         render_report(path)
 
 
@@ -167,7 +167,10 @@ def test_the_data_has_what_happened(record):
         ("call", "broken"),
     ]
     suppressed = run["steps"][4]["rows"][-1]
-    assert suppressed["guard"] == "It was answered before, and nothing new has been learned since."
+    assert (
+        suppressed["guard"]
+        == "The same call was answered before, and nothing new has been learned since."
+    )
     assert suppressed["result"].startswith("Not run again: you made this very call in iteration 4")
     assert "with the same arguments in this turn" in suppressed["result"]  # the nudge, added later
     (inner,) = run["steps"][2]["rows"][0]["runs"]
@@ -210,10 +213,10 @@ def test_a_report_says_what_a_run_was_doing_when_its_record_stops(tmp_path):
         (run,) = read_recording(path).runs
         assert headline(run) == "Did not end"
         told.append(why(run))
-    assert told[0] == "The record stops before the first model call."
-    assert told[1] == "The record stops in iteration 1, while the model was asked."
-    assert "The record stops in iteration 1, after the model's answer." in told
-    assert "The record stops in iteration 1, while add ran." in told
+    assert told[0] == "The recording ends before the first model call."
+    assert told[1] == "The recording ends in iteration 1, during the model call."
+    assert "The recording ends in iteration 1, after the model call." in told
+    assert "The recording ends in iteration 1, while add was running." in told
 
 
 def test_without_javascript_there_is_a_summary_and_a_transcript(record):
@@ -237,7 +240,7 @@ def test_without_javascript_long_runs_are_cut_and_it_says_so(tmp_path):
             QUESTION, lambda _: calls(call("add", a=next(numbers), b=1))
         )
     text = render_report(path)
-    assert f"these are its first {MOST_STEPS} parts" in text
+    assert f"Only the first {MOST_STEPS} parts" in text
     assert text.count("<details>") == MOST_STEPS
 
 

@@ -46,7 +46,7 @@ class Phase(Enum):
     ASKING = "calling the model"
     ANSWERING = "streaming the response"
     RETRYING = "waiting to retry"
-    WORKING = "running stages"
+    WORKING = "working"
 
 
 @dataclass(slots=True)
