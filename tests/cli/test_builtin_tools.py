@@ -58,7 +58,10 @@ def test_list_files_is_bounded_and_says_so(files, root):
         (root / "many" / f"{number:04}").write_text("")
     lines = files.list_files("many").splitlines()
     assert lines[:2] == ["0000", "0001"]
-    assert lines[builtin_tools.MAX_NAMES - 1 :] == [f"{builtin_tools.MAX_NAMES - 1:04}", "(5 more, not shown)"]
+    assert lines[builtin_tools.MAX_NAMES - 1 :] == [
+        f"{builtin_tools.MAX_NAMES - 1:04}",
+        "(5 more, not shown)",
+    ]
 
 
 def test_odd_names_stay_on_one_line_of_valid_text(files, root):

@@ -106,7 +106,10 @@ def test_search_text_shows_the_part_of_a_long_line_around_the_text(files, root):
     assert re.fullmatch(r"min.js:1: a+needleb+", found)
     assert len(found) == len("min.js:1: ") + builtin_tools.MAX_EXCERPT
     (root / "min.js").write_text("a" * 5000 + "needle")
-    assert files.search_text("needle") == "min.js:1: " + "a" * (builtin_tools.MAX_EXCERPT - 6) + "needle"
+    assert (
+        files.search_text("needle")
+        == "min.js:1: " + "a" * (builtin_tools.MAX_EXCERPT - 6) + "needle"
+    )
 
 
 def test_search_text_is_bounded_and_says_so(files, root):

@@ -340,7 +340,7 @@ def test_a_name_that_does_not_exist_is_told():
 def test_what_is_no_prometheus_is_told(body):
     with Upstream(body=body) as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"what answers at {upstream.url} is not a Prometheus"
+    assert trouble == f"the server at {upstream.url} is not a Prometheus"
 
 
 def test_what_answers_no_http_is_told():
@@ -355,7 +355,7 @@ def test_what_answers_no_http_is_told():
         thread = threading.Thread(target=talk)
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        assert trouble_of(PrometheusSource(url)) == f"what answers at {url} is not a Prometheus"
+        assert trouble_of(PrometheusSource(url)) == f"the server at {url} is not a Prometheus"
         thread.join()
 
 
@@ -365,7 +365,7 @@ def test_what_answers_no_http_is_told():
 def test_an_error_of_something_else_is_told(status, told):
     with Upstream(status, b"<html>no</html>") as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"{upstream.url} answers {told}, is not a Prometheus"
+    assert trouble == f"{upstream.url} is not a Prometheus: it responded with {told}"
 
 
 def test_a_prometheus_that_refuses_all_is_told_in_its_own_words():

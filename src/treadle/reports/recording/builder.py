@@ -127,7 +127,8 @@ class RunBuilder:
         iteration = self._iteration(line)
         iteration.started_at = time_of(line["at"])
         self.run.total_iterations = max(self.run.total_iterations, iteration.number)
-        if line.keys() >= {"messages", "messages_from", "guidance", "view"}:  # until the event `ModelRequested` has landed
+        # Until the event `ModelRequested` has landed:
+        if line.keys() >= {"messages", "messages_from", "guidance", "view"}:
             self._model_requested(line)
 
     def _model_requested(self, line: JSONDict) -> None:
