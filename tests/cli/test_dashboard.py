@@ -46,7 +46,7 @@ def dashboard(capsys):
 
 
 def numbers_in(html):
-    return json.loads(re.search(r'id="start">(.*?)</script>', html)[1])["numbers"]
+    return json.loads(re.search(r'id="start">(.*?)</script>', html)[1])["data"]
 
 
 def runs_of(numbers):
@@ -96,7 +96,7 @@ def test_it_serves_the_page_and_ends_with_ctrl_c(served, record):
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == [
-        f"2 recorded runs in {record}. Ctrl-C ends it.",
+        f"2 recorded runs in {record}. Press Ctrl-C to stop.",
         "treadle: interrupted",
     ]
 
@@ -171,7 +171,7 @@ def complaint(result):
     return err.removeprefix("treadle dashboard: error: ").rpartition(" (see")[0]
 
 
-ONE_OF = "expected one of: records, --prometheus URL, --export FOLDER"
+ONE_OF = "expected one of: recordings, --prometheus URL, --export FOLDER"
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ ONE_OF = "expected one of: records, --prometheus URL, --export FOLDER"
         ),
         (
             ["--prometheus", "http://127.0.0.1:1", "--range", "all"],
-            "--range: a Prometheus does not tell since when it has numbers",
+            "--range: all is only supported for recordings",
         ),
         (["nowhere.jsonl"], "cannot read nowhere.jsonl: No such file or directory"),
         (["x", "--port", "70000"], "--port: expected a number from 0 to 65535, got 70000"),
         (["x", "--port", "-1"], "--port: expected a number from 0 to 65535, got -1"),
         (
             ["x", "-o", "y", "--port", "80"],
-            "--port: a page that is written to a file is not served",
+            "--port: not supported with -o",
         ),
     ],
 )

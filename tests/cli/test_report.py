@@ -213,7 +213,7 @@ def test_a_report_never_replaces_its_record(recorded, reported, root):
     for given in (("run.html",), ("run.html", "-o", "./run.html")):
         code, _, err = reported(*given)
         assert code == 2
-        assert "is the record itself" in err
+        assert "is the recording itself" in err
     assert page.read_bytes() == before
 
 

@@ -252,7 +252,7 @@ def test_the_model_is_tried_again(endpoint, asked, retries):
     code, _, err = asked("Hello", "--max-retries", str(retries))
 
     assert (code, len(endpoint.requests)) == (1, retries + 1)
-    assert ("again in" in err) == bool(retries)
+    assert ("retry in" in err) == bool(retries)
 
 
 def test_tools_come_from_a_module_in_the_current_folder(endpoint, spawned, calls, tools):

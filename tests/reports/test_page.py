@@ -516,3 +516,25 @@ def test_the_colours_of_series_can_be_told_apart(scheme, sight):
     assert all(
         abs(seen["--card"][0] - one[0]) > 30 for name, one in seen.items() if name != "--card"
     )
+
+
+@pytest.mark.parametrize("target", ["http://[", "/?agent=%ff"])
+def test_an_odd_request_target_is_answered(target):
+    with serving(Fixed()) as server:
+        status, _, _ = ask(server, target)
+    assert status in {200, 400}
+
+
+def test_a_page_of_another_site_gets_nothing():
+    """It could make the server query Prometheus, although it cannot read the answer."""
+    with serving(source := Fixed()) as server:
+        host = ("Host", f"127.0.0.1:{server.server_port}")
+        status, _, _ = ask(server, "/data.json", headers=[host, ("Sec-Fetch-Site", "cross-site")])
+    assert status == 403
+    assert source.asked == []
+
+
+def test_agents_that_cannot_be_queried_do_not_fail_the_page():
+    source = Fixed()
+    source.refused = "sum by (gen_ai_agent_name)"
+    assert page_data(source, "1h", None, time.time())["agents"] == []

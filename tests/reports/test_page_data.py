@@ -623,3 +623,15 @@ def test_a_grid_knows_its_times():
     assert grid.last == 20
     assert dataclasses.astuple(Grid.at(7)) == (7, 1.0, 1)
     assert Usage().cost is None
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_named_pipe_does_not_block(tmp_path, is_named):
+    """One in a folder is skipped, one that is named is an error."""
+    pipe = tmp_path / "run.jsonl"
+    os.mkfifo(pipe)
+    if is_named:
+        with pytest.raises(OSError, match="not a regular file"):
+            RecordingSource([pipe])
+    else:
+        assert RecordingSource([tmp_path]).title.startswith("0 recorded runs")

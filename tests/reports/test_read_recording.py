@@ -1,11 +1,12 @@
 """Reading records: what was recorded comes back, what is broken is named, what a crash left is read around."""
 
+import dataclasses
 import json
 
 import pytest
 
 from treadle import Loop, Ok, approve, tool
-from treadle.events import IterationStarted
+from treadle.events import IterationStarted, RunFinished
 from treadle.limits import Limits
 from treadle.reports.recording.reader import RecordingError, read_lines, read_recording
 from treadle.reports.recording.recorder import Recorder
@@ -333,3 +334,61 @@ def test_whatever_models_and_tools_do_the_record_has_it(path, seed):
     assert run.total_iterations == result.iterations
     assert run.tool_calls_count == result.tool_calls_count
     assert run.usage == result.usage
+
+
+ENDED = next(event for event in EVENTS if isinstance(event, RunFinished))
+
+
+def test_two_processes_that_append_to_one_file_do_not_mix_their_runs(path):
+    """Both count their runs from 1, and their lines interleave."""
+    first, second = (
+        recorded(
+            *(dataclasses.replace(one, run_id=run_id) if one is EVENTS[0] else one for one in run)
+        )
+        for run_id, run in (("a", [EVENTS[0], ENDED]), ("b", [EVENTS[0], ENDED]))
+    )
+    mixed = [
+        line for pair in zip(first.splitlines(), second.splitlines(), strict=True) for line in pair
+    ]
+    path.write_text("\n".join(mixed) + "\n", encoding="ascii")
+
+    recording = read_recording(path)
+
+    assert [run.run_id for run in recording.runs] == ["a", "b"]
+    assert "did not end" not in [run.status for run in recording.runs]
+    assert recording.problems == []
+
+
+def test_a_repair_after_a_stage_names_the_stage(path):
+    header, started, *_ = recorded(EVENTS[0]).splitlines()
+    repair = {
+        **json.loads(started),
+        "seq": 2,
+        "event": "history_repaired",
+        "repairs": ["an orphan"],
+    }
+    lines = [header, started, json.dumps({**repair, "stage": "trim"}), json.dumps(repair)]
+    path.write_text("\n".join(lines) + "\n", encoding="ascii")
+
+    (run,) = read_recording(path).runs
+
+    assert run.repairs == ("an orphan",)  # of the caller's messages
+    assert [(guard.kind, guard.detail) for guard in run.guards] == [
+        ("repaired", "after stage trim: an orphan")
+    ]
+
+
+def test_a_request_that_the_model_was_sent_comes_back_with_its_time_and_view(path):
+    header, started, *_ = recorded(EVENTS[0]).splitlines()
+    line = {**json.loads(started), "seq": 2, "at": 7.0, "event": "model_requested", "iteration": 1}
+    words = [{"role": "user", "content": one} for one in "abc"]
+    line |= {"guidance": "be brief", "messages_from": 0, "messages": words}
+    line |= {"view": [[0, 1], {"role": "user", "content": "x"}, [2, 3]]}
+    path.write_text("\n".join([header, started, json.dumps(line)]) + "\n", encoding="ascii")
+
+    (run,) = read_recording(path).runs
+
+    (iteration,) = run.iterations
+    assert (iteration.asked_at, iteration.guidance) == (7.0, "be brief")
+    assert [one["content"] for one in iteration.view] == ["a", "x", "c"]
+    assert run.messages == words
