@@ -250,7 +250,7 @@ def test_a_server_that_has_ended_is_said_on_the_page(opened):  # noqa: F811 - th
     shown.page.context.set_offline(True)
     shown.page.click("#now")
     shown.page.wait_for_selector("#trouble:not([hidden])")
-    assert "treadle dashboard does not answer" in shown.page.inner_text("#trouble")
+    assert "treadle dashboard does not respond" in shown.page.inner_text("#trouble")
     forget(shown, "ERR_")
 
 

@@ -3,7 +3,7 @@
 const MOST_SERIES = 8;
 const hiddenSeries = new Set();
 
-const nameOf = (series) => series.name || "(no name)";
+const nameOf = (series) => series.name || "(unnamed)";
 const weight = (series) =>
   Math.max(series.whole || 0, ...series.values.map((value) => (value === null ? 0 : Math.abs(value))));
 const hasValues = (series) => (series.values || []).some((value) => value !== null);
