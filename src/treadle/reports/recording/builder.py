@@ -135,6 +135,7 @@ class RunBuilder:
         iteration = self._iteration(line)
         iteration.asked_at = time_of(line["at"])
         iteration.guidance = line["guidance"]
+        iteration.instructions = line.get("instructions")
         iteration.sent = self._changed(line)
         view = line["view"]
         iteration.view = None if view is None else list(self._viewed(view))

@@ -124,6 +124,7 @@ class Iteration:
         retries: failed attempts to call the model.
         failure: why the model call failed; empty if it did not.
         guidance: advice that was part of this request only.
+        instructions: the system message of the request, which is not in the history; None if there is none.
         plan: the reason of the plan, in one word.
         calls: in the order of the response, followed by the steps of recipes.
         guards: the guards that took effect here.
@@ -148,6 +149,7 @@ class Iteration:
     retries: list[Retry] = field(default_factory=list[Retry])
     failure: str = ""
     guidance: str | None = None
+    instructions: str | None = None
     plan: str = ""
     calls: list[Call] = field(default_factory=list[Call])
     guards: list[Guard] = field(default_factory=list[Guard])
