@@ -24,7 +24,7 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from treadle import Loop
 from treadle.loop import run as loop_run
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.recorder import Recorder
 
 ITERATIONS = 200
 

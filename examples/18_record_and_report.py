@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from treadle import Loop, tool
-from treadle.reports import Recorder, read_record, render_report
+from treadle.reports import Recorder, read_recording, render_report
 from treadle.testing import ScriptedLLM, call, calls
 
 
@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory() as folder:
     with Recorder(path) as recorder:
         Loop(name="dictionary", tools=[look_up], on_event=recorder).run_sync(question, model)
 
-    (run,) = read_record(path).runs
+    (run,) = read_recording(path).runs
     print(f"{run.agent_name}: {run.stop_reason}, {run.total_iterations} iterations")
     for made in run.calls:
         how = "failed" if made.is_error else made.not_run or made.status

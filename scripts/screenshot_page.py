@@ -26,9 +26,9 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from treadle import CircuitBreaker, Loop, tool
-from treadle.reports.numbers.records import RecordSource
-from treadle.reports.page.server import PageServer
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.dashboard_page.server import PageServer
+from treadle.reports.recording.recorder import Recorder
+from treadle.reports.sources.recordings import RecordingSource
 from treadle.testing import call, calls
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -217,7 +217,7 @@ def record(path: Path, seconds: float, threads: int = 4) -> None:
 @contextlib.contextmanager
 def served(path: Path) -> Iterator[str]:
     """Serve the page of a record."""
-    server = PageServer(RecordSource([path]), range_key="all")
+    server = PageServer(RecordingSource([path]), range_key="all")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

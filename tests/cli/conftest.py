@@ -15,7 +15,7 @@ import threading
 import pytest
 
 from treadle.cli import main
-from treadle.cli.toolset import Workspace
+from treadle.cli.builtin_tools import Workspace
 
 FORBIDDEN = "behind the fence"  # what no tool may ever show
 

@@ -14,7 +14,7 @@ import pytest
 
 from treadle import Loop
 from treadle.cli import main
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.recorder import Recorder
 from treadle.testing import ScriptedLLM
 
 
@@ -46,7 +46,7 @@ def dashboard(capsys):
 
 
 def numbers_in(html):
-    return json.loads(re.search(r'id="start">(.*?)</script>', html)[1])["numbers"]
+    return json.loads(re.search(r'id="start">(.*?)</script>', html)[1])["data"]
 
 
 def runs_of(numbers):
@@ -91,12 +91,12 @@ def test_it_serves_the_page_and_ends_with_ctrl_c(served, record):
     process, url = served(record)
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
     assert b"<title>Runs - treadle</title>" in fetched(url)
-    assert runs_of(json.loads(fetched(f"{url}numbers.json?range=all"))) == 2
+    assert runs_of(json.loads(fetched(f"{url}data.json?range=all"))) == 2
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == [
-        f"2 recorded runs in {record}. Ctrl-C ends it.",
+        f"2 recorded runs in {record}. Press Ctrl-C to stop.",
         "treadle: interrupted",
     ]
 
@@ -171,7 +171,7 @@ def complaint(result):
     return err.removeprefix("treadle dashboard: error: ").rpartition(" (see")[0]
 
 
-ONE_OF = "expected one of: records, --prometheus URL, --export FOLDER"
+ONE_OF = "expected one of: recordings, --prometheus URL, --export FOLDER"
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ ONE_OF = "expected one of: records, --prometheus URL, --export FOLDER"
         ),
         (
             ["--prometheus", "http://127.0.0.1:1", "--range", "all"],
-            "--range: a Prometheus does not tell since when it has numbers",
+            "--range: all is only supported for recordings",
         ),
         (["nowhere.jsonl"], "cannot read nowhere.jsonl: No such file or directory"),
         (["x", "--port", "70000"], "--port: expected a number from 0 to 65535, got 70000"),
         (["x", "--port", "-1"], "--port: expected a number from 0 to 65535, got -1"),
         (
             ["x", "-o", "y", "--port", "80"],
-            "--port: a page that is written to a file is not served",
+            "--port: not supported with -o",
         ),
     ],
 )
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_record_is_refused(dashboard, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text("\x1b[31mred\n")
     told = complaint(dashboard(path))
-    assert told.startswith(f"{path}:1: this is no record of runs")
+    assert told.startswith(f"{path}:1: this is not a recording")
     assert "\x1b" not in told
 
 

@@ -11,8 +11,7 @@ import subprocess
 import pytest
 
 from treadle import Loop, tool
-from treadle.cli.narrator import Narrator
-from treadle.cli.progress import make_progress
+from treadle.cli.progress import ProgressLines, make_progress
 from treadle.events import RunStarted
 from treadle.testing import ScriptedLLM, call
 from treadle.testing import calls as called
@@ -48,11 +47,11 @@ def told(*script, **options):
 def test_each_iteration_and_each_call_is_told():
     """What begins, what came of it, and what it all took."""
     assert told(called(call("add", a=1, b=2)), "Three.") == [
-        "iteration 1: asking the model",
+        "iteration 1: calling the model",
         "iteration 1: 1 tool call, N s",
         '  add {"a": 1, "b": 2}',
         '  add {"a": 1, "b": 2}: done in N s',
-        "iteration 2: asking the model",
+        "iteration 2: calling the model",
         "iteration 2: an answer, N s",
         "answered: 2 iterations, 1 tool call, N s",
     ]
@@ -88,7 +87,7 @@ def test_a_call_that_makes_no_sense_is_told():
 
 def test_a_retry_is_told():
     """Why the model has to be asked again, and when."""
-    assert "iteration 1: try 1 failed, again in N s: ConnectionError: gone" in told(
+    assert "iteration 1: attempt 1 failed, retry in N s: ConnectionError: gone" in told(
         ConnectionError("gone"), "Hello."
     )
 
@@ -107,7 +106,7 @@ def test_quiet_is_no_observer_at_all():
 
 
 def test_events_that_tell_nothing_have_no_lines():
-    assert list(Narrator().lines(RunStarted(agent_name="", run_id="", at=0.0))) == []
+    assert list(ProgressLines().lines(RunStarted(agent_name="", run_id="", at=0.0))) == []
 
 
 def test_a_terminal_is_shown_live_progress(endpoint, on_terminal, calls):
@@ -120,7 +119,7 @@ def test_a_terminal_is_shown_live_progress(endpoint, on_terminal, calls):
     assert code == 0
     assert "\x1b[?25l" in shown  # the cursor is hidden
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # and shown again
-    assert "  1/10  asking the model 0." in shown
+    assert "  1/10  calling the model 0." in shown
     assert "iterations " in shown
     left = left_on(shown)
     assert re.sub(r"\d+\.\d+ s", "N s", left) == (
@@ -169,7 +168,7 @@ def test_an_interrupted_run_leaves_the_terminal_in_order(endpoint, command, root
     lines = left_on(shown).splitlines()
     assert lines[0].startswith("cancelled: 1 iteration, 0 tool calls, ")
     assert lines[-1].startswith("treadle: the run was cancelled (")
-    assert not [line for line in lines if "asking the model" in line]
+    assert not [line for line in lines if "calling the model" in line]
 
 
 def test_a_terminal_never_obeys_a_model(endpoint, on_terminal, calls):
@@ -196,5 +195,5 @@ def test_a_terminal_without_more_gets_plain_lines(endpoint, on_terminal, without
 
     assert code == 0
     assert "\x1b" not in shown
-    assert shown.startswith("iteration 1: asking the model\n")
+    assert shown.startswith("iteration 1: calling the model\n")
     assert shown.endswith("Hello.\n")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from treadle.cli import main
-from treadle.reports.record.reading import read_record
+from treadle.reports.recording.reader import read_recording
 
 TOOLS = '''
 import time
@@ -67,7 +67,7 @@ def recorded(asked, endpoint, calls, root, tools):
 
 def test_a_run_is_recorded(recorded):
     """All of it, from the question to the answer."""
-    (run,) = read_record(recorded).runs
+    (run,) = read_recording(recorded).runs
     assert (run.status, run.agent_name, run.model) == ("ok", "treadle run", "m")
     assert [message["role"] for message in run.messages] == [
         "system",
@@ -105,7 +105,7 @@ def test_a_run_can_be_reported_at_once(asked, endpoint, root):
     made = asked("Hi?", "--quiet", "--report", "page.html", "--record", "run.jsonl")
     assert made == (0, "Hello again.\n", "")
     assert "Hello again." in (root / "page.html").read_text()
-    assert len(read_record(root / "run.jsonl").runs) == 1
+    assert len(read_recording(root / "run.jsonl").runs) == 1
     assert sorted(path.suffix for path in root.glob("*.[jh]*")) == [".html", ".jsonl"]
 
 
@@ -114,7 +114,7 @@ def test_a_run_that_fails_is_recorded_too(asked, endpoint, root):
     endpoint.script = [400]
     code, _, _ = asked("Hi?", "--quiet", "--record", "run.jsonl", "--report", "page.html")
     assert code == 1
-    (run,) = read_record(root / "run.jsonl").runs
+    (run,) = read_recording(root / "run.jsonl").runs
     assert (run.status, run.stop_reason) == ("error", "llm_error")
     assert "this is status 400" in (root / "page.html").read_text()
 
@@ -125,7 +125,7 @@ def test_a_run_that_waits_is_recorded_too(asked, endpoint, calls, root, tools):
     given = ("Hi?", "--quiet", "--tools", "report_tools:wipe", "--record", "run.jsonl")
     code, _, _ = asked(*given, "--report", "page.html")
     assert code == 1
-    (run,) = read_record(root / "run.jsonl").runs
+    (run,) = read_recording(root / "run.jsonl").runs
     assert (run.status, [one["name"] for one in run.pending]) == ("paused", ["wipe"])
     assert "Waiting for approval" in (root / "page.html").read_text()
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_interrupted_is_recorded_and_reported(command, endpoint, c
             process.kill()
 
     assert process.returncode == 130
-    (run,) = read_record(root / "run.jsonl").runs
+    (run,) = read_recording(root / "run.jsonl").runs
     assert (run.status, run.stop_reason) == ("error", "cancelled")
     assert [call.name for call in run.calls] == ["sleepy"]
     assert run.messages[-1]["role"] == "tool"
@@ -178,8 +178,10 @@ def test_record_and_report_are_two_files(asked, endpoint):
 
 def broken(root):
     (root / "notes.txt").write_text("buy milk\n")
-    (root / "later.jsonl").write_text('{"treadle_record": 2}\n')
-    (root / "odd.jsonl").write_text('{"treadle_record": 1}\n{"v": 1, "event": "\\u001b[31m"\n{}\n')
+    (root / "later.jsonl").write_text('{"treadle_recording": 2}\n')
+    (root / "odd.jsonl").write_text(
+        '{"treadle_recording": 1}\n{"v": 1, "event": "\\u001b[31m"\n{}\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,8 +189,8 @@ def broken(root):
     [
         ("nowhere.jsonl", "cannot read nowhere.jsonl: No such file or directory"),
         ("docs", "cannot read docs: Is a directory"),
-        ("notes.txt", "notes.txt:1: this is no record of runs"),
-        ("later.jsonl", "later.jsonl:1: the record is of version 2; this treadle reads 1"),
+        ("notes.txt", "notes.txt:1: this is not a recording"),
+        ("later.jsonl", "later.jsonl:1: the recording has version 2; this treadle reads version 1"),
         ("odd.jsonl", "odd.jsonl:2: it is not JSON"),
     ],
 )
@@ -211,7 +213,7 @@ def test_a_report_never_replaces_its_record(recorded, reported, root):
     for given in (("run.html",), ("run.html", "-o", "./run.html")):
         code, _, err = reported(*given)
         assert code == 2
-        assert "is the record itself" in err
+        assert "is the recording itself" in err
     assert page.read_bytes() == before
 
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from treadle import Ok, Response, __version__
 from treadle.cli.arguments import LIMIT_FLAGS
-from treadle.cli.report import as_json
-from treadle.cli.run import _interrupts_end
+from treadle.cli.output import as_json
+from treadle.cli.run_command import _interrupts_end
 from treadle.limits import LIMIT_NAMES
 from treadle.loop import RunHandle
 from treadle.testing import check_history
@@ -251,7 +251,7 @@ def test_the_model_is_tried_again(endpoint, asked, retries):
     code, _, err = asked("Hello", "--max-retries", str(retries))
 
     assert (code, len(endpoint.requests)) == (1, retries + 1)
-    assert ("again in" in err) == bool(retries)
+    assert ("retry in" in err) == bool(retries)
 
 
 def test_tools_come_from_a_module_in_the_current_folder(endpoint, spawned, calls, tools):
@@ -482,7 +482,7 @@ def test_an_interrupt_before_the_run_is_no_traceback(asked, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treadle.cli.run._prepared", interrupt)
+    monkeypatch.setattr("treadle.cli.run_command._prepared", interrupt)
 
     assert asked("Hello") == (130, "", "treadle: interrupted\n")
 

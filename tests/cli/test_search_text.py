@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from treadle.cli import toolset
-from treadle.cli.toolset import Workspace
+from treadle.cli import builtin_tools
+from treadle.cli.builtin_tools import Workspace
 
 
 def test_search_text_gives_path_line_and_text_in_order(files, root):
@@ -92,8 +92,8 @@ def test_search_text_does_not_follow_links(files, root, outside):
 
 
 def test_search_text_skips_enormous_files_and_says_so(files, root):
-    (root / "big").write_text("needle\n" + "x" * toolset.MAX_SEARCHED_FILE)
-    (root / "fits").write_text("needle\n" + "x" * (toolset.MAX_SEARCHED_FILE - 7))
+    (root / "big").write_text("needle\n" + "x" * builtin_tools.MAX_SEARCHED_FILE)
+    (root / "fits").write_text("needle\n" + "x" * (builtin_tools.MAX_SEARCHED_FILE - 7))
     assert files.search_text("needle").splitlines() == [
         "fits:1: needle",
         "(1 not searched: links, special, unreadable or very large)",
@@ -104,19 +104,22 @@ def test_search_text_shows_the_part_of_a_long_line_around_the_text(files, root):
     (root / "min.js").write_text("a" * 5000 + "needle" + "b" * 5000)
     found = files.search_text("needle")
     assert re.fullmatch(r"min.js:1: a+needleb+", found)
-    assert len(found) == len("min.js:1: ") + toolset.MAX_EXCERPT
+    assert len(found) == len("min.js:1: ") + builtin_tools.MAX_EXCERPT
     (root / "min.js").write_text("a" * 5000 + "needle")
-    assert files.search_text("needle") == "min.js:1: " + "a" * (toolset.MAX_EXCERPT - 6) + "needle"
+    assert (
+        files.search_text("needle")
+        == "min.js:1: " + "a" * (builtin_tools.MAX_EXCERPT - 6) + "needle"
+    )
 
 
 def test_search_text_is_bounded_and_says_so(files, root):
     (root / "few").mkdir()
-    (root / "few" / "x").write_text("needle\n" * toolset.MAX_HITS)
-    assert files.search_text("needle").splitlines()[-1] == f"few/x:{toolset.MAX_HITS}: needle"
+    (root / "few" / "x").write_text("needle\n" * builtin_tools.MAX_HITS)
+    assert files.search_text("needle").splitlines()[-1] == f"few/x:{builtin_tools.MAX_HITS}: needle"
     (root / "few" / "y").write_text("needle\n" * 100_000)
     lines = files.search_text("needle").splitlines()
-    assert len(lines) == toolset.MAX_HITS + 1
-    assert lines[-2] == f"few/x:{toolset.MAX_HITS}: needle"
+    assert len(lines) == builtin_tools.MAX_HITS + 1
+    assert lines[-2] == f"few/x:{builtin_tools.MAX_HITS}: needle"
     assert lines[-1] == "(more found, not shown; search for a longer text)"
 
 
@@ -148,14 +151,14 @@ def test_search_text_stops_after_so_many_files_or_folders(root, kind):
             path.symlink_to("README.md")
         else:
             path.write_bytes(b"\0" if kind == "binary" else b"")
-    most = 104 * toolset.MIN_COST  # the 100, the root, and the 3 of the fixture
+    most = 104 * builtin_tools.MIN_COST  # the 100, the root, and the 3 of the fixture
     assert "search stopped" not in Workspace(root, most).search_text("needle")
     assert "search stopped" in Workspace(root, most - 1).search_text("needle")
 
 
 def test_search_text_ends_in_very_deep_folders(files, root):
     deep = root
-    for _ in range(toolset.MAX_DEPTH + 3):
+    for _ in range(builtin_tools.MAX_DEPTH + 3):
         deep /= "d"
     deep.mkdir(parents=True)
     (deep / "x").write_text("needle")

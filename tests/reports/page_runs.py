@@ -7,9 +7,9 @@ import re
 import threading
 
 from treadle import Loop, tool
-from treadle.reports.numbers.source import RefusedError, Series, SourceError
-from treadle.reports.page.server import PageServer
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.dashboard_page.server import PageServer
+from treadle.reports.recording.recorder import Recorder
+from treadle.reports.sources.source import RefusedError, Series, SourceError
 from treadle.testing import ScriptedLLM
 
 QUESTION = [{"role": "user", "content": "Go."}]
@@ -102,5 +102,5 @@ def ask(server, path, *, method="GET", headers=None, host=None):
 
 def numbers_of(server, query=""):
     """The status and the numbers that the page is told."""
-    status, _, body = ask(server, f"/numbers.json{query}")
+    status, _, body = ask(server, f"/data.json{query}")
     return status, json.loads(body)

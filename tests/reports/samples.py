@@ -32,7 +32,7 @@ from treadle.events import (
 )
 from treadle.limits import Limits
 from treadle.messages import History, ToolResult
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.recorder import Recorder
 from treadle.results import BudgetExhausted
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls

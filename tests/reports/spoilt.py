@@ -4,8 +4,8 @@ import io
 import json
 import random
 
-from treadle.reports.record.reading import RecordError, read_lines
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.reader import RecordingError, read_lines
+from treadle.reports.recording.recorder import Recorder
 
 from .samples import EVENTS, eventful, recorded
 
@@ -72,7 +72,7 @@ def spoilt_records(seed, count, *, readable=True):
         record = "".join(f"{line}\n" for line in lines).encode()
         try:
             read_lines(record.splitlines(keepends=True), "spoilt")
-        except RecordError:
+        except RecordingError:
             if readable:
                 continue
         made.append(record)

@@ -111,7 +111,7 @@ FIRES = {
         [runs("answered", "0+9x60"), runs("loop_detected", "0+1x60")],
         "40m",
         {"gen_ai_agent_name": "helper"},
-        "Runs of helper go round in circles",
+        "Runs of helper repeat themselves",
     ),
     "a quarter of the runs comes to a limit": (
         "TreadleBudgetsExhausted",
@@ -119,14 +119,14 @@ FIRES = {
          runs("budget_exhausted", "0+1x60"), runs("deadline_exceeded", "0+1x60")],
         "45m",
         {"gen_ai_agent_name": "helper"},
-        "Runs of helper use up their budgets",
+        "Runs of helper reach their limits",
     ),
     "an agent without a name comes to limits": (
         "TreadleBudgetsExhausted",
         [runs("answered", "0+3x60", ""), runs("budget_exhausted", "0+1x60", "")],
         "45m",
         {},
-        "Runs of an unnamed agent use up their budgets",
+        "Runs of an unnamed agent reach their limits",
     ),
     "a model of no known name fails": (
         "TreadleModelFailing",
@@ -134,21 +134,21 @@ FIRES = {
          model_calls("0+1x60", gen_ai_request_model="", error_type="APIStatusError")],
         "30m",
         {},
-        "A model of no known name fails",
+        "An unnamed model fails",
     ),
     "a breaker opens for the first time": (
         "TreadleBreakerOpen",
         [breaker("open", "_x5 1x10")],
         "8m",
         {"gen_ai_tool_name": "search"},
-        "The breaker of tool search is open",
+        "The circuit breaker of tool search is open",
     ),
     "a breaker opens again after a probe": (
         "TreadleBreakerOpen",
         [breaker("open", "2x10"), breaker("half_open", "1x10")],
         "5m",
         {"gen_ai_tool_name": "search"},
-        "The breaker of tool search is open",
+        "The circuit breaker of tool search is open",
     ),
     "two of three calls of a tool fail": (
         "TreadleToolFailing",
@@ -246,11 +246,11 @@ def expected_alert(alert, labels, summary, description):
 
 DESCRIPTIONS = {
     "TreadleLoopsStuck": "Runs are active, and for ten minutes no model call and no tool call has ended.",
-    "TreadleLoopsDetected": "10% of the runs of 30 minutes ended as loop_detected.",
-    "TreadleBudgetsExhausted": "25% of the runs of 30 minutes came to a limit.",
-    "TreadleBreakerOpen": "1 circuit breakers of the tool are open: its calls are answered as out of order.",
-    "TreadleToolFailing": "66.67% of its calls of 15 minutes failed.",
-    "TreadleModelFailing": "20% of its calls of 10 minutes failed for good, after all retries.",
+    "TreadleLoopsDetected": "10% of the runs of the last 30 minutes ended with loop_detected.",
+    "TreadleBudgetsExhausted": "25% of the runs of the last 30 minutes reached a limit.",
+    "TreadleBreakerOpen": "1 circuit breakers of the tool are open, so its calls are refused.",
+    "TreadleToolFailing": "66.67% of its calls of the last 15 minutes failed.",
+    "TreadleModelFailing": "20% of its calls of the last 10 minutes failed after all retries.",
 }
 
 

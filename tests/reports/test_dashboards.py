@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from treadle.reports.dashboards import panels
-from treadle.reports.dashboards.panels import PANELS, ROWS, fill
+from treadle.reports.dashboards.panel import fill
+from treadle.reports.dashboards.panels import PANELS, ROWS
 
 REPOSITORY = Path(__file__).parents[2]
 DASHBOARDS = Path(panels.__file__).parent

@@ -154,7 +154,7 @@ def test_a_run_within_a_run_is_shown_in_it(live):
 
     (during,) = seen
     assert "    research rivers " in during
-    assert "        └ researcher  1/10  asking the model " in during
+    assert "        └ researcher  1/10  calling the model " in during
     assert "iterations ━━────── 2/10" in during
     assert result.usage.total_tokens == 15
     assert re.match("✓ editor  answered: 2 iterations, 1 call +15\\+ tokens  ", printed(live))
@@ -280,7 +280,7 @@ def test_it_ticks_while_nothing_happens(terminal):
         observer(RunStarted(agent_name="shop", run_id="r", at=0.0))
         observer(IterationStarted(iteration=1, at=0.0))
         assert ticked.wait(30)
-    assert terminal.getvalue().count("asking the model") > 3
+    assert terminal.getvalue().count("calling the model") > 3
 
 
 def test_a_view_can_be_live_again(terminal):
@@ -631,30 +631,30 @@ with LiveView() as live:
 
 
 def test_after_a_resize_the_next_picture_fits(on_terminal):
-    """Nobody has to tell it; each picture is made for the size that there is."""
+    """Each redraw uses the current size."""
     ran = on_terminal([sys.executable, "-c", RESIZED], stdin=subprocess.PIPE, size=(24, 60))
-    ran.read_until(b"asking the model")
+    ran.read_until(b"calling the model")
     ran.resize(24, 30)
     ran.written = b""
-    ran.read_until("asking …".encode())
+    ran.read_until("calling …".encode())
     ran.process.stdin.write(b"\n")
     ran.process.stdin.close()
     assert ran.end()[0] == 0
     last = Terminal(30, 24).feed(ran.written.decode()[-300:]).text.splitlines()[-1]
-    assert last.startswith("✓ shop  answered: 1 i…  ")
+    assert last.startswith("✓ shop  answered: 1 i")
     assert len(last) < 30
 
 
 def test_an_interrupt_leaves_the_terminal_in_order(on_terminal):
     """The traceback stands below the last picture, and the cursor is there again."""
     ran = on_terminal(program(model="lambda messages: time.sleep(60)"))
-    ran.read_until(b"asking the model")
+    ran.read_until(b"calling the model")
     ran.process.send_signal(signal.SIGINT)
     code, screen = ran.end()
     assert code != 0
     assert screen.cursor_is_shown
     lines = screen.text.splitlines()
-    assert lines[0].startswith(("● shop  1/10  asking the model ", "■ shop  cancelled: "))
+    assert lines[0].startswith(("● shop  1/10  calling the model ", "■ shop  cancelled: "))
     assert lines[-1] == "KeyboardInterrupt"
     assert screen.odd == []
 

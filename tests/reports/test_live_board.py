@@ -5,7 +5,7 @@ import pytest
 from treadle import Loop, Paused, approve, tool
 from treadle.events import IterationStarted, RunFinished, RunStarted
 from treadle.messages import Usage
-from treadle.reports.live.board import KEPT, Board, Watcher
+from treadle.reports.live.board import KEPT, Board, RunObserver
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -27,7 +27,7 @@ class Watching:
         raise AssertionError("each run is to have an observer of its own")
 
     def for_run(self):
-        return Watcher(self.board)
+        return RunObserver(self.board)
 
 
 def started(run_id="r", **more):
@@ -40,7 +40,7 @@ def finished(**more):
 
 
 def test_runs_at_once_do_not_mix(board):
-    one, other = Watcher(board), Watcher(board)
+    one, other = RunObserver(board), RunObserver(board)
     for watcher, iterations in ((one, 2), (other, 5)):
         watcher(started())
         watcher(IterationStarted(iteration=iterations, at=0.0))
@@ -52,7 +52,7 @@ def test_runs_at_once_do_not_mix(board):
 
 
 def test_a_watcher_can_follow_one_run_after_another(board):
-    watcher = Watcher(board)
+    watcher = RunObserver(board)
     for _ in range(3):
         watcher(started())
         watcher(finished())
@@ -60,12 +60,12 @@ def test_a_watcher_can_follow_one_run_after_another(board):
 
 
 def test_what_comes_before_a_run_has_begun_is_not_shown(board):
-    Watcher(board)(finished())
+    RunObserver(board)(finished())
     assert board.count == 0
 
 
 def test_only_the_last_runs_are_kept_one_by_one_and_the_sums_are_those_of_all(board):
-    watcher = Watcher(board)
+    watcher = RunObserver(board)
     for number in range(KEPT + 5):
         watcher(started(str(number)))
         watcher(finished(usage=Usage(1, 1, cost=0.5)))
@@ -75,14 +75,14 @@ def test_only_the_last_runs_are_kept_one_by_one_and_the_sums_are_those_of_all(bo
 
 
 def test_what_nobody_told_the_cost_of_costs_nothing_known(board):
-    watcher = Watcher(board)
+    watcher = RunObserver(board)
     watcher(started())
     watcher(finished(usage=Usage(1, 1)))
     assert board.cost is None
 
 
 def test_a_run_that_is_over_holds_on_to_nothing(board):
-    watcher = Watcher(board)
+    watcher = RunObserver(board)
     watcher(started(state=RunState()))
     watcher(finished())
     assert board.finished[0].state is None

@@ -87,9 +87,7 @@ def test_a_picture_that_cannot_be_made_ends_the_view_and_nothing_else(stream, ca
     screen.close()
     screen.close()
     assert seen(stream).cursor_is_shown
-    assert [record.message for record in caplog.records] == [
-        "the live view ends, since it could not be drawn"
-    ]
+    assert [record.message for record in caplog.records] == ["the live view stops: drawing failed"]
 
 
 class Talkative(io.StringIO):

@@ -29,7 +29,7 @@ from treadle.events import (
 )
 from treadle.limits import Limits
 from treadle.messages import Response, ToolCall, ToolResult, Usage
-from treadle.reports.live.board import Board, Watcher
+from treadle.reports.live.board import Board, RunObserver
 from treadle.reports.live.table import Table
 from treadle.results import LoopDetected
 from treadle.tools import NotRunReason
@@ -53,7 +53,7 @@ class Shown:
         self.board = Board(lambda: self.now)
 
     def run(self, name="", run_id="0123456789abcdef0123456789abcdef", limits=None):
-        watcher = Watcher(self.board)
+        watcher = RunObserver(self.board)
         given = {"limits": limits} if limits else {}
         watcher(RunStarted(agent_name=name, run_id=run_id, at=self.now, **given))
         return watcher
@@ -135,12 +135,12 @@ def test_the_model_is_waited_for(shown):
     assert head(shown) == "● shop  0/10  starting 0.0 s  0.0 s"
     watch(asked())
     shown.now = 2.19
-    assert head(shown) == "● shop  1/10  asking the model 2.1 s  2.1 s"
+    assert head(shown) == "● shop  1/10  calling the model 2.1 s  2.1 s"
     watch(FirstChunk(iteration=1, at=0.0))
     watch(TextDelta(iteration=1, text="x" * 1_204))
     shown.now = 130.0
     assert head(shown) == (
-        "● shop  1/10  the model answers 2 min 07 s, 1,204 characters  2 min 10 s"
+        "● shop  1/10  streaming the response 2 min 07 s, 1,204 characters  2 min 10 s"
     )
 
 
@@ -151,9 +151,9 @@ def test_a_retry_is_counted_down_and_then_is_a_try(shown):
         ModelRetried(iteration=1, attempt=1, error="x", error_type="RateLimit", delay=4.0, at=0.0)
     )
     shown.now = 1.0
-    assert "  again in 3.0 s (try 2, RateLimit)  " in head(shown)
+    assert "  retry in 3.0 s (attempt 2, RateLimit)  " in head(shown)
     shown.now = 5.5
-    assert "  asking the model 1.5 s, try 2  " in head(shown)
+    assert "  calling the model 1.5 s, attempt 2  " in head(shown)
 
 
 def test_a_call_that_is_tried_again_is_counted_down(shown):
@@ -171,9 +171,11 @@ def test_a_call_that_is_tried_again_is_counted_down(shown):
             at=0.0,
         )
     )
-    assert re.search(r"fetch x +again in 2\.0 s \(try 2, timeout\)$", shown.text(), re.MULTILINE)
+    assert re.search(
+        r"fetch x +retry in 2\.0 s \(attempt 2, timeout\)$", shown.text(), re.MULTILINE
+    )
     shown.now = 3.0
-    assert re.search(r"fetch x +3\.0 s, try 2$", shown.text(), re.MULTILINE)
+    assert re.search(r"fetch x +3\.0 s, attempt 2$", shown.text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from importlib import resources
 
 import pytest
 
+from treadle.reports.dashboard_page.data import page_data
+from treadle.reports.dashboard_page.file import static_page
+from treadle.reports.dashboard_page.page import make_page
 from treadle.reports.dashboards.panels import PANELS, ROWS
-from treadle.reports.numbers.prometheus import PrometheusSource
-from treadle.reports.numbers.source import Grid, RefusedError, SourceError
-from treadle.reports.page.numbers import numbers
-from treadle.reports.page.page import make_page
-from treadle.reports.page.static import static_page
+from treadle.reports.sources.prometheus import PrometheusSource
+from treadle.reports.sources.source import Grid, RefusedError, SourceError
 
 from .page_runs import Fixed, ask, numbers_of, serving
 
-START = {"title": "", "ranges": {}, "range": "1h", "agent": None, "numbers": None}
+START = {"title": "", "ranges": {}, "range": "1h", "agent": None, "data": None}
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +104,19 @@ def test_a_file_has_the_policy_in_it_and_asks_for_nothing():
 def test_a_file_has_the_numbers_of_every_choice():
     html = static_page(Fixed(labels={"gen_ai_agent_name": "a"}), "1h", "b", time.time())
     start = json.loads(re.search(r'id="start">(.*?)</script>', html)[1])
-    choices = {(one["range"], one["agent"]) for one in start["numbers"]}
+    choices = {(one["range"], one["agent"]) for one in start["data"]}
     assert choices == {
         (key, agent) for key in ("15m", "1h", "6h", "24h", "7d") for agent in (None, "a", "b")
     }
-    assert start["numbers"][0]["agents"] == ["a", "b"]
+    assert start["data"][0]["agents"] == ["a", "b"]
 
 
 def test_the_panels_that_the_program_names_are_in_the_list():
     """One that was renamed would lose its tile, or what is said where it has nothing."""
     program = (
-        resources.files("treadle.reports.page").joinpath("panels.js").read_text(encoding="utf-8")
+        resources.files("treadle.reports.dashboard_page")
+        .joinpath("panels.js")
+        .read_text(encoding="utf-8")
     )
     named = set(re.findall(r'(?:key|course): "(\w+)"', program))
     named |= set(
@@ -161,7 +163,7 @@ def test_a_browser_on_this_machine_is_answered(server, host):
         "",
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/numbers.json"])
+@pytest.mark.parametrize("path", ["/", "/data.json"])
 def test_a_name_that_somebody_points_here_is_not_answered(server, host, path):
     status, _, body = ask(server, path, headers=[("Host", host)])
     assert status == 403
@@ -187,8 +189,8 @@ def test_only_get_is_answered(server, method):
         "/../page.py",
         "/%2e%2e/%2e%2e/etc/passwd",
         "//etc/passwd",
-        "/numbers.json/..%2f..%2fpage.py",
-        "/numbers.json%00",
+        "/data.json/..%2f..%2fpage.py",
+        "/data.json%00",
         "/..\\page.py",
         "/index.html",
     ],
@@ -200,7 +202,7 @@ def test_no_path_leads_to_a_file(server, path):
 
 
 def test_every_answer_says_not_to_be_kept_framed_or_read_elsewhere(server):
-    for path in ("/", "/numbers.json", "/else"):
+    for path in ("/", "/data.json", "/else"):
         headers = ask(server, path)[1]
         assert headers["Cache-Control"] == "no-store"
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -213,7 +215,7 @@ def test_every_answer_says_not_to_be_kept_framed_or_read_elsewhere(server):
 def test_a_range_that_there_is_not_is_told(server):
     status, told = numbers_of(server, "?range=2h")
     assert status == 400
-    assert told == {"error": "no range '2h'; expected one of 15m, 1h, 6h, 24h, 7d"}
+    assert told == {"error": "unknown range '2h'; expected one of 15m, 1h, 6h, 24h, 7d"}
 
 
 def test_the_agent_is_asked_for_by_its_very_name():
@@ -338,7 +340,7 @@ def test_a_name_that_does_not_exist_is_told():
 def test_what_is_no_prometheus_is_told(body):
     with Upstream(body=body) as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"what answers at {upstream.url} is not a Prometheus"
+    assert trouble == f"the server at {upstream.url} is not a Prometheus"
 
 
 def test_what_answers_no_http_is_told():
@@ -353,7 +355,7 @@ def test_what_answers_no_http_is_told():
         thread = threading.Thread(target=talk)
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        assert trouble_of(PrometheusSource(url)) == f"what answers at {url} is not a Prometheus"
+        assert trouble_of(PrometheusSource(url)) == f"the server at {url} is not a Prometheus"
         thread.join()
 
 
@@ -363,14 +365,14 @@ def test_what_answers_no_http_is_told():
 def test_an_error_of_something_else_is_told(status, told):
     with Upstream(status, b"<html>no</html>") as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"{upstream.url} answers {told}, as no Prometheus does"
+    assert trouble == f"{upstream.url} is not a Prometheus: it responded with {told}"
 
 
 def test_a_prometheus_that_refuses_all_is_told_in_its_own_words():
     body = b'{"status":"error","errorType":"unavailable","error":"TSDB not\\nready"}'
     with Upstream(503, body) as upstream:
         trouble = trouble_of(PrometheusSource(upstream.url))
-    assert trouble == f"Prometheus at {upstream.url} refuses to answer: TSDB not ready"
+    assert trouble == f"Prometheus at {upstream.url} rejected the query: TSDB not ready"
 
 
 def test_a_prometheus_that_does_not_answer_is_not_waited_for():
@@ -378,7 +380,7 @@ def test_a_prometheus_that_does_not_answer_is_not_waited_for():
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         before = time.monotonic()
         trouble = trouble_of(PrometheusSource(url, timeout=0.2))
-    assert trouble == f"Prometheus at {url} did not answer within 0.2 seconds"
+    assert trouble == f"Prometheus at {url} did not respond within 0.2 seconds"
     assert time.monotonic() - before < 5
 
 
@@ -387,7 +389,7 @@ def test_an_answer_in_drops_is_not_waited_for():
     with Upstream(body=b" " * 10_000, pause=0.1) as upstream:
         before = time.monotonic()
         trouble = trouble_of(PrometheusSource(upstream.url, timeout=0.5))
-    assert "did not answer within 0.5 seconds" in trouble
+    assert "did not respond within 0.5 seconds" in trouble
     assert time.monotonic() - before < 5
 
 
@@ -423,7 +425,7 @@ def test_a_prometheus_of_this_machine_is_asked_without_a_proxy(monkeypatch):
 def test_an_agent_of_any_name_can_be_asked_for():
     """Also one that a command line brought that is no text."""
     with Upstream(body=b'{"status":"success","data":{"result":[]}}') as upstream:
-        numbers(PrometheusSource(upstream.url), "1h", "\udcff", time.time())
+        page_data(PrometheusSource(upstream.url), "1h", "\udcff", time.time())
         assert any("%3F" in path for path, _ in upstream.asked)
 
 
@@ -454,7 +456,7 @@ def test_a_refused_question_has_the_words_of_the_server():
 
 
 def test_an_answer_without_an_end_is_cut_off(monkeypatch):
-    monkeypatch.setattr("treadle.reports.numbers.prometheus.MOST_BYTES", 1000)
+    monkeypatch.setattr("treadle.reports.sources.prometheus.MOST_BYTES", 1000)
     with (
         Upstream(body=b" " * 5000) as upstream,
         pytest.raises(SourceError, match="more than 1000 bytes"),
@@ -488,7 +490,7 @@ def lab(rgb):
 
 def colours_of(scheme):
     """The card and the series of a scheme, as linear red, green and blue."""
-    style = resources.files("treadle.reports.page").joinpath("page.css").read_text()
+    style = resources.files("treadle.reports.dashboard_page").joinpath("page.css").read_text()
     light, dark = style.split(':root[data-theme="dark"]')
     found = re.findall(r"(--card|--slot-\d): #(\w{6});", light if scheme == "light" else dark)
     return {
@@ -514,3 +516,25 @@ def test_the_colours_of_series_can_be_told_apart(scheme, sight):
     assert all(
         abs(seen["--card"][0] - one[0]) > 30 for name, one in seen.items() if name != "--card"
     )
+
+
+@pytest.mark.parametrize("target", ["http://[", "/?agent=%ff"])
+def test_an_odd_request_target_is_answered(target):
+    with serving(Fixed()) as server:
+        status, _, _ = ask(server, target)
+    assert status in {200, 400}
+
+
+def test_a_page_of_another_site_gets_nothing():
+    """It could make the server query Prometheus, although it cannot read the answer."""
+    with serving(source := Fixed()) as server:
+        host = ("Host", f"127.0.0.1:{server.server_port}")
+        status, _, _ = ask(server, "/data.json", headers=[host, ("Sec-Fetch-Site", "cross-site")])
+    assert status == 403
+    assert source.asked == []
+
+
+def test_agents_that_cannot_be_queried_do_not_fail_the_page():
+    source = Fixed()
+    source.refused = "sum by (gen_ai_agent_name)"
+    assert page_data(source, "1h", None, time.time())["agents"] == []

@@ -10,11 +10,11 @@ import pytest
 from playwright.sync_api import expect
 
 from treadle import Loop, tool
+from treadle.reports.dashboard_page.file import static_page
 from treadle.reports.dashboards.panels import PANELS, ROWS
-from treadle.reports.numbers.prometheus import PrometheusSource
-from treadle.reports.numbers.records import RecordSource
-from treadle.reports.page.static import static_page
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.recorder import Recorder
+from treadle.reports.sources.prometheus import PrometheusSource
+from treadle.reports.sources.recordings import RecordingSource
 from treadle.testing import ScriptedLLM, call
 
 from .browser import browser, opened  # noqa: F401 - fixtures
@@ -45,7 +45,7 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(path):
-    with serving(RecordSource([path]), range_key="all") as made:
+    with serving(RecordingSource([path]), range_key="all") as made:
         yield made
 
 
@@ -137,17 +137,17 @@ def test_an_agent_can_be_chosen_and_is_kept_in_the_address(show, server):
 
 def test_agents_without_a_name_have_a_word_for_it(show, tmp_path):
     path = recorded(tmp_path / "runs.jsonl", ("", ["Done."], {}), ("a", ["Done."], {}))
-    with serving(RecordSource([path]), range_key="all") as server:
+    with serving(RecordingSource([path]), range_key="all") as server:
         page = show(server)
-        choose_agent(page, "(no name)")
+        choose_agent(page, "(unnamed)")
         assert tile(page, "runs") == "1"
-        assert "(no name)" in page.inner_text("#panel-runs_per_minute .legend")
+        assert "(unnamed)" in page.inner_text("#panel-runs_per_minute .legend")
         again = show(server, page.evaluate("location.hash"))
         assert tile(again, "runs") == "1"
 
 
 def test_the_agent_and_the_range_that_the_command_was_given_come_first(show, path):
-    with serving(RecordSource([path]), range_key="15m", agent="other") as server:
+    with serving(RecordingSource([path]), range_key="15m", agent="other") as server:
         page = show(server)
         assert (page.input_value("#agent"), tile(page, "runs")) == ("=other", "1")
         assert page.is_checked("#range-15m")
@@ -157,7 +157,7 @@ def test_a_range_can_be_chosen(show, path):
     """A run of two hours ago is in six hours and not in one."""
     old = path.with_name("old.jsonl")
     old.write_text(earlier(path.read_text(), 7200))
-    with serving(RecordSource([old]), range_key="1h") as server:
+    with serving(RecordingSource([old]), range_key="1h") as server:
         page = show(server)
         assert page.inner_text("#nothing h2") == "No runs in this range"
         assert "Choose a longer range" in page.inner_text("#nothing p")
@@ -169,7 +169,7 @@ def test_a_range_can_be_chosen(show, path):
 
 def test_new_runs_come_without_a_reload(show, tmp_path):
     path = recorded(tmp_path / "runs.jsonl", ("a", ["Done."], {}))
-    with serving(RecordSource([path]), range_key="all") as server:
+    with serving(RecordingSource([path]), range_key="all") as server:
         page = show(server)
         assert tile(page, "runs") == "1"
         recorded(path, ("b", ["Done."], {}), append=True)
@@ -184,7 +184,7 @@ def test_new_runs_come_without_a_reload(show, tmp_path):
 
 def test_a_refresh_can_be_asked_for(show, tmp_path):
     path = recorded(tmp_path / "runs.jsonl", ("a", ["Done."], {}))
-    with serving(RecordSource([path]), range_key="all") as server:
+    with serving(RecordingSource([path]), range_key="all") as server:
         page = show(server, "#refresh=0")
         recorded(path, ("b", ["Done."], {}), append=True)
         page.click("#now")
@@ -197,7 +197,7 @@ def test_a_real_prometheus_is_shown(show, fed_prometheus):
     source = PrometheusSource(fed_prometheus.prometheus.url)
     with serving(source, range_key="15m") as server:
         page = show(server)
-        with page.expect_response("**/numbers.json*") as answered:
+        with page.expect_response("**/data.json*") as answered:
             page.click("#now")
         told = answered.value.json()
         loaded(page)
@@ -223,7 +223,7 @@ def test_what_is_wrong_with_the_source_is_said_on_the_page(opened):  # noqa: F81
     with serving(source) as server:
         shown = opened(server.url, served_from=server.url)
         shown.page.wait_for_selector("#trouble:not([hidden])")
-        assert shown.page.inner_text("#trouble") == f"No numbers. {source.broken}. Trying again."
+        assert shown.page.inner_text("#trouble") == f"No data. {source.broken}. Retrying."
         assert shown.page.is_hidden("#agent")
         assert shown.page.locator("#ranges input").count() == 5
         source.broken = None
@@ -233,7 +233,7 @@ def test_what_is_wrong_with_the_source_is_said_on_the_page(opened):  # noqa: F81
         source.broken = "It is away."
         shown.page.click("#now")
         shown.page.wait_for_selector("#trouble:not([hidden])")
-        assert "The numbers below are of " in shown.page.inner_text("#trouble")
+        assert "The data below is from " in shown.page.inner_text("#trouble")
         assert tile(shown.page, "runs") == "1"
         forget(shown, "502")
 
@@ -250,7 +250,7 @@ def test_a_server_that_has_ended_is_said_on_the_page(opened):  # noqa: F811 - th
     shown.page.context.set_offline(True)
     shown.page.click("#now")
     shown.page.wait_for_selector("#trouble:not([hidden])")
-    assert "treadle dashboard does not answer" in shown.page.inner_text("#trouble")
+    assert "treadle dashboard does not respond" in shown.page.inner_text("#trouble")
     forget(shown, "ERR_")
 
 
@@ -281,7 +281,7 @@ def hostile(path):
 
 
 def test_names_that_are_markup_are_shown_as_text(show, tmp_path):
-    with serving(RecordSource([hostile(tmp_path / "runs.jsonl")]), range_key="all") as server:
+    with serving(RecordingSource([hostile(tmp_path / "runs.jsonl")]), range_key="all") as server:
         page = show(server)
         assert_harmless(page)
         assert EVIL in page.locator("#agent option").all_inner_texts()
@@ -292,7 +292,7 @@ def test_names_that_are_markup_are_shown_as_text(show, tmp_path):
 
 
 def test_names_that_are_markup_are_shown_as_text_in_a_file(opened, tmp_path):  # noqa: F811 - the fixture
-    source = RecordSource([hostile(tmp_path / "runs.jsonl")])
+    source = RecordingSource([hostile(tmp_path / "runs.jsonl")])
     target = tmp_path / "page.html"
     target.write_text(static_page(source, "all", EVIL, time.time()), encoding="utf-8")
     page = opened(target).page
@@ -463,7 +463,7 @@ def test_no_series_beyond_the_colours_is_drawn_in_one_of_them(show, tmp_path):
     agents = ["answered", "input", *(f"agent {number}" for number in range(9))]
     runs = [(agent, ["Done."], {}) for agent in agents]
     with serving(
-        RecordSource([recorded(tmp_path / "runs.jsonl", *runs)]), range_key="all"
+        RecordingSource([recorded(tmp_path / "runs.jsonl", *runs)]), range_key="all"
     ) as server:
         page = show(server)
         assert page.inner_text("#panel-runs_per_minute .legend .more") == "and 3 smaller"
@@ -478,7 +478,9 @@ def words(browser):  # noqa: F811 - the fixture
     """Evaluates an expression with the page's functions that write numbers."""
     page = browser.new_page()
     functions = (
-        resources.files("treadle.reports.page").joinpath("format.js").read_text(encoding="utf-8")
+        resources.files("treadle.reports.dashboard_page")
+        .joinpath("format.js")
+        .read_text(encoding="utf-8")
     )
     yield lambda expression: page.evaluate(f"() => {{ {functions}; return {expression}; }}")
     page.close()
@@ -535,7 +537,9 @@ def test_an_axis_has_round_times(words, length, step):
 
 def test_a_file_shows_its_numbers_without_a_server(opened, path, tmp_path):  # noqa: F811 - the fixture
     target = tmp_path / "page.html"
-    target.write_text(static_page(RecordSource([path]), "all", None, time.time()), encoding="utf-8")
+    target.write_text(
+        static_page(RecordingSource([path]), "all", None, time.time()), encoding="utf-8"
+    )
     page = opened(target).page
     page.wait_for_selector(".tile")
     assert tile(page, "runs") == "5"

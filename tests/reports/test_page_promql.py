@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.reports.dashboards.panels import PANELS, fill
-from treadle.reports.numbers.evaluate import evaluate
-from treadle.reports.numbers.promql import Binary, Matcher, Number, Selector, Sum, parse, seconds
-from treadle.reports.numbers.source import Grid, RefusedError, duration
-from treadle.reports.numbers.store import Sample, Store, labels_of
-from treadle.reports.page.numbers import named
-from treadle.reports.page.tables import TOOLS
+from treadle.reports.dashboard_page.data import TOOLS, named
+from treadle.reports.dashboards.panel import fill
+from treadle.reports.dashboards.panels import PANELS
+from treadle.reports.sources.evaluate import evaluate
+from treadle.reports.sources.promql import Binary, Matcher, Number, Selector, Sum, parse, seconds
+from treadle.reports.sources.source import Grid, RefusedError, duration
+from treadle.reports.sources.store import Sample, Store, labels_of
 
 BOUNDS = {"took": (1.0, 2.0, 5.0)}
 GRID = Grid(10, 10, 3)

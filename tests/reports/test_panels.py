@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from treadle import results as types
-from treadle.reports.dashboards import panels, promql
+from treadle.reports.dashboards import expressions
 from treadle.reports.dashboards.alerts import ALERTS
-from treadle.reports.dashboards.panels import PANELS, ROWS, exactly, fill
-from treadle.reports.dashboards.rules import RECORDINGS
+from treadle.reports.dashboards.panel import ALL_AGENTS, exactly, fill
+from treadle.reports.dashboards.panels import PANELS, ROWS
+from treadle.reports.dashboards.rules import RECORDING_RULES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-dashboards.md"
 QUERIES = [
@@ -44,7 +45,7 @@ def test_a_question_asks_for_the_agent_and_for_what_treadle_counted(query):
     )
     assert metrics
     for metric, inside in metrics:
-        is_shared = metric == promql.BREAKER and "=~" not in inside
+        is_shared = metric == expressions.BREAKER and "=~" not in inside
         assert is_shared or 'gen_ai_agent_name=~"me"' in inside.split(",")
         assert metric.startswith("treadle_") or 'otel_scope_name=~"treadle|"' in inside.split(",")
 
@@ -81,13 +82,15 @@ def test_a_panel_that_shows_the_whole_time_at_once_asks_for_all_of_it():
 
 
 def test_the_reasons_that_questions_name_are_reasons():
-    for reasons in (promql.GOOD, promql.LIMITS, "circuit_broken|loop_detected|paused"):
+    for reasons in (expressions.GOOD, expressions.LIMITS, "circuit_broken|loop_detected|paused"):
         assert set(reasons.split("|")) <= every_stop_reason()
 
 
 def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
     """`LIMITS` was not forgotten when a limit was added: these are the reasons that it leaves out."""
-    others = every_stop_reason() - set(promql.LIMITS.split("|")) - set(promql.GOOD.split("|"))
+    others = (
+        every_stop_reason() - set(expressions.LIMITS.split("|")) - set(expressions.GOOD.split("|"))
+    )
     assert others == {
         "paused",
         "cancelled",
@@ -123,14 +126,14 @@ def test_what_is_filled_in_is_not_looked_at_again():
 
 def test_by_default_a_question_is_of_every_agent():
     assert fill('x{gen_ai_agent_name=~"{agent}"}') == 'x{gen_ai_agent_name=~".*"}'
-    assert panels.ALL_AGENTS == ".*"
+    assert ALL_AGENTS == ".*"
 
 
 def test_alerts_read_series_that_are_recorded():
-    recorded = {one.name for one in RECORDINGS}
+    recorded = {one.name for one in RECORDING_RULES}
     read = {name for alert in ALERTS for name in re.findall(r"treadle:\w+:\w+", alert.expression)}
     assert read <= recorded
-    assert len(recorded) == len(RECORDINGS)
+    assert len(recorded) == len(RECORDING_RULES)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
@@ -152,6 +155,6 @@ def test_the_guide_tells_of_every_alert(alert):
     )
 
 
-@pytest.mark.parametrize("one", RECORDINGS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", RECORDING_RULES, ids=lambda one: one.name)
 def test_the_guide_tells_of_every_recorded_series(one):
     assert f"| `{one.name}` | {one.meaning} |" in GUIDE.read_text(encoding="utf-8")

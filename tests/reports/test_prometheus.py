@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from treadle.reports.dashboards.alerts import ALERTS
-from treadle.reports.dashboards.panels import PANELS, exactly, fill
-from treadle.reports.dashboards.rules import RECORDINGS
+from treadle.reports.dashboards.panel import exactly, fill
+from treadle.reports.dashboards.panels import PANELS
+from treadle.reports.dashboards.rules import RECORDING_RULES
 from treadle.telemetry import names
 
 from . import scripted_runs as script
@@ -72,7 +73,7 @@ class TestEveryQuestion:
                 found = prometheus.query(fill(query.expression, window="3s", range="3s"))
                 assert all(math.isfinite(value) for _, value in found), panel.key
 
-    @pytest.mark.parametrize("one", RECORDINGS, ids=lambda one: one.name)
+    @pytest.mark.parametrize("one", RECORDING_RULES, ids=lambda one: one.name)
     def test_of_the_recording_rules_is_answered(self, prometheus, one):
         prometheus.wait_for(lambda: prometheus.query(one.name), one.name)
         assert all(math.isfinite(value) and value >= 0 for _, value in prometheus.query(one.name))
@@ -81,7 +82,7 @@ class TestEveryQuestion:
         """They are evaluated without an error; when they fire is in test_alerts.py."""
         groups = prometheus.get("rules")["groups"]
         rules = {rule["name"]: rule for group in groups for rule in group["rules"]}
-        assert set(rules) == {one.name for one in (*RECORDINGS, *ALERTS)}
+        assert set(rules) == {one.name for one in (*RECORDING_RULES, *ALERTS)}
         assert {rule["health"] for rule in rules.values()} == {"ok"}
         assert not [rule["lastError"] for rule in rules.values() if rule.get("lastError")]
 

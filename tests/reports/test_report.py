@@ -10,13 +10,13 @@ from html.parser import HTMLParser
 import pytest
 
 from treadle import Loop
-from treadle.reports.record.model import Record, Run
-from treadle.reports.record.reading import RecordError, read_record
-from treadle.reports.record.recorder import Recorder
+from treadle.reports.recording.model import Recording, Run
+from treadle.reports.recording.reader import RecordingError, read_recording
+from treadle.reports.recording.recorder import Recorder
 from treadle.reports.report.data import report_data
-from treadle.reports.report.plain import MOST_STEPS, visible
+from treadle.reports.report.explain import HEADLINES, explain_not_run, headline, why
+from treadle.reports.report.noscript import MOST_STEPS, visible
 from treadle.reports.report.render import render_report
-from treadle.reports.report.words import HEADLINES, headline, held, why
 from treadle.results import Reason
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import NotRunReason
@@ -135,7 +135,7 @@ def test_what_somebody_wrote_cannot_end_the_data(tmp_path):
 
 def test_runs_can_be_given_in_any_form(record):
     """A path, what was read from it, or some runs of it."""
-    read = read_record(record)
+    read = read_recording(record)
     assert render_report(record) == render_report(str(record)) == render_report(read)
     assert Page(render_report(read.runs)).data["runs"] == report_data(read)["runs"]
 
@@ -143,7 +143,7 @@ def test_runs_can_be_given_in_any_form(record):
 def test_no_record_is_no_report(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text("hello\n")
-    with pytest.raises(RecordError, match=r"run\.jsonl:1: this is no record"):
+    with pytest.raises(RecordingError, match=r"run\.jsonl:1: this is not a recording"):
         render_report(path)
 
 
@@ -167,7 +167,10 @@ def test_the_data_has_what_happened(record):
         ("call", "broken"),
     ]
     suppressed = run["steps"][4]["rows"][-1]
-    assert suppressed["guard"] == "It was answered before, and nothing new has been learned since."
+    assert (
+        suppressed["guard"]
+        == "The same call was answered before, and nothing new has been learned since."
+    )
     assert suppressed["result"].startswith("Not run again: you made this very call in iteration 4")
     assert "with the same arguments in this turn" in suppressed["result"]  # the nudge, added later
     (inner,) = run["steps"][2]["rows"][0]["runs"]
@@ -192,7 +195,7 @@ def test_there_are_plain_words_for_every_way_to_end():
 
 def test_there_are_plain_words_for_every_reason_to_hold_a_call():
     """A sentence each."""
-    told = {held(reason.value) for reason in NotRunReason}
+    told = {explain_not_run(reason.value) for reason in NotRunReason}
     assert len(told) == len(NotRunReason)
     assert all(" " in one and one.endswith(".") for one in told)
 
@@ -207,13 +210,13 @@ def test_a_report_says_what_a_run_was_doing_when_its_record_stops(tmp_path):
     told = []
     for count in range(2, len(lines)):
         path.write_bytes(b"".join(lines[:count]))
-        (run,) = read_record(path).runs
+        (run,) = read_recording(path).runs
         assert headline(run) == "Did not end"
         told.append(why(run))
-    assert told[0] == "The record stops before the first model call."
-    assert told[1] == "The record stops in iteration 1, while the model was asked."
-    assert "The record stops in iteration 1, after the model's answer." in told
-    assert "The record stops in iteration 1, while add ran." in told
+    assert told[0] == "The recording ends before the first model call."
+    assert told[1] == "The recording ends in iteration 1, during the model call."
+    assert "The recording ends in iteration 1, after the model call." in told
+    assert "The recording ends in iteration 1, while add was running." in told
 
 
 def test_without_javascript_there_is_a_summary_and_a_transcript(record):
@@ -237,7 +240,7 @@ def test_without_javascript_long_runs_are_cut_and_it_says_so(tmp_path):
             QUESTION, lambda _: calls(call("add", a=next(numbers), b=1))
         )
     text = render_report(path)
-    assert f"these are its first {MOST_STEPS} parts" in text
+    assert f"Only the first {MOST_STEPS} parts" in text
     assert text.count("<details>") == MOST_STEPS
 
 
@@ -263,14 +266,14 @@ def test_whatever_can_be_read_can_be_rendered(tmp_path, seed):
     for number, spoilt in enumerate(spoilt_records(seed, 40, readable=False)):
         path = tmp_path / f"{number}.jsonl"
         path.write_bytes(spoilt)
-        with contextlib.suppress(RecordError):
+        with contextlib.suppress(RecordingError):
             assert render_report(path).isascii()
             made += 1
     assert 0 < made < 40
 
 
 def test_no_runs_are_a_page_too():
-    assert Page(render_report(Record())).data["runs"] == []
+    assert Page(render_report(Recording())).data["runs"] == []
 
 
 def test_the_same_record_makes_the_same_page(record):

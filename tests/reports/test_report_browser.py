@@ -44,7 +44,7 @@ def test_why_a_run_stopped_is_told_at_the_top(tmp_path, opened):
         lambda to: Loop(tools=[add], on_event=to).run_sync(QUESTION, ScriptedLLM(*same)),
     )
     page = opened(made).page
-    assert page.inner_text(".verdict") == "Stopped: going in circles"
+    assert page.inner_text(".verdict") == "Stopped: the model repeated itself"
     assert page.inner_text(".why").startswith("The same calls in 3 iterations in a row")
     assert "limit" in " ".join(lines(page))
 
@@ -151,7 +151,7 @@ def test_the_keys_are_shown(report, opened):
     page = opened(report).page
     press(page, "?")
     assert page.locator("dialog").is_visible()
-    assert "unfold all iterations" in page.inner_text("dialog")
+    assert "expand all iterations" in page.inner_text("dialog")
     press(page, "Escape")
     assert not page.locator("dialog").is_visible()
 

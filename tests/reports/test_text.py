@@ -7,12 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from treadle.reports.text import clean, counted, money, one_line, steady, ticking, timed
+from treadle.reports.text import (
+    escape_controls,
+    fixed_width,
+    format_count,
+    format_dollars,
+    format_elapsed,
+    format_seconds,
+    one_line,
+)
 
 
 def test_text_is_cleaned():
     """Line ends and tabs are harmless."""
-    assert clean("a\r\nb\tc\x00\x7f\x85\u2028\u202ed\U0001f600é") == (
+    assert escape_controls("a\r\nb\tc\x00\x7f\x85\u2028\u202ed\U0001f600é") == (
         "a\nb\tc\\x00\\x7f\\x85\\u2028\\u202ed\U0001f600é"
     )
 
@@ -26,14 +34,14 @@ def test_text_is_put_on_one_line_and_cut():
 def test_what_is_drawn_in_place_has_no_characters_of_doubtful_width():
     """Joiners, selectors, flags, private and unknown characters; letters of all scripts stay."""
     doubtful = "\u200d\ufe0f\u2060\u00ad\U0001f3fd\U0001f1e9\ue000\U0010ffff\u3164\u20dd"
-    assert steady(f"a{doubtful}b") == "ab"
-    assert steady("e\u0301 日本 \u0939\u093f \u05d0") == "é 日本 \u0939\u093f \u05d0"
-    assert len(steady("\u200d" * 10_000_000 + "a", 10)) <= 13
+    assert fixed_width(f"a{doubtful}b") == "ab"
+    assert fixed_width("e\u0301 日本 \u0939\u093f \u05d0") == "é 日本 \u0939\u093f \u05d0"
+    assert len(fixed_width("\u200d" * 10_000_000 + "a", 10)) <= 13
 
 
 @given(st.text())
 def test_whatever_is_drawn_in_place_is_one_line_that_no_terminal_obeys(text):
-    line = steady(text, 20)
+    line = fixed_width(text, 20)
     kinds = {unicodedata.category(char) for char in line}
     assert not kinds & {"Cc", "Cf", "Cs", "Zl", "Zp", "Co", "Cn"}
     assert cell_len(line) <= 2 * len(line)
@@ -41,12 +49,16 @@ def test_whatever_is_drawn_in_place_is_one_line_that_no_terminal_obeys(text):
 
 
 def test_numbers_and_durations_are_told_as_people_do():
-    assert (counted(1, "call"), counted(0, "call"), counted(1200, "token")) == (
+    assert (format_count(1, "call"), format_count(0, "call"), format_count(1200, "token")) == (
         "1 call",
         "0 calls",
         "1,200 tokens",
     )
-    assert (timed(0.004), timed(1.26), timed(75.2)) == ("0.00 s", "1.3 s", "75 s")
+    assert (format_seconds(0.004), format_seconds(1.26), format_seconds(75.2)) == (
+        "0.00 s",
+        "1.3 s",
+        "75 s",
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,7 +76,7 @@ def test_numbers_and_durations_are_told_as_people_do():
     ],
 )
 def test_a_duration_that_goes_on_is_never_ahead(seconds, told):
-    assert ticking(seconds) == told
+    assert format_elapsed(seconds) == told
 
 
 @pytest.mark.parametrize(
@@ -72,4 +84,4 @@ def test_a_duration_that_goes_on_is_never_ahead(seconds, told):
     [(0, "$0.00"), (0.1, "$0.10"), (0.0042, "$0.0042"), (0.123, "$0.1230"), (1234.5, "$1,234.50")],
 )
 def test_money_is_told_as_exactly_as_it_matters(dollars, told):
-    assert money(dollars) == told
+    assert format_dollars(dollars) == told

@@ -1,5 +1,5 @@
-"""The `treadle` command: `treadle run PROMPT` drives the loop from a shell."""
+"""The `treadle` command."""
 
-from treadle.cli.main import main
+from treadle.cli.entry import main
 
 __all__ = ["main"]

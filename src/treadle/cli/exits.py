@@ -1,4 +1,4 @@
-"""How the command ends."""
+"""Exit codes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the command ends with, as shells and scripts see it."""
+    """The exit code of the command."""
 
     OK = 0
     """The model answered."""
     FAILED = 1
     """The run ended without an answer; stderr says why."""
     USAGE = 2
-    """The command makes no sense, or lacks a part that has to be installed; argparse's number."""
+    """Bad usage, or a missing dependency. The same code as that of argparse."""
     INTERRUPTED = 130
-    """Ctrl-C: 128 and the number of the signal, as shells have it."""
+    """Ctrl-C: 128 plus the number of the signal, as in shells."""
 
 
 class UsageError(Exception):
-    """The command cannot be carried out as it was given; one line says why."""
+    """The command cannot be executed as it was given. The message is one line."""

@@ -1,4 +1,4 @@
-"""`treadle run --record` and `--report`: what is kept of a run, however it ends."""
+"""`treadle run --record` and `--report`: the recording and the report of a run."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING
 from treadle.cli.exits import UsageError
 
 if TYPE_CHECKING:
-    from treadle.reports.record.recorder import Recorder
+    from treadle.reports.recording.recorder import Recorder
 
 
 @contextlib.contextmanager
 def recording(record: str | None, report: str | None) -> Generator[Recorder | None]:
-    """Record a run, and make a page of it at the end.
+    """Record a run, and render its report at the end.
 
     Args:
-        record: the file to write down the run in; None is none.
-        report: the file for the page; None is none.
+        record: the file of the recording; None for none.
+        report: the file of the report; None for none.
 
     Returns:
-        A context manager of the observer to give to the run; of None where there is to be none.
+        A context manager that returns the observer for the run, or None.
 
     Raises:
-        UsageError: a file cannot be written. That is found out before anything runs.
+        UsageError: a file cannot be written. This is checked before the run.
     """
     if record is None and report is None:
         yield None
         return
     if record is not None and report is not None and same_file(record, report):
         raise UsageError("--record and --report: expected two files, got one")
-    from treadle.reports.record.recorder import Recorder  # noqa: PLC0415 - most runs are not recorded
+    from treadle.reports.recording.recorder import Recorder  # noqa: PLC0415 - not needed without these options
 
     with contextlib.ExitStack() as stack:
         if report is not None:
@@ -50,21 +50,21 @@ def recording(record: str | None, report: str | None) -> Generator[Recorder | No
         finally:
             recorder.close()
             if recorder.failure is not None:
-                _warn(f"the record {record or ''} is not whole: {recorder.failure}")
+                _warn(f"the recording {record or ''} is incomplete: {recorder.failure}")
             if report is not None:
                 _make_report(target, report)
 
 
 def same_file(one: str, other: str) -> bool:
-    """Whether two paths are of the same file, or would be."""
+    """Whether two paths name the same file."""
     return os.path.realpath(one) == os.path.realpath(other)
 
 
 def check_writable(path: str, option: str) -> None:
-    """Find out whether a file can be written, and leave it as it is; a new one is empty.
+    """Check that a file can be written, without changing it. A new file is empty.
 
     Raises:
-        UsageError: it cannot.
+        UsageError: it cannot be written.
     """
     try:
         with Path(path).open("ab"):
@@ -74,13 +74,13 @@ def check_writable(path: str, option: str) -> None:
 
 
 def _make_report(record: str, report: str) -> None:
-    from treadle.reports.record.reading import RecordError  # noqa: PLC0415 - as above
+    from treadle.reports.recording.reader import RecordingError  # noqa: PLC0415 - as above
     from treadle.reports.report.render import render_report  # noqa: PLC0415 - as above
 
     try:
         Path(report).write_text(render_report(record), encoding="ascii")
-    except (OSError, RecordError) as error:
-        _warn(f"there is no report: {error}")
+    except (OSError, RecordingError) as error:
+        _warn(f"the report was not written: {error}")
 
 
 def _warn(what: str) -> None:

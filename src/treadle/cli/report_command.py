@@ -1,4 +1,4 @@
-"""`treadle report`: a page of recorded runs."""
+"""`treadle report`: renders a recording as an HTML report."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 
 from treadle.cli.exits import Exit, UsageError
 from treadle.cli.recording import same_file
-from treadle.reports.record.reading import RecordError, read_record
+from treadle.reports.recording.reader import RecordingError, read_recording
 from treadle.reports.report.render import render_report
-from treadle.reports.text import clean
+from treadle.reports.text import escape_controls
 
 
 def report(args: argparse.Namespace) -> Exit:
-    """Carry out `treadle report`; the name of the page goes to stdout, or the page itself.
+    """Execute `treadle report`. The name of the report, or the report itself, is printed on stdout.
 
     Args:
-        args: what the parser made of the command line.
+        args: the parsed arguments.
 
     Returns:
         The exit code.
 
     Raises:
-        UsageError: there is no such record, it is broken, or the page cannot be written.
+        UsageError: the recording is missing or broken, or the report cannot be written.
     """
     try:
-        record = read_record(args.record)
+        recording = read_recording(args.recording)
     except OSError as error:
-        raise UsageError(f"cannot read {args.record}: {error.strerror}") from error
-    except RecordError as error:
-        raise UsageError(clean(str(error))) from error
-    target = args.output or str(Path(args.record).with_suffix(".html"))
-    if target != "-" and same_file(target, args.record):
-        raise UsageError(f"-o: {target} is the record itself")
-    for problem in record.problems:
-        print(f"treadle: {clean(problem)}", file=sys.stderr)
-    page = render_report(record)
+        raise UsageError(f"cannot read {args.recording}: {error.strerror}") from error
+    except RecordingError as error:
+        raise UsageError(escape_controls(str(error))) from error
+    target = args.output or str(Path(args.recording).with_suffix(".html"))
+    if target != "-" and same_file(target, args.recording):
+        raise UsageError(f"-o: {target} is the recording itself")
+    for problem in recording.problems:
+        print(f"treadle: {escape_controls(problem)}", file=sys.stderr)
+    page = render_report(recording)
     if target == "-":
         sys.stdout.write(page)
         return Exit.OK

@@ -1,37 +1,37 @@
-"""Text of models and tools, made fit to be shown: a terminal obeys some of it, and must not."""
+"""Text for terminals: control characters are escaped, and numbers are formatted."""
 
 from __future__ import annotations
 
 import unicodedata
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""What turns the direction of writing around, and so can show another text than there is."""
+"""Marks of writing direction, which can make a text look like another."""
 
 _ODD = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Control characters, stray bytes, and separators of lines and paragraphs."""
+"""Control characters, lone surrogates, separators of lines and paragraphs."""
 
 _UNSTEADY = frozenset({"Cf", "Cn", "Co", "Me"})
-"""Of what terminals do not agree how wide it is: joiners, enclosing marks, private and unknown characters."""
+"""Categories whose width differs between terminals: joiners, enclosing marks, private and unassigned."""
 
 _RANGES = (
     (0x115F, 0x1200),  # jamo that join the one before them, and fillers
     (0x3164, 0x3165),
     (0xFFA0, 0xFFA1),
-    (0xFE00, 0xFE10),  # selectors of how the character before them looks
+    (0xFE00, 0xFE10),  # variation selectors
     (0xE0100, 0xE01F0),
-    (0x1F1E6, 0x1F200),  # letters of which two make a flag
-    (0x1F3FB, 0x1F400),  # colours of the skin of the one before them
+    (0x1F1E6, 0x1F200),  # regional indicators, two of which make a flag
+    (0x1F3FB, 0x1F400),  # skin tone modifiers
 )
 _JOINING = frozenset(chr(code) for start, end in _RANGES for code in range(start, end))
-"""The same of these."""
+"""Further characters whose width differs between terminals."""
 
 _MINUTE, _HOUR = 60, 3600
 _IN_SECONDS = 2 * _MINUTE
-"""Durations below are told in seconds alone."""
+"""Shorter durations are formatted in seconds only."""
 
 
-def clean(text: str) -> str:
-    r"""The text with control characters as `\x1b`; line ends and tabs stay."""
+def escape_controls(text: str) -> str:
+    r"""The text with control characters as `\x1b`. Line ends and tabs stay."""
     return "".join(map(_shown, text.replace("\r\n", "\n")))
 
 
@@ -42,24 +42,24 @@ def _shown(char: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """The text on one line, clean, and cut.
+    """The text on one line, escaped and truncated.
 
     Args:
-        text: any.
-        limit: characters to show of it.
+        text: any text.
+        limit: the maximum number of characters.
     """
-    line = clean(" ".join(text[: 4 * limit].split()))
+    line = escape_controls(" ".join(text[: 4 * limit].split()))
     return line if len(line) <= limit else f"{line[:limit]}..."
 
 
-def steady(text: str, limit: int = 100) -> str:
-    """One line as `one_line` makes it, of which every terminal says how wide it is.
+def fixed_width(text: str, limit: int = 100) -> str:
+    """One line as of `one_line`, without characters whose width differs between terminals.
 
-    What is drawn in place must not take more room than was counted for it.
+    Text that is redrawn in place must not be wider than was calculated.
 
     Args:
-        text: any.
-        limit: characters to show of it.
+        text: any text.
+        limit: the maximum number of characters.
     """
     line = one_line(unicodedata.normalize("NFC", text[: 4 * limit]), limit)
     if line.isascii():
@@ -71,19 +71,19 @@ def steady(text: str, limit: int = 100) -> str:
     )
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things: ``1 iteration``, ``2 iterations``, ``1,200 tokens``."""
+def format_count(number: int, what: str) -> str:
+    """A count with its noun: ``1 iteration``, ``2 iterations``, ``1,200 tokens``."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def timed(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """A duration: ``0.02 s``, ``1.3 s``, ``75 s``."""
     digits = 2 if seconds < 1 else 1 if seconds < 10 else 0  # noqa: PLR2004 - three digits or fewer
     return f"{seconds:.{digits}f} s"
 
 
-def ticking(seconds: float) -> str:
-    """A duration that goes on: ``1.3 s``, ``75 s``, ``2 min 05 s``, ``1 h 02 min``."""
+def format_elapsed(seconds: float) -> str:
+    """A duration so far: ``1.3 s``, ``75 s``, ``2 min 05 s``, ``1 h 02 min``."""
     seconds = max(0.0, seconds)
     if seconds < 10:  # noqa: PLR2004 - as above
         return f"{int(seconds * 10) / 10:.1f} s"
@@ -95,7 +95,7 @@ def ticking(seconds: float) -> str:
     return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
 
 
-def money(dollars: float) -> str:
+def format_dollars(dollars: float) -> str:
     """An amount of US dollars: ``$0.0042``, ``$0.10``, ``$1,250.00``."""
     if dollars >= 1:
         return f"${dollars:,.2f}"

@@ -1,1 +1,1 @@
-"""Dashboards: panels, recording rules and alerts as data, and what is built of them for Grafana and Prometheus."""
+"""Panels, recording rules and alerts as data, and the Grafana and Prometheus files generated from them."""

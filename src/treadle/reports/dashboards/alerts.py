@@ -1,11 +1,11 @@
-"""Prometheus' alerts as plain data; they read the series that `treadle.reports.dashboards.rules` records."""
+"""Prometheus alerts as plain data. They use the series of `treadle.reports.dashboards.rules`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.reports.dashboards.promql import ACTIVE, MODEL, TOOL
+from treadle.reports.dashboards.expressions import ACTIVE, MODEL, TOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,11 +13,11 @@ class Alert:
     """An alert.
 
     Args:
-        name: of the alert.
-        expression: PromQL; it fires for each series that this brings.
-        lasting: how long it has to hold, as a PromQL duration.
-        severity: ``critical`` is work that does not get done, ``warning`` is to be looked at in the day.
-        summary: one line, with Prometheus' templates.
+        name: the name of the alert.
+        expression: PromQL. The alert fires for each series of the result.
+        lasting: how long the condition must hold, as a PromQL duration.
+        severity: ``critical``: work is not done; ``warning``: look at it during the day.
+        summary: one line, with templates of Prometheus.
         description: what was measured.
         runbook: what to do.
     """
@@ -33,13 +33,13 @@ class Alert:
 
 _PROCESS = "job, instance"
 _ENOUGH = "and on (job, gen_ai_agent_name) treadle:runs:increase30m >= 5"
-"""A share of one or two runs says nothing."""
+"""A share of one or two runs is not significant."""
 
 
 def _stuck() -> str:
-    """Processes in which runs were active for ten minutes, and no model call or tool call ended.
+    """Processes in which runs were active for ten minutes while no model call and no tool call ended.
 
-    By process and not by agent: while a nested loop works, the agent that called it is rightly quiet.
+    By process and not by agent: an agent makes no calls of its own while its subagent works.
     """
     active = f"sum by ({_PROCESS}) ({ACTIVE})"
     ended = f'{{__name__=~"{MODEL}_count|{TOOL}_count",otel_scope_name=~"treadle|"}}'
@@ -59,38 +59,38 @@ ALERTS: tuple[Alert, ...] = (
         "critical",
         "{{ $value }} runs of {{ $labels.instance }} are stuck",
         "Runs are active, and for ten minutes no model call and no tool call has ended.",
-        "Look at the newest spans of the process for a model or a tool that does not answer; give tools a "
-        "timeout and runs max_seconds, then restart the process.",
+        "Find the model call or tool call that does not return in the newest spans of the process. Set timeout= "
+        "for tools and max_seconds= for runs, then restart the process.",
     ),
     Alert(
         "TreadleLoopsDetected",
         f"treadle:loop_detected:ratio > 0.05 {_ENOUGH}",
         "5m",
         "warning",
-        "Runs of {{ or $labels.gen_ai_agent_name `an unnamed agent` }} go round in circles",
-        "{{ $value | humanizePercentage }} of the runs of 30 minutes ended as loop_detected.",
-        "Read the last iterations of such a run: the model repeats calls that teach it nothing, most often since "
-        "a tool's result does not say what to do next.",
+        "Runs of {{ or $labels.gen_ai_agent_name `an unnamed agent` }} repeat themselves",
+        "{{ $value | humanizePercentage }} of the runs of the last 30 minutes ended with loop_detected.",
+        "Read the last iterations of such a run. The model repeats calls that return nothing new, most often "
+        "because the result of a tool does not say what to do next.",
     ),
     Alert(
         "TreadleBudgetsExhausted",
         f"treadle:budget_exhausted:ratio > 0.2 {_ENOUGH}",
         "10m",
         "warning",
-        "Runs of {{ or $labels.gen_ai_agent_name `an unnamed agent` }} use up their budgets",
-        "{{ $value | humanizePercentage }} of the runs of 30 minutes came to a limit.",
-        "See in the panel of stop reasons which limit it is, and in that of iterations whether runs got longer; "
-        "raise the limit only if the runs were about to get done.",
+        "Runs of {{ or $labels.gen_ai_agent_name `an unnamed agent` }} reach their limits",
+        "{{ $value | humanizePercentage }} of the runs of the last 30 minutes reached a limit.",
+        "The panel 'Stop reasons' shows which limit it is, and the panel 'Iterations per run' whether runs got "
+        "longer. Raise the limit only if the runs were making progress.",
     ),
     Alert(
         "TreadleBreakerOpen",
         "treadle:breakers_open:sum > 0",
         "1m",
         "warning",
-        "The breaker of tool {{ $labels.gen_ai_tool_name }} is open",
-        "{{ $value }} circuit breakers of the tool are open: its calls are answered as out of order.",
-        "Mend what the tool depends on; the breaker lets one call through after its cool-down and closes when "
-        "that succeeds, so it stays open where nobody calls the tool any more.",
+        "The circuit breaker of tool {{ $labels.gen_ai_tool_name }} is open",
+        "{{ $value }} circuit breakers of the tool are open, so its calls are refused.",
+        "Fix what the tool depends on. After its cool-down the breaker allows one call and closes if that "
+        "succeeds, so it stays open if the tool is not called any more.",
     ),
     Alert(
         "TreadleToolFailing",
@@ -98,19 +98,19 @@ ALERTS: tuple[Alert, ...] = (
         "5m",
         "warning",
         "Tool {{ $labels.gen_ai_tool_name }} fails",
-        "{{ $value | humanizePercentage }} of its calls of 15 minutes failed.",
-        "The panel of tool errors says whether they time out or fail; the spans of the calls, and the messages of "
-        "a run, have the errors.",
+        "{{ $value | humanizePercentage }} of its calls of the last 15 minutes failed.",
+        "The panel 'Tool errors' shows whether they time out or fail. The errors are in the spans of the calls "
+        "and in the messages of a run.",
     ),
     Alert(
         "TreadleModelFailing",
         "treadle:model_errors:ratio > 0.1",
         "5m",
         "critical",
-        "{{ or $labels.gen_ai_request_model `A model of no known name` }} fails",
-        "{{ $value | humanizePercentage }} of its calls of 10 minutes failed for good, after all retries.",
-        "Look at the error types in the panel of retries and at the provider's status page; runs end as llm_error "
-        "until it answers again, or until they are given another model.",
+        "{{ or $labels.gen_ai_request_model `An unnamed model` }} fails",
+        "{{ $value | humanizePercentage }} of its calls of the last 10 minutes failed after all retries.",
+        "Check the error types in the panel 'Model retries' and the provider's status page. Runs end with "
+        "llm_error until the model responds again or they use another model.",
     ),
 )
-"""Of runs, of tools, of the model."""
+"""The alerts about runs, tools and the model."""

@@ -1,26 +1,35 @@
-"""A panel of a dashboard: what it shows, and what it asks."""
+"""A panel of a dashboard: what it shows, and its queries.
+
+Expressions have three placeholders, which `fill` replaces:
+
+* ``{agent}``: a regular expression for the agent's name. ``.*`` also matches agents without a name.
+* ``{window}``: the duration over which a rate is calculated for each point of a graph.
+* ``{range}``: the duration of the whole time range. Panels with a single number or a table use it.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["stat", "timeseries", "heatmap", "table"]
-"""One number; lines over time; buckets over time (one series for each ``le``); one row for each series."""
+"""A single number; lines over time; buckets over time (one series for each ``le``); one row for each series."""
 
 Unit: TypeAlias = Literal[
     "runs", "calls", "iterations", "breakers", "per_minute", "tokens_per_second", "seconds", "ratio", "dollars"
 ]  # fmt: skip
-"""What the numbers are; ``ratio`` is from 0 to 1."""
+"""The unit of the values; ``ratio`` is from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question to Prometheus.
+    """One query to Prometheus.
 
     Args:
         expression: PromQL with placeholders; `fill` replaces them.
-        legend: names a series of the answer; ``{{label}}`` stands for the value of a label.
+        legend: the name of each series; ``{{label}}`` is replaced by the value of the label.
     """
 
     expression: str
@@ -32,13 +41,13 @@ class Panel:
     """One panel.
 
     Args:
-        key: names it, for programs.
-        title: names it, for people.
-        description: what it shows, and what to make of it.
+        key: its identifier.
+        title: its title.
+        description: what it shows, and how to read it.
         kind: how it is drawn.
-        unit: what its numbers are.
-        queries: what it asks.
-        stacked: its series add up to a whole.
+        unit: the unit of its values.
+        queries: its queries.
+        stacked: its series are drawn stacked, because they add up to a total.
     """
 
     key: str
@@ -48,3 +57,32 @@ class Panel:
     unit: Unit
     queries: tuple[Query, ...]
     stacked: bool = False
+
+
+ALL_AGENTS = ".*"
+"""For `fill`: every agent, including those without a name."""
+
+
+def fill(expression: str, *, agent: str = ALL_AGENTS, window: str = "5m", range: str = "1h") -> str:  # noqa: A002 - the placeholder's name
+    """Replace the placeholders of an expression.
+
+    Args:
+        expression: the expression of a `Query`.
+        agent: a regular expression, escaped for a PromQL string; see `exactly`.
+        window: a PromQL duration, such as ``5m``; at least four times the scrape interval.
+        range: a PromQL duration, the whole time range.
+
+    Returns:
+        PromQL without placeholders.
+    """
+    values = {"agent": agent, "window": window, "range": range}
+    return re.sub(r"\{(agent|window|range)\}", lambda found: values[found[1]], expression)
+
+
+def exactly(name: str) -> str:
+    """The regular expression that matches one name, escaped for a PromQL string.
+
+    Args:
+        name: the name of an agent; empty for agents without a name.
+    """
+    return json.dumps(re.escape(name), ensure_ascii=False)[1:-1]

@@ -1,64 +1,395 @@
-"""The panels of a dashboard as plain data: what each shows, and the PromQL that asks for it.
+"""The panels of the dashboards as plain data: what each shows, and its PromQL.
 
-All else is made of this one list: the Grafana dashboard, the page of ``treadle dashboard``, the guide's table.
-
-Expressions hold three placeholders, which `fill` replaces:
-
-* ``{agent}``: a regular expression for the agent's name. ``.*`` matches agents without a name as well.
-* ``{window}``: a duration, over which a rate at one point of a graph is taken.
-* ``{range}``: a duration, the whole time that is shown. Panels of one number or a table use it.
+The Grafana dashboard, the dashboard page of ``treadle dashboard`` and the table in the guide are made from it.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 
-from treadle.reports.dashboards import calls, runs
-from treadle.reports.dashboards.panel import Kind, Panel, Query, Unit
+from treadle.reports.dashboards.expressions import (
+    ACTIVE,
+    BREAKER,
+    BY_MODEL,
+    COST,
+    DEFERRED,
+    ENDED,
+    FAILED,
+    FIRST_CHUNK,
+    GOOD,
+    ITERATIONS,
+    LIMITS,
+    MODEL,
+    MODEL_CALLS,
+    REFUSED,
+    RETRIES,
+    RUN,
+    RUNS,
+    SUPPRESSED,
+    THE_MODEL,
+    TOKENS,
+    TOOL,
+    TOOL_CALLS,
+    grown,
+    of,
+    per_run,
+    quantile,
+    rate,
+    share,
+    stopped_by,
+)
+from treadle.reports.dashboards.panel import Panel, Query
+
+OVERVIEW = (
+    Panel(
+        "active_runs",
+        "Active runs",
+        "Runs that have started and not ended. A subagent is a run of its own.",
+        "stat",
+        "runs",
+        (Query(f"sum({of(ACTIVE)})", "active"),),
+    ),
+    Panel(
+        "runs",
+        "Runs",
+        "Runs that ended in the time range. A paused run is counted when it ends after it was resumed.",
+        "stat",
+        "runs",
+        (Query(grown(RUNS, ENDED), "runs"),),
+    ),
+    Panel(
+        "answered",
+        "Answered",
+        "The share of runs that ended with an answer, including answers given after a limit was reached.",
+        "stat",
+        "ratio",
+        (Query(share(grown(RUNS, stopped_by(GOOD)), grown(RUNS, ENDED)), "answered"),),
+    ),
+    Panel(
+        "cost",
+        "Cost",
+        "US dollars spent in the time range, as reported by the backend or by `cost_of=`.",
+        "stat",
+        "dollars",
+        (Query(grown(COST), "cost"),),
+    ),
+    Panel(
+        "mean_cost",
+        "Mean cost per run",
+        "US dollars per run that ended in the time range.",
+        "stat",
+        "dollars",
+        (Query(f"{grown(COST)} / ({grown(RUNS, ENDED)} > 0)", "mean"),),
+    ),
+)
+
+RUNS_ROW = (
+    Panel(
+        "runs_per_minute",
+        "Runs per minute",
+        "Runs that ended, by agent.",
+        "timeseries",
+        "per_minute",
+        (Query(f"60 * {rate(RUNS, ENDED, by='gen_ai_agent_name')}", "{{gen_ai_agent_name}}"),),
+        stacked=True,
+    ),
+    Panel(
+        "active_runs_by_agent",
+        "Active runs by agent",
+        "Runs that have started and not ended. If the number only grows, runs hang.",
+        "timeseries",
+        "runs",
+        (Query(f"sum by (gen_ai_agent_name) ({of(ACTIVE)})", "{{gen_ai_agent_name}}"),),
+        stacked=True,
+    ),
+    Panel(
+        "run_duration",
+        "Run duration",
+        "The time from the start to the end of a run.",
+        "timeseries",
+        "seconds",
+        (
+            Query(quantile(0.5, RUN, ENDED), "p50"),
+            Query(quantile(0.95, RUN, ENDED), "p95"),
+        ),
+    ),
+    Panel(
+        "stop_reasons",
+        "Stop reasons",
+        "Why runs ended, per minute. `answered` and `output` are answers, `finished` is an answer given after a "
+        "limit was reached, and all others are runs without an answer.",
+        "timeseries",
+        "per_minute",
+        (Query(f"60 * {rate(RUNS, ENDED, by='treadle_stop_reason')}", "{{treadle_stop_reason}}"),),
+        stacked=True,
+    ),
+    Panel(
+        "stop_reasons_total",
+        "Stop reasons, total",
+        "The number of runs that ended for each reason in the time range.",
+        "table",
+        "runs",
+        (Query(grown(RUNS, ENDED, by="treadle_stop_reason"), "{{treadle_stop_reason}}"),),
+    ),
+    Panel(
+        "budget_exhausted",
+        "Limits reached",
+        "The share of runs that reached a limit (iterations, calls, tokens, cost, time), without an answer and "
+        "with a last answer.",
+        "timeseries",
+        "ratio",
+        (
+            Query(share(rate(RUNS, stopped_by(LIMITS)), rate(RUNS, ENDED)), "no answer"),
+            Query(share(rate(RUNS, stopped_by("finished")), rate(RUNS, ENDED)), "last answer"),
+        ),
+        stacked=True,
+    ),
+)
+
+ITERATIONS_ROW = (
+    Panel(
+        "iterations",
+        "Iterations per run",
+        "The number of model calls of a run. If it is close to `max_iterations`, runs are cut short.",
+        "timeseries",
+        "iterations",
+        (
+            Query(quantile(0.5, ITERATIONS, ENDED), "p50"),
+            Query(quantile(0.95, ITERATIONS, ENDED), "p95"),
+        ),
+    ),
+    Panel(
+        "iterations_heatmap",
+        "Iterations per run, distribution",
+        "The number of runs by their number of iterations. A band at the limit means runs that do not finish by "
+        "themselves.",
+        "heatmap",
+        "iterations",
+        (
+            Query(
+                f"sum by (le) (increase({of(f'{ITERATIONS}_bucket', ENDED)}[{{window}}]))",
+                "{{le}}",
+            ),
+        ),
+    ),
+    Panel(
+        "calls_per_run",
+        "Calls per run",
+        "Tool calls and model calls of a run. The parts of a paused run, before and after the pause, are measured "
+        "separately: means are of whole runs, p95 is of parts.",
+        "timeseries",
+        "calls",
+        (
+            Query(per_run(f"{TOOL_CALLS}_sum"), "tool calls, mean"),
+            Query(quantile(0.95, TOOL_CALLS), "tool calls, p95"),
+            Query(per_run(f"{MODEL_CALLS}_sum"), "model calls, mean"),
+        ),
+    ),
+)
+
+TOOLS_ROW = (
+    Panel(
+        "tool_calls",
+        "Tool calls",
+        "Tool calls that ran, per minute. `_OTHER` stands for names of unknown tools.",
+        "timeseries",
+        "per_minute",
+        (Query(f"60 * {rate(f'{TOOL}_count', by='gen_ai_tool_name')}", "{{gen_ai_tool_name}}"),),
+        stacked=True,
+    ),
+    Panel(
+        "tool_latency",
+        "Tool latency",
+        "The 95th percentile of the duration of tool calls, including retries.",
+        "timeseries",
+        "seconds",
+        (Query(quantile(0.95, TOOL, by="gen_ai_tool_name"), "{{gen_ai_tool_name}}"),),
+    ),
+    Panel(
+        "tool_errors",
+        "Tool errors",
+        "Tool calls that failed, per minute: `tool_error`, `timeout` or `cancelled`.",
+        "timeseries",
+        "per_minute",
+        (
+            Query(
+                "60 * "
+                + rate(f"{TOOL}_count", 'error_type!=""', by="gen_ai_tool_name, error_type"),
+                "{{gen_ai_tool_name}} {{error_type}}",
+            ),
+        ),
+    ),
+    Panel(
+        "calls_held",
+        "Tool calls not run",
+        "Calls that did not run, per minute, by reason. `suppressed`: the call was answered before. `deferred`: "
+        "the model may repeat the call later. `refused`: a budget is exhausted, or the tool's circuit breaker is "
+        "open.",
+        "timeseries",
+        "per_minute",
+        (
+            Query(
+                f"60 * {rate(SUPPRESSED, by='gen_ai_tool_name, treadle_reason')}",
+                "suppressed {{gen_ai_tool_name}}: {{treadle_reason}}",
+            ),
+            Query(
+                f"60 * {rate(DEFERRED, by='gen_ai_tool_name, treadle_reason')}",
+                "deferred {{gen_ai_tool_name}}: {{treadle_reason}}",
+            ),
+            Query(
+                f"60 * {rate(REFUSED, by='gen_ai_tool_name, treadle_reason')}",
+                "refused {{gen_ai_tool_name}}: {{treadle_reason}}",
+            ),
+        ),
+    ),
+)
+
+FAILURES_ROW = (
+    Panel(
+        "breaker_transitions",
+        "Breaker transitions",
+        "How often shared circuit breakers opened, allowed a probe call (`half_open`) and closed, per minute.",
+        "timeseries",
+        "per_minute",
+        (
+            Query(
+                f"60 * {rate(BREAKER, by='gen_ai_tool_name, treadle_circuit_breaker_state')}",
+                "{{gen_ai_tool_name}} {{treadle_circuit_breaker_state}}",
+            ),
+        ),
+    ),
+    Panel(
+        "breakers_open",
+        "Open breakers",
+        "Shared circuit breakers that are open. Calls of their tools are refused. "
+        "Counted over all agents, because agents share them.",
+        "timeseries",
+        "breakers",
+        (
+            Query(
+                f'sum by (gen_ai_tool_name) ({BREAKER}{{treadle_circuit_breaker_state="open"}}) - '
+                f"(sum by (gen_ai_tool_name) ("
+                f'{BREAKER}{{treadle_circuit_breaker_state="half_open"}}) or '
+                f"0 * sum by (gen_ai_tool_name) ({BREAKER}))",
+                "{{gen_ai_tool_name}}",
+            ),
+        ),
+    ),
+    Panel(
+        "broken_runs",
+        "Runs stopped by a guard",
+        "Runs per minute that ended because a tool kept failing with the same error (`circuit_broken`), "
+        "or because the model repeated itself (`loop_detected`).",
+        "timeseries",
+        "per_minute",
+        (
+            Query(
+                "60 * "
+                + rate(RUNS, stopped_by("circuit_broken|loop_detected"), by="treadle_stop_reason"),
+                "{{treadle_stop_reason}}",
+            ),
+        ),
+    ),
+)
+
+MODEL_ROW = (
+    Panel(
+        "model_latency",
+        "Model latency",
+        "The duration of model calls, including retries and the whole stream.",
+        "timeseries",
+        "seconds",
+        (
+            Query(quantile(0.5, MODEL, by=BY_MODEL), f"p50 {THE_MODEL}"),
+            Query(quantile(0.95, MODEL, by=BY_MODEL), f"p95 {THE_MODEL}"),
+        ),
+    ),
+    Panel(
+        "time_to_first_chunk",
+        "Time to first token",
+        "The time until the first chunk of a streamed response.",
+        "timeseries",
+        "seconds",
+        (
+            Query(quantile(0.5, FIRST_CHUNK, by=BY_MODEL), f"p50 {THE_MODEL}"),
+            Query(quantile(0.95, FIRST_CHUNK, by=BY_MODEL), f"p95 {THE_MODEL}"),
+        ),
+    ),
+    Panel(
+        "tokens",
+        "Tokens",
+        "Tokens per second of all model calls, as counted by the provider.",
+        "timeseries",
+        "tokens_per_second",
+        (
+            Query(
+                rate(f"{TOKENS}_sum", by="gen_ai_token_type"),
+                "{{gen_ai_token_type}}",
+            ),
+        ),
+    ),
+    Panel(
+        "output_speed",
+        "Output speed",
+        "Output tokens per second of model call duration.",
+        "timeseries",
+        "tokens_per_second",
+        (
+            Query(
+                rate(f"{TOKENS}_sum", 'gen_ai_token_type="output"', by=BY_MODEL)
+                + f" / ({rate(f'{MODEL}_sum', by=BY_MODEL)} > 0)",
+                THE_MODEL,
+            ),
+        ),
+    ),
+    Panel(
+        "model_retries",
+        "Model retries",
+        "Failed attempts that were retried, per minute, by type of error.",
+        "timeseries",
+        "per_minute",
+        (Query(f"60 * {rate(RETRIES, by='error_type')}", "{{error_type}}"),),
+    ),
+    Panel(
+        "model_errors",
+        "Model errors",
+        "The share of model calls that failed after all retries. Cancelled calls do not count as failed.",
+        "timeseries",
+        "ratio",
+        (Query(share(rate(f"{MODEL}_count", FAILED), rate(f"{MODEL}_count")), "failed"),),
+    ),
+)
+
+COST_ROW = (
+    Panel(
+        "cost_per_hour",
+        "Cost per hour",
+        "US dollars per hour at the current rate, by model.",
+        "timeseries",
+        "dollars",
+        (Query(f"3600 * {rate(COST, by=BY_MODEL)}", THE_MODEL),),
+        stacked=True,
+    ),
+    Panel(
+        "cost_per_run",
+        "Cost per run",
+        "US dollars per run that ended. The cost of an active run is counted before it ends.",
+        "timeseries",
+        "dollars",
+        (Query(per_run(COST), "mean"),),
+    ),
+)
 
 ROWS: Mapping[str, tuple[Panel, ...]] = {
-    "Overview": runs.OVERVIEW,
-    "Runs": runs.RUNS_ROW,
-    "Iterations": runs.ITERATIONS_ROW,
-    "Tools": calls.TOOLS_ROW,
-    "Broken": calls.BROKEN_ROW,
-    "Model": calls.MODEL_ROW,
-    "Cost": calls.COST_ROW,
+    "Overview": OVERVIEW,
+    "Runs": RUNS_ROW,
+    "Iterations": ITERATIONS_ROW,
+    "Tools": TOOLS_ROW,
+    "Failures": FAILURES_ROW,
+    "Model": MODEL_ROW,
+    "Cost": COST_ROW,
 }
-"""The panels under their headings, in the order in which they are shown."""
+"""The panels by heading, in display order."""
 
 PANELS: tuple[Panel, ...] = tuple(panel for row in ROWS.values() for panel in row)
-"""All panels, in the same order."""
-
-ALL_AGENTS = ".*"
-"""For `fill`: every agent, those without a name as well."""
-
-
-def fill(expression: str, *, agent: str = ALL_AGENTS, window: str = "5m", range: str = "1h") -> str:  # noqa: A002 - the placeholder's name
-    """Replace the placeholders of an expression.
-
-    Args:
-        expression: of a `Query`.
-        agent: a regular expression, as it stands within a PromQL string; see `exactly`.
-        window: a PromQL duration, such as ``5m``; at least four times the scrape interval.
-        range: a PromQL duration, the whole time that is shown.
-
-    Returns:
-        PromQL that Prometheus takes.
-    """
-    values = {"agent": agent, "window": window, "range": range}
-    return re.sub(r"\{(agent|window|range)\}", lambda found: values[found[1]], expression)
-
-
-def exactly(name: str) -> str:
-    """The regular expression that matches one name, as it stands within a PromQL string; for `fill`.
-
-    Args:
-        name: an agent's name; empty are the agents without one.
-    """
-    return json.dumps(re.escape(name), ensure_ascii=False)[1:-1]
-
-
-__all__ = ["ALL_AGENTS", "PANELS", "ROWS", "Kind", "Panel", "Query", "Unit", "exactly", "fill"]
+"""All panels, in display order."""

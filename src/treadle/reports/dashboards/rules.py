@@ -1,13 +1,13 @@
-"""Prometheus' recording rules as plain data: what is computed once, for alerts and for graphs of one's own.
+"""Prometheus recording rules as plain data, for the alerts and for custom graphs.
 
-``scripts/build_dashboards.py`` makes ``dashboards/prometheus-rules.yml`` of them and of the alerts.
+``scripts/build_dashboards.py`` writes them and the alerts to ``dashboards/prometheus-rules.yml``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.reports.dashboards.promql import (
+from treadle.reports.dashboards.expressions import (
     ACTIVE,
     BREAKER,
     COST,
@@ -33,13 +33,13 @@ from treadle.reports.dashboards.promql import (
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
-    """A series that Prometheus computes again and again, and keeps.
+class RecordingRule:
+    """A Prometheus recording rule.
 
     Args:
-        name: of the series.
-        expression: PromQL.
-        meaning: what it is, in a few words.
+        name: the name of the recorded series.
+        expression: its PromQL.
+        meaning: a short description.
     """
 
     name: str
@@ -57,7 +57,7 @@ def _rate(by: str, window: str, metric: str, *matchers: str) -> str:
 
 
 def _share(part: str, whole: str) -> str:
-    """A ratio: 0 where there is no part, and nothing where there is no whole."""
+    """A ratio: 0 without a part, and no value without a whole."""
     return f"({part} or 0 * {whole}) / ({whole} > 0)"
 
 
@@ -72,132 +72,132 @@ def _quantile(share: float, by: str, metric: str, *matchers: str) -> str:
 
 
 def _breakers(states: str) -> str:
-    """How often breakers came to one of some states, since the processes began."""
+    """The number of transitions of circuit breakers to one of the states."""
     matcher = f'treadle_circuit_breaker_state=~"{states}"'
     return f"sum by ({_TOOL}) ({selector(BREAKER, matcher)})"
 
 
-RECORDINGS: tuple[Recording, ...] = (
-    Recording(
+RECORDING_RULES: tuple[RecordingRule, ...] = (
+    RecordingRule(
         "treadle:runs_active:sum",
         f"sum by ({_AGENT}) ({ACTIVE})",
-        "runs that have begun and not ended",
+        "runs that have started and not ended",
     ),
-    Recording(
+    RecordingRule(
         "treadle:runs:rate5m",
         _rate(f"{_AGENT}, treadle_stop_reason", "5m", RUNS, ENDED),
         "runs that ended per second, by stop reason",
     ),
-    Recording(
+    RecordingRule(
         "treadle:runs:increase30m",
         f"sum by ({_AGENT}) (increase({selector(RUNS, ENDED)}[30m]))",
         "runs that ended in 30 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:answered:ratio",
         _share_of_runs(GOOD),
-        "share of runs that brought an answer, over 30 minutes",
+        "share of runs that ended with an answer, over 30 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:budget_exhausted:ratio",
         _share_of_runs(f"{LIMITS}|finished"),
-        "share of runs that came to a limit, over 30 minutes; with a last answer or without",
+        "share of runs that reached a limit, with or without a last answer, over 30 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:loop_detected:ratio",
         _share_of_runs("loop_detected"),
-        "share of runs that went round in circles, over 30 minutes",
+        "share of runs in which the model repeated itself, over 30 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:iterations:p50",
         _quantile(0.5, _AGENT, ITERATIONS, ENDED),
-        "iterations of a run, median of 5 minutes",
+        "iterations per run, median over 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:iterations:p95",
         _quantile(0.95, _AGENT, ITERATIONS, ENDED),
-        "iterations of a run, 95th percentile of 5 minutes",
+        "iterations per run, 95th percentile over 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:run_seconds:p95",
         _quantile(0.95, _AGENT, RUN, ENDED),
-        "seconds that a run takes, 95th percentile of 5 minutes",
+        "duration of runs in seconds, 95th percentile over 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:tool_calls:per_run",
         f"{_rate(_AGENT, '30m', f'{TOOL_CALLS}_sum')} / ({_rate(_AGENT, '30m', RUNS, ENDED)} > 0)",
-        "tool calls of a run, mean of 30 minutes",
+        "tool calls per run, mean over 30 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:tool_seconds:p95",
         _quantile(0.95, _TOOL, TOOL),
-        "seconds that a call of a tool takes, 95th percentile of 5 minutes",
+        "duration of tool calls in seconds, 95th percentile over 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:tool_errors:ratio",
         _share(
             _rate(_TOOL, "15m", f"{TOOL}_count", FAILED),
             _rate(_TOOL, "15m", f"{TOOL}_count"),
         ),
-        "share of a tool's calls that failed, over 15 minutes; those that were cancelled did not",
+        "share of tool calls that failed, without cancelled ones, over 15 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:calls_suppressed:rate5m",
         _rate(f"{_TOOL}, treadle_reason", "5m", SUPPRESSED),
-        "calls per second that were not made",
+        "tool calls per second that were answered before and did not run",
     ),
-    Recording(
+    RecordingRule(
         "treadle:calls_deferred:rate5m",
         _rate(f"{_TOOL}, treadle_reason", "5m", DEFERRED),
-        "calls per second that were put off",
+        "tool calls per second that were deferred",
     ),
-    Recording(
+    RecordingRule(
         "treadle:calls_refused:rate5m",
         _rate(f"{_TOOL}, treadle_reason", "5m", REFUSED),
-        "calls per second that were over a budget, or of a tool that is out of order",
+        "tool calls per second that were over a budget or refused by an open circuit breaker",
     ),
-    Recording(
+    RecordingRule(
         "treadle:breakers_open:sum",
         f"{_breakers('open')} - ({_breakers('half_open')} or 0 * {_breakers('.+')})",
-        "shared breakers that are open, by tool",
+        "open shared circuit breakers, by tool",
     ),
-    Recording(
+    RecordingRule(
         "treadle:model_seconds:p95",
         _quantile(0.95, _MODEL, MODEL),
-        "seconds that a model call takes, 95th percentile of 5 minutes",
+        "duration of model calls in seconds, 95th percentile over 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:first_chunk_seconds:p95",
         _quantile(0.95, _MODEL, FIRST_CHUNK),
-        "seconds until a streamed answer begins, 95th percentile of 5 minutes",
+        "seconds until the first chunk of a streamed response, 95th percentile over 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:model_errors:ratio",
         _share(
             _rate(_MODEL, "10m", f"{MODEL}_count", FAILED),
             _rate(_MODEL, "10m", f"{MODEL}_count"),
         ),
-        "share of model calls that failed for good, over 10 minutes; those that were cancelled did not",
+        "share of model calls that failed after all retries, without cancelled ones, over 10 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:model_retries:rate5m",
         _rate(f"{_MODEL}, error_type", "5m", RETRIES),
-        "tries per second that failed and were made again",
+        "failed attempts of model calls per second that were retried",
     ),
-    Recording(
+    RecordingRule(
         "treadle:tokens:rate5m",
         _rate(f"{_AGENT}, gen_ai_token_type", "5m", f"{TOKENS}_sum"),
-        "tokens per second, of prompts (`input`) and answers (`output`)",
+        "tokens per second, of prompts (`input`) and responses (`output`)",
     ),
-    Recording(
+    RecordingRule(
         "treadle:cost_usd:per_hour",
         f"3600 * {_rate(_AGENT, '5m', COST)}",
-        "US dollars per hour, at the rate of 5 minutes",
+        "US dollars per hour, at the rate of the last 5 minutes",
     ),
-    Recording(
+    RecordingRule(
         "treadle:cost_usd:per_run",
         f"{_rate(_AGENT, '1h', COST)} / ({_rate(_AGENT, '1h', RUNS, ENDED)} > 0)",
-        "US dollars for each run that ended, mean of an hour",
+        "US dollars per run that ended, mean over an hour",
     ),
 )
-"""In the order of their evaluation."""
+"""The rules in the order of their evaluation."""

@@ -1,4 +1,4 @@
-"""The live view: runs on a terminal, while they run."""
+"""The live view: active runs on a terminal."""
 
 from treadle.reports.live.view import LiveView, can_show
 

@@ -1,4 +1,4 @@
-"""The runs that a live view shows: those that go on, and the last of those that are over."""
+"""The runs that a live view shows: the active runs and the most recent finished ones."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import threading
 from collections import deque
 
 from treadle.events import Event, RunStarted, SubagentEvent
-from treadle.reports.live.state import Clock, RunProgress, innermost
+from treadle.reports.live.progress import Clock, RunProgress, innermost
 from treadle.run_state import RunState
 
 KEPT = 200
-"""Runs that are over and still known one by one."""
+"""Maximum number of finished runs that are kept one by one."""
 
 
 class Board:
-    """Takes the events of any number of runs, from any thread.
+    """Follows any number of runs, from any thread.
 
     Args:
-        clock: tells the time.
+        clock: returns the time.
 
     Attributes:
-        lock: to hold while one looks.
-        active: the runs that go on, the oldest first.
-        finished: the last runs that ended, the newest last.
-        forgotten: how many ended before those.
-        tokens: of the runs that ended.
-        cost: US dollars of the runs that ended, as far as they are known.
-        changes: rises with every event.
+        lock: hold it while reading.
+        active: the active runs, the oldest first.
+        finished: the most recent finished runs, the newest last.
+        forgotten: the number of runs that finished before those.
+        tokens: the tokens of all finished runs.
+        cost: US dollars of all finished runs; None if no cost is known.
+        changes: a counter that increases with every event.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.lock = (
-            threading.RLock()
-        )  # a handler of signals may come in between, and tell something
+        # Reentrant, because a signal handler may emit an event at any time.
+        self.lock = threading.RLock()
         self.active: dict[int, RunProgress] = {}
         self.finished: deque[RunProgress] = deque()
         self.forgotten = 0
@@ -43,30 +42,30 @@ class Board:
 
     @property
     def count(self) -> int:
-        """How many runs there were and are."""
+        """The number of all runs, active and finished."""
         return len(self.active) + len(self.finished) + self.forgotten
 
     def begin(self, started: RunStarted) -> RunProgress:
-        """Begin to follow a run; one that goes on after a pause is no longer one that ended."""
+        """Start to follow a run. A run that was resumed is removed from the finished runs."""
         run = RunProgress(self.clock)
         self.active[id(run)] = run
         if started.resumed:
-            self._take_back(started.run_id)
+            self._remove_finished(started.run_id)
         return run
 
-    def take(self, run: RunProgress, event: Event) -> None:
-        """Take in an event of a run that is followed."""
+    def update(self, run: RunProgress, event: Event) -> None:
+        """Update a run with an event."""
         self.changes += 1
-        run.take(event)
+        run.update(event)
         if isinstance(event, SubagentEvent):
             inner = innermost(event)
             if isinstance(inner, RunStarted):
-                self._is_within(inner.state)
+                self._remove_subagent(inner.state)
         elif run.ending is not None and self.active.pop(id(run), None) is not None:
             self._end(run)
 
-    def _is_within(self, state: RunState | None) -> None:
-        """Drop a run that is shown within another; it told of itself too."""
+    def _remove_subagent(self, state: RunState | None) -> None:
+        """Remove a run that reports its events here as well, now that it is shown inside its parent."""
         for key, run in self.active.items():
             if run.state is state is not None:
                 del self.active[key]
@@ -79,7 +78,7 @@ class Board:
             self.finished.popleft()
             self.forgotten += 1
 
-    def _take_back(self, run_id: str) -> None:
+    def _remove_finished(self, run_id: str) -> None:
         for run in reversed(self.finished):
             if run.run_id == run_id:
                 self.finished.remove(run)
@@ -92,11 +91,11 @@ class Board:
             self.cost = (self.cost or 0.0) + sign * run.usage.cost
 
 
-class Watcher:
-    """An observer of one run, or of several one after another.
+class RunObserver:
+    """Observes one run, or several runs one after another.
 
     Args:
-        board: where it is shown.
+        board: the board that shows them.
     """
 
     __slots__ = ("_board", "_run")
@@ -106,15 +105,15 @@ class Watcher:
         self._run: RunProgress | None = None
 
     def __call__(self, event: Event) -> None:
-        """Take in an event; without the start of its run there is nothing to show it on."""
+        """Handle an event. Events before the start of a run are ignored."""
         board = self._board
         with board.lock:
             if isinstance(event, RunStarted):
                 self._run = board.begin(event)
             run = self._run
             if run is not None:
-                board.take(run, event)
+                board.update(run, event)
 
 
 def ignore(_event: Event) -> None:
-    """Observe a run of which nothing is shown."""
+    """Handle an event of a run that is not shown."""

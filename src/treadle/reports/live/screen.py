@@ -1,4 +1,4 @@
-"""The place on a terminal where a picture is drawn anew, some times a second. Needs rich."""
+"""The area of a terminal that is redrawn several times a second. Needs rich."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from rich.live import Live
 from rich.text import Text
 
 from treadle.reports.live.board import Board
-from treadle.reports.live.streams import redirected
+from treadle.reports.live.redirect import redirected
 
 FRAMES = 8
-"""Pictures a second."""
+"""Maximum number of redraws a second."""
 
 Picture = Callable[[int, int, str], list[Text] | None]
-"""Draws for a width, a height and an encoding; None where it would be the same as before."""
+"""Returns the lines for a width, a height and an encoding; None if nothing has changed."""
 
 log = logging.getLogger("treadle.reports")
 
 
 class Screen:
-    """Draws a picture in place until it is closed, and puts above it what others write.
+    """Redraws lines in place until it is closed, and prints other output above them.
 
     Args:
-        stream: where to; it is taken for a terminal.
-        picture: what to draw.
-        board: what the picture shows.
-        transient: wipe the picture away at the end; else the last one stays.
+        stream: the terminal.
+        picture: returns the lines to draw.
+        board: the runs that are shown.
+        transient: erase the lines at the end; otherwise the last ones stay.
     """
 
     def __init__(self, stream: TextIO, picture: Picture, board: Board, *, transient: bool) -> None:
         self._picture = picture
         self._board = board
         self._drawn: tuple[object, ...] = ()
-        self._lock = threading.Lock()  # held by whoever writes to the terminal
-        self._said: deque[tuple[str, str]] = deque()
+        self._lock = threading.Lock()  # held while writing to the terminal
+        self._output: deque[tuple[str, str]] = deque()
         self._done = threading.Event()
         self._console = Console(
             file=stream,
@@ -64,7 +64,7 @@ class Screen:
         self._opened = contextlib.ExitStack()
 
     def open(self) -> None:
-        """Begin to draw."""
+        """Start drawing."""
         try:
             self._opened.enter_context(redirected(self.show, self._board))
             self._opened.callback(self._stop)
@@ -76,47 +76,47 @@ class Screen:
             raise
 
     def close(self) -> None:
-        """Draw a last time, and leave the terminal as it was; a second time it does nothing."""
+        """Draw a last time and restore the terminal. Calling this again does nothing."""
         try:
             self._opened.close()
-        except Exception:  # a terminal that has gone is not what the caller wants to hear of
-            log.debug("the live view could not be closed in order", exc_info=True)
+        except Exception:  # a lost terminal must not fail the caller
+            log.debug("closing the live view failed", exc_info=True)
 
     def show(self, text: str, style: str = "") -> None:
-        """Put whole lines above the picture.
+        """Print lines above the drawn area.
 
-        It never waits: whoever writes just now writes this as well. For it may be called from anywhere, even
-        by what tidies up in the midst of drawing, or by somebody who holds what drawing waits for.
+        This never blocks: if another thread is writing, that thread writes these lines as well. It may be called
+        by a finalizer that runs during drawing, or while the caller holds a lock that drawing waits for.
 
         Args:
-            text: the lines, without the last line end. They may have colours, as terminals know them.
-            style: how they look, in rich's words.
+            text: the lines, without the last line end. ANSI colours are kept.
+            style: a style of rich.
         """
-        self._said.append((text, style))
-        self._say()
+        self._output.append((text, style))
+        self._flush()
 
-    def _say(self) -> None:
+    def _flush(self) -> None:
         encoding = self._console.encoding
-        while self._said and self._lock.acquire(blocking=False):
+        while self._output and self._lock.acquire(blocking=False):
             try:
-                while self._said:
-                    text, style = self._said.popleft()
-                    # What cannot be written would stay in the way of all that comes after it.
+                while self._output:
+                    text, style = self._output.popleft()
+                    # Text that cannot be encoded would block everything queued after it.
                     text = text.encode(encoding, "backslashreplace").decode(encoding)
                     self._console.print(Text.from_ansi(text, style=style))
             finally:
                 self._lock.release()
 
     def tick(self) -> None:
-        """Draw, if there is anything new."""
+        """Draw if anything has changed."""
         lines = self._lines()
         with self._lock:
-            if self._live.is_started:  # a picture that was made is drawn: it may be the last one
+            if self._live.is_started:  # always draw what was made: it may be the last state
                 self._draw(lines)
-        self._say()
+        self._flush()
 
     def _lines(self) -> list[Text] | None:
-        """The picture; whoever makes it must not hold the terminal, since runs wait for it, too."""
+        """The lines to draw. Call it without the terminal's lock: it waits for runs, and runs print."""
         size = self._console.size
         return self._picture(size.width, size.height, self._console.encoding)
 
@@ -130,16 +130,16 @@ class Screen:
         while not self._done.wait(1 / FRAMES):
             try:
                 self.tick()
-            except Exception:  # the terminal has gone, perhaps; the runs go on without a view
+            except Exception:  # such as a lost terminal; the runs continue without a view
                 self._done.set()
-                log.debug("the live view ends, since it could not be drawn", exc_info=True)
+                log.debug("the live view stops: drawing failed", exc_info=True)
 
     def _end_ticks(self) -> None:
         self._done.set()
-        self._ticker.join(1.0)  # it may be stuck on a terminal that somebody has stopped
+        self._ticker.join(1.0)  # it may be blocked by a stopped terminal
 
     def _stop(self) -> None:
-        """Leave the last picture, or wipe it away; whatever comes in between, the cursor is there again."""
+        """Draw the last state or erase it. The cursor is shown again in any case."""
         try:
             with contextlib.suppress(Exception):
                 lines = self._lines()
@@ -147,6 +147,6 @@ class Screen:
                     self._draw(lines)
             with self._lock:
                 self._live.stop()
-            self._say()
+            self._flush()
         finally:
             self._console.show_cursor(True)

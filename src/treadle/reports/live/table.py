@@ -1,4 +1,4 @@
-"""Draws the runs of a board as lines for a terminal. Needs rich."""
+"""Renders the runs of a board as lines for a terminal. Needs rich."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from treadle.reports.live.board import Board
-from treadle.reports.live.parts import Ending
-from treadle.reports.live.state import RunProgress
-from treadle.reports.live.words import (
+from treadle.reports.live.formatting import (
     budgets,
     call_name,
     call_time,
@@ -24,23 +22,24 @@ from treadle.reports.live.words import (
     spent,
     under_way,
 )
-from treadle.reports.text import counted, money, ticking
+from treadle.reports.live.progress import Ending, RunProgress
+from treadle.reports.text import format_count, format_dollars, format_elapsed
 
 MOST_CALLS = 5
-"""Calls in flight that are shown one by one."""
+"""Maximum number of running calls that are shown one by one."""
 
 _BAR_LENGTH = 8
 _GAP = "   "
 _SOON, _LATE = 0.7, 0.9
-"""Shares of a budget from which its bar is yellow, and red."""
+"""Shares of a budget from which its bar is yellow or red."""
 
 _MOST_NAME = 20
-"""Columns to which names are padded, so that what follows stands below each other."""
+"""Maximum number of columns to which names are padded for alignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The signs of a view; those of `PLAIN` every terminal has."""
+    """The symbols of a view. Those of `PLAIN` are ASCII."""
 
     running: str = "●"
     good: str = "✓"
@@ -56,21 +55,21 @@ PLAIN = Glyphs("*", "+", "x", "=", "-", "#", ".", "~")
 
 
 class Detail(Enum):
-    """How much is shown of a run that goes on."""
+    """How much is shown of an active run."""
 
     FULL = "full"
-    NESTED = "the runs within it"
+    NESTED = "with subagents"
     HEAD = "one line"
 
 
 class Table:
-    """Makes the lines of one picture.
+    """Renders the lines of the view once.
 
     Args:
-        width: columns of the terminal; the last stays free.
-        height: lines that there is room for.
+        width: the columns of the terminal; the last column stays free.
+        height: the maximum number of lines.
         now: the clock's time.
-        encoding: what the terminal takes; what it cannot show is escaped.
+        encoding: the encoding of the terminal. Characters that it lacks are escaped.
     """
 
     def __init__(self, width: int, height: int, now: float, encoding: str = "utf-8") -> None:
@@ -84,7 +83,7 @@ class Table:
         self._names: Counter[str] = Counter()
 
     def lines(self, board: Board) -> list[Text]:
-        """Draw all that there is room for: what goes on before what is over, the newest of that."""
+        """The lines that fit: active runs first, then the most recent finished runs."""
         active, finished = list(board.active.values()), board.finished
         self._has_many = board.count > 1
         room = self._height - self._has_many if self._height > 1 else 1
@@ -103,7 +102,7 @@ class Table:
         return lines
 
     def _running(self, active: list[RunProgress], room: int) -> tuple[int, list[Text]]:
-        """How many of the runs that go on are shown, and their lines, with as much detail as fits."""
+        """The number of active runs that are shown, and their lines with as much detail as fits."""
         lines: list[Text] = []
         for detail in Detail:
             made = (line for run in active[:room] for line in self._run(run, detail))
@@ -118,9 +117,9 @@ class Table:
             yield from self._calls(run, detail, depth)
             if not depth:
                 yield from self._bars(run)
-            told = guards(run)
-            if told:
-                yield self._line(Text(f"{_margin(depth + 1)}{told}", style="yellow"))
+            shown = guards(run)
+            if shown:
+                yield self._line(Text(f"{_margin(depth + 1)}{shown}", style="yellow"))
         elif detail is Detail.NESTED:
             for child in run.children.values():
                 yield from self._run(child, detail, depth + 1)
@@ -133,28 +132,28 @@ class Table:
         else:
             start = Text().append(f"{glyphs.running} ", style="cyan")
             start.append(self._padded_name(run), style="bold")
-        if run.ending is not None:  # of a run within a call that is not over yet
+        if run.ending is not None:  # a subagent that ended before its call
             start.append(f"  {outcome(run, run.ending)}", style="dim")
-            return self._line(start, [*spent(run), ticking(run.ending.seconds)])
+            return self._line(start, [*spent(run), format_elapsed(run.ending.seconds)])
         start.append(f"  {run.iteration}/{run.limits.max_iterations}  ")
         start.append(under_way(run, self._now, with_calls=detail is not Detail.FULL))
-        return self._line(start, [*spent(run), ticking(self._now - run.since)])
+        return self._line(start, [*spent(run), format_elapsed(self._now - run.since)])
 
     def _calls(self, run: RunProgress, detail: Detail, depth: int) -> Iterator[Text]:
-        flights = list(run.flights.items())
-        for call_id, flight in flights[:MOST_CALLS]:
-            inner = depth + 1 + (flight.within is not None)
-            text = Text(f"{_margin(inner)}{call_name(flight)}")
-            yield self._line(text, [call_time(flight, self._now)])
+        calls = list(run.running_calls.items())
+        for call_id, running in calls[:MOST_CALLS]:
+            inner = depth + 1 + (running.within is not None)
+            text = Text(f"{_margin(inner)}{call_name(running)}")
+            yield self._line(text, [call_time(running, self._now)])
             child = run.children.get(call_id)
             if child is not None:
                 yield from self._run(child, detail, depth + 2)
-        if len(flights) > MOST_CALLS:
-            more = counted(len(flights) - MOST_CALLS, "more call")
+        if len(calls) > MOST_CALLS:
+            more = format_count(len(calls) - MOST_CALLS, "more call")
             yield self._line(Text(f"{_margin(depth + 1)}and {more}", style="dim"))
 
     def _bars(self, run: RunProgress) -> Iterator[Text]:
-        """The budgets, as many on a line as there is room for."""
+        """The bars of the limits, as many per line as fit."""
         line = Text()
         for what, share, numbers in budgets(run, self._now):
             bar = self._bar(what, share, numbers)
@@ -181,7 +180,7 @@ class Table:
             sign, style = glyphs.bad, "red"
         text = Text().append(f"{sign} ", style=style).append(self._padded_name(run), style="bold")
         text.append(f"  {outcome(run, ending)}")
-        return self._line(text, [*spent(run), ticking(ending.seconds)])
+        return self._line(text, [*spent(run), format_elapsed(ending.seconds)])
 
     def _name(self, run: RunProgress) -> str:
         return name_of(run, with_id=self._names[run.name] > 1)
@@ -191,7 +190,7 @@ class Table:
         return name + " " * (self._name_width - cell_len(name))
 
     def _total(self, board: Board, active: list[RunProgress], hidden: int) -> Text:
-        """All runs in one line, and how many of them are not shown."""
+        """The totals of all runs, and the number of runs that are not shown."""
         parts = [f"{board.count:,} runs: {len(active):,} running"]
         parts.append(f"{board.count - len(active):,} finished")
         tokens = board.tokens + sum(run.usage.total_tokens for run in active)
@@ -199,20 +198,20 @@ class Table:
             parts.append(f"{tokens:,} tokens")
         costs = [run.usage.cost for run in active if run.usage.cost is not None]
         if costs or board.cost is not None:
-            parts.append(money(sum(costs) + (board.cost or 0.0)))
+            parts.append(format_dollars(sum(costs) + (board.cost or 0.0)))
         more = f"and {hidden:,} more; " if hidden else ""
         return self._line(Text(f"{more}{', '.join(parts)}", style="dim"))
 
     def _line(self, left: Text, right: Iterable[str] = ()) -> Text:
-        """A line of the width that there is, with what is at its right end, as much as fits."""
+        """A line with its right-aligned parts, as many as fit."""
         parts = [self._encoded(part) for part in right]
         while len(parts) > 1 and left.cell_len + 2 + cell_len("  ".join(parts)) > self._width:
             del parts[0]
         end = "  ".join(parts)
-        taken = cell_len(end) + 2
-        if not end or taken > self._width // 2:
-            end, taken = "", 0
-        left = self._cut(left, self._width - taken)
+        used = cell_len(end) + 2
+        if not end or used > self._width // 2:
+            end, used = "", 0
+        left = self._cut(left, self._width - used)
         if end:
             left.append(" " * (self._width - left.cell_len - cell_len(end)))
             left.append(end, style="dim")

@@ -1,4 +1,4 @@
-"""A live view of runs on a terminal: what each is at, how long it has been, and what it has used."""
+"""`LiveView`: shows on a terminal what each run is doing, for how long, and its usage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from treadle.errors import MissingExtraError
 from treadle.events import Event
-from treadle.reports.live.board import Board, Watcher, ignore
-from treadle.reports.live.state import Clock
-from treadle.reports.live.streams import is_terminal
-from treadle.reports.text import clean
+from treadle.reports.live.board import Board, RunObserver, ignore
+from treadle.reports.live.progress import Clock
+from treadle.reports.live.redirect import is_terminal
+from treadle.reports.text import escape_controls
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 
 
 class LiveView:
-    """Shows runs while they go on: a context manager, and an observer to give to their loops.
+    """Shows runs while they are active: a context manager, and an observer for their loops.
 
     One view shows any number of runs, in any number of threads and tasks:
-    ``with LiveView() as live: Loop(on_event=live, ...).run_sync(...)``. What else is printed and logged while
-    it is live goes above it. It never holds a run up for longer than it takes to draw a picture, and never fails
-    one.
+    ``with LiveView() as live: Loop(on_event=live, ...).run_sync(...)``. Everything else that is printed or logged
+    meanwhile appears above it. It never delays a run for longer than one redraw, and never fails a run.
 
-    It can also be printed by rich, or be a part of what rich draws: it shows how things stand.
+    It is also a renderable of rich, which shows the current state.
 
     Args:
-        stream: where to; None is stderr.
-        enabled: whether it shows anything. None is where somebody can see it: on a terminal that is not a dumb
-            one, and not in CI. One that is not enabled prints nothing at all, and needs no rich.
-        transient: wipe it away at the end; else the last picture stays.
-        clock: tells the time, in seconds that never go back.
+        stream: the stream to draw on; None is stderr.
+        enabled: whether it shows anything. None: only on a terminal that can move its cursor, and not in CI. A
+            disabled view prints nothing and does not need rich.
+        transient: erase the view at the end; otherwise its last state stays.
+        clock: returns monotonic seconds.
 
     Raises:
         MissingExtraError: it is enabled, and rich is not installed.
@@ -59,7 +58,7 @@ class LiveView:
         self._board = Board(clock)
         self._screen: Screen | None = None
         self._around: TextIO | None = None
-        self._direct: Observer = Watcher(self._board) if self.enabled else ignore
+        self._direct: Observer = RunObserver(self._board) if self.enabled else ignore
         self._drawn: tuple[object, ...] = ()
         if self.enabled:
             _need_rich()
@@ -72,9 +71,9 @@ class LiveView:
         stream = sys.stderr if self._stream is None else self._stream
         board: Board | None = getattr(stream, "live_board", None)
         if board is not None:
-            # A terminal has room for one view: that which is live there shows these runs too.
+            # A terminal has room for one view: the one that is live there shows these runs as well.
             self._board, self._around = board, stream
-            self._direct = Watcher(self._board)
+            self._direct = RunObserver(self._board)
             return self
         from treadle.reports.live.screen import Screen  # noqa: PLC0415 - needs an extra
 
@@ -94,33 +93,33 @@ class LiveView:
             screen.close()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event. Runs one after another can be told like this; `for_run` tells them apart."""
+        """Handle an event of one run after another. For concurrent runs, use `for_run`."""
         self._direct(event)
 
     def for_run(self) -> Observer | None:
-        """An observer of one run; None where the view is quiet, so that no event is made for it."""
-        return Watcher(self._board) if self.enabled else None
+        """An observer of one run; None if the view is disabled, so that no events are made for it."""
+        return RunObserver(self._board) if self.enabled else None
 
     def print(self, text: str, style: str = "") -> None:
-        """Print a line above the view; nothing where it is not live.
+        """Print a line above the view. Does nothing if the view is not live.
 
         Args:
-            text: is made safe.
-            style: how it looks, in rich's words, such as ``green``.
+            text: the line. Control characters are escaped.
+            style: a style of rich, such as ``green``.
         """
         if self._screen is not None:
-            self._screen.show(clean(text), style)
+            self._screen.show(escape_controls(text), style)
         elif self._around is not None:
-            self._around.write(f"{clean(text)}\n")
+            self._around.write(f"{escape_controls(text)}\n")
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Text]:
-        """How things stand, for rich to draw."""
+        """The current state, for rich."""
         yield from self._lines(options.max_width, options.size.height, options.encoding)
 
     def _picture(self, width: int, height: int, encoding: str) -> list[Text] | None:
-        """The picture where it may be another one than before."""
+        """The lines to draw; None if nothing has changed."""
         board = self._board
-        # While nothing goes on, and nothing comes, there is nothing to draw.
+        # Without active runs and new events, the lines are the same.
         state = (board.changes, width, height)
         if state == self._drawn and not board.active:
             return None
@@ -140,12 +139,12 @@ _OFF = frozenset({"", "0", "false", "no"})
 
 
 def can_show(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody can see a live view: a terminal that is not a dumb one, and not in CI.
+    """Whether a live view can be shown: on a terminal that can move its cursor, and not in CI.
 
-    ``NO_COLOR`` says nothing of it: the view has no colours then.
+    ``NO_COLOR`` only removes the colours.
 
     Args:
-        stream: where to; None is stderr.
+        stream: the stream to draw on; None is stderr.
         environ: the environment.
     """
     if environ.get("TERM", "").lower() in _DUMB or environ.get("CI", "").lower() not in _OFF:

@@ -1,7 +1,7 @@
-"""What the page of a report is given: each run as plain data, in the order in which it is shown.
+"""The data of a report's page: each run as JSON, in display order.
 
-Names are short where there is one for each step: a report has thousands. Times are in seconds since the start of
-the run, without the time for which it was paused.
+Keys that occur once per step are short, because a report has thousands of steps. Times are in seconds since the
+start of the run, without pauses.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.messages import JSONDict, Usage, is_dict, is_list
-from treadle.reports.plain_json import one_line
-from treadle.reports.record.model import Call, Iteration, Record, Retry, Run
-from treadle.reports.record.story import finite
-from treadle.reports.report import words
+from treadle.reports.json_line import to_json_line
+from treadle.reports.recording.builder import finite
+from treadle.reports.recording.model import Call, Iteration, Recording, Retry, Run
+from treadle.reports.report import explain
 
 Clock = Callable[[float | None], float | None]
 
 
-def report_data(record: Record) -> JSONDict:
-    """Make the data of a page.
+def report_data(recording: Recording) -> JSONDict:
+    """The data of a page.
 
     Args:
-        record: the runs.
+        recording: the runs.
     """
     return {
-        "problems": record.problems,
-        "runs": [_run(run, _clock_of(run)) for run in record.runs],
+        "problems": recording.problems,
+        "runs": [_run(run, _clock_of(run)) for run in recording.runs],
     }
 
 
 def _clock_of(run: Run) -> Clock:
-    """What makes times of a run those of its page."""
+    """The function that converts times of the run to times of the page."""
     start = run.started_at
     if start is None:
         start = next((one.started_at for one in run.iterations if one.started_at is not None), None)
@@ -53,8 +53,8 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "id": run.run_id,
         "agent": run.agent_name,
         "status": run.status,
-        "headline": words.headline(run),
-        "why": words.why(run),
+        "headline": explain.headline(run),
+        "why": explain.why(run),
         "at": run.started_at,
         "t": clock(run.started_at),
         "e": clock(end),
@@ -62,7 +62,7 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "model": run.model or _answering_model(run),
         "provider": run.provider,
         "limits": {name: finite(most) for name, most in run.limits.items() if finite(most)},
-        "request": one_line(run.request) if run.request else "",
+        "request": to_json_line(run.request) if run.request else "",
         "tools": [name for tool in run.tools for name in _tool_name(tool)],
         "usage": _usage(run.usage),
         "iterations": run.total_iterations,
@@ -70,9 +70,9 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "guards": len(run.guards),
         "retries": sum(map(_retries_of, run.iterations)),
         "answer": answer_of(run),
-        "output": None if run.output is None else one_line(run.output),
+        "output": None if run.output is None else to_json_line(run.output),
         "repairs": list(run.repairs),
-        "others": [one_line(other.get("told")) for other in run.others],
+        "others": [to_json_line(other.get("data")) for other in run.others],
         "steps": [_iteration(one, clock) for one in run.iterations],
         "tail": [] if run.ending is None else [_message(one) for one in run.ending.messages],
     }
@@ -92,7 +92,7 @@ def _answering_model(run: Run) -> str:
 
 
 def answer_of(run: Run) -> str:
-    """The text that a run answered with; empty where there is none."""
+    """The text of the answer; empty if there is none."""
     if run.status != "ok" or not run.messages:
         return ""
     last = run.messages[-1]
@@ -119,7 +119,8 @@ def _iteration(iteration: Iteration, clock: Clock) -> JSONDict:
     return {
         "n": iteration.number,
         "t": clock(iteration.started_at),
-        "p": clock(iteration.first_piece_at),
+        "q": clock(iteration.asked_at),
+        "p": clock(iteration.first_chunk_at),
         "a": clock(iteration.answered_at),
         "e": clock(iteration.ended_at),
         "m": iteration.model_seconds,
@@ -131,7 +132,7 @@ def _iteration(iteration: Iteration, clock: Clock) -> JSONDict:
 
 
 def _rows(iteration: Iteration, clock: Clock) -> Iterator[JSONDict]:
-    """What happened in an iteration, one after another."""
+    """The rows of an iteration, in the order of what happened."""
     yield from _asked(iteration)
     for retry in iteration.retries:
         yield {"k": "retry", **_retry(retry, clock)}
@@ -140,36 +141,38 @@ def _rows(iteration: Iteration, clock: Clock) -> Iterator[JSONDict]:
     if iteration.streamed:
         yield {"k": "streamed", "text": iteration.streamed}
     yield from _answer(iteration)
-    told = _tool_messages(iteration)
+    contents = _tool_messages(iteration)
     for call in iteration.calls:
-        yield _call(call, clock, told.get(call.id))
+        yield _call(call, clock, contents.get(call.id))
     for guard in iteration.guards:
-        if guard.call_id is None:  # those of calls are told with them
-            yield {"k": "guard", "kind": guard.kind, "text": words.of_guard(guard)}
+        if guard.call_id is None:  # guards of calls are part of the calls' rows
+            yield {"k": "guard", "kind": guard.kind, "text": explain.explain_guard(guard)}
     for message in () if iteration.added is None else iteration.added.messages:
-        if message.get("role") not in {"assistant", "tool"}:
+        if message.get("role") not in ("assistant", "tool"):  # a tuple: a role may be unhashable
             yield {"k": "message", **_message(message)}
 
 
 def _asked(iteration: Iteration) -> Iterator[JSONDict]:
-    """What the model was sent, besides what it had been sent before."""
+    """The messages of the request that were not in the request before, and what stages changed in it."""
     sent = iteration.sent
     if sent is not None:
         if sent.dropped:
             yield {"k": "rewritten", "text": _rewritten(sent.start, sent.dropped)}
         for message in sent.messages:
             yield {"k": "message", **_message(message)}
+    if iteration.view is not None:
+        yield {"k": "view", "messages": [_message(one) for one in iteration.view]}
     if iteration.guidance is not None:
         yield {"k": "guidance", "text": iteration.guidance}
 
 
 def _rewritten(start: int, dropped: int) -> str:
     what = "1 message was" if dropped == 1 else f"{dropped} messages were"
-    return f"{what} replaced, from message {start + 1} on."
+    return f"{what} replaced, starting at message {start + 1}."
 
 
 def _answer(iteration: Iteration) -> Iterator[JSONDict]:
-    """The text of the model's answer, and what came along with it."""
+    """The text of the response and its other fields."""
     response = iteration.response
     if response is None:
         return
@@ -181,14 +184,14 @@ def _answer(iteration: Iteration) -> Iterator[JSONDict]:
         yield {
             "k": "answer",
             "text": text,
-            "extra": one_line(extra) if extra else "",
+            "extra": to_json_line(extra) if extra else "",
             "finish": response["finish_reason"] or "",
             "refusal": bool(response["refusal"]),
         }
 
 
 def _tool_messages(iteration: Iteration) -> dict[str, str]:
-    """What the model was told of each call: the last word, after notes and cuts."""
+    """The content that the model receives for each call, after notes were added and long results truncated."""
     messages = [] if iteration.added is None else iteration.added.messages
     return {
         str(message.get("tool_call_id")): content_of(message)
@@ -197,7 +200,7 @@ def _tool_messages(iteration: Iteration) -> dict[str, str]:
     }
 
 
-def _call(call: Call, clock: Clock, told: str | None) -> JSONDict:
+def _call(call: Call, clock: Clock, content: str | None) -> JSONDict:
     return {
         "k": "call",
         "id": call.id,
@@ -212,13 +215,13 @@ def _call(call: Call, clock: Clock, told: str | None) -> JSONDict:
         "guard": _guard_of(call),
         "nudges": call.nudges,
         "retries": [_retry(one, clock) for one in call.retries],
-        "result": call.content if told is None else told,
+        "result": call.content if content is None else content,
         "runs": [_run(run, clock) for run in call.runs],
     }
 
 
 def _guard_of(call: Call) -> str:
-    return words.held(call.held) if call.held else "; ".join(call.problems)
+    return explain.explain_not_run(call.not_run) if call.not_run else "; ".join(call.problems)
 
 
 def _retry(retry: Retry, clock: Clock) -> JSONDict:
@@ -231,7 +234,7 @@ def _retry(retry: Retry, clock: Clock) -> JSONDict:
 
 
 def _failure_of(retry: Retry) -> str:
-    """What went wrong; errors of tools name their kind already."""
+    """The text of the error. Errors of tools name their class already."""
     is_named = retry.error_type in retry.error
     return retry.error if is_named else f"{retry.error_type}: {retry.error}"
 
@@ -245,13 +248,13 @@ def _message(message: JSONDict) -> JSONDict:
     return {
         "role": str(message.get("role")),
         "text": content_of(message),
-        "calls": one_line(calls) if calls else "",
-        "extra": one_line(extra) if extra else "",
+        "calls": to_json_line(calls) if calls else "",
+        "extra": to_json_line(extra) if extra else "",
     }
 
 
 def content_of(message: JSONDict) -> str:
-    """The text of a message; parts that are no text as JSON."""
+    """The text of a message. Content parts that are not text are shown as JSON."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -262,4 +265,4 @@ def content_of(message: JSONDict) -> str:
 
 def _part(part: Any) -> str:
     text = part.get("text") if is_dict(part) else None
-    return text if isinstance(text, str) else one_line(part)
+    return text if isinstance(text, str) else to_json_line(part)

@@ -1,6 +1,6 @@
-// The list of steps: only the rows that can be seen are in the page, however many there are.
+// The list of steps. Only visible rows are in the page, so it scales to thousands of rows.
 
-const BEYOND = 500; // pixels above and below what can be seen
+const BEYOND = 500; // pixels above and below the visible area
 
 class List {
   constructor(nodes, { onActive = () => {} } = {}) {
@@ -8,7 +8,7 @@ class List {
     this.words = "";
     this.onActive = onActive;
     this.rows = new Map();
-    this.heights = new Map(); // what a row of a kind took, last time
+    this.heights = new Map(); // the last height of a row, by kind
     this.window = el("div", "window");
     this.element = el("div", "list", this.window);
     this.element.id = "steps";
@@ -29,7 +29,7 @@ class List {
     this.sizes.disconnect();
   }
 
-  // Which nodes can be seen, in order, whatever is scrolled.
+  // The nodes that are not inside a collapsed one, in order.
   #flatten() {
     this.visible = [];
     const walk = (nodes) => {
@@ -66,7 +66,7 @@ class List {
     return low;
   }
 
-  // Put those rows in the page that can be seen; take the others out.
+  // Add visible rows to the page and remove the others.
   render() {
     for (let turn = 0; turn < 4; turn++) if (!this.#rendered()) return;
   }
@@ -105,7 +105,7 @@ class List {
     return row;
   }
 
-  // Take the rows' heights; where one above the edge is not as it was thought, what is seen stays where it is.
+  // Measure the rows. If one above the visible area changed its height, keep the scroll position steady.
   #measure(nodes, top) {
     let isOff = false;
     let shift = 0;
@@ -161,7 +161,7 @@ class List {
     this.rows.delete(node);
   }
 
-  // Unfold all iterations, or fold everything.
+  // Expand all iterations, or collapse everything.
   unfold(open) {
     const walk = (nodes) => {
       for (const node of nodes) {
@@ -180,7 +180,7 @@ class List {
     this.choose(this.active);
   }
 
-  // Make a node the one that keys act on.
+  // Make a node the active one, to which keyboard shortcuts apply.
   choose(node, { scroll = true } = {}) {
     for (let around = node.parent; around; around = around.parent) {
       if (!around.open) {
@@ -219,7 +219,7 @@ class List {
     this.choose(this.visible[place]);
   }
 
-  // Show everything anew, as when other words are looked for.
+  // Render all rows again, as after a new search.
   refresh(words) {
     this.words = words;
     this.rows.forEach((row) => row.remove());
@@ -227,7 +227,7 @@ class List {
     this.render();
   }
 
-  // The next node that a test holds for, from the active one on, in folded ones too.
+  // The next matching node after the active one, collapsed nodes included.
   seek(test, by = 1) {
     const all = [];
     const walk = (nodes) => {

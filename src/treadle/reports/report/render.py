@@ -1,8 +1,8 @@
-"""`render_report`: recorded runs as one HTML file, which asks nobody for anything.
+"""`render_report`: recorded runs as one self-contained HTML file.
 
-What models, tools and users wrote is data in the page, never markup; see `treadle.reports.sealed`. The page's
-policy lets no request be made, and no text be made markup by a script. Where there is no JavaScript, a summary
-and the beginning of the transcript are shown.
+Text of models, tools and users is data in the page, never markup; see `treadle.reports.html_page`. The page's
+Content-Security-Policy forbids all requests, and forbids scripts to make markup of text. Without JavaScript the
+page shows a summary and the start of the transcript.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
-from treadle.reports.plain_json import one_line
-from treadle.reports.record.model import Record, Run
-from treadle.reports.record.reading import read_record
+from treadle.reports.html_page import (
+    content_security_policy,
+    escape_json,
+    fill_template,
+    join_scripts,
+)
+from treadle.reports.json_line import to_json_line
+from treadle.reports.recording.model import Recording, Run
+from treadle.reports.recording.reader import read_recording
 from treadle.reports.report.data import report_data
-from treadle.reports.report.plain import plain_page, visible
-from treadle.reports.report.words import headline
-from treadle.reports.sealed import filled, inert, policy, program
+from treadle.reports.report.explain import headline
+from treadle.reports.report.noscript import noscript_html, visible
 
 _SCRIPTS = (
     "text.js",
@@ -29,51 +34,51 @@ _SCRIPTS = (
 )
 
 
-def render_report(runs: str | os.PathLike[str] | Record | Iterable[Run]) -> str:
+def render_report(runs: str | os.PathLike[str] | Recording | Iterable[Run]) -> str:
     """Render recorded runs as a page.
 
     Args:
-        runs: the path of a record, what `read_record` made of one, or runs of it.
+        runs: the path of a recording, what `read_recording` returned, or runs of it.
 
     Returns:
-        The whole of an HTML file, in ASCII.
+        The content of an HTML file, in ASCII.
 
     Raises:
-        RecordError: there is no record at the path, or a broken one.
-        OSError: it cannot be read.
+        RecordingError: the file is not a recording, or is broken.
+        OSError: the file cannot be read.
     """
-    record = _record_of(runs)
+    recording = _recording_of(runs)
     style = _part("report.css")
-    script = program(map(_part, _SCRIPTS))
+    script = join_scripts(map(_part, _SCRIPTS))
     parts = {
-        "policy": policy(style, script),
-        "title": escape(_title(record)),
+        "policy": content_security_policy(style, script),
+        "title": escape(_title(recording)),
         "style": style,
         "script": script,
-        "data": inert(one_line(report_data(record))),
-        "plain": plain_page(record),
+        "data": escape_json(to_json_line(report_data(recording))),
+        "plain": noscript_html(recording),
     }
-    page = filled(_part("report.html"), parts)
+    page = fill_template(_part("report.html"), parts)
     return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
-def _record_of(runs: str | os.PathLike[str] | Record | Iterable[Run]) -> Record:
-    if isinstance(runs, Record):
+def _recording_of(runs: str | os.PathLike[str] | Recording | Iterable[Run]) -> Recording:
+    if isinstance(runs, Recording):
         return runs
     if isinstance(runs, (str, os.PathLike)):
-        return read_record(runs)
-    return Record(list(runs))
+        return read_recording(runs)
+    return Recording(list(runs))
 
 
-def _title(record: Record) -> str:
-    if len(record.runs) != 1:
-        return f"treadle: {len(record.runs)} runs"
-    run = record.runs[0]
+def _title(recording: Recording) -> str:
+    if len(recording.runs) != 1:
+        return f"treadle: {len(recording.runs)} runs"
+    run = recording.runs[0]
     return visible(f"{run.agent_name or 'run'}: {headline(run)}"[:200])
 
 
 def _part(name: str) -> str:
-    """A file of the page; the hash of what is in it has to be that of what the browser sees: ASCII."""
+    """A part of the page. Scripts are escaped to ASCII: the policy has the hash of what the browser sees."""
     text = files("treadle.reports.report").joinpath(name).read_text(encoding="utf-8")
     if name.endswith(".js"):
         return "".join(one if one.isascii() else _escaped(one) for one in text)

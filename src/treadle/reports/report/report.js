@@ -1,17 +1,17 @@
-// The page: the run that is looked at, the keys, the search.
+// The page: the selected run, keyboard shortcuts, search.
 
 const KEYS = [
-  ["j, ↓ / k, ↑", "next step, step before"],
-  ["Enter, Space", "fold or unfold"],
-  ["→ / ←", "unfold or go in, fold or go out"],
+  ["j, ↓ / k, ↑", "next step, previous step"],
+  ["Enter, Space", "expand or collapse"],
+  ["→ / ←", "expand or go to the first child, collapse or go to the parent"],
   ["Home / End", "first step, last step"],
-  ["e / c", "unfold all iterations, fold everything"],
-  ["g / G", "next or last trouble: an error, a retry, a guard"],
-  ["/", "find"],
-  ["n / N", "next or last of what is looked for"],
-  ["+ / - / 0", "zoom the timeline, show all of it"],
-  ["t", "light or dark"],
-  ["?", "this"],
+  ["e / c", "expand all iterations, collapse everything"],
+  ["g / G", "next or previous problem: an error, a retry, a guard"],
+  ["/", "search"],
+  ["n / N", "next or previous match"],
+  ["+ / - / 0", "zoom in, zoom out, show the whole timeline"],
+  ["t", "light or dark theme"],
+  ["?", "show this help"],
 ];
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -40,8 +40,8 @@ function figures(run) {
   list.append(
     figure(amount(run.iterations), "iterations", of(most.max_iterations)),
     figure(amount(run.calls), "tool calls", of(most.max_tool_calls)),
-    figure(seconds(run.duration) || "–", "in all", most.max_seconds ? `of ${seconds(most.max_seconds)}` : ""),
-    figure(seconds(run.steps.reduce((sum, step) => sum + (step.m ?? 0), 0)) || "–", "asking the model"),
+    figure(seconds(run.duration) || "–", "total time", most.max_seconds ? `of ${seconds(most.max_seconds)}` : ""),
+    figure(seconds(run.steps.reduce((sum, step) => sum + (step.m ?? 0), 0)) || "–", "in model calls"),
     figure(tokens(usage.in), usage.cached ? `tokens in, ${amount(usage.cached)} cached` : "tokens in"),
     figure(tokens(usage.out), usage.reasoning ? `tokens out, ${amount(usage.reasoning)} reasoning` : "tokens out"),
   );
@@ -68,15 +68,15 @@ function summary(run) {
   const made = el("section", "summary");
   const kind = run.status === "did not end" ? "cut" : run.status;
   made.append(
-    el("h1", "", gist(run.agent || "A run without a name", 200)),
+    el("h1", "", gist(run.agent || "Unnamed run", 200)),
     el("p", `verdict ${kind}`, run.headline),
     run.why ? el("p", "why", shown(run.why)) : "",
     figures(run),
     facts(run),
   );
   const said = run.output === null ? run.answer : pretty(run.output);
-  if (said) made.append(el("section", "said", el("h2", "", run.output === null ? "The answer" : "The output"), block(said, { prose: true })));
-  const notes = [...data.problems, ...run.repairs.map((one) => `Mended in the messages that came in: ${one}`)];
+  if (said) made.append(el("section", "said", el("h2", "", run.output === null ? "Answer" : "Output"), block(said, { prose: true })));
+  const notes = [...data.problems, ...run.repairs.map((one) => `Repaired in the input messages: ${one}`)];
   if (notes.length) made.append(el("div", "notes", ...notes.map((one) => el("p", "", shown(one)))));
   return made;
 }
@@ -85,8 +85,8 @@ function legend(run) {
   const has = (test) => run.steps.some(test);
   const calls = run.steps.flatMap((step) => step.rows.filter((row) => row.k === "call"));
   const kinds = [["model", "model"], ["tool", "tool"]];
-  if (has((step) => step.p !== null)) kinds.splice(1, 0, ["first", "before its first piece"]);
-  if (run.retries) kinds.push(["wait", "waiting to try again"]);
+  if (has((step) => step.p !== null)) kinds.splice(1, 0, ["first", "time to first chunk"]);
+  if (run.retries) kinds.push(["wait", "waiting to retry"]);
   if (run.retries || has((step) => step.failed) || calls.some((call) => call.error)) kinds.push(["fail", "failed"]);
   const made = el("span", "legend");
   for (const [kind, name] of kinds) made.append(el("span", "", el("i", kind), name));
@@ -112,7 +112,7 @@ function show(at) {
   const list = new List(nodes, { onActive: (node) => time.choose(node) });
   view = { run, list, time };
   const zoom = el("span", "zoom", button("−", "Zoom out (-)", () => time.zoom(1.6)),
-    button("+", "Zoom in (+)", () => time.zoom(1 / 1.6)), button("all", "Show all of it (0)", () => time.fit()));
+    button("+", "Zoom in (+)", () => time.zoom(1 / 1.6)), button("all", "Show the whole timeline (0)", () => time.fit()));
   const chart = el("section", "time", el("header", "", el("h2", "", "Timeline"), legend(run), zoom), time.element);
   const columns = el("div", "cols", "", ...["", "", "step", "tokens", "cost", "time"].map((name) => el("span", "", name)));
   columns.setAttribute("aria-hidden", "true");
@@ -131,7 +131,7 @@ function seek(test, by) {
   return node;
 }
 
-// What is looked for: a node has it where its own text has it.
+// Whether a node's own text matches the search.
 function isFound(node) {
   return wordsOf(node).toLowerCase().includes(view.list.words);
 }
@@ -242,7 +242,7 @@ function begin() {
   choice.addEventListener("change", () => show(Number(choice.value)));
   const keys = el("dl", "");
   for (const [key, does] of KEYS) keys.append(el("dt", "", el("kbd", "", key)), el("dd", "", does));
-  help.append(el("h2", "", "Keys"), keys);
+  help.append(el("h2", "", "Keyboard shortcuts"), keys);
   help.addEventListener("click", (event) => event.target === help && help.close());
   document.getElementById("theme").addEventListener("click", turnTheme);
   document.getElementById("keys").addEventListener("click", () => help.showModal());

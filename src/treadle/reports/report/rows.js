@@ -1,7 +1,7 @@
-// The steps of a run as a tree of nodes, and what each looks like.
+// The steps of a run as a tree of nodes, and their rows.
 
 const OF_CALLS = { done: "", asked: "not reached", running: "did not end", over_budget: "over budget", timeout: "timed out" };
-const SAYS = new Set(["message", "guidance", "answer", "streamed", "failure"]);
+const HAS_TEXT = new Set(["message", "guidance", "answer", "streamed", "failure"]);
 let made = 0;
 
 function nodeOf(kind, data, parent) {
@@ -19,6 +19,7 @@ function kidsOf(node) {
     if (node.kind === "iteration") node.kids = node.data.rows.map((row) => nodeOf(row.k, row, node));
     else if (node.kind === "call") node.kids = node.data.runs.map((run) => nodeOf("run", run, node));
     else if (node.kind === "run") node.kids = nodesOf(node.data, node);
+    else if (node.kind === "view") node.kids = node.data.messages.map((one) => nodeOf("message", one, node));
     else if (node.kind === "end") node.kids = node.data.tail.map((one) => nodeOf("message", one, node));
     else node.kids = [];
   }
@@ -26,13 +27,13 @@ function kidsOf(node) {
 }
 
 function isLeaf(node) {
-  if (node.kind === "iteration" || node.kind === "run" || node.kind === "call") return false;
+  if (node.kind === "iteration" || node.kind === "run" || node.kind === "call" || node.kind === "view") return false;
   if (node.kind === "end") return node.data.tail.length === 0;
-  if (SAYS.has(node.kind)) return !(node.data.text || node.data.calls || node.data.extra);
+  if (HAS_TEXT.has(node.kind)) return !(node.data.text || node.data.calls || node.data.extra);
   return node.kind === "guard" || node.kind === "rewritten" ? true : !node.data.text;
 }
 
-// All that a node shows itself, for the search.
+// The text of a node without its children, for the search.
 function wordsOf(node) {
   const data = node.data;
   switch (node.kind) {
@@ -50,7 +51,7 @@ function isTrouble(node) {
   const data = node.data;
   switch (node.kind) {
     case "call": return data.error || Boolean(data.guard) || data.nudges > 0 || data.retries.length > 0;
-    case "guard": case "retry": case "failure": case "rewritten": return true;
+    case "guard": case "view": case "retry": case "failure": case "rewritten": return true;
     default: return false;
   }
 }
@@ -66,7 +67,7 @@ function tagsOfCall(call) {
   else if (call.error) tags.push(tag("failed", "bad"));
   if (call.retries.length) tags.push(tag(counted(call.retries.length, "retry").replace("retrys", "retries"), "warn"));
   if (call.nudges) tags.push(tag("nudged", "warn"));
-  if (call.runs.length) tags.push(tag("a run", "kin"));
+  if (call.runs.length) tags.push(tag("subagent", "kin"));
   if (call.within !== null) tags.push(tag("recipe"));
   return tags;
 }
@@ -87,13 +88,14 @@ function whatOfIteration(step, words) {
   for (const row of step.rows) {
     if (row.k === "guard") what.append(tag(row.kind, "warn"));
     if (row.k === "rewritten") what.append(tag("rewritten"));
+    if (row.k === "view") what.append(tag("request edited"));
   }
-  if (calls.some((call) => call.runs.length)) what.append(tag("a run", "kin"));
+  if (calls.some((call) => call.runs.length)) what.append(tag("subagent", "kin"));
   const names = new Map();
   for (const call of calls) if (call.within === null) names.set(call.name, (names.get(call.name) ?? 0) + 1);
-  const told = [...names].slice(0, 8).map(([name, times]) => flat(name, 40) + (times > 1 ? ` ×${times}` : ""));
-  if (names.size > 8) told.push("…");
-  if (told.length) what.append(el("span", "call", told.join(", ")));
+  const shownNames = [...names].slice(0, 8).map(([name, times]) => flat(name, 40) + (times > 1 ? ` ×${times}` : ""));
+  if (names.size > 8) shownNames.push("…");
+  if (shownNames.length) what.append(el("span", "call", shownNames.join(", ")));
   const answer = step.rows.find((row) => row.k === "answer" || row.k === "streamed");
   if (answer && answer.text) what.append(el("span", "gist", gist(answer.text, 200, words)));
   else if (!calls.length && !step.failed) what.append(el("span", "gist", "no answer"));
@@ -110,7 +112,7 @@ const LABELS = {
   rewritten: "history",
 };
 
-// What a row says in its line: number, text, tokens, cost, time.
+// The cells of a row: number, text, tokens, cost, time.
 function cellsOf(node, words) {
   const data = node.data;
   switch (node.kind) {
@@ -118,7 +120,7 @@ function cellsOf(node, words) {
       const end = data.e ?? data.a;
       const took = end !== null && data.t !== null ? end - data.t : data.m;
       const what = whatOfIteration(data, words);
-      const isDeep = node.level > 1; // then its number is indented with it
+      const isDeep = node.level > 1; // the number is part of the indented text
       if (isDeep) what.prepend(el("span", "role", `iteration ${data.n}`));
       return [isDeep ? "" : data.n, what, tokensOf(data.usage), dollars(data.usage?.cost), seconds(took)];
     }
@@ -129,9 +131,14 @@ function cellsOf(node, words) {
       return ["", what, tokensOf(usage), dollars(usage?.cost), seconds(data.d)];
     }
     case "run": {
-      const what = el("span", "what", el("span", "role", "run"), el("b", "", gist(data.agent || "run", 80, words)));
+      const what = el("span", "what", el("span", "role", "subagent"), el("b", "", gist(data.agent || "run", 80, words)));
       what.append(el("span", "gist", `${data.headline.toLowerCase()}, ${counted(data.iterations, "iteration")}`));
       return ["", what, "", "", seconds(data.duration)];
+    }
+    case "view": {
+      const what = el("span", "what", el("span", "role", "request"));
+      what.append(el("span", "gist", `edited by stages; ${counted(data.messages.length, "message")} sent`));
+      return ["", what, "", "", ""];
     }
     case "end": {
       const isGood = data.status === "ok";
@@ -144,12 +151,12 @@ function cellsOf(node, words) {
       const what = el("span", "what", el("span", "role", gist(role, 20, words)));
       if (node.kind === "failure") what.append(tag("failed", "bad"));
       if (node.kind === "guard") what.append(tag(data.kind, "warn"));
-      if (node.kind === "streamed") what.append(tag("broken off", "warn"));
+      if (node.kind === "streamed") what.append(tag("interrupted", "warn"));
       if (data.refusal) what.append(tag("refused", "warn"));
-      if (node.kind === "retry") what.append(tag(`try ${data.attempt} failed, again in ${seconds(data.delay)}`, "warn"));
+      if (node.kind === "retry") what.append(tag(`attempt ${data.attempt} failed, retried after ${seconds(data.delay)}`, "warn"));
       const said = data.text || data.calls || data.extra || "";
       what.append(el("span", node.kind === "answer" ? "" : "gist said-line", gist(said, 300, words)));
-      if (!said) what.append(el("span", "faint", "(nothing)"));
+      if (!said) what.append(el("span", "faint", "(empty)"));
       return ["", what, "", "", ""];
     }
   }
@@ -159,18 +166,18 @@ function titled(name, ...parts) {
   return [el("h3", "", name), ...parts];
 }
 
-// What a row says when it is unfolded; null where that is only the rows below it.
+// The body of an expanded row; null if it has only child rows.
 function bodyOf(node, words, changed) {
   const data = node.data;
   const options = { words, changed };
   if (node.kind === "call") return bodyOfCall(data, options);
   if (node.kind === "run") return el("div", "body", el("p", "faint", [data.why, data.model && `model ${data.model}`, `run ${data.id}`].filter(Boolean).map((one) => flat(one, 400)).join(" · ")));
-  if (!SAYS.has(node.kind) && node.kind !== "retry") return null;
+  if (!HAS_TEXT.has(node.kind) && node.kind !== "retry") return null;
   const body = el("div", "body");
   const isProse = node.kind === "answer" || node.kind === "message";
   if (data.text) body.append(block(isProse ? data.text : pretty(data.text), { ...options, prose: isProse }));
   if (data.calls) body.append(...titled("calls", block(pretty(data.calls), options)));
-  if (data.extra) body.append(...titled("more that came with it", block(pretty(data.extra), options)));
+  if (data.extra) body.append(...titled("other fields", block(pretty(data.extra), options)));
   if (data.finish) body.append(el("p", "faint", "finish reason: ", gist(data.finish, 60)));
   return body;
 }
@@ -178,13 +185,13 @@ function bodyOf(node, words, changed) {
 function bodyOfCall(call, options) {
   const body = el("div", "body");
   if (call.guard) body.append(el("p", call.status === "invalid" ? "note bad" : "note", shown(call.guard, options.words)));
-  if (call.nudges) body.append(el("p", "note", `The result carries a note: the same call was made ${call.nudges} times.`));
+  if (call.nudges) body.append(el("p", "note", `The result has a note: the same call was made ${call.nudges} times.`));
   body.append(...titled("arguments", block(pretty(call.args), options)));
   for (const retry of call.retries) {
-    body.append(...titled(`try ${retry.attempt} failed, again in ${seconds(retry.delay)}`, block(retry.text, options)));
+    body.append(...titled(`attempt ${retry.attempt} failed, retried after ${seconds(retry.delay)}`, block(retry.text, options)));
   }
   if (call.result !== null) {
-    body.append(...titled(call.error ? "error, as the model was told" : "result", block(pretty(call.result), options)));
+    body.append(...titled(call.error ? "error, as sent to the model" : "result", block(pretty(call.result), options)));
   }
   body.append(el("p", "faint", "id ", el("span", "mono", gist(call.id, 200, options.words))));
   return body;

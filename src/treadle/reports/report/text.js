@@ -1,10 +1,10 @@
-// Text and numbers. Whatever somebody wrote becomes text nodes, never markup.
+// Text and numbers. Recorded text becomes text nodes, never markup.
 
-const FIRST = 4000; // characters of a text that are shown at first
-const MORE = 50000; // and with each press of the button
+const FIRST = 4000; // characters of a text that are shown initially
+const MORE = 50000; // further characters per click
 const LINES = 60;
 
-// Controls, marks of direction, invisible characters, stray halves of characters: all that can hide something.
+// Control characters, marks of writing direction, invisible characters, lone surrogates.
 const ODD = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Co}]/u;
 const ODD_RUN = /([\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Co}])\1*/gu;
 const JOINED = /\p{Extended_Pictographic}[\ufe0f\u{1f3fb}-\u{1f3ff}]?$/u;
@@ -26,7 +26,7 @@ function isPlain(character, before, after) {
   return character === "\u200d" && JOINED.test(before); // part of an emoji
 }
 
-// Hand on a text in pieces: those that are plain, and those that would not be seen.
+// Split a text into visible parts and invisible characters.
 function pieces(text, plain, odd) {
   let last = 0;
   for (const found of text.matchAll(ODD_RUN)) {
@@ -42,7 +42,7 @@ function pieces(text, plain, odd) {
 function marked(into, text, words) {
   if (!words) return into.append(text);
   const low = text.toLowerCase();
-  // Some letters change their length with their case; then places in the one are not those in the other.
+  // Some letters change their length with their case, which shifts the indexes.
   if (low.length !== text.length) return into.append(text);
   let last = 0;
   for (let count = 0, at = low.indexOf(words); at >= 0 && count < 500; count++) {
@@ -61,13 +61,13 @@ function shown(text, words) {
   }
   pieces(text, (part) => marked(made, part, words), (character, times) => {
     const mark = el("span", "odd", codeOf(character) + (times > 1 ? `×${times}` : ""));
-    mark.title = "a character that would not be seen";
+    mark.title = "an invisible character";
     made.append(mark);
   });
   return made;
 }
 
-// The text on one line, cut, for where there is no room for marks.
+// The text on one line, truncated, for places without room for marks.
 function flat(text, most) {
   let made = "";
   const cut = text.slice(0, most * 2).replace(/\s+/g, " ");
@@ -80,7 +80,7 @@ function gist(text, most, words) {
   return el("bdi", "", shown(cut, words), text.length > most ? "…" : "");
 }
 
-// The place up to which a text is shown: some lines of it, at most so many characters.
+// The index up to which a text is shown: at most LINES lines and `most` characters.
 function placeOf(text, most) {
   let at = -1;
   for (let line = 0; line < LINES; line++) {
@@ -90,7 +90,7 @@ function placeOf(text, most) {
   return at;
 }
 
-// A block of text, with buttons for what is before and beyond the part of it that is shown.
+// A block of text with buttons that show the text before and after the visible part.
 function block(text, { words = "", prose = false, changed = () => {} } = {}) {
   const pre = el("pre", prose ? "prose" : "");
   let start = 0;
@@ -101,7 +101,7 @@ function block(text, { words = "", prose = false, changed = () => {} } = {}) {
     end = Math.min(text.length, found + FIRST / 2);
   }
   const part = (from, to) => el("span", "part", shown(text.slice(from, to), words));
-  const before = more("characters before", () => start, (count) => {
+  const before = more("earlier characters", () => start, (count) => {
     pre.prepend(part(start - count, start));
     start -= count;
   }, changed);
@@ -113,7 +113,7 @@ function block(text, { words = "", prose = false, changed = () => {} } = {}) {
   return el("div", "", before, pre, after);
 }
 
-// A button for text that is not shown yet; null where there is none.
+// A button for text that is not shown yet; null if there is none.
 function more(name, left, show, changed) {
   if (left() === 0) return null;
   const made = el("button", "more");
@@ -133,7 +133,7 @@ function more(name, left, show, changed) {
   return made;
 }
 
-// JSON with line ends, every token of it as it was written: numbers keep their digits.
+// Formatted JSON. Every token stays as it was written, so numbers keep their digits.
 function pretty(text) {
   if (text.length > 200000 || !/^\s*[[{]/.test(text)) return text;
   try { JSON.parse(text); } catch { return text; }

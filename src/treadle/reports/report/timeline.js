@@ -1,4 +1,4 @@
-// The timeline: a lane for the model, and as many for tools as ran at once. Only what can be seen is drawn.
+// The timeline: one lane for the model, and one for each tool call that ran in parallel. Only the visible part is drawn.
 
 const SVG = "http://www.w3.org/2000/svg";
 const LANE = 19;
@@ -13,7 +13,7 @@ function svg(tag, facts, className) {
   return made;
 }
 
-// Tries that failed, the waits behind them, and the last one, which is of a kind of its own.
+// The parts of a bar: failed attempts, the waits after them, and the last attempt.
 function tries(start, end, retries, kind) {
   const parts = [];
   let from = start;
@@ -28,10 +28,11 @@ function tries(start, end, retries, kind) {
 }
 
 function asked(step, end) {
-  if (step.t === null) return [];
+  const start = step.q ?? step.t;
+  if (start === null) return [];
   const until = step.a ?? (step.failed ? step.e : null) ?? end;
   const kind = step.failed ? "fail" : step.a === null ? "model open" : "model";
-  const parts = tries(step.t, until, step.retries, kind);
+  const parts = tries(start, until, step.retries, kind);
   const last = parts[parts.length - 1];
   if (step.p !== null && step.p > last.t && step.p < last.e) {
     parts.splice(-1, 1, { t: last.t, e: step.p, kind: "first" }, { ...last, t: step.p });
@@ -39,7 +40,7 @@ function asked(step, end) {
   return parts;
 }
 
-// Put bars into as few lanes as they take without overlapping.
+// Assign bars to the smallest number of lanes in which they do not overlap.
 function inLanes(bars) {
   const ends = [];
   bars.sort((one, other) => one.t - other.t);
@@ -59,7 +60,7 @@ class Timeline {
     this.onChoose = onChoose;
     this.#collect(run, nodes);
     this.view = [this.start, this.end];
-    this.svg = svg("svg", { role: "img", "aria-label": "Timeline of model calls and tool calls; the list below says the same" });
+    this.svg = svg("svg", { role: "img", "aria-label": "Timeline of model calls and tool calls; the list below has the same content" });
     this.svg.tabIndex = -1;
     this.element = el("div", "chart", this.svg);
     this.#listen();
@@ -153,7 +154,7 @@ class Timeline {
     into.append(svg("rect", { x, y: AXIS - 3, width, height: height - AXIS + 3 }, "cursor"));
   }
 
-  // Draw the bars of a lane; those that would lie on one and the same pixel are drawn once.
+  // Draw the bars of a lane. Bars on the same pixel are drawn once.
   #lane(into, bars, y) {
     let last = -1;
     let low = 0;
@@ -199,7 +200,7 @@ class Timeline {
     into.append(svg("rect", { x, y, width, height, rx: width > 4 ? 2 : 0 }, part.kind));
   }
 
-  // The step that is active in the list is lit up here; where it is out of sight, the view goes there.
+  // Highlight the active step of the list, and scroll to it if it is not visible.
   choose(node) {
     let around = node;
     while (around.parent) around = around.parent;

@@ -1,0 +1,73 @@
+"""Tools named on the command line: `module:name,name`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from treadle.cli.exits import UsageError
+from treadle.errors import ToolDefinitionError, did_you_mean
+from treadle.tools import Tool, as_tool
+
+FORM = "MODULE:NAME[,NAME...]"
+
+
+def load_tools(specs: Iterable[str]) -> list[Tool]:
+    """Import tools.
+
+    Args:
+        specs: each a module and names in it. A name is that of a tool, of anything `as_tool`
+            accepts, or of a list of them. The module may be in the current folder.
+
+    Raises:
+        UsageError: the module or name does not exist, it cannot be imported, or it is not a tool.
+    """
+    return [tool for spec in specs for tool in _load(spec)]
+
+
+def _load(spec: str) -> list[Tool]:
+    module_name, _, listed = spec.partition(":")
+    names = [name.strip() for name in listed.split(",")]
+    if not module_name or not all(names):
+        raise UsageError(f"--tools: expected {FORM}, got {spec!r}")
+    module = _imported(module_name)
+    return [tool for name in names for tool in _tools_of(module, name)]
+
+
+def _imported(name: str) -> ModuleType:
+    here = os.getcwd()  # noqa: PTH109 - what sys.path holds is text
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise UsageError(f"--tools: no module {name!r} in {here} or installed") from error
+        raise UsageError(f"--tools: {name!r} needs the module {missing!r}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"--tools: importing {name!r} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _tools_of(module: ModuleType, name: str) -> list[Tool]:
+    found: Any = getattr(module, name, None)
+    if found is None:
+        public = [known for known in vars(module) if not known.startswith("_")]
+        hint = did_you_mean(name, public) if len(public) <= _LISTED else ""
+        raise UsageError(f"--tools: module {module.__name__!r} has no {name!r}{hint}")
+    where = f"{module.__name__}:{name}"
+    several: list[Any] = [*found] if isinstance(found, (list, tuple)) else [found]
+    try:
+        return [as_tool(one, where) for one in several]
+    except ToolDefinitionError as error:
+        raise UsageError(f"--tools: {error}") from error
+
+
+_LISTED = 50
+"""Maximum number of names that an error lists."""

@@ -1,0 +1,105 @@
+"""The result of a run as JSON, as the answer, and as a summary."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from treadle.reports.text import format_count, one_line
+from treadle.results import Err, Ok, Result
+
+
+def as_json(result: Result) -> str:
+    """The whole result on one line of JSON.
+
+    In ASCII: it survives any encoding, and has no control characters for a terminal.
+    """
+    return json.dumps(document(result), default=_jsonable)
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The whole result as a dict, with each call that ran. Durations are in seconds."""
+    return {
+        "ok": isinstance(result, Ok),
+        "reason": why(result),
+        "stop_reason": result.stop_reason,
+        "content": result.response.text if isinstance(result, Ok) else None,
+        "output": result.output,
+        "messages": result.messages,
+        "usage": dataclasses.asdict(result.usage),
+        "iterations": result.iterations,
+        "tool_calls_count": result.tool_calls_count,
+        "calls": list(_calls(result)),
+    }
+
+
+def why(result: Result) -> str | None:
+    """Why there is no answer; None if there is one."""
+    if isinstance(result, Ok):
+        return None
+    if isinstance(result, Err):
+        return str(result.reason)
+    waiting = ", ".join(call.name for call in result.pending)
+    return f"the run waits for approval of {waiting}, which this command does not support"
+
+
+def _calls(result: Result) -> Iterator[dict[str, Any]]:
+    if result.run is None:
+        return
+    arguments = {
+        call["id"]: call["function"]["arguments"]
+        for message in result.messages
+        for call in message.get("tool_calls") or ()
+    }
+    for iteration in result.run.nodes:
+        for node in iteration.tool_calls:
+            yield {
+                "iteration": iteration.step_index + 1,
+                "id": node.group_id,
+                "name": node.name,
+                "arguments": _parsed(arguments.get(node.group_id or "", "")),
+                "status": node.status.value,
+                "duration": node.duration,
+                "error": node.error,
+            }
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _jsonable(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
+
+
+def answer(result: Ok) -> str:
+    """The answer as text; the output of a terminal tool as JSON."""
+    if result.output is not None:
+        return json.dumps(result.output, default=_jsonable, ensure_ascii=False)
+    return str(result.response.text)
+
+
+def transcript(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The messages and calls so far, each on one line."""
+    for message in messages:
+        role = message.get("role", "")
+        content = message.get("content")
+        if content:
+            yield f"{role}: {one_line(content if isinstance(content, str) else str(content))}"
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            made = f"{function['name']} {function['arguments']}"
+            yield f"{role}: calls {one_line(made)}"
+
+
+def summary(result: Result) -> str:
+    """Iterations, calls and tokens, on one line."""
+    tokens = f"{'at least ' if result.usage.is_lower_bound else ''}{result.usage.total_tokens}"
+    iterations = format_count(result.iterations, "iteration")
+    return f"{iterations}, {format_count(result.tool_calls_count, 'tool call')}, {tokens} tokens"

@@ -1,0 +1,120 @@
+"""`treadle run`: one run of the loop, its progress on stderr, its answer on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from treadle.cli.arguments import given_options
+from treadle.cli.builtin_tools import read_only_tools
+from treadle.cli.exits import Exit, UsageError
+from treadle.cli.load_tools import load_tools
+from treadle.cli.output import answer, as_json, summary, transcript, why
+from treadle.cli.progress import make_progress
+from treadle.cli.recording import recording
+from treadle.errors import TreadleError
+from treadle.loop import Loop, RunHandle
+from treadle.providers import open_model
+from treadle.reports.text import escape_controls
+from treadle.results import Err, Ok, Paused, Result
+
+
+def run(args: argparse.Namespace) -> Exit:
+    """Execute `treadle run`.
+
+    Args:
+        args: the parsed arguments.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: the model, the tools or a limit are invalid, or a file cannot be written.
+        KeyboardInterrupt: it was interrupted twice, or before the run started.
+    """
+    loop, model = _prepared(args)
+    messages = [{"role": "user", "content": _prompt(args.prompt)}]
+    if args.system:
+        messages.insert(0, {"role": "system", "content": args.system})
+    handle = RunHandle()
+    # A tool may print; stdout is for the answer.
+    with (
+        recording(args.record, args.report) as recorder,
+        contextlib.redirect_stdout(sys.stderr),
+        make_progress(sys.stderr, quiet=args.quiet) as progress,
+        _interrupts_end(handle),
+    ):
+        observers = [one for one in (recorder, progress) if one is not None]
+        result = loop.run_sync(messages, model, handle=handle, on_event=observers)
+    if result.stop_reason not in _MODEL_MAY_RUN:
+        model.close()
+    return _report(result, args)
+
+
+_MODEL_MAY_RUN = frozenset({"cancelled", "deadline_exceeded"})
+"""Stop reasons after which the model may still be running. Closing it would block."""
+
+
+def _prepared(args: argparse.Namespace) -> tuple[Loop, Any]:
+    try:
+        # Opening a model can take seconds, so the other checks are done first.
+        tools = load_tools(args.tools) if args.tools else read_only_tools()
+        loop = Loop(name="treadle run", tools=tools, **given_options(args))
+        model = open_model(args.model, base_url=args.base_url)
+    except (TreadleError, OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    return loop, model
+
+
+def _prompt(given: str) -> str:
+    prompt = sys.stdin.read() if given == "-" else given
+    if not prompt.strip():
+        raise UsageError("PROMPT: expected a question, got nothing")
+    return prompt
+
+
+@contextlib.contextmanager
+def _interrupts_end(handle: RunHandle) -> Generator[None]:
+    """Cancel the run on the first Ctrl-C, and raise KeyboardInterrupt on the second."""
+
+    def interrupted(_number: int, _frame: object) -> None:
+        if handle.ended.is_set:
+            raise KeyboardInterrupt
+        handle.cancel()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    # A process that was started in the background ignores interrupts. Keep it so.
+    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+
+def _report(result: Result, args: argparse.Namespace) -> Exit:
+    if args.json:
+        print(as_json(result))
+    elif isinstance(result, Ok):
+        text = answer(result)
+        print(escape_controls(text) if sys.stdout.isatty() else text)
+    if not isinstance(result, Ok):
+        sys.stdout.flush()
+        _report_error(result, with_history=not args.json)
+        return Exit.INTERRUPTED if result.stop_reason == "cancelled" else Exit.FAILED
+    return Exit.OK
+
+
+def _report_error(result: Err | Paused, *, with_history: bool) -> None:
+    if with_history and result.stop_reason == "cancelled":
+        for line in transcript(result.messages):
+            print(line, file=sys.stderr)
+    reason = escape_controls(why(result) or "")
+    print(f"treadle: {reason} ({summary(result)})", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""The page of `treadle dashboard`, and its server."""

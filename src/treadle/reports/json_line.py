@@ -1,0 +1,96 @@
+"""Any value as one line of JSON. Values that JSON cannot represent become text, and nothing raises."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from treadle.messages import is_mapping, safe_str
+
+MAX_DEPTH = 60
+"""Maximum nesting of a value. Deeper parts become text, because readers in other languages have limits."""
+
+
+def to_json_line(value: Any) -> str:
+    """A value as JSON on one line, in ASCII, so it has no line ends and every encoding can represent it.
+
+    Args:
+        value: any value. Dataclasses and pydantic models become objects, sequences and sets become arrays.
+            Everything else that JSON cannot represent, such as a NaN, becomes text. Lone surrogates are kept
+            as escapes.
+    """
+    try:
+        # The fast path, written in C. It covers nearly all values.
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_simplified)
+    except Exception:  # noqa: BLE001 - a NaN, a cycle, a user-supplied key or subclass: convert part by part
+        return json.dumps(to_json_value(value), separators=(",", ":"))
+
+
+def to_json_value(value: Any) -> Any:
+    """A copy of a value that `json` can write; see `to_json_line`."""
+    return _converted(value, frozenset())
+
+
+def _converted(value: Any, around: frozenset[int]) -> Any:
+    """Convert one part.
+
+    Args:
+        value: the part.
+        around: the ids of the values around it, to detect cycles.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, (int, float)):
+        return _number(value)
+    if id(value) in around or len(around) >= MAX_DEPTH:
+        return f"({type(value).__name__}, nested too deeply)"
+    return _of_parts(value, around | {id(value)})
+
+
+def _of_parts(value: Any, inside: frozenset[int]) -> Any:
+    if isinstance(value, (list, tuple)):
+        parts: list[Any] = [*value]
+        return [_converted(part, inside) for part in parts]
+    if is_mapping(value):
+        try:
+            return {_key(key): _converted(part, inside) for key, part in value.items()}
+        except Exception:  # noqa: BLE001 - a user-supplied mapping
+            return safe_str(value)
+    plainer = _simplified(value)
+    return plainer if isinstance(plainer, str) else _converted(plainer, inside)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else safe_str(value)
+    try:
+        int.__repr__(value)
+    except ValueError:  # more digits than Python prints
+        return safe_str(value)
+    return int(value)
+
+
+def _key(key: Any) -> str:
+    return str.__str__(key) if isinstance(key, str) else safe_str(key)
+
+
+def _simplified(value: Any) -> Any:
+    """A value that JSON cannot represent, converted one level deep."""
+    if is_mapping(value):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [spec.name for spec in dataclasses.fields(value)]
+        return {name: getattr(value, name, None) for name in names}
+    dump = getattr(value, "model_dump", None)
+    if callable(dump) and not isinstance(value, type):
+        try:
+            return dump(mode="json")
+        except Exception:  # noqa: BLE001 - a user-supplied model
+            return safe_str(value)
+    return safe_str(value)

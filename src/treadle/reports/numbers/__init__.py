@@ -1,1 +1,0 @@
-"""The numbers of a dashboard, from a Prometheus or from recorded runs."""

@@ -1,1 +1,0 @@
-"""The page of `treadle dashboard`, and the server that shows it."""

@@ -1,0 +1,219 @@
+"""`Recorder`: writes the events of runs to a file as they happen, one JSON line each.
+
+The first line of a file, and of each part that was appended to it, is a header::
+
+    {"treadle_recording": 1, "treadle": "0.1.0"}
+
+Each further line is one event::
+
+    {"v": 1, "no": 1, "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
+
+``no`` counts the runs of the part, ``run`` is the id of the run, ``seq`` counts the lines of the run from 1, and
+``at`` is in seconds since the epoch, or null for an event without a time. The other fields are those of the event
+in `treadle.events`. ``recording.schema.json`` in this package describes every line.
+
+**Subagents.** An event of a subagent's run is a line of its own with ``within``: the ids of the calls around it,
+outermost first. Such events are not nested into the event of the call, so readers can filter lines without
+unwrapping them, and a run five levels deep is not wrapped five times.
+
+**Messages.** Each message is written once. Lines with a conversation (a request, the end of an iteration, the end
+of the run) have ``messages``, those that differ from what was written before, and ``messages_from``, the index
+at which they replace the rest of the conversation. If stages send the model something other than the
+conversation, ``view`` of the request says what: messages, and ranges of the conversation.
+
+Values that JSON cannot represent (a pydantic output, a NaN) are written as text. The file is ASCII.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, TextIO
+
+from treadle import __version__
+from treadle.events import Event, RunStarted, SubagentEvent
+from treadle.reports.json_line import to_json_line
+from treadle.reports.recording.lines import EVENT_NAMES, OTHER, Lines
+
+VERSION = 1
+"""The version of the format. It changes when an older reader would misread the file."""
+
+
+class Recorder:
+    """An observer that writes every event to a file: ``Loop(on_event=Recorder("run.jsonl"))``.
+
+    One recorder takes any number of runs, one after another or concurrently, in any threads. Each line is written
+    to the operating system before the run continues, so a crash leaves a readable recording.
+
+    Args:
+        to: the path of a file, or an open text stream. A stream is not closed.
+        append: append to the file if it exists, as for a run that is resumed in another process. Otherwise the
+            file is overwritten.
+        text_deltas: write the pieces of streamed text as well. The complete response is always written.
+
+    Attributes:
+        failure: the error that stopped the recording, such as a full disk; None while all lines were written.
+
+    Raises:
+        OSError: the file cannot be opened or written.
+        ValueError: the file to append to is not a recording.
+    """
+
+    def __init__(
+        self,
+        to: str | os.PathLike[str] | TextIO,
+        *,
+        append: bool = False,
+        text_deltas: bool = True,
+    ) -> None:
+        self.failure: Exception | None = None
+        self._text_deltas = text_deltas
+        self._lock = threading.Lock()
+        self._runs = 0
+        self._is_torn = False
+        self._direct: Callable[[Event], None] | None = None
+        self._file: IO[bytes] | None = None
+        if isinstance(to, (str, os.PathLike)):
+            if append:
+                self._is_torn = _ends_within_a_line(Path(to))
+            # Unbuffered: one write per line, so a line survives the end of the process.
+            self._file = Path(to).open("ab" if append else "wb", buffering=0)  # noqa: SIM115 - see close
+            self._put: Callable[[str], Any] = self._put_bytes
+        else:
+            self._stream = to
+            self._put = self._put_text
+        try:
+            self._write(to_json_line({"treadle_recording": VERSION, "treadle": __version__}))
+        except Exception:
+            self.close()
+            raise
+
+    def for_run(self) -> Callable[[Event], None]:
+        """An observer for one run. A loop calls this before each run."""
+        with self._lock:
+            self._runs += 1
+            return _OneRun(self, self._runs, text_deltas=self._text_deltas)
+
+    def __call__(self, event: Event) -> None:
+        """Write an event of one run after another, such as the events of ``Loop.stream``."""
+        if self._direct is None or isinstance(event, RunStarted):
+            self._direct = self.for_run()
+        self._direct(event)
+
+    def close(self) -> None:
+        """Close the file. Later events are not written. Calling this again does nothing."""
+        with self._lock:
+            self._put = _discard
+            if self._file is not None:
+                self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def write(self, line: str) -> None:
+        """Write a line. The first failure is raised; after it nothing more is written."""
+        with self._lock:
+            if self.failure is not None:
+                return
+            try:
+                self._write(line)
+            except Exception as error:
+                self.failure = error
+                raise
+
+    def _write(self, line: str) -> None:
+        # If a write was interrupted within a line, the next line starts on a new one.
+        start = "\n" if self._is_torn else ""
+        self._is_torn = True
+        self._put(f"{start}{line}\n")
+        self._is_torn = False
+
+    def _put_bytes(self, text: str) -> None:
+        left = memoryview(text.encode("ascii"))
+        while left and self._file is not None:
+            left = left[self._file.write(left) :]
+
+    def _put_text(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _discard(_text: str) -> None:
+    """Write nothing: the recorder is closed."""
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    """Whether the last line of a recording is torn.
+
+    Raises:
+        ValueError: the file is not a recording.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(len(_HEAD))
+        if not start:
+            return False
+        if not _HEAD.startswith(start):
+            raise ValueError(f"{path} is not a recording; nothing was appended")
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
+
+
+_HEAD = b'{"treadle_recording":'
+
+
+class _OneRun:
+    """Writes one run and the runs of its subagents.
+
+    Args:
+        recorder: writes the lines.
+        number: the number of the run among those of the recorder.
+        text_deltas: write pieces of streamed text.
+    """
+
+    def __init__(self, recorder: Recorder, number: int, *, text_deltas: bool) -> None:
+        self._recorder = recorder
+        self._number = number
+        self._text_deltas = text_deltas
+        self._run_id = ""
+        self._seq = 0
+        self._lines: dict[tuple[str, ...], Lines] = {}
+
+    def __call__(self, event: Event) -> None:
+        path: tuple[str, ...] = ()
+        while isinstance(event, SubagentEvent):
+            path, event = (*path, event.call_id), event.event
+        name = EVENT_NAMES.get(type(event), OTHER)
+        if name == "text_delta" and not self._text_deltas:
+            return
+        if not path and isinstance(event, RunStarted):
+            self._run_id = event.run_id
+        fields = self._lines.setdefault(path, Lines()).fields_of(event)
+        at = fields.pop("at", None)
+        self._seq += 1
+        line: dict[str, Any] = {
+            "v": VERSION,
+            "no": self._number,
+            "run": self._run_id,
+            "seq": self._seq,
+            "at": at,
+        }
+        if path:
+            line["within"] = path
+            if isinstance(event, RunStarted):
+                fields["run_id"] = event.run_id
+        if name == "run_finished":
+            del self._lines[path]
+        self._recorder.write(to_json_line({**line, "event": name, **fields}))

@@ -1,0 +1,1 @@
+"""Sources of the dashboard metrics: a Prometheus, or recordings."""

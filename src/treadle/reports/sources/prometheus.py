@@ -1,0 +1,222 @@
+"""Metrics from a Prometheus server, or another server with its HTTP API."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import itertools
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NoReturn
+
+from treadle.messages import is_dict, is_list
+from treadle.reports.dashboards.expressions import ACTIVE
+from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError, finite
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Maximum size of a response."""
+USUAL_SCRAPE = 15.0
+"""Seconds between two scrapes, if there are no samples to derive it from."""
+SCRAPES_IN_A_WINDOW = 4
+"""The minimum window of a rate, which needs two samples even if a scrape failed."""
+_HERE = frozenset({"127.0.0.1", "::1", "localhost"})
+_MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
+"""Exceptions that a malformed response causes."""
+
+
+class PrometheusSource:
+    """Queries a Prometheus.
+
+    Args:
+        url: its address, such as ``http://127.0.0.1:9090``. A path in front of its API may be part of it, and
+            so may a name and a password.
+        timeout: seconds to wait for one answer.
+
+    Raises:
+        ValueError: it is not a URL with http or https.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 10.0) -> None:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"expected a URL such as http://127.0.0.1:9090, got {url!r}")
+        where = parts.netloc.rpartition("@")[2]
+        self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
+        self._timeout = timeout
+        self._headers = {"Accept": "application/json"}
+        if parts.username is not None:
+            login = f"{_unquoted(parts.username)}:{_unquoted(parts.password)}".encode()
+            self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
+        # A proxy of the environment would not reach 127.0.0.1 of this machine.
+        is_here = parts.hostname in _HERE
+        proxies = urllib.request.ProxyHandler({} if is_here else None)
+        self._opener = urllib.request.build_opener(proxies)
+        self._scrape = USUAL_SCRAPE
+
+    @property
+    def title(self) -> str:
+        """Its address, without name and password."""
+        return f"Prometheus at {self._url}"
+
+    @property
+    def hint(self) -> str:
+        """What to do if it has no data."""
+        return (
+            "Choose a longer range. If there were runs, check that their process exports metrics "
+            "and that this Prometheus scrapes it."
+        )
+
+    def refresh(self) -> None:
+        """Check that it responds, and determine its scrape interval.
+
+        Raises:
+            SourceError: it does not respond, or is not a Prometheus.
+        """
+        try:
+            data = self._get("query", {"query": f"{ACTIVE}[10m]", "time": f"{time.time():.3f}"})
+        except RefusedError as error:
+            raise SourceError(f"{self.title} rejected the query: {error}") from error
+        try:
+            gaps = [gap for series in _result(data) for gap in _gaps(series)]
+        except _MALFORMED as error:
+            raise self._nonsense() from error
+        self._scrape = median(gaps) if gaps else USUAL_SCRAPE
+
+    def span(self) -> None:
+        """Unknown: Prometheus has no cheap query for the time of its first data."""
+
+    def window(self, step: float) -> float:
+        """The step and one scrape, and no less than a few scrapes; Grafana's ``$__rate_interval``.
+
+        What grew between the last scrape before a step and the first in it would be seen in neither step
+        otherwise.
+        """
+        return max(step + self._scrape, SCRAPES_IN_A_WINDOW * self._scrape)
+
+    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
+        """Answer a query; see `Source.ask`."""
+        if grid.count == 1:
+            data = self._get("query", {"query": expression, "time": f"{grid.first:.3f}"})
+        else:
+            asked = {"start": grid.first, "end": grid.last, "step": grid.step}
+            data = self._get(
+                "query_range",
+                {"query": expression, **{name: f"{value:.3f}" for name, value in asked.items()}},
+            )
+        try:
+            return [_series(series, grid) for series in _result(data)]
+        except _MALFORMED as error:
+            raise self._nonsense() from error
+
+    def _get(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+        """The data of an answer.
+
+        Raises:
+            SourceError: the Prometheus is not available.
+            RefusedError: it rejected the query.
+        """
+        query = urllib.parse.urlencode(parameters, errors="replace")
+        request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ checks
+            f"{self._url}/api/v1/{path}?{query}", headers=self._headers
+        )
+        try:
+            with self._opener.open(request, timeout=self._timeout) as answer:
+                body = self._read(answer)
+        except urllib.error.HTTPError as error:
+            self._refuse(error)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        return self._data(body)
+
+    def _read(self, answer: http.client.HTTPResponse) -> bytes:
+        """The whole response, limited in size and time."""
+        until = time.monotonic() + self._timeout
+        body = bytearray()
+        while piece := answer.read1(65536):
+            body += piece
+            if time.monotonic() > until:
+                raise TimeoutError
+            if len(body) > MOST_BYTES:
+                raise SourceError(f"{self.title} responded with more than {MOST_BYTES} bytes")
+        return bytes(body)
+
+    def _data(self, body: bytes) -> dict[str, Any]:
+        answer = _parsed(body)
+        if not is_dict(answer):
+            raise self._nonsense()
+        if answer.get("status") == "error":
+            raise RefusedError(_one_line(answer.get("error")))
+        data = answer.get("data")
+        if answer.get("status") != "success" or not is_dict(data):
+            raise self._nonsense()
+        return data
+
+    def _refuse(self, error: urllib.error.HTTPError) -> NoReturn:
+        """Tell a rejected query from a server that is not a Prometheus."""
+        with error:
+            try:
+                answer = _parsed(error.read(65536))
+            except (OSError, http.client.HTTPException):
+                answer = None
+        if is_dict(answer) and answer.get("status") == "error":
+            raise RefusedError(_one_line(answer.get("error"))) from error
+        told = f"HTTP {error.code} {_one_line(error.reason)}".rstrip()
+        raise SourceError(f"{self._url} is not a Prometheus: it responded with {told}") from error
+
+    def _unreachable(self, error: Exception) -> SourceError:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(cause, TimeoutError):
+            return SourceError(f"{self.title} did not respond within {self._timeout:g} seconds")
+        if isinstance(cause, http.client.HTTPException):
+            return self._nonsense()
+        told = getattr(cause, "strerror", None) or str(cause)
+        return SourceError(f"{self.title} cannot be reached: {_one_line(told)}")
+
+    def _nonsense(self) -> SourceError:
+        return SourceError(f"the server at {self._url} is not a Prometheus")
+
+
+def _unquoted(text: str | None) -> str:
+    return urllib.parse.unquote(text or "")
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())[:500]
+
+
+def _parsed(body: bytes) -> Any:
+    """The parsed JSON; None if it is invalid."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _result(data: Mapping[str, Any]) -> list[Any]:
+    result = data.get("result")
+    if not is_list(result):
+        raise TypeError("expected a list of results")
+    return result
+
+
+def _gaps(series: Any) -> list[float]:
+    """Seconds between the samples of a series."""
+    values = series.get("values") if is_dict(series) else None
+    times = [float(one[0]) for one in values] if is_list(values) else []
+    return [later - before for before, later in itertools.pairwise(times)]
+
+
+def _series(given: Any, grid: Grid) -> Series:
+    """A series, with None for missing times."""
+    values: list[float | None] = [None] * grid.count
+    pairs = [given["value"]] if "value" in given else given["values"]
+    for at, text in pairs:
+        place = round((float(at) - grid.first) / grid.step)
+        if 0 <= place < grid.count:
+            values[place] = finite(float(text))
+    return Series({str(name): str(value) for name, value in given["metric"].items()}, values)

@@ -1,0 +1,188 @@
+"""Metrics from recordings, which may grow while they are read."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from stat import S_ISREG
+from typing import TypeAlias
+
+from treadle.reports.dashboards.expressions import ACTIVE
+from treadle.reports.recording.model import Run
+from treadle.reports.recording.reader import RecordingError, read_recording
+from treadle.reports.sources.evaluate import evaluate
+from treadle.reports.sources.samples import BOUNDS, samples_of, with_children
+from treadle.reports.sources.source import Grid, Series, SourceError
+from treadle.reports.sources.store import Sample, Store, labels_of
+
+SILENCE = 3600.0
+"""Seconds without events after which a run that did not end counts as killed."""
+
+
+_Key: TypeAlias = tuple[str, float | None] | tuple[Path, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The samples of a run.
+
+    Args:
+        samples: its samples.
+        agent: the name of its loop.
+        last_event: the time of its last event, in seconds since the epoch; None if it ended.
+        is_subagent: it is the run of a subagent.
+    """
+
+    samples: tuple[Sample, ...]
+    agent: str
+    last_event: float | None
+    is_subagent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that was read: its version and its runs."""
+
+    version: tuple[int, int]
+    parts: Mapping[_Key, _Part]
+
+
+class RecordingSource:
+    """Reads recordings, and reads them again when they have changed.
+
+    Args:
+        paths: files, and folders of which all ``*.jsonl`` files are read, including later ones.
+
+    Raises:
+        OSError: a file cannot be read.
+        RecordingError: a file is not a recording. Such files in folders are skipped.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(paths)
+        self._lock = threading.Lock()
+        self._files: dict[Path, _File] = {}
+        self._unread: set[Path] = set()
+        self._runs = 0
+        self._store = Store(())
+        self._is_live = False
+        self._read()
+
+    @property
+    def title(self) -> str:
+        """The number of runs, and the files."""
+        runs = self._runs
+        where = str(self._paths[0]) if len(self._paths) == 1 else f"{len(self._files)} files"
+        unread = f", {len(self._unread)} not readable" if self._unread else ""
+        return f"{runs} recorded {'run' if runs == 1 else 'runs'} in {where}{unread}"
+
+    @property
+    def hint(self) -> str:
+        """What to do if there is no data."""
+        return "Choose a longer range, or record runs, as `treadle run --record run.jsonl` does."
+
+    def refresh(self) -> None:
+        """Read files that have changed."""
+        try:
+            with self._lock:
+                self._read()
+        except (OSError, RecordingError) as error:
+            raise SourceError(str(error)) from error
+
+    def span(self) -> tuple[float, float]:
+        """The times of the first and the last sample; the end is now if a run is active."""
+        now = time.time()
+        first, last = self._store.span() or (now, now)
+        return first, max(last, now) if self._is_live else last
+
+    def window(self, step: float) -> float:
+        """The step itself, because samples are exact."""
+        return step
+
+    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
+        """Answer a query; see `treadle.reports.sources.source.Source`."""
+        return evaluate(expression, grid, self._store, BOUNDS)
+
+    def _read(self) -> None:
+        now, files, unread = time.time(), dict[Path, _File](), set[Path]()
+        for path, is_named in self._all():
+            try:
+                files[path] = _read_file(path, self._files.get(path))
+            except (OSError, RecordingError):
+                if is_named:
+                    raise
+                unread.add(path)
+        if files != self._files or self._is_live:
+            parts = _parts(files.values())
+            alive = [
+                one
+                for one in parts
+                if one.last_event is not None and now - one.last_event <= SILENCE
+            ]
+            self._store = Store(sample for one in parts for sample in _samples(one, now))
+            self._runs = sum(not one.is_subagent for one in parts)
+            self._is_live = bool(alive)
+        self._files, self._unread = files, unread
+
+    def _all(self) -> Iterator[tuple[Path, bool]]:
+        """The files, each with whether it was named explicitly."""
+        for path in self._paths:
+            if path.is_dir():
+                yield from ((one, False) for one in sorted(path.glob("*.jsonl")) if one.is_file())
+            else:
+                yield path, True
+
+
+def _parts(files: Iterable[_File]) -> Collection[_Part]:
+    """All runs of all files without duplicates.
+
+    A subagent's run is recorded twice if both loops have the same recorder, and a file may have been copied.
+    """
+    found: dict[_Key, _Part] = {}
+    for file in files:
+        for key, part in file.parts.items():
+            found[key] = _fuller(part, found.get(key))
+    return found.values()
+
+
+def _fuller(one: _Part, other: _Part | None) -> _Part:
+    """The more complete of two recordings of a run. It is a subagent if either says so."""
+    if other is None:
+        return one
+    more = one if len(one.samples) > len(other.samples) else other
+    return replace(more, is_subagent=one.is_subagent or other.is_subagent)
+
+
+def _samples(part: _Part, now: float) -> Iterator[Sample]:
+    yield from part.samples
+    if part.last_event is not None and now - part.last_event > SILENCE:
+        yield Sample(ACTIVE, labels_of({"gen_ai_agent_name": part.agent}), part.last_event, -1)
+
+
+def _read_file(path: Path, known: _File | None) -> _File:
+    stat = path.stat()
+    if not S_ISREG(stat.st_mode):  # reading a named pipe would block
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    version = (stat.st_mtime_ns, stat.st_size)
+    if known is not None and known.version == version:
+        return known
+    runs = [one for top in read_recording(path).runs for one in _parts_of(top)]
+    found: dict[_Key, _Part] = {}
+    for place, (run_id, started_at, part) in enumerate(runs):
+        key: _Key = (run_id, started_at) if run_id else (path, place)
+        found[key] = _fuller(part, found.get(key))
+    return _File(version, found)
+
+
+def _parts_of(top: Run) -> Iterator[tuple[str, float | None, _Part]]:
+    """A run and its subagents. If the run ended, they have ended as well."""
+    for run, until in with_children(top):
+        last_event = (
+            run.last_at or run.started_at if run.ended_at is None and until is None else None
+        )
+        samples = tuple(samples_of(run, until))
+        yield run.run_id, run.started_at, _Part(samples, run.agent_name, last_event, run is not top)

@@ -1,0 +1,114 @@
+"""The interface of metric sources: a source answers PromQL queries for a grid of times.
+
+`treadle.reports.sources.prometheus` queries a server, and `treadle.reports.sources.recordings` computes the same
+results from recordings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class SourceError(Exception):
+    """The source is not available. The message is one line."""
+
+
+class RefusedError(Exception):
+    """One query was rejected; others may succeed. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Equidistant times.
+
+    Args:
+        first: the first time, in seconds since the epoch.
+        step: seconds between two times.
+        count: the number of times.
+    """
+
+    first: float
+    step: float
+    count: int
+
+    def __iter__(self) -> Iterator[float]:
+        return (self.first + place * self.step for place in range(self.count))
+
+    @property
+    def last(self) -> float:
+        """The last time."""
+        return self.first + (self.count - 1) * self.step
+
+    @classmethod
+    def at(cls, time: float) -> Grid:
+        """A single time."""
+        return cls(time, 1.0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a result.
+
+    Args:
+        labels: its labels.
+        values: one for each time of the grid; None if there is no finite value.
+    """
+
+    labels: Mapping[str, str]
+    values: Sequence[float | None]
+
+
+class Source(Protocol):
+    """Answers queries."""
+
+    @property
+    def title(self) -> str:
+        """Its name for users."""
+        ...
+
+    @property
+    def hint(self) -> str:
+        """What to do if it has no data."""
+        ...
+
+    def refresh(self) -> None:
+        """Read new data. Called before the queries of a page.
+
+        Raises:
+            SourceError: the source is not available.
+        """
+        ...
+
+    def span(self) -> tuple[float, float] | None:
+        """The times of the first and the last data, in seconds since the epoch; None if unknown."""
+        ...
+
+    def window(self, step: float) -> float:
+        """The window of a rate in seconds, for points that are ``step`` seconds apart."""
+        ...
+
+    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
+        """Answer a query.
+
+        Args:
+            expression: PromQL without placeholders.
+            grid: the times of the values.
+
+        Raises:
+            SourceError: the source is not available.
+            RefusedError: the query was rejected.
+        """
+        ...
+
+
+def duration(seconds: float) -> str:
+    """A PromQL duration: ``90000ms``."""
+    return f"{max(1, round(seconds * 1000))}ms"
+
+
+def finite(value: float) -> float | None:
+    """The number; None if it is not finite, as after a division by zero."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,407 @@
+"""How a run stands, folded event by event; at its end, the numbers of its result."""
+
+import typing
+
+import pytest
+from treadle.testing.chaos_tools import ChaosTools
+
+from treadle import Loop, Paused, approve, tool
+from treadle.context import Context
+from treadle.events import (
+    BreakerChanged,
+    CallDeferred,
+    CallRefused,
+    CallsPlanned,
+    CallSuppressed,
+    Event,
+    FirstChunk,
+    HistoryRepaired,
+    IterationFinished,
+    IterationStarted,
+    LimitReached,
+    ModelFailed,
+    ModelResponded,
+    ModelRetried,
+    RepeatWarned,
+    RunFinished,
+    RunStarted,
+    SubagentEvent,
+    TextDelta,
+    ToolFinished,
+    ToolRetried,
+    ToolStarted,
+    UserMessageAdded,
+)
+from treadle.limits import Limits
+from treadle.messages import History, Response, ToolCall, ToolResult, Usage
+from treadle.reports.live.progress import Phase, RunProgress, innermost
+from treadle.results import MaxIterationsReached
+from treadle.run_state import RunState
+from treadle.testing import ScriptedLLM, call, calls
+from treadle.testing.chaos import ChaosLLM
+from treadle.tools import CircuitBreaker, NotRunReason, PlanReason
+
+GO = [{"role": "user", "content": "Go."}]
+CALL = ToolCall("a", "search", '{"words": "tea"}', {"words": "tea"})
+HELD = NotRunReason.NO_NEW_EVIDENCE
+STARTED = RunStarted(agent_name="shop", run_id="r1", at=100.0, limits=Limits(max_seconds=60))
+ONE_OF_EACH = (
+    STARTED,
+    HistoryRepaired(repairs=("a", "b")),
+    IterationStarted(iteration=1, at=100.0),
+    FirstChunk(iteration=1, at=101.0),
+    TextDelta(iteration=1, text="Hello"),
+    ModelRetried(iteration=1, attempt=1, error="x", error_type="E", delay=2.0, at=101.0),
+    ModelResponded(iteration=1, response=Response("x", usage=Usage(10, 5)), at=102.0, duration=2.0),
+    ModelFailed(iteration=1, error="x", error_type="E", at=102.0),
+    UserMessageAdded(iteration=1, messages=({"role": "user", "content": "And?"},)),
+    CallsPlanned(iteration=1, reason=PlanReason.SINGLE_CALL, batches=(("a",),), not_run={}),
+    CallSuppressed(iteration=1, call=CALL, reason=HELD),
+    CallDeferred(iteration=1, call=CALL, reason=HELD),
+    CallRefused(iteration=1, call=CALL, reason=NotRunReason.OVER_BUDGET),
+    BreakerChanged(iteration=1, tool="search", before="closed", after="open"),
+    ToolStarted(iteration=1, call=CALL, at=103.0),
+    ToolRetried(iteration=1, call=CALL, attempt=1, error="x", error_type="E", delay=1.0, at=103.0),
+    ToolFinished(iteration=1, call=CALL, result=ToolResult("a", "tea"), at=104.0, duration=1.0),
+    RepeatWarned(iteration=1, call=CALL, count=3),
+    LimitReached(iteration=1, reason=MaxIterationsReached(1)),
+    IterationFinished(
+        iteration=1,
+        context=Context(History(), {}, Response("x"), Limits(), RunState()),
+        at=105.0,
+    ),
+    SubagentEvent(call_id="a", event=STARTED),
+    RunFinished(
+        stop_reason="answered", total_iterations=1, tool_calls_count=1, result=None, at=106.0
+    ),
+)
+
+
+class Clock:
+    """Tells the time that it is set to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def run(clock):
+    """A run that has begun."""
+    progress = RunProgress(clock)
+    progress.update(STARTED)
+    return progress
+
+
+def test_there_is_one_event_of_each_kind_here():
+    assert {type(event) for event in ONE_OF_EACH} == set(typing.get_args(Event))
+
+
+@pytest.mark.parametrize("event", ONE_OF_EACH, ids=lambda event: type(event).__name__)
+def test_any_event_may_come_first(event, clock):
+    """Whoever begins to watch in the midst of a run sees what there is to see from there on."""
+    progress = RunProgress(clock)
+    progress.update(event)
+    assert (progress.ending is not None) is isinstance(event, RunFinished)
+
+
+def test_an_event_of_an_unknown_kind_tells_nothing(run):
+    run.update("no event at all")
+    assert (run.phase, run.counts) == (Phase.STARTING, {})
+
+
+def test_a_run_begins_with_its_name_and_its_limits(run):
+    assert (run.name, run.run_id, run.limits.max_seconds) == ("shop", "r1", 60)
+    assert (run.phase, run.ending) == (Phase.STARTING, None)
+
+
+def test_the_model_is_asked_and_answers(run, clock):
+    """Each phase has its own time; the characters are those of this answer."""
+    clock.now = 5.0
+    run.update(IterationStarted(iteration=3, at=0.0))
+    assert (run.iteration, run.phase, run.phase_since) == (3, Phase.ASKING, 5.0)
+
+    clock.now = 7.0
+    run.update(FirstChunk(iteration=3, at=0.0))
+    run.update(TextDelta(iteration=3, text="Hel"))
+    run.update(TextDelta(iteration=3, text="lo"))
+    assert (run.phase, run.phase_since, run.characters) == (Phase.ANSWERING, 7.0, 5)
+
+    usage = Usage(10, 5, cost=0.5)
+    run.update(
+        ModelResponded(iteration=3, response=Response("Hello", usage=usage), at=0.0, duration=1)
+    )
+    assert (run.phase, run.usage, run.model_calls) == (Phase.WORKING, usage, 1)
+
+    run.update(IterationStarted(iteration=4, at=0.0))
+    assert run.characters == 0
+
+
+def test_what_a_provider_does_not_tell_makes_the_tokens_a_lower_bound(run):
+    run.update(ModelResponded(iteration=1, response=Response("x"), at=0.0, duration=1.0))
+    assert run.usage == Usage(is_lower_bound=True)
+    assert RunProgress(lambda: 0.0).usage == Usage()
+
+
+def test_a_retry_of_the_model_is_counted_down(run, clock):
+    """What it had written is void."""
+    clock.now = 5.0
+    run.update(IterationStarted(iteration=1, at=0.0))
+    run.update(TextDelta(iteration=1, text="Hello"))
+    run.update(
+        ModelRetried(iteration=1, attempt=2, error="x", error_type="RateLimit", delay=4.0, at=0.0)
+    )
+    assert (run.retry.attempt, run.retry.error_type, run.retry.until) == (3, "RateLimit", 9.0)
+    assert (run.characters, run.phase, run.counts) == (0, Phase.RETRYING, {"retried": 1})
+
+    run.update(FirstChunk(iteration=1, at=0.0))
+    assert (run.retry, run.phase) == (None, Phase.ANSWERING)
+
+
+def test_calls_are_in_flight_until_they_land(run, clock):
+    clock.now = 2.0
+    other = ToolCall("b", "fetch")
+    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
+    clock.now = 3.0
+    run.update(ToolStarted(iteration=1, call=other, at=0.0))
+    assert [(flight.call, flight.since) for flight in run.running_calls.values()] == [
+        (CALL, 2.0),
+        (other, 3.0),
+    ]
+    assert (run.own_calls, run.tool_calls) == (2, 2)
+
+    run.update(ToolFinished(iteration=1, call=CALL, result=ToolResult("a", ""), at=0, duration=1))
+    assert list(run.running_calls) == ["b"]
+    assert run.counts == {}
+
+    run.update(
+        ToolFinished(iteration=1, call=other, result=ToolResult("b", "", True), at=0, duration=1)
+    )
+    assert (run.running_calls, run.counts) == ({}, {"failed": 1})
+
+
+def test_a_call_that_is_tried_again_waits_in_flight(run, clock):
+    clock.now = 2.0
+    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
+    run.update(
+        ToolRetried(
+            iteration=1, call=CALL, attempt=1, error="x", error_type="timeout", delay=3.0, at=0.0
+        )
+    )
+    retry = run.running_calls["a"].retry
+    assert (retry.attempt, retry.error_type, retry.until) == (2, "timeout", 5.0)
+
+
+def test_the_steps_of_a_recipe_are_in_flight_and_are_no_calls_of_the_run(run):
+    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
+    run.update(ToolStarted(iteration=1, call=ToolCall("a/1", "fetch"), at=0.0, within="a"))
+    assert list(run.running_calls) == ["a", "a/1"]
+    assert (run.own_calls, run.tool_calls) == (1, 1)
+
+
+def test_what_takes_effect_is_counted(run):
+    for event in ONE_OF_EACH[1:-1]:
+        run.update(event)
+        run.update(event)
+    assert run.counts == {
+        "repaired": 4,
+        "retried": 4,
+        "steered": 2,
+        "suppressed": 2,
+        "deferred": 2,
+        "refused": 2,
+        "nudged": 2,
+    }
+    assert run.limit == "max_iterations_reached"
+
+
+def test_breakers_are_told_while_they_are_not_closed(run):
+    def changed(after):
+        return BreakerChanged(iteration=1, tool="search", before="", after=after)
+
+    run.update(changed("open"))
+    assert run.breakers == {"search": "open"}
+    run.update(changed("half_open"))
+    assert run.breakers == {"search": "half_open"}
+    run.update(changed("closed"))
+    run.update(changed("closed"))
+    assert run.breakers == {}
+
+
+def test_a_run_within_a_call_is_followed_and_counts_for_the_run_around_it(run):
+    """Its model calls, its tool calls and its tokens draw on the limits of both."""
+
+    def tell(event):
+        run.update(SubagentEvent(call_id="a", event=event))
+
+    run.update(IterationStarted(iteration=1, at=0.0))
+    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
+    tell(RunStarted(agent_name="researcher", run_id="r1/a", at=0.0))
+    tell(IterationStarted(iteration=1, at=0.0))
+    response = Response("x", usage=Usage(10, 5))
+    tell(ModelResponded(iteration=1, response=response, at=0.0, duration=1.0))
+    tell(ToolStarted(iteration=1, call=ToolCall("b", "fetch"), at=0.0))
+    tell(SubagentEvent(call_id="b", event=IterationStarted(iteration=1, at=0.0)))
+
+    child = run.children["a"]
+    assert (child.name, child.iteration, child.model_calls, child.own_calls) == (
+        "researcher",
+        1,
+        2,
+        1,
+    )
+    assert list(child.children) == ["b"]
+    assert (run.model_calls, run.own_calls, run.tool_calls) == (3, 1, 2)
+    assert run.usage == child.usage == Usage(10, 5)
+    assert run.iteration == 1
+
+    run.update(ToolFinished(iteration=1, call=CALL, result=ToolResult("a", ""), at=0, duration=1))
+    assert run.children == {}
+
+
+def test_between_iterations_nothing_is_in_flight(run):
+    """A call may be left without an end where it was cancelled."""
+    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
+    run.update(next(event for event in ONE_OF_EACH if isinstance(event, IterationFinished)))
+    assert (run.running_calls, run.children, run.phase) == ({}, {}, Phase.WORKING)
+
+
+def test_a_run_that_is_over_is_one_line_of_numbers(run):
+    """And holds on to nothing else."""
+    run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
+    run.update(
+        RunFinished(
+            stop_reason="cancelled",
+            total_iterations=4,
+            tool_calls_count=7,
+            result=None,
+            at=112.5,
+            usage=Usage(10, 5),
+            error="the run was cancelled",
+        )
+    )
+    assert (run.ending.stop_reason, run.ending.is_error, run.ending.seconds) == (
+        "cancelled",
+        True,
+        12.5,
+    )
+    assert (run.iteration, run.own_calls, run.usage) == (4, 7, Usage(10, 5))
+    assert (run.running_calls, run.children, run.state) == ({}, {}, None)
+
+
+def test_the_innermost_event_is_found():
+    event = IterationStarted(iteration=1, at=0.0)
+    wrapped = SubagentEvent(call_id="a", event=SubagentEvent(call_id="b", event=event))
+    assert innermost(wrapped) is event is innermost(event)
+
+
+@tool(requires_approval=True)
+def buy(what: str) -> str:
+    """Buy something."""
+    return f"bought {what}"
+
+
+def test_a_run_goes_on_after_a_pause_with_what_it_had_used(clock):
+    """Its time too: that before the pause counts, that of the pause does not."""
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    asks = {"choices": [{"message": calls(call("buy", what="tea"))}], "usage": usage}
+    loop = Loop(tools=[buy], name="shop")
+    first, second = RunProgress(clock), RunProgress(clock)
+
+    paused = loop.run_sync(GO, ScriptedLLM(asks), on_event=first.update)
+    assert isinstance(paused, Paused)
+    assert (first.ending.stop_reason, first.ending.is_error) == ("paused", False)
+
+    seen = []
+
+    def observe(event):
+        second.update(event)
+        seen.append((type(event), second.iteration, second.model_calls, second.usage))
+
+    decisions = {pending.id: approve for pending in paused.pending}
+    result = loop.resume_sync(paused.state, decisions, ScriptedLLM("Done."), on_event=observe)
+    assert seen[0] == (RunStarted, 1, 1, Usage(10, 5))
+    assert (second.iteration, second.own_calls) == (result.iterations, 1)
+    assert second.run_id == first.run_id
+
+
+def test_the_time_before_a_pause_counts(clock):
+    """The run learns of it with the end of its first iteration."""
+    clock.now = 50.0
+    progress = RunProgress(clock)
+    progress.update(RunStarted(agent_name="", run_id="", at=1_000.0, resumed=True))
+    assert progress.since == 50.0
+
+    context = Context(History(), {}, Response("x"), Limits(), RunState(), started_at=970.0)
+    finished = IterationFinished(iteration=1, context=context, at=1_001.0)
+    progress.update(finished)
+    progress.update(finished)
+    assert progress.since == 20.0
+
+
+class Followed:
+    """An observer that compares a run as it is followed with the run itself, iteration by iteration."""
+
+    def __init__(self):
+        self.progress = RunProgress(lambda: 0.0)
+        self.pairs = []
+
+    def __call__(self, event):
+        """Note both; what an observer raises would be caught."""
+        run = self.progress
+        if isinstance(event, IterationFinished):
+            budget, own = event.context.run.budget, event.context.tool_calls_count
+            followed = (run.iteration, run.own_calls, run.model_calls, run.tool_calls, run.usage)
+            had = (event.iteration, own, budget.iterations, budget.tool_calls, budget.usage)
+            self.pairs.append((followed, had))
+        run.update(event)
+
+    def check(self, result):
+        run = self.progress
+        for followed, had in self.pairs:
+            assert followed == had
+        assert run.iteration == result.iterations
+        assert run.own_calls == result.tool_calls_count
+        assert run.usage == result.usage
+        assert run.ending.stop_reason == result.stop_reason
+        assert run.ending.is_error is not result_is_fine(result)
+
+
+def result_is_fine(result):
+    return result.stop_reason in {"answered", "output", "finished", "paused"}
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_is_followed_is_what_happens_whatever_a_model_does(block):
+    """Chaotic models, tools and runs within runs: no number drifts, and the end is that of the result."""
+    compared = 0
+    for seed in range(block * 15, block * 15 + 15):
+        inner = Loop(tools=ChaosTools(seed + 1_000), retry_delay=0, max_retries=0, max_iterations=3)
+        child = inner.as_tool("delegate", "Give it away.", ChaosLLM(seed + 1, longest=200))
+        loop = Loop(
+            tools=[*ChaosTools(seed), child],
+            retry_delay=0,
+            max_retries=1,
+            max_iterations=6,
+            max_tool_calls=30,
+            breaker=CircuitBreaker(),
+            on_limit="finish" if seed % 2 else "stop",
+        )
+        followed = Followed()
+        try:
+            result = loop.run_sync(
+                GO, ChaosLLM(seed, longest=200, most_calls=20), on_event=followed
+            )
+            followed.check(result)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        compared += len(followed.pairs)
+    assert compared
