@@ -165,7 +165,7 @@ class RunContext:
 
     reserved: set[str] = field(default_factory=set[str])
 
-    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] = {}) -> None:
+    def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
         """Take calls that are planned to run out of the budget.
 
         Args:
@@ -173,8 +173,10 @@ class RunContext:
             uses: how often each tool that has ``max_uses`` is used by them.
         """
         self.budget.reserve_calls(len(calls))
-        self.budget.reserve_uses(uses)
-        self.reserved.update([call.id for call in calls])
+        if uses:
+            self.budget.reserve_uses(uses)
+        for call in calls:
+            self.reserved.add(call.id)
 
     def release(self, call: ToolCall) -> None:
         """Give back the budget of a planned call that will not run."""

@@ -17,6 +17,8 @@ from treadle.messages import History, Usage, safe_str
 class RunNodeStatus(StrEnum):
     """The status of a run, an iteration or a call."""
 
+    __hash__ = str.__hash__  # that of an Enum is a Python function
+
     INIT = "init"
     RUNNING = "running"
     SUCCESS = "success"
@@ -52,13 +54,9 @@ class IllegalMoveError(TreadleError, RuntimeError):
     """A move of a run or a node that is illegal in its status."""
 
 
-def _next_status(what: str, status: RunNodeStatus, event: str, moves: Moves) -> RunNodeStatus:
-    """Look up a move; raise `IllegalMoveError` if it is illegal."""
-    following = moves[status].get(event)
-    if following is None:
-        legal = ", ".join(moves[status]) or "nothing"
-        raise IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
-    return following
+def _illegal(what: str, status: RunNodeStatus, event: str, moves: Moves) -> IllegalMoveError:
+    legal = ", ".join(moves[status]) or "nothing"
+    return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
 
 
 @dataclass(slots=True)
@@ -156,7 +154,10 @@ class RunNode:
         return cls(**values)
 
     def _move(self, event: str) -> None:
-        self.status = _next_status(f"node {self.step_index}", self.status, event, NODE_MOVES)
+        try:
+            self.status = NODE_MOVES[self.status][event]
+        except KeyError:
+            raise _illegal(f"node {self.step_index}", self.status, event, NODE_MOVES) from None
 
 
 class RunState:
@@ -287,7 +288,10 @@ class RunState:
         return state
 
     def _move(self, event: str) -> None:
-        self.status = _next_status("the run", self.status, event, STATE_MOVES)
+        try:
+            self.status = STATE_MOVES[self.status][event]
+        except KeyError:
+            raise _illegal("the run", self.status, event, STATE_MOVES) from None
 
     def __repr__(self) -> str:
         return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"

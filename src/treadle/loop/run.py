@@ -144,7 +144,8 @@ class Run:
             if self.state.repairs and not is_resumed and reason is None:
                 yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
-                reason = yield from self._bounded(is_resumed=is_resumed)
+                iterating = self._iterate(is_resumed=is_resumed)
+                reason = yield from (self._bounded(iterating) if self._has_bounds else iterating)
             is_reported = self._limit is not None and not isinstance(reason, DeadlineExceeded)
             if isinstance(reason, _GUARDS) and not is_reported:
                 yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
@@ -199,15 +200,17 @@ class Run:
         if self.run.has_listeners:
             yield Emit(event)
 
-    def _bounded(self, *, is_resumed: bool) -> Steps[Reason | None]:
+    @property
+    def _has_bounds(self) -> bool:
+        return self.config.handle is not None or self.run.budget.limits.max_seconds is not None
+
+    def _bounded(self, iterating: Steps[Reason | None]) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
         handle, seconds = self.config.handle, self.run.budget.limits.max_seconds
-        if seconds is None and handle is None:
-            return (yield from self._iterate(is_resumed=is_resumed))
         left = None if seconds is None else max(0.0, seconds - self.elapsed_before)
         until = None if handle is None else handle.ended
         try:
-            return (yield Bounded(self._iterate(is_resumed=is_resumed), seconds=left, until=until))
+            return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:
             self._settle(_LATE)
             return DeadlineExceeded(seconds or 0.0)

@@ -72,15 +72,16 @@ def ask_model(
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
-    if (
-        ctx.is_asked
-    ):  # the list asks twice in one iteration: what was answered first goes into the history
-        ctx = inject(ctx)
-    yield from report_repairs(ctx)
+    if ctx.is_asked:
+        ctx = _asked_again(ctx)
+    if run.repairs:
+        yield from report_repairs(ctx)
     request = ctx.request if ctx.request_changes or on_retry is not None else None
     instructions = request.instructions if request is not None else ctx.instructions
     run.budget.count_iteration()
-    requested = yield from _announce(ctx, instructions)
+    requested = run.clock
+    if run.has_listeners:
+        requested = yield from _announce(ctx, instructions)
     attempt = 1
     while True:
         sent = _model_request(ctx, request, instructions)
@@ -98,7 +99,16 @@ def ask_model(
             sent.abandon()
             raise
         attempt += 1
-    return (yield from _responded(ctx, timed, requested, request))
+    response = _counted(ctx, timed, request)
+    if run.has_listeners:
+        duration = timed.ended - requested
+        yield Emit(
+            ModelResponded(
+                iteration=ctx.iteration, response=response, at=timed.ended, duration=duration
+            )
+        )
+    usage = run.budget.usage
+    return ctx.evolve(response=response, is_asked=True, usage=usage, guidance=None)
 
 
 def report_repairs(ctx: Context) -> Steps[None]:
@@ -112,9 +122,6 @@ def report_repairs(ctx: Context) -> Steps[None]:
 
 def _announce(ctx: Context, instructions: str | None) -> Steps[float]:
     """Emit that the model is about to be asked; return when, in seconds since the epoch."""
-    run = ctx.run
-    if not run.has_listeners:
-        return run.clock
     now: float = yield NOW
     yield Emit(
         ModelRequested(
@@ -294,11 +301,21 @@ def _failed(ctx: Context, error: Exception, attempts: int) -> Steps[Context]:
     return ctx.evolve(usage=run.budget.usage).stop(reason)
 
 
-def _responded(
-    ctx: Context, timed: Timed, requested: float, request: Request | None
-) -> Steps[Context]:
-    """Count the usage of a response, and begin the rest of the iteration with it."""
-    run, response = ctx.run, timed.value
+def _asked_again(ctx: Context) -> Context:
+    """The context for a second request in one iteration: what was answered first goes into the history."""
+    return inject(ctx).evolve(
+        tool_calls=(),
+        plan=Plan(),
+        tool_results={},
+        validation_errors={},
+        result_messages=(),
+    )
+
+
+def _counted(ctx: Context, timed: Timed, request: Request | None) -> Response:
+    """The response, its usage and cost counted."""
+    run = ctx.run
+    response: Response = timed.value
     if run.cost_of is not None:
         response = _with_cost(response, run.cost_of)
     if response.tool_calls and request is not None and request.tool_choice == "none":
@@ -310,30 +327,7 @@ def _responded(
     node = run.state.current_node
     if node is not None:
         node.usage = usage if node.usage is None else node.usage.plus(usage)
-    if run.has_listeners:
-        yield Emit(
-            ModelResponded(
-                iteration=ctx.iteration,
-                response=response,
-                at=timed.ended,
-                duration=timed.ended - requested,
-            )
-        )
-    return ctx.evolve(
-        response=response,
-        is_asked=True,
-        usage=run.budget.usage,
-        guidance=None,
-        tool_calls=(),
-        plan=_NO_PLAN,
-        tool_results=_NOTHING,
-        validation_errors=_NOTHING,
-        result_messages=(),
-    )
-
-
-_NO_PLAN = Plan()
-_NOTHING: dict[str, Any] = {}
+    return response
 
 
 def _with_cost(response: Response, cost_of: Callable[[Response], float | None]) -> Response:
