@@ -77,9 +77,9 @@ class ModelClient:
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
-        mode = call_mode(fn)
+        mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
         # A generator function returns at once, but reading the stream may block.
-        self.mode = Mode.THREAD if mode is Mode.INLINE and not _is_async_generator(fn) else mode
+        self.mode = Mode.THREAD if mode is Mode.INLINE else mode
         self._opts: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
         self._call, self._takes = _adapted(fn, self._opts)
@@ -171,9 +171,11 @@ class ModelRequest:
         return Timed(response, started, reporter.now())
 
     async def send_async(self, reporter: Reporter) -> Timed:
-        """As `send`, for a backend that is a coroutine function."""
+        """As `send`, for a backend that is a coroutine function or an async generator function."""
         started = reporter.now()
-        raw = await self._send(self._messages, self._opts)
+        raw = self._send(self._messages, self._opts)
+        if is_awaitable(raw):
+            raw = await raw
         if raw.__class__ in _WHOLE:  # nearly always; the other checks take a microsecond
             return Timed(to_response(raw), started, reporter.now())
         return await self._received(raw, reporter, started)
