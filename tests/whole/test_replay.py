@@ -33,8 +33,8 @@ from treadle import (
 )
 from treadle.effects import Cancelled
 from treadle.events import ToolStarted
-from treadle.loop.run import Prepared
-from treadle.loop.subagent import ChildLoop
+from treadle.loop.start import start_run
+from treadle.loop.subagent import Subagent
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import as_tool
 
@@ -105,7 +105,7 @@ def lifeless(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lifeless(one: Tool) -> Tool:
-    if isinstance(one.steps, ChildLoop):
+    if isinstance(one.steps, Subagent):
         child: Any = copy.copy(one.steps)
         child._loop = child._loop.with_options(
             tools=list(map(_lifeless, child._loop.tools.values()))
@@ -151,8 +151,8 @@ def replayed(
     with no_world():
         for number, log in enumerate(logs):
             handle = {"handle": RunHandle()} if wanted else {}
-            prepared = Prepared(loop.with_options(**state, **handle), given, forbidden)
-            told.result = replay(prepared.steps, log, told.events.append)
+            steps, _ = start_run(loop.with_options(**state, **handle), given, forbidden)
+            told.result = replay(steps, log, told.events.append)
             if number < len(decisions):
                 given, state = loop.resumption(told.result, decisions[number]), {}
     told.state = told.result.run
