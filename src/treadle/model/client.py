@@ -134,7 +134,15 @@ OnChunk: TypeAlias = Callable[[Chunk, Reporter], Awaitable[None] | None]
 class ModelRequest:
     """One request to a model. `send` is what a `Call` effect calls; the outcome is the whole response."""
 
-    __slots__ = ("_is_abandoned", "_iterator", "_messages", "_on_chunk", "_opts", "_send")
+    __slots__ = (
+        "_is_abandoned",
+        "_iterator",
+        "_messages",
+        "_on_chunk",
+        "_opts",
+        "_send",
+        "_unawaited",
+    )
 
     def __init__(
         self,
@@ -148,6 +156,7 @@ class ModelRequest:
         self._opts = opts
         self._on_chunk = on_chunk
         self._iterator: Any = None
+        self._unawaited: Any = None
         self._is_abandoned = False
 
     def send(self, reporter: Reporter) -> Any:
@@ -166,6 +175,10 @@ class ModelRequest:
         started = reporter.now()
         raw = self._send(self._messages, self._opts)
         if is_awaitable(raw) or _is_async_iterator(raw):
+            # Made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
+            self._unawaited = raw
+            if self._is_abandoned:
+                _close_unawaited(raw)
             return self._received(raw, reporter, started)
         response = to_response(raw) if not _is_iterator(raw) else self._read(raw, reporter)
         return Timed(response, started, reporter.now())
@@ -243,6 +256,7 @@ class ModelRequest:
     def abandon(self) -> None:
         """Stop reading: the caller was cancelled. A stream that a thread is reading ends at its next piece."""
         self._is_abandoned = True
+        _close_unawaited(self._unawaited)
         if self._iterator is not None and not isinstance(self._iterator, Generator):
             _close(self._iterator, copy_context())  # closing a connection ends a read that blocks
 
@@ -251,6 +265,12 @@ CHUNKS_AT_ONCE = 32
 """Pieces of a stream that are read before other tasks have their turn."""
 CLOSE_SECONDS = 5.0
 """How long closing a stream may take."""
+
+
+def _close_unawaited(raw: Any) -> None:
+    """Close a coroutine that was never awaited, and would warn of it."""
+    if inspect.iscoroutine(raw) and inspect.getcoroutinestate(raw) == inspect.CORO_CREATED:
+        raw.close()
 
 
 def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
