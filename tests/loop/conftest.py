@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from treadle import Loop, PausedStateError, PendingCall, stage, tool
+from treadle import Loop, PausedStateError, PendingCall, default_stages, stage, tool
 from treadle.effects import Call, Now, map_effects, with_reporter
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -140,6 +140,12 @@ def refused(loop, state, model=lambda m: "x", text="paused state", decisions=Non
     """Assert that a state is refused before anything runs."""
     with pytest.raises(PausedStateError, match=text):
         loop.resume_sync(state, decisions or {}, model, **options)
+
+
+def after_model(*stages):
+    """The default stages, with others after ``ask_model``: they see the response before any other stage."""
+    ask_model, *rest = default_stages()
+    return [ask_model, *stages, *rest]
 
 
 @stage

@@ -1,4 +1,4 @@
-"""The iterations of a run, whatever list of stages it has, and whatever those leave behind."""
+"""The iterations of a run, for every list of stages, and for stages that fail."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from treadle.pipeline import dead_end
 from treadle.stages import parse_tool_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import SYNC, USER, answers, of, stored
+from .conftest import SYNC, USER, after_model, answers, of, stored
 
 
 @tool
@@ -78,28 +78,32 @@ class TestAnyStages:
 class TestBroken:
     """A stage that fails ends the run, with what was done in the history."""
 
+    DISPATCH = 5
+    """The place of ``dispatch_tools`` in the default list; the model is asked at place 0."""
+
     def broken(self, ctx):
         raise ValueError("stage")
 
-    @pytest.mark.parametrize("place", range(9))
-    def test_wherever_it_stands(self, way, place):
+    @pytest.mark.parametrize("place", range(10))
+    def test_at_every_place_in_the_list(self, way, place):
         stages = default_stages()
         stages.insert(place, self.broken)
         result = way.run(Loop(tools=[note], stages=stages), ScriptedLLM(NOTE))
         assert result.reason == PipelineFailed("broken", "stage", "ValueError")
-        told = answers(result.messages)["a"]
-        assert told == ("noted 1" if place > 4 else "Not run: the run failed first.")
-        assert result.tool_calls_count == (place > 4)
+        has_run = place > self.DISPATCH
+        answer = "noted 1" if has_run else "Not run: the run failed first."
+        assert answers(result.messages) == ({"a": answer} if place > 0 else {})
+        assert result.tool_calls_count == has_run
         assert result.run.nodes[0].status == "failed"
 
-    def test_its_iteration_is_told_as_any_other(self, way):
+    def test_its_iteration_is_reported_as_any_other(self, way):
         events = []
         loop = Loop(stages=[self.broken], on_event=events.append)
         way.run(loop, ScriptedLLM("Hello"))
         assert len(of(events, IterationFinished)) == 1
 
     def test_one_that_drops_the_item(self, way):
-        stages = [*default_stages()[:5], dead_end()]
+        stages = [*default_stages()[: self.DISPATCH + 1], dead_end()]
         result = way.run(Loop(tools=[note], stages=stages), ScriptedLLM(NOTE))
         assert (result.stop_reason, result.reason.error_type) == (
             "pipeline_failed",
@@ -118,19 +122,17 @@ class TestBroken:
         result = way.run(Loop(stages=[odd]), ScriptedLLM("Hello"))
         assert result.reason.message == "(OddError, which cannot be shown)"
 
-    def test_one_that_leaves_what_no_message_can_be_made_of(self, caplog):
-        """The iteration is lost, and said to be; what came before it is there."""
+    def test_one_that_returns_calls_which_are_none_loses_no_iteration(self):
+        """The context before the stage goes into the history."""
 
         def vandal(ctx):
             return ctx.replace(tool_calls=(5,)) if ctx.iteration == 2 else ctx
 
-        stages = default_stages()
-        stages[1:1] = [vandal]
-        loop = Loop(tools=[note], stages=stages)
+        ask_model, parse, *rest = default_stages()
+        loop = Loop(tools=[note], stages=[ask_model, parse, vandal, *rest])
         result = SYNC.run(loop, ScriptedLLM(NOTE, calls(call("note", "b", n=2))))
-        assert result.stop_reason == "pipeline_failed"
-        assert answers(result.messages) == {"a": "noted 1"}
-        assert "an interrupted iteration could not be put in the history" in caplog.text
+        assert (result.stop_reason, result.reason.stage) == ("pipeline_failed", "vandal")
+        assert answers(result.messages) == {"a": "noted 1", "b": "Not run: the run failed first."}
 
 
 def part_of(steps, most):
@@ -171,7 +173,7 @@ def test_a_run_that_is_closed_at_any_effect_does_no_more():
 
 
 class TestUnknownCalls:
-    """A stage of one's own may ask about any call, known to a tool or not."""
+    """A custom stage may ask about any call, whether there is a tool for it or not."""
 
     def test_a_call_without_a_tool_can_be_edited(self):
         seen = []
@@ -183,7 +185,7 @@ class TestUnknownCalls:
             return ctx.pause((PendingCall(made.id, made.name, {}, "?"),))
 
         stages = default_stages()
-        stages.insert(2, ask)
+        stages.insert(3, ask)
 
         def resolve(made):
             seen.append(dict(made.input))
@@ -206,11 +208,10 @@ class TestUnknownCalls:
                 return ctx
             return ctx.pause((PendingCall("q", "ask", {}, "?"),))
 
-        stages = [ask, *default_stages()]
-        loop, model = Loop(stages=stages, tools=[note]), ScriptedLLM(NOTE, "done")
+        loop, model = Loop(stages=after_model(ask), tools=[note]), ScriptedLLM(NOTE, "done")
         paused = SYNC.run(loop, model)
         assert answers(paused.messages) == {
-            "a": "Not run yet: the run waits for somebody's approval."
+            "a": "Not run yet: the run waits for a person's approval."
         }
         result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
         assert asked == [1, 1, 2]

@@ -197,7 +197,7 @@ def test_a_model_that_changes_what_it_is_handed_changes_no_record():
 
 
 @pytest.mark.parametrize(
-    "given", [None, 5, "Hi", b"Hi", {"role": "user"}, [], [5], [{}], iter([]), {1}]
+    "given", [None, 5, "", b"Hi", {"role": "user"}, [], [5], [{}], iter([]), {1}]
 )
 def test_messages_that_are_none_are_an_err_and_the_model_is_not_asked(given):
     with ScriptedLLM() as model:

@@ -244,17 +244,13 @@ class TestDetector:
             assert [one is not None for one in found] == [False] * (5 - cut) + [True]
             assert found[-1].period == 2
 
-    def test_a_suppressed_call_whose_answer_nobody_knows_counts_as_what_it_was_told(self):
-        """A twin of a call that was cancelled: it brought nothing that could be learned."""
+    def test_a_suppressed_call_without_a_known_result_counts_by_its_own_answer(self):
+        """Such is the duplicate of a call that was cancelled."""
         detector, made = LoopDetector(2), (ToolCall("c1", "f"),)
         for text, found in (("cancelled", None), ("cancelled", 2), ("done", None)):
             context = Context(
                 History(),
-                {},
-                Response(tool_calls=made),
-                Limits(),
-                RunState(),
-                InFlight(),
+                response=Response(tool_calls=made),
                 tool_calls=made,
                 tool_results={"c1": ToolResult("c1", text, status="suppressed")},
             )

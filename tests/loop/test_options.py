@@ -98,7 +98,7 @@ def test_an_option_like_no_other_names_them_all():
         ("sequential", "no", "sequential: expected 'defer' or 'in_step', got 'no'"),
         ("show_budget", 1, "show_budget: expected True or False, got int"),
         ("dedupe", None, "dedupe: expected True or False, got NoneType"),
-        ("cost_of", 5, "price: expected a callable that takes a response, got int"),
+        ("cost_of", 5, "cost_of: expected a callable that takes a response, got int"),
         ("breaker", 3, "breaker: expected a CircuitBreaker, got int"),
         ("locks", {}, "locks: expected Locks, got dict"),
         ("pause_secret", "", "pause_secret: expected text or bytes, got str"),
@@ -179,7 +179,7 @@ def test_other_options_make_another_loop_and_leave_the_first():
 def test_what_can_be_read_only_once_is_read_once(name):
     value = {"tools": [add], "stages": default_stages()}[name]
     made = Loop(**{name: iter(value)}).with_options(max_iterations=3)
-    assert list(made.tools) == ["add"] if name == "tools" else len(made.pipeline.names) == 8
+    assert list(made.tools) == ["add"] if name == "tools" else len(made.pipeline.names) == 9
 
 
 def test_a_loop_does_not_change_with_what_it_was_made_of():

@@ -41,8 +41,8 @@ class TestPausing:
         _, _, paused = paused_at(desk, BATCH)
         assert answers(paused.messages) == {
             "a": "noted 1",
-            "b": "Not run yet: the run waits for somebody's approval.",
-            "c": "Not run yet: the run waits for somebody's approval.",
+            "b": "Not run yet: the run waits for a person's approval.",
+            "c": "Not run yet: the run waits for a person's approval.",
         }
         assert paused.run.messages == paused.messages
 
@@ -107,9 +107,9 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("decisions", "text"),
         [
-            ({"bb": approve}, r"no call 'bb' waits; did you mean 'b'\?.*those that do are b"),
+            ({"bb": approve}, r"no call 'bb' waits; did you mean 'b'\?.*waiting calls: b"),
             ({"a": approve}, "no call 'a' waits"),
-            ({"zzz": approve}, "no call 'zzz' waits.*those that do are b"),
+            ({"zzz": approve}, "no call 'zzz' waits.*waiting calls: b"),
             ({"b": approve, "c": approve}, "no call 'c' waits"),
             ({"b": True}, r"^decisions\['b'\]: expected approve, deny\(.*\) or edit.* got bool"),
             ({"b": deny}, r"^decisions\['b'\]: expected approve.* got function"),
@@ -126,9 +126,9 @@ class TestMistakes:
         assert desk.done == ["note 1"]
         assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
 
-    def test_a_paused_run_has_a_record_of_its_own(self, desk):
+    def test_a_paused_run_has_a_state_of_its_own(self, desk):
         loop, model, paused = paused_at(desk, BATCH)
-        with pytest.raises(OptionError, match=r"^state: a paused run has a record of its own"):
+        with pytest.raises(OptionError, match=r"^state: a paused run has a state of its own"):
             loop.resume_sync(paused, {"b": approve}, model, state=paused.run)
 
     @pytest.mark.parametrize("option", [{"max_iteration": 1}, {"max_iterations": 0}])

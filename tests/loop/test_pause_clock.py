@@ -1,5 +1,7 @@
 """The clock of a run stands still while it is paused."""
 
+import anyio
+
 from treadle import (
     DeadlineExceeded,
     Ok,
@@ -10,7 +12,7 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, stored
+from .conftest import SYNC, answers, stored
 
 
 def resumed(loop, paused, model, decisions=None, **options):
@@ -40,12 +42,17 @@ class TestClock:
         assert clock.bounds == [10, 6]
 
     def test_time_before_and_after_are_added_up(self, clock, desk):
-        later = [calls(call("work", n)) for n in "ab"]
-        loop, model, paused = self.paused_after(clock, desk, 4, *later)
+        @tool
+        async def hang():
+            await anyio.sleep(30)
+
+        desk.tools.append(hang)
+        loop, model, paused = self.paused_after(clock, desk, 4, calls(call("hang", "h")))
         clock.now += 10_000_000
-        result = resumed(loop, paused, model)
-        assert result.reason == DeadlineExceeded(10)
-        assert (result.iterations, result.tool_calls_count) == (3, 4)
+        result = resumed(loop, paused, model, max_seconds=4.125)  # what remains is waited for
+        assert result.reason == DeadlineExceeded(4.125)
+        assert clock.bounds == [10, 0.125]
+        assert (result.iterations, answers(result.messages)["h"][:10]) == (2, "Cancelled:")
 
     def test_every_pause_stands_still(self, clock, desk):
         later = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]

@@ -93,8 +93,11 @@ class TestForms:
             (b"\xff\xfe\xfd", "^the paused state is no JSON: "),
             ("null", "^expected a Paused.* got str$"),
             ("[" * 100_000, "JSON"),
-            ('{"digest": ""}', "of version None, and this is 1$"),
-            ({"digest": "x", "version": VERSION + 1}, "of version 2, and this is 1$"),
+            ('{"digest": ""}', f"has version None, expected {VERSION}$"),
+            (
+                {"digest": "x", "version": VERSION + 1},
+                f"has version {VERSION + 1}, expected {VERSION}$",
+            ),
             ({"digest": "x", "version": VERSION}, "was changed"),
             ({"digest": None, "version": VERSION}, "was changed"),
             ({"digest": "ä" * 64, "version": VERSION}, "was changed"),

@@ -1,4 +1,4 @@
-"""What any stage may put aside, and what can be put aside at all."""
+"""Any stage may pause a run; what is no JSON cannot be stored."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,11 +22,11 @@ from treadle.pipeline import plug_with
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import BATCH, SYNC, USER, Desk, answers, asking, of, stored
+from .conftest import BATCH, SYNC, USER, Desk, after_model, answers, asking, of, stored
 
 
 class TestNotJSON:
-    """What cannot be put aside ends the run, with a reason and a valid history."""
+    """What cannot be stored ends the run, with a reason and a valid history."""
 
     @pytest.mark.parametrize(
         "value", [{1, 2}, object(), float("nan"), float("inf"), {(1, 2): 3}, {1: 2}, [{1: 2}], b"x"]
@@ -42,12 +42,12 @@ class TestNotJSON:
             "dispatch_tools",
             "PausedStateError",
         )
-        assert "cannot be put aside" in result.reason.message
+        assert "the run cannot pause: " in result.reason.message
         assert answers(result.messages)["a"] == "noted 1"
         assert desk.done == ["note 1"]
         assert (result.run.status, result.run.nodes[0].status) == ("failed", "failed")
 
-    def test_the_model_is_not_told_that_a_call_waits_when_nobody_will_be_asked(self, desk):
+    def test_the_history_does_not_say_that_a_call_waits_where_the_pause_failed(self, desk):
         loop = desk.loop(stages=[lambda ctx: ctx.remember("mine", {1}), *default_stages()])
         assert "waits" not in answers(SYNC.run(loop, ScriptedLLM(BATCH)).messages)["b"]
 
@@ -58,30 +58,30 @@ class TestNotJSON:
         assert SYNC.run(loop, ScriptedLLM(BATCH)).stop_reason == "pipeline_failed"
 
     @pytest.mark.parametrize(
-        "waiting",
+        ("waiting", "error_type"),
         [
-            ("text",),
-            (PendingCall("q", "asking", {"x": {1, 2}}, "?"),),
-            (PendingCall("q", "asking", MappingProxyType({"x": object()}), "?"),),
+            (("text",), "TypeError"),  # refused by the guard of the stage
+            ((PendingCall("q", "asking", {"x": {1, 2}}, "?"),), "PausedStateError"),
+            (
+                (PendingCall("q", "asking", MappingProxyType({"x": object()}), "?"),),
+                "PausedStateError",
+            ),
         ],
     )
-    def test_what_a_stage_waits_for(self, desk, waiting):
+    def test_what_a_stage_waits_for(self, desk, waiting, error_type):
         loop = desk.loop(stages=[lambda ctx: ctx.pause(waiting)])
         result = SYNC.run(loop, lambda m: "Hello")
-        assert (result.stop_reason, result.reason.error_type) == (
-            "pipeline_failed",
-            "PausedStateError",
-        )
+        assert (result.stop_reason, result.reason.error_type) == ("pipeline_failed", error_type)
 
     def test_a_stage_that_nothing_can_enter(self, desk):
-        """It stands within another item's way, so that the run could never go on from there."""
+        """It is nested in the list of another, so no run can continue there."""
         inner = plug_with((lambda ctx: ctx, lambda ctx, _: ctx), [asking], name="plug")
         result = SYNC.run(desk.loop(stages=[inner, *default_stages()]), lambda m: "Hello")
         assert (result.stop_reason, result.reason.error_type) == (
             "pipeline_failed",
             "PausedStateError",
         )
-        assert "nothing can enter at stage 'plug/asking'" in result.reason.message
+        assert "no run can enter at stage 'plug/asking'" in result.reason.message
 
     def test_what_json_takes_comes_back(self, desk):
         seen = []
@@ -96,7 +96,7 @@ class TestNotJSON:
         assert seen == [None, kept]
 
 
-class TestStagesOfOnesOwn:
+class TestCustomStages:
     """Any stage may pause a run; it is entered again with the decision."""
 
     @pytest.mark.parametrize("kind", ["plain", "steps", "async"])
@@ -116,7 +116,7 @@ class TestStagesOfOnesOwn:
             return plain(ctx)
 
         made = stage({"plain": plain, "steps": steps, "async": later}[kind], name="mine")
-        loop = Loop(stages=[*default_stages()[:2], made, *default_stages()[2:]])
+        loop = Loop(stages=[*default_stages()[:3], made, *default_stages()[3:]])
         paused = way.run(loop, ScriptedLLM("Hello"))
         assert paused.pending[0].arguments == {"text": "Hello"}
         assert paused.messages == [*USER, {"role": "assistant", "content": "Hello"}]
@@ -139,7 +139,7 @@ class TestStagesOfOnesOwn:
                 return asking(ctx)
             return ctx if said.runs else ctx.stop(Rejected(said.reason))
 
-        loop = Loop(stages=[gate, *default_stages()])
+        loop = Loop(stages=after_model(gate))
         paused = way.run(loop, ScriptedLLM("Darn"))
         result = way.resume(loop, paused, {"q": deny("no swearing")}, ScriptedLLM())
         assert (result.reason, result.stop_reason) == (Rejected("no swearing"), "rejected")
@@ -160,9 +160,9 @@ class TestStagesOfOnesOwn:
         assert (second.stop_reason, second.iterations) == ("paused", 2)
         assert isinstance(way.resume(loop, stored(second), {}, model), Ok)
 
-    def test_events_of_the_iteration_are_told_when_it_is_over(self, way):
+    def test_the_end_of_the_iteration_is_reported_once_it_is_over(self, way):
         events = []
-        loop = Loop(stages=[asking, *default_stages()], on_event=events.append)
+        loop = Loop(stages=after_model(asking), on_event=events.append)
         paused = way.run(loop, ScriptedLLM("Hello"))
         assert (len(of(events, IterationStarted)), of(events, IterationFinished)) == (1, [])
         way.resume(loop, paused, {"q": approve}, ScriptedLLM())

@@ -13,11 +13,10 @@ from treadle import (
     approve,
     tool,
 )
-from treadle.loop.pause import _Claims
-from treadle.stages import default_stages
+from treadle.loop.pause import _Consumed
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, Desk, Way, asking, paused_at, refused, stored
+from .conftest import SYNC, Desk, Way, after_model, asking, paused_at, refused, stored
 
 
 class TestStale:
@@ -58,7 +57,7 @@ class TestStale:
         def other(path: str, force: bool = False): ...
 
         _, _, paused = paused_at(desk)
-        refused(Loop(tools=[desk.tools[0], other]), paused, text="tool 'wipe' is not what it was")
+        refused(Loop(tools=[desk.tools[0], other]), paused, text="tool 'wipe' has changed")
 
     def test_a_tool_that_no_call_is_of_may_change(self, desk):
         _, model, paused = paused_at(desk)
@@ -73,7 +72,7 @@ class TestStale:
         assert (desk.did, later.did) == (["note 1"], ["note 3", "wipe /"])
 
     def test_where_the_stage_that_paused_is_gone_it_is_refused(self, desk):
-        loop = desk.loop(stages=[asking, *default_stages()])
+        loop = desk.loop(stages=after_model(asking))
         paused = SYNC.run(loop, lambda m: "Hello")
         refused(desk.loop(), paused, text="stale: .*'asking'", decisions={"q": approve})
         assert isinstance(SYNC.resume(loop, paused, {"q": approve}, lambda m: "x"), Ok)
@@ -86,7 +85,7 @@ class TestStale:
         refused(without, paused, text="tool 'wipe' is not there any more")
 
 
-class TestClaims:
+class TestConsumed:
     """Who may resume a pause is asked once for each try."""
 
     @pytest.mark.parametrize("is_async", [False, True])
@@ -161,10 +160,10 @@ class TestClaims:
         assert desk.did == ["note 1", "note 3", "wipe /"]
 
     def test_a_process_remembers_a_bounded_number(self, monkeypatch):
-        monkeypatch.setattr("treadle.loop.pause.MAX_CLAIMS", 2)
-        claims = _Claims()
-        assert [claims.claim(name) for name in "aabc"] == [True, False, True, True]
-        assert [claims.claim(name) for name in "cba"] == [False, False, True]
+        monkeypatch.setattr("treadle.loop.pause.MAX_CONSUMED", 2)
+        consumed = _Consumed()
+        assert [consumed.consume(name) for name in "aabc"] == [True, False, True, True]
+        assert [consumed.consume(name) for name in "cba"] == [False, False, True]
 
     def test_a_childs_pause_is_claimed_with_that_of_its_parent(self, desk):
         asked = []

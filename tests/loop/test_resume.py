@@ -36,10 +36,10 @@ def names(events):
 class TestEvents:
     """What is told of a pause, and of going on."""
 
-    PAUSING = "RunStarted IterationStarted ModelResponded CallsPlanned ToolStarted ToolFinished RunFinished"
+    PAUSING = "RunStarted IterationStarted ModelRequested ModelResponded CallsPlanned ToolStarted ToolFinished RunFinished"
     RESUMED = (
         "RunStarted ToolStarted ToolFinished ToolStarted ToolFinished IterationFinished "
-        "IterationStarted ModelResponded IterationFinished RunFinished"
+        "IterationStarted ModelRequested ModelResponded IterationFinished RunFinished"
     )
 
     def test_the_run_ends_as_paused_and_starts_as_resumed(self, desk, way):

@@ -1,12 +1,13 @@
 """Runs whose steps are interrupted or closed at each of their effects: every span ends."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.trace import StatusCode
 
 from treadle import Chunk, Loop, tool
-from treadle.effects import Bounded, Emit, Now, Parallel
+from treadle.effects import Bounded, Call, Emit, Now, Parallel
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -69,7 +70,10 @@ class Clock:
         self.now += 0.001
         if isinstance(effect, Now):
             return self.now
-        return effect.fn(*effect.args) if hasattr(effect, "fn") else None
+        if not isinstance(effect, Call):
+            return None
+        reporter = (SimpleNamespace(now=lambda: self.now, emit=lambda event: None),)
+        return effect.fn(*effect.args, *(reporter if effect.reporting else ()))
 
 
 def run_to(watch, count, end):

@@ -1,12 +1,14 @@
 """Concurrent runs in threads and tasks that share a loop and its providers have separate traces."""
 
 import threading
+from types import SimpleNamespace
 
 import anyio
 import pytest
 from opentelemetry import trace
 
 from treadle import Loop, Response, Usage, tool
+from treadle.effects import Call, Now
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -114,10 +116,10 @@ def test_interleaved_steps():
                 del runs[n]
                 continue
             clock += 0.01
-            kind = type(effect).__name__
-            given[n] = clock if kind == "Now" else None
-            if kind == "Call":
-                given[n] = effect.fn(*effect.args)
+            given[n] = clock if isinstance(effect, Now) else None
+            if isinstance(effect, Call):
+                reporter = (SimpleNamespace(now=lambda now=clock: now, emit=lambda event: None),)
+                given[n] = effect.fn(*effect.args, *(reporter if effect.reporting else ()))
             assert not trace.get_current_span().get_span_context().is_valid
     watch.check_whole(runs=3)
     assert len({trace_id for _, trace_id in seen}) == len(seen) == 3

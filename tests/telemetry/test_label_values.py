@@ -11,13 +11,12 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
-from treadle.testing.chaos_tools import ChaosTools
 
 from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, tool
 from treadle.telemetry import names
 from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.testing.chaos import ChaosLLM
+from treadle.testing.chaos import ChaosLLM, ChaosTools
 
 from .watching import DRIVERS, Watch
 

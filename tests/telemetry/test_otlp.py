@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from treadle.testing.chaos_tools import ChaosTools
 
 from treadle import Loop, Paused, __version__, approve
 from treadle.telemetry import names
-from treadle.testing.chaos import ChaosLLM
+from treadle.testing.chaos import ChaosLLM, ChaosTools
 
 pytest.importorskip("opentelemetry.sdk")
 

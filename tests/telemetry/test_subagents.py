@@ -174,7 +174,7 @@ class TestSpans:
         seen = []
         child = helper("in", on_event=lambda event: seen.append(trace.get_current_span()))
         run(asked(), "out", tools=[child])
-        assert len(seen) == 5
+        assert len(seen) == 6
         assert not any(span.get_span_context().is_valid for span in seen)
 
 

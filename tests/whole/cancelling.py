@@ -16,7 +16,7 @@ import trio
 from treadle import Loop, RunCancelled, RunHandle, RunState, ToolContext, tool
 from treadle.effects import cleanup, drive
 from treadle.events import RunFinished, RunStarted, SubagentEvent, ToolFinished
-from treadle.loop.run import Prepared
+from treadle.loop.start import start_run
 from treadle.testing import check_history
 
 from .scripts import HELLO
@@ -69,10 +69,10 @@ class Cancelling:
         if self.grace is None:
             self.result = await Loop.run(HELLO, llm, **options)
         else:
-            prepared = Prepared(Loop(**options), HELLO, llm)
+            steps, emit = start_run(Loop(**options), HELLO, llm)
             usual, cleanup.GRACE_SECONDS = cleanup.GRACE_SECONDS, self.grace
             try:
-                self.result = await drive(prepared.steps, prepared.emit)
+                self.result = await drive(steps, emit)
             finally:
                 cleanup.GRACE_SECONDS = usual
 

@@ -3,18 +3,57 @@
 The log is one flat list, in the order in which things happened. An entry has the path of the steps
 that asked for the effect, and its outcome or what it raised. The steps within a `Parallel` or a
 `Bounded` are branches: the path of their parent, the number of the effect in it, their own place.
+What a call reports while it runs is an entry before that of its outcome: a `Reported`.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from treadle.effects import Bounded, Cancelled, Effect, Emit, Parallel, Steps
+from treadle.effects import (
+    Bounded,
+    Call,
+    Cancelled,
+    Effect,
+    Emit,
+    Parallel,
+    Reporter,
+    Steps,
+    with_reporter,
+)
 
 Path = tuple[int, ...]
 Entry = tuple[Path, Any, BaseException | None]
+
+
+@dataclass(frozen=True)
+class Reported:
+    """An event that a call emitted while it ran."""
+
+    event: Any
+
+
+class RecordingReporter:
+    """Records what one call reports, and passes it on.
+
+    Args:
+        inner: the reporter of the driver.
+        path: of the steps that make the call.
+        log: where to record.
+    """
+
+    def __init__(self, inner: Reporter, path: Path, log: list[Entry]) -> None:
+        self.now = inner.now
+        self._emit = inner.emit
+        self._path = path
+        self._log = log
+
+    def emit(self, event: Any) -> Any:
+        self._log.append((self._path, Reported(event), None))
+        return self._emit(event)
 
 
 class Recorder:
@@ -29,7 +68,7 @@ class Recorder:
             while True:
                 effect, number = resume(value), number + 1
                 inner = branches(effect)
-                changed = copy.copy(effect)
+                changed = self._with_reporter(effect, path)
                 for place, branch in enumerate(inner):
                     inner[place] = self(branch, (*path, number, place))
                 if isinstance(changed, Parallel):
@@ -48,6 +87,11 @@ class Recorder:
                     self.log.append((path, None, told))
         except StopIteration as stop:
             return stop.value
+
+    def _with_reporter(self, effect: Effect, path: Path) -> Effect:
+        if not isinstance(effect, Call):
+            return copy.copy(effect)
+        return with_reporter(effect, lambda inner: RecordingReporter(inner, path, self.log))
 
 
 def branches(effect: Effect) -> list[Steps[Any]]:
@@ -92,6 +136,9 @@ def replay(steps: Steps[Any], log: list[Entry], tell: Callable[[Any], Any]) -> A
 
     start((), steps)
     for path, outcome, error in log:
+        if isinstance(outcome, Reported):
+            tell(outcome.event)
+            continue
         number, effect = asked[path]
         if isinstance(effect, Emit):
             tell(effect.event)

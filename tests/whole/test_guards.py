@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from treadle import Paused, RunHandle, RunState, approve, deny, edit
 from treadle.effects import Call, Effect, Emit, Parallel, Steps, drive, drive_sync, map_effects
-from treadle.loop.run import Prepared
+from treadle.loop.start import start_run
 from treadle.stages import _run_call as calling
 from treadle.testing import check_history
 
@@ -48,8 +48,8 @@ def whole(play: Play, root: str, seed: object) -> Steps[Any]:
     given: Any = list(HELLO)
     while True:
         handle = play.handles[root] = RunHandle()
-        prepared = Prepared(loop.with_options(handle=handle, state=state), given, model)
-        result = yield from told(prepared)
+        options = {"handle": handle, "state": state}
+        result = yield from reported(*start_run(loop.with_options(**options), given, model))
         check_history(result.messages)
         if not isinstance(result, Paused):
             return result
@@ -57,13 +57,13 @@ def whole(play: Play, root: str, seed: object) -> Steps[Any]:
         given = loop.resumption(json.dumps(result.state), decisions(result, seed))
 
 
-def told(prepared: Prepared) -> Steps[Any]:
-    """The steps of a run, which tell its events themselves: several runs may have one driver."""
+def reported(steps: Steps[Any], emit: Any) -> Steps[Any]:
+    """The steps of a run that report its events themselves: several runs may have one driver."""
 
     def see(effect: Effect) -> Effect:
-        return Call(prepared.emit, effect.event) if isinstance(effect, Emit) else effect
+        return Call(emit, effect.event) if isinstance(effect, Emit) else effect
 
-    return map_effects(prepared.steps, see)
+    return map_effects(steps, see)
 
 
 def two(play: Play, seed: object) -> Steps[Any]:

@@ -31,10 +31,10 @@ from treadle import (
     ToolResult,
     tool,
 )
-from treadle.effects import Cancelled
+from treadle.effects import Cancelled, Timed
 from treadle.events import ToolStarted
-from treadle.loop.run import Prepared
-from treadle.loop.subagent import ChildLoop
+from treadle.loop.start import start_run
+from treadle.loop.subagent import Subagent
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import as_tool
 
@@ -105,7 +105,7 @@ def lifeless(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lifeless(one: Tool) -> Tool:
-    if isinstance(one.steps, ChildLoop):
+    if isinstance(one.steps, Subagent):
         child: Any = copy.copy(one.steps)
         child._loop = child._loop.with_options(
             tools=list(map(_lifeless, child._loop.tools.values()))
@@ -151,8 +151,8 @@ def replayed(
     with no_world():
         for number, log in enumerate(logs):
             handle = {"handle": RunHandle()} if wanted else {}
-            prepared = Prepared(loop.with_options(**state, **handle), given, forbidden)
-            told.result = replay(prepared.steps, log, told.events.append)
+            steps, _ = start_run(loop.with_options(**state, **handle), given, forbidden)
+            told.result = replay(steps, log, told.events.append)
             if number < len(decisions):
                 given, state = loop.resumption(told.result, decisions[number]), {}
     told.state = told.result.run
@@ -199,7 +199,7 @@ def test_a_recorded_run_happens_again_without_the_world(script: Script, driven: 
     told, logs = recorded(driven, script)
     for log in logs:
         for path, outcome, _ in log:
-            assert is_data(outcome), (path, outcome)
+            assert is_data(getattr(outcome, "event", outcome)), (path, outcome)
 
     kept = pickle.loads(pickle.dumps(logs))  # noqa: S301 - what was written here
     same(told, again(driven, script, *kept))
@@ -219,10 +219,9 @@ def test_a_recording_that_was_tampered_with_does_not_pass():
         changed: Any = None
         if isinstance(outcome, float):
             changed = outcome + 1
-        elif isinstance(outcome, ToolResult):
-            changed = dataclasses.replace(outcome, content="4")
-        elif outcome is not None:
-            changed = dataclasses.replace(outcome, id="x")
+        elif isinstance(outcome, Timed):
+            fact = {"content": "4"} if isinstance(outcome.value, ToolResult) else {"id": "x"}
+            changed = outcome._replace(value=dataclasses.replace(outcome.value, **fact))
         if changed is not None:
             tampered = [*log[:place], (path, changed, error), *log[place + 1 :]]
             with pytest.raises(AssertionError):

@@ -378,9 +378,12 @@ class Run:
         given, self.pending_messages = self.pending_messages, ()
         iteration = self.context.iteration + 1
         if handle is not None:
-            given += yield Call(
-                handle.take, is_over and not given, label=labels.STEER, key=str(iteration)
+            # After the last answer the model is not asked again: a later message would not be seen.
+            is_last = self.run.finishing is not None
+            take = (
+                handle.close if is_last else functools.partial(handle.take, is_over and not given)
             )
+            given += yield Call(take, label=labels.STEER, key=str(iteration))
         if not given:
             return False
         self._add_messages(given)

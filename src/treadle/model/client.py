@@ -85,9 +85,9 @@ class ModelClient:
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
-        mode = call_mode(fn)
+        mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
         # A generator function returns at once, but reading the stream may block.
-        self.mode = Mode.THREAD if mode is Mode.INLINE and not _is_async_generator(fn) else mode
+        self.mode = Mode.THREAD if mode is Mode.INLINE else mode
         self._opts: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
         self._call, self._takes = _adapted(fn, self._opts)
@@ -142,7 +142,15 @@ OnChunk: TypeAlias = Callable[[Chunk, Reporter], Awaitable[None] | None]
 class ModelRequest:
     """One request to a model. `send` is what a `Call` effect calls; the outcome is the whole response."""
 
-    __slots__ = ("_is_abandoned", "_iterator", "_messages", "_on_chunk", "_opts", "_send")
+    __slots__ = (
+        "_is_abandoned",
+        "_iterator",
+        "_messages",
+        "_on_chunk",
+        "_opts",
+        "_send",
+        "_unawaited",
+    )
 
     def __init__(
         self,
@@ -156,6 +164,7 @@ class ModelRequest:
         self._opts = opts
         self._on_chunk = on_chunk
         self._iterator: Any = None
+        self._unawaited: Any = None
         self._is_abandoned = False
 
     def send(self, reporter: Reporter) -> Any:
@@ -174,14 +183,20 @@ class ModelRequest:
         started = reporter.now()
         raw = self._send(self._messages, self._opts)
         if is_awaitable(raw) or _is_async_iterator(raw):
+            # Made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
+            self._unawaited = raw
+            if self._is_abandoned:
+                _close_unawaited(raw)
             return self._received(raw, reporter, started)
         response = to_response(raw) if not _is_iterator(raw) else self._read(raw, reporter)
         return Timed(response, started, reporter.now())
 
     async def send_async(self, reporter: Reporter) -> Timed:
-        """As `send`, for a backend that is a coroutine function."""
+        """As `send`, for a backend that is a coroutine function or an async generator function."""
         started = reporter.now()
-        raw = await self._send(self._messages, self._opts)
+        raw = self._send(self._messages, self._opts)
+        if is_awaitable(raw):
+            raw = await raw
         if raw.__class__ in _WHOLE:  # nearly always; the other checks take a microsecond
             return Timed(to_response(raw), started, reporter.now())
         return await self._received(raw, reporter, started)
@@ -249,6 +264,7 @@ class ModelRequest:
     def abandon(self) -> None:
         """Stop reading: the caller was cancelled. A stream that a thread is reading ends at its next piece."""
         self._is_abandoned = True
+        _close_unawaited(self._unawaited)
         if self._iterator is not None and not isinstance(self._iterator, Generator):
             _close(self._iterator, copy_context())  # closing a connection ends a read that blocks
 
@@ -257,6 +273,12 @@ CHUNKS_AT_ONCE = 32
 """Pieces of a stream that are read before other tasks have their turn."""
 CLOSE_SECONDS = 5.0
 """How long closing a stream may take."""
+
+
+def _close_unawaited(raw: Any) -> None:
+    """Close a coroutine that was never awaited, and would warn of it."""
+    if inspect.iscoroutine(raw) and inspect.getcoroutinestate(raw) == inspect.CORO_CREATED:
+        raw.close()
 
 
 def _awaited(awaitable: Awaitable[None]) -> Steps[None]:

@@ -228,9 +228,9 @@ def held_locks(ctx: Context, call_id: str) -> Mapping[str, str]:
 
 
 def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed]:
-    """Steps that return a result and ask for nothing."""
-    yield from ()
-    return Timed(result, ctx.run.clock, ctx.run.clock)
+    """Steps that return a result at once."""
+    now = (yield NOW) if ctx.run.has_listeners else ctx.run.clock
+    return Timed(result, now, now)
 
 
 # Tries

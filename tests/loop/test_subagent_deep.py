@@ -48,7 +48,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("decisions", "text"),
         [
-            ({"w": approve}, r"no call 'w' waits.*those that do are k/w"),
+            ({"w": approve}, r"no call 'w' waits.*waiting calls: k/w"),
             ({"k": approve}, "no call 'k' waits"),
             ({"k/x": approve}, r"no call 'k/x' waits; did you mean 'k/w'\?"),
             ({"k/w": 5}, r"decisions\['k/w'\]: expected approve"),
@@ -122,8 +122,8 @@ def test_ids_of_the_models_that_look_like_a_childs_are_told_apart(desk):
     assert desk.done == ["wipe /outer"]
 
 
-def test_a_recipe_cannot_wait_and_says_so(desk):
-    """A step that is a child whose call would have to wait: nobody is asked, and the model is told."""
+def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(desk):
+    """A recipe cannot pause: the step, a subagent, fails, and the model is told why."""
 
     class Resolver:
         def resolve(self, made):
@@ -138,7 +138,9 @@ def test_a_recipe_cannot_wait_and_says_so(desk):
     loop = Loop(tools=[child, {"name": "both"}], resolve_tool=Resolver())
     result = SYNC.run(loop, ScriptedLLM(calls(call("both", "b")), "outer"))
     assert isinstance(result, Ok)
-    assert "needs approval, which nobody can be asked for" in answers(result.messages)["b"]
+    assert (
+        "needs approval, which cannot be requested within a recipe" in answers(result.messages)["b"]
+    )
     assert "## Errors" in answers(result.messages)["b"]
     assert desk.done == []
 

@@ -1,4 +1,4 @@
-"""One logical call of the model, with its retries, streamed or not."""
+"""Asking the model in a run: retries, streams, guidance."""
 
 import contextvars
 
@@ -33,7 +33,7 @@ class BadRequestError(Exception):
     status_code = 400
 
 
-def test_a_failure_that_may_pass_is_asked_again_and_told():
+def test_an_error_that_may_pass_is_retried_and_reported():
     result, events = run(OverloadedError("busy"), ConnectionError("gone"), "Hello")
     assert result.unwrap().content == "Hello"
     assert result.iterations == 1
@@ -43,7 +43,7 @@ def test_a_failure_that_may_pass_is_asked_again_and_told():
     ]
 
 
-def test_it_is_asked_three_times_more_and_then_it_is_an_err():
+def test_after_three_retries_it_is_an_err():
     result, events = run(*[OverloadedError(str(n)) for n in range(4)])
     assert isinstance(result, Err)
     assert (result.reason.message, result.reason.attempts) == ("3", 4)
@@ -53,12 +53,12 @@ def test_it_is_asked_three_times_more_and_then_it_is_an_err():
 
 
 @pytest.mark.parametrize("max_retries", [0, 1, 5])
-def test_how_often_is_an_option(max_retries):
+def test_the_number_of_retries_is_an_option(max_retries):
     result, _ = run(*[OverloadedError()] * 6, max_retries=max_retries)
     assert result.reason.attempts == max_retries + 1
 
 
-def test_a_failure_that_will_not_pass_is_an_err_at_once():
+def test_an_error_that_will_not_pass_is_not_retried():
     result, events = run(BadRequestError("no"))
     assert (result.reason.error_type, result.reason.attempts) == ("BadRequestError", 1)
     assert of(events, ModelRetried) == []
@@ -70,7 +70,7 @@ def test_a_failed_call_makes_the_usage_a_lower_bound():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_streamed_answer_is_told_as_it_comes(is_async):
+def test_the_text_of_a_streamed_answer_is_reported_piece_by_piece(is_async):
     chunks = ["Hel", "", Chunk("lo", usage=Usage(1, 2)), Chunk(finish_reason="stop")]
     events = []
     model = ScriptedLLM(chunks, is_async=is_async)
@@ -246,8 +246,8 @@ class TestGuidance:
         assert model.sent[1].messages[0]["content"].count("Your last reply") == 1
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_an_answer_without_end_ends_with_the_time_though_its_pieces_never_wait(is_async):
+@pytest.mark.parametrize("kind", ["generator", "async generator", "returns an async iterator"])
+def test_an_endless_stream_ends_at_the_deadline_though_its_pieces_never_wait(kind):
     def stream(messages):
         while True:
             yield "x"
@@ -256,7 +256,11 @@ def test_an_answer_without_end_ends_with_the_time_though_its_pieces_never_wait(i
         while True:
             yield "x"
 
-    fn = stream_later if is_async else stream
+    fn = {
+        "generator": stream,
+        "async generator": stream_later,
+        "returns an async iterator": lambda messages: stream_later(messages),
+    }[kind]
     result = Loop.run_sync(USER, fn, max_seconds=0.05)
     assert result.stop_reason == "deadline_exceeded"
     result = anyio.run(lambda: Loop.run(USER, fn, max_seconds=0.05))

@@ -134,12 +134,14 @@ class TestEvents:
         assert [type(event).__name__ for event in inner] == [
             "RunStarted",
             "IterationStarted",
+            "ModelRequested",
             "ModelResponded",
             "CallsPlanned",
             "ToolStarted",
             "ToolFinished",
             "IterationFinished",
             "IterationStarted",
+            "ModelRequested",
             "ModelResponded",
             "IterationFinished",
             "RunFinished",
@@ -189,7 +191,7 @@ class TestEvents:
             async with loop.stream(USER, ScriptedLLM(asked(), "outer")) as events:
                 return [event async for event in events]
 
-        assert len(of(anyio.run(main), SubagentEvent)) == 5
+        assert len(of(anyio.run(main), SubagentEvent)) == 6
 
     def test_loops_in_it_are_its_own(self):
         """What the child did over and over is no loop of the parent, which calls it once."""

@@ -1,7 +1,8 @@
-"""The model is any callable: how it is called is told from its signature, once."""
+"""The model is any callable: its signature decides, once, how it is called."""
 
 import functools
 import inspect
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -27,7 +28,12 @@ def seen():
 
 def sent(fn, **llm_opts):
     """Send one request as a run does."""
-    return ModelClient(fn, llm_opts).exchange(list(USER), TOOLS).open()
+    return ModelClient(fn, llm_opts).request(list(USER), TOOLS).send(reporter())
+
+
+def reporter():
+    """What a call is handed by a driver."""
+    return SimpleNamespace(now=lambda: 0.0, emit=lambda event: None)
 
 
 class TestForms:
@@ -134,7 +140,7 @@ class TestForms:
         }
 
     def test_where_there_are_no_tools_the_request_has_no_such_key(self, seen):
-        ModelClient(lambda m, **o: seen.update(o) or "x", {}).exchange(USER, []).open()
+        ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, []).send(reporter())
         assert seen == {}
 
     def test_the_users_own_tools_win(self, seen):
@@ -150,13 +156,17 @@ class TestForms:
             opts["broken"] = 1
             return "x"
 
-        backend = ModelClient(fn, {"temperature": 0})
+        client = ModelClient(fn, {"temperature": 0})
         for _ in range(2):
-            backend.exchange(USER, TOOLS).open()
+            client.request(USER, TOOLS).send(reporter())
         assert seen == [{"temperature": 0, "tools": TOOLS}] * 2
 
 
 async def later(messages): ...
+
+
+async def stream_later(messages):
+    yield "x"
 
 
 class Later:
@@ -170,6 +180,8 @@ class Later:
         (later, Mode.ASYNC),
         (functools.partial(later), Mode.ASYNC),
         (Later(), Mode.ASYNC),
+        (stream_later, Mode.ASYNC),
+        (functools.partial(stream_later), Mode.ASYNC),
     ],
 )
 def test_sync_or_async_is_decided_once(fn, mode):
