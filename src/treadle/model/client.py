@@ -78,11 +78,16 @@ class ModelClient:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
         mode = call_mode(fn)
-        # A generator function returns at once, but reading the stream may block.
-        self.mode = Mode.THREAD if mode is Mode.INLINE and not _is_async_generator(fn) else mode
         self._opts: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
         self._call, self._takes = _adapted(fn, self._opts)
+        if (
+            mode is Mode.INLINE
+        ):  # a generator function returns at once, but reading the stream takes time
+            mode = Mode.THREAD
+            if _is_async_generator(fn):
+                mode, self._call = Mode.ASYNC, _awaitable(self._call)
+        self.mode = mode
         self._fn = fn
 
     @property
@@ -259,6 +264,13 @@ def _is_async_generator(fn: Any) -> bool:
     while isinstance(fn, functools.partial):
         fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(type(fn).__call__)
+
+
+def _awaitable(send: Send) -> Send:
+    async def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
+        return send(messages, opts)
+
+    return call
 
 
 def _is_iterator(raw: Any) -> bool:
