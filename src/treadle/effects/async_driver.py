@@ -252,7 +252,7 @@ class AsyncDriver:
         group = CarrierGroup(self._task, self.clean_up)
         await group.checkpoint()
         carrier = self._start(group, copy_context(), lambda driver: driver.drive(effect.steps))
-        unsubscribe = subscribe_on_loop(until, group.wake) if until is not None else None
+        unsubscribe = subscribe_on_loop(until, group.stop) if until is not None else None
         try:
             await group.wait(seconds)
         finally:

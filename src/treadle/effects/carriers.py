@@ -337,9 +337,20 @@ class CarrierGroup:
         if self.trio is not None:  # on asyncio, the carriers see it on the event
             await self.trio.lowlevel.checkpoint_if_cancelled()
 
-    def wake(self) -> None:
-        """End the waiting; the carriers that still run are cancelled."""
+    def stop(self) -> None:
+        """End the waiting, and cancel the carriers that still run.
+
+        They are cancelled here, and not only when the waiting task continues: until then a carrier
+        could start its next call, and trio continues tasks in any order.
+        """
+        self._cancel_running()
         self.event.set()
+
+    def _cancel_running(self) -> None:
+        if self.running and not self.is_ending:
+            self.is_ending = True
+            for carrier in list(self.running):
+                carrier.cancel()
 
     def ended(self, carrier: Carrier) -> None:
         """A carrier has ended."""
@@ -412,10 +423,8 @@ class CarrierGroup:
         Returns:
             A cancellation of this task that arrived meanwhile.
         """
-        self.is_ending = True
         end: BaseException | None = None
-        for carrier in list(self.running):
-            carrier.cancel()
+        self._cancel_running()
         self.parent.notice_cancellation()
         while self.running:
             self._renew_event()
