@@ -9,7 +9,6 @@ from typing import Any
 from treadle import Loop, ModelRetried, Request, default_stages
 from treadle.stages import ask_model
 
-
 TRIES = 2
 
 
