@@ -1,7 +1,7 @@
-"""The whole loop: a question, a model, a tool.
+"""The whole loop: a prompt, a model, a tool.
 
-The model here is a function with a script, so that this runs without a key or a network. Anything
-that takes OpenAI's chat messages can stand in its place; see ``03_any_callable.py``.
+The model here is a scripted function, so that this runs without a key or a network. Any callable that
+takes OpenAI's chat messages can replace it; see ``03_any_callable.py``.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ async def add(a: int, b: int) -> int:
 
 
 def model(messages: list[dict[str, Any]]) -> str | dict[str, Any]:
-    """Ask for the tool first, and answer with its result."""
+    """Call the tool first, then answer with its result."""
     last = messages[-1]
     if last["role"] == "tool":
         return f"The sum is {last['content']}."
@@ -27,9 +27,10 @@ def model(messages: list[dict[str, Any]]) -> str | dict[str, Any]:
 
 
 async def main() -> None:
-    """Run to an answer and look at what came of it."""
-    messages = [{"role": "user", "content": "What is 2 + 3?"}]
-    result = await Loop.run(messages, model, tools=[add])  # in plain code: Loop.run_sync(...)
+    """Run to an answer and print it, then the history."""
+    result = await Loop.run(
+        "What is 2 + 3?", model, tools=[add]
+    )  # without asyncio: Loop.run_sync(...)
     match result:
         case Ok(response):
             print(response.content)

@@ -1,7 +1,7 @@
-"""A stage list of one's own: stages of treadle, a bare function, and a generator that asks for an effect.
+"""A custom list of stages: stages of treadle, a plain function, and a generator that yields an effect.
 
-A stage takes the context of an iteration and returns it, or a changed copy. What needs the world (a
-file, a clock, a network) is yielded as an effect, so that the stage works under every driver.
+A stage takes the context of an iteration and returns it, or a changed copy. A stage that needs a file, a
+clock or a network yields an effect, so that it works under every driver.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ written: list[str] = []
 
 
 def redact(ctx: Context) -> Context:
-    """Keep a secret out of what the model is told. A plain function is pure."""
+    """Remove a secret from the results. A plain function is a stage."""
     results = {
         call_id: dataclasses.replace(result, content=result.content.replace("hunter2", "***"))
         for call_id, result in ctx.tool_results.items()
@@ -24,7 +24,7 @@ def redact(ctx: Context) -> Context:
 
 
 def audit(ctx: Context) -> Steps[Context]:
-    """Write down what is about to run. The effect is performed in a thread, since it may block."""
+    """Log the planned calls. The effect is performed in a thread, since it may block."""
     for planned in ctx.plan.calls:
         yield Call(written.append, f"{planned.name} {planned.arguments}", mode=Mode.THREAD)
     return ctx
@@ -46,6 +46,7 @@ def model(messages: list[dict[str, Any]]) -> Any:
 loop = Loop(
     tools=[read_config],
     stages=[
+        stages.ask_model(max_retries=1),
         stages.parse_tool_calls,
         stages.validate_calls,
         stages.loop_decision(max_blank_stops=1),
@@ -58,7 +59,7 @@ loop = Loop(
     ],
 )
 print(loop.diagram("text"))
-print(loop.run_sync([{"role": "user", "content": "Who is the user?"}], model).unwrap().content)
+print(loop.run_sync("Who is the user?", model).unwrap().content)
 print("audit:", written)
 
 try:

@@ -1,6 +1,6 @@
 """Any callable is a model: the same run with five of them, and nothing to subclass.
 
-How a callable is called is decided once, by its signature; whatever it returns becomes a response.
+The signature of a callable decides, once per run, how it is called. What it returns becomes a response.
 """
 
 import json
@@ -19,11 +19,14 @@ def upper(text: str) -> str:
 
 
 def script(messages: Messages) -> Any:
-    """What all of them say: a call first, then its result."""
+    """The script of all of them: a call first, then its result."""
     if messages[-1]["role"] == "tool":
         return messages[-1]["content"]
     function = {"name": "upper", "arguments": json.dumps({"text": "hello"})}
-    return {"role": "assistant", "tool_calls": [{"function": function}]}  # an id is made up
+    return {
+        "role": "assistant",
+        "tool_calls": [{"function": function}],
+    }  # without an id: it gets one
 
 
 def plain(messages: Messages) -> Any:
@@ -37,9 +40,9 @@ async def asynchronous(messages: Messages) -> Any:
 
 
 def with_opts(messages: Messages, opts: dict[str, Any]) -> Any:
-    """A function that takes the options of the request as a dict; ``**opts`` works as well."""
+    """A function that takes the options of the request as a dict; ``**opts`` works too."""
     offered = [offer["function"]["name"] for offer in opts["tools"]]
-    print(f"  (asked with temperature={opts['temperature']} and tools={offered})")
+    print(f"  (called with temperature={opts['temperature']} and tools={offered})")
     return script(messages)
 
 
@@ -51,17 +54,17 @@ def completing(messages: Messages) -> Any:
 
 
 def in_pieces(messages: Messages) -> Response | Iterator[Chunk]:
-    """A function that streams its text; a call may come whole."""
+    """A function that streams its text, and returns a call in one piece."""
     said = script(messages)
     if isinstance(said, str):
         return iter([Chunk(said[:2]), Chunk(said[2:])])
     return completing(messages)
 
 
-# OpenAI's client, sync or async, is one as it is, with a model's name in place:
-# give it as functools.partial(OpenAI().chat.completions.create, model="gpt-5-mini").
+# The client of OpenAI's SDK, sync or async, works too:
+# functools.partial(OpenAI(max_retries=0).chat.completions.create, model="gpt-5-mini").
 
 for model in (plain, asynchronous, with_opts, completing, in_pieces):
     options = {"llm_opts": {"temperature": 0}} if model is with_opts else {}
-    result = Loop.run_sync([{"role": "user", "content": "hi"}], model, tools=[upper], **options)
+    result = Loop.run_sync("hi", model, tools=[upper], **options)
     print(f"{model.__name__}: {result.unwrap().content}, {result.iterations} iterations")

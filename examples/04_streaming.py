@@ -1,6 +1,6 @@
-"""Watching a run: its text as it is written, and its tools as they start and finish.
+"""Stream a run: its text as the model writes it, and its tools as they start and finish.
 
-`Loop.stream` is the same run as `Loop.run`, observed. Leaving the ``async with`` early cancels it.
+`Loop.stream` is the same run as `Loop.run`, with its events. Leaving the ``async with`` early cancels it.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from treadle.testing import call, calls
 
 @tool
 async def weather(city: str) -> str:
-    """Tell the weather."""
+    """Get the weather of a city."""
+    await asyncio.sleep(len(city) / 100)  # a request that takes a while
     return f"{city}: 21 degrees, sunny"
 
 
@@ -29,13 +30,12 @@ def model(messages: list[dict[str, Any]]) -> Any:
     """Call the tool for two cities at once, then stream the answer."""
     if messages[-1]["role"] == "tool":
         return pieces("It is sunny in both.")
-    return calls(call("weather", city="Lisbon"), call("weather", city="Porto"))
+    return calls(call("weather", city="Porto"), call("weather", city="Lisbon"))
 
 
 async def main() -> None:
-    """Print what happens, as it happens."""
-    messages = [{"role": "user", "content": "Weather in Lisbon and Porto?"}]
-    async with Loop.stream(messages, model, tools=[weather]) as events:
+    """Print events as they arrive."""
+    async with Loop.stream("Weather in Porto and Lisbon?", model, tools=[weather]) as events:
         async for event in events:
             match event:
                 case IterationStarted(iteration=number):
@@ -44,8 +44,8 @@ async def main() -> None:
                     print(f"  text: {text!r}")
                 case ToolStarted(call=made):
                     print(f"  started:  {made.name} {made.arguments}")
-                case ToolFinished(result=brought):
-                    print(f"  finished: {brought.content}")
+                case ToolFinished(result=returned):
+                    print(f"  finished: {returned.content}")
                 case RunFinished(stop_reason=why):
                     print(f"finished: {why}")
     print("result:", events.result.unwrap().content)

@@ -1,7 +1,7 @@
-"""Dispatch recipes: one call of the model that expands to several, and a result composed of theirs.
+"""Recipes: one call of the model expands to several calls, and their results are combined.
 
-A resolver runs the calls of tools that have no function. One with ``dispatch_recipe(name)`` may answer
-a call with a recipe: serial steps, then parallel ones, whose arguments may depend on earlier results.
+A resolver runs the calls of tools that have no function. A resolver with ``dispatch_recipe(name)`` can
+return a recipe: serial steps, then parallel steps, whose arguments may depend on earlier results.
 """
 
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ TRIP_REPORT = {
 }
 
 
-def there(results: Mapping[str, ToolResult]) -> dict[str, Any]:
+def location(results: Mapping[str, ToolResult]) -> dict[str, Any]:
     """Take the arguments of the parallel steps from the result of the serial one."""
     return {"at": results["locate"].content}
 
 
 class Travel:
-    """Runs the tools, and knows how to cook a trip report."""
+    """Runs the tools, and has a recipe for trip reports."""
 
     def available_tools(self) -> list[str]:
-        """The names that `resolve` answers to, beside the tools that the model is offered."""
+        """The names that `resolve` accepts in addition to the tools that the model is offered."""
         return ["locate", "weather", "tides"]
 
     def resolve(self, made: ToolCall) -> str:
@@ -42,13 +42,13 @@ class Travel:
         return f"sunny at {made.input['at']}"
 
     def dispatch_recipe(self, name: str) -> Any:
-        """A function from the arguments of a call to its recipe; None to run the call directly."""
+        """Return a function from the arguments of a call to its recipe; None runs the call directly."""
         return self.trip_report if name == "trip_report" else None
 
     def trip_report(self, arguments: Mapping[str, Any]) -> Recipe:
-        """Find the place first, then look at weather and tides at once. A failed step stays alone."""
+        """Locate the place first, then get weather and tides at the same time. Steps fail independently."""
         first = Step("locate", {"name": arguments["place"]})
-        return Recipe(serial=[first], parallel=[Step("weather", there), Step("tides", there)])
+        return Recipe(serial=[first], parallel=[Step("weather", location), Step("tides", location)])
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
@@ -58,9 +58,8 @@ def model(messages: list[dict[str, Any]]) -> Any:
     return calls(call("trip_report", place="Lisbon"))
 
 
-messages = [{"role": "user", "content": "How is Lisbon?"}]
-result = Loop.run_sync(messages, model, tools=[TRIP_REPORT], resolve_tool=Travel())
+result = Loop.run_sync("How is Lisbon?", model, tools=[TRIP_REPORT], resolve_tool=Travel())
 print(result.unwrap().content)
-print(f"\n{result.tool_calls_count} call of the model, and below it in the record:")
+print(f"\n{result.tool_calls_count} call of the model, with these steps in the run state:")
 for node in result.run.nodes[0].tool_calls[0].tool_calls:
     print(f"  {node.name}: {node.status}")

@@ -1,6 +1,6 @@
-"""Every way to end: `Ok` with the answer, or `Err` with a reason, and how to go on from an `Err`.
+"""Results: `Ok` with the answer, or `Err` with a reason, and how to continue from an `Err`.
 
-A run that waits for a person has not ended: it is `Paused`, see ``10_approvals.py``.
+A run that waits for a person is `Paused`, see ``10_approvals.py``.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ from typing import Any
 from treadle import Err, Loop, Ok, RunHandle, tool
 from treadle.testing import call, calls
 
-QUESTION = [{"role": "user", "content": "Is it done?"}]
+QUESTION = "Is it done?"
 handle = RunHandle()
 
 
 @tool
 def look(place: str) -> str:
-    """Look somewhere; at ``x`` it fails, always in the same way."""
+    """Look somewhere; ``x`` always fails with the same error."""
     if place == "x":
         raise ValueError("no such place")
     return f"nothing in {place}"
@@ -34,7 +34,7 @@ def stop() -> None:
 
 
 def says(answer: Any) -> Any:
-    """Make a model that always does the same: give an answer, or raise an error."""
+    """Make a model that always returns the same answer, or raises the same error."""
 
     def model(messages: list[dict[str, Any]]) -> Any:
         if isinstance(answer, Exception):
@@ -66,7 +66,7 @@ for model, options in RUNS:
             print(f"{type(reason).__name__}: {reason} [{len(messages)} messages]")
 print(repr(Loop.run_sync([{"role": "user"}], says("Yes.")).reason))
 
-# An Err loses nothing: its messages are valid, and another run goes on from them.
+# The messages of an Err are valid, so another run can continue from them.
 stopped = Loop.run_sync(QUESTION, new_place, tools=[look], max_iterations=2)
 finished = Loop.run_sync(stopped.messages, says("It is done."))
 print(f"{stopped.stop_reason}, then {finished.stop_reason}: {finished.unwrap().content}")

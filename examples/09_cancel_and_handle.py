@@ -1,4 +1,4 @@
-"""Three ways to stop: the tools alone, the run, and the task that runs it. None of them loses work."""
+"""Three ways to cancel: the running tools, the run, and the task that runs it. None of them loses work."""
 
 import asyncio
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 from treadle import Loop, RunHandle, tool
 from treadle.testing import call, calls, check_history
 
-QUESTION = [{"role": "user", "content": "Fetch it."}]
+QUESTION = "Fetch it."
 fetching = asyncio.Event()
 
 
 @tool
 async def fetch(url: str) -> str:
-    """Fetch a page that never comes."""
+    """Fetch a page from a server that never responds."""
     fetching.set()
     await asyncio.sleep(60)
     return url
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
-    """Fetch, then answer with what the fetching brought."""
+    """Fetch, then answer with the result."""
     if messages[-1]["role"] == "tool":
-        return f"I was told: {messages[-1]['content']}"
+        return f"The tool returned: {messages[-1]['content']}"
     return calls(call("fetch", "call_1", url="https://example.com"))
 
 
 async def start(handle: RunHandle) -> asyncio.Task[Any]:
-    """Start a run, and wait until its tool is under way."""
+    """Start a run, and wait until its tool is running."""
     fetching.clear()
     task = asyncio.create_task(Loop.run(QUESTION, model, tools=[fetch], handle=handle))
     await fetching.wait()
@@ -34,11 +34,11 @@ async def start(handle: RunHandle) -> asyncio.Task[Any]:
 
 
 async def main() -> None:
-    """Stop three runs in the middle of a tool."""
+    """Cancel three runs while a tool is running."""
     handle = RunHandle()
     task = await start(handle)
     print("in flight:", [made.name for made in handle.in_flight])
-    handle.cancel_all()  # the tools stop; the model goes on, and is told
+    handle.cancel_all()  # the tools are cancelled; the run continues
     print("cancel_all:", (await task).unwrap().content)
 
     handle = RunHandle()
@@ -49,7 +49,7 @@ async def main() -> None:
 
     handle = RunHandle()
     task = await start(handle)
-    task.cancel()  # cancellation stays cancellation; the handle has what was done
+    task.cancel()  # the task raises CancelledError; the handle has the history
     try:
         await task
     except asyncio.CancelledError:

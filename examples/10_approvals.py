@@ -1,4 +1,4 @@
-"""Approvals across processes: one writes a paused run to a file, another goes on with what a person decided."""
+"""Approvals across processes: one writes a paused run to a file, another resumes it with decisions."""
 
 import json
 import subprocess
@@ -15,12 +15,12 @@ SMALL = 100  # dollars
 
 @tool(requires_approval=lambda arguments: arguments["amount"] > SMALL)
 def pay(name: str, amount: int) -> str:
-    """Pay somebody."""
+    """Send money to a person."""
     return f"paid {amount} to {name}"
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
-    """Pay everybody at once, then say so."""
+    """Pay all bills at once, then report it."""
     if messages[-1]["role"] == "tool":
         return "All is settled."
     bills = {"Ada": 50, "Bob": 500, "Cy": 900, "Dee": 1000}
@@ -29,7 +29,7 @@ def model(messages: list[dict[str, Any]]) -> Any:
 
 loop = Loop(tools=[pay])
 if len(sys.argv) == 1:  # the first process
-    paused = loop.run_sync([{"role": "user", "content": "Pay the bills."}], model)
+    paused = loop.run_sync("Pay the bills.", model)
     assert isinstance(paused, Paused)
     print(f"paused, {paused.tool_calls_count} call ran")
     for waiting in paused.pending:
@@ -37,7 +37,7 @@ if len(sys.argv) == 1:  # the first process
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "paused.json"
         file.write_text(json.dumps(paused.state), encoding="utf-8")
-        subprocess.run([sys.executable, __file__, file], check=True)  # noqa: S603 - this very file
+        subprocess.run([sys.executable, __file__, file], check=True)  # noqa: S603 - this file
 else:  # the second
     state = Path(sys.argv[1]).read_text(encoding="utf-8")
     less = edit({"name": "Dee", "amount": 10})

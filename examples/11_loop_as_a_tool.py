@@ -1,4 +1,4 @@
-"""A loop as a tool of another: an editor has a researcher, and both draw on the editor's limits."""
+"""Subagents: a researcher is a tool of an editor, and both draw on the editor's limits."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def search(words: str) -> str:
 
 
 def researching(messages: list[dict[str, Any]]) -> Any:
-    """Search for what the task says, and tell what was found."""
+    """Search for the task, then report what was found."""
     last = messages[-1]
     if last["role"] == "tool":
         return f"There are {last['content']}."
@@ -21,7 +21,7 @@ def researching(messages: list[dict[str, Any]]) -> Any:
 
 
 def show(event: Any, margin: str = "  ") -> None:
-    """Print what happens; the events of a run within a run come wrapped."""
+    """Print events; those of a subagent arrive as `SubagentEvent`."""
     match event:
         case SubagentEvent(event=inner):
             show(inner, margin + "    ")
@@ -32,14 +32,14 @@ def show(event: Any, margin: str = "  ") -> None:
 
 
 researcher = Loop(tools=[search], name="researcher", max_iterations=5)
-research = researcher.as_tool("research", "Find something out.", researching)
+research = researcher.as_tool("research", "Research a topic.", researching)
 editor = Loop(tools=[research], name="editor", on_limit="finish", on_event=show)
-question = [{"role": "user", "content": "Write about water."}]
+question = "Write about water."
 
-for most in (7, 4):  # model calls of both together
+for most in (7, 4):  # the limit of the editor counts model calls of both
     print(f"max_iterations={most}")
     tasks = [calls(call("research", task=task)) for task in ("rivers", "lakes")]
-    editing = ScriptedLLM(*tasks, "This is what there is on water.")
+    editing = ScriptedLLM(*tasks, "Here is an article on water.")
     result = editor.run_sync(question, editing, max_iterations=most)
     print(f"{result.stop_reason}, after the results:")
     for message in result.messages:

@@ -1,4 +1,4 @@
-"""Which calls of an answer run: those that may run together, and those that bring something new."""
+"""The plan of an iteration: which calls run together, which are deferred, which are skipped."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ def read(name: str) -> str:
 
 @tool(parallel_safe=False)
 def write(name: str, text: str) -> str:
-    """Write a note anew."""
+    """Replace a note."""
     notes[name] = text
     return "written"
 
 
 def show(event: Any) -> None:
-    """Print what becomes of a call, and in which iteration."""
+    """Print the iteration and what happened to a call."""
     match event:
         case ToolStarted(iteration=number, call=made):
             print(f"  {number}: {made.name} runs")
@@ -32,15 +32,15 @@ def show(event: Any) -> None:
             print(f"  {number}: {made.name} is suppressed: {why}")
 
 
-question = [{"role": "user", "content": "Put eggs on the list."}]
+question = "Put eggs on the list."
 read_it, write_it = call("read", name="list"), call("write", name="list", text="milk, eggs")
 both = calls(read_it, write_it)
 once, changed, duplicates = calls(read_it), calls(write_it), calls(read_it, read_it)
 
 for title, sequential, script in (
-    ("Not together, so later", "defer", [both, changed, "Done."]),
-    ("Not together, so in step", "in_step", [both, "Done."]),
-    ("Again, when there is news", "defer", [once, once, changed, duplicates, "Done."]),
+    ("Deferred by default", "defer", [both, changed, "Done."]),
+    ("Run in the same iteration", "in_step", [both, "Done."]),
+    ("Repeated after a change", "defer", [once, once, changed, duplicates, "Done."]),
 ):
     print(f"{title}:")
     loop = Loop(tools=[read, write], sequential=sequential, on_event=show)

@@ -1,4 +1,4 @@
-"""Locks by key: calls that share a key never overlap, not even those of two runs; others run side by side."""
+"""Locks: calls with the same key never overlap, even in different runs; other calls run at the same time."""
 
 import asyncio
 from collections import Counter
@@ -16,16 +16,16 @@ async def append(path: str, line: str) -> str:
     writing[path] += 1
     most[path] = max(most[path], writing[path])
     most["any file"] = max(most["any file"], writing.total())
-    await asyncio.sleep(0.05)  # time for the others
+    await asyncio.sleep(0.05)  # long enough to overlap
     writing[path] -= 1
     return line
 
 
 async def main() -> None:
-    """Two runs at once, each of which wants to write two lines to each of two files."""
+    """Two concurrent runs, each of which appends two lines to each of two files."""
     lines = [call("append", path=path, line=line) for path in ("log", "todo") for line in "ab"]
     loop = Loop(tools=[append], locks=Locks())
-    question = [{"role": "user", "content": "Write it down."}]
+    question = "Write it down."
     runs = [loop.run(question, ScriptedLLM(calls(*lines), "Done.")) for _ in range(2)]
     for result in await asyncio.gather(*runs):
         print(f"{result.stop_reason}: {result.tool_calls_count} calls ran")

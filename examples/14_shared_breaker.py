@@ -1,4 +1,4 @@
-"""A circuit breaker that runs share: a tool that is down is left alone, and tried again after a while."""
+"""A circuit breaker shared by several runs: a failing tool is not called until a cool-down has passed."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ def search(words: str) -> str:
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
-    """Search once, then answer with what came of it."""
+    """Search once, then answer with the result."""
     if messages[-1]["role"] == "tool":
         return messages[-1]["content"]
     return calls(call("search", words="treadles"))
 
 
 def show(event: Any) -> None:
-    """Print how the breaker changes."""
+    """Print state changes of the breaker."""
     if isinstance(event, BreakerChanged):
         print(f"  breaker of {event.tool}: {event.before} -> {event.after}")
 
@@ -31,7 +31,7 @@ breaker = CircuitBreaker(threshold=2, cool_down=60)
 loop = Loop(tools=[search], breaker=breaker, on_event=show)
 for number, is_up in enumerate([False, False, False, True, True], 1):
     if is_up:
-        breaker.cool_down = 0  # as if a minute were over
+        breaker.cool_down = 0  # as if a minute had passed
     print(f"run {number}")
-    result = loop.run_sync([{"role": "user", "content": "What is a treadle?"}], model)
+    result = loop.run_sync("What is a treadle?", model)
     print(f"  {result.tool_calls_count} calls ran: {result.unwrap().content}")

@@ -1,4 +1,4 @@
-"""Limits: what a run may take and cost, and the last answer that it is asked for when that is spent."""
+"""Limits: how much a run may use, and a last answer once a limit is reached."""
 
 from typing import Any
 
@@ -8,28 +8,28 @@ from treadle.testing import call, calls
 
 @tool
 def look(room: str, context: ToolContext) -> str:
-    """Look into a room."""
-    return f"nothing in {room}; {context.remaining} are left"
+    """Search a room."""
+    return f"nothing in {room}; remaining: {context.remaining}"
 
 
 def model(messages: list[dict[str, Any]]) -> Any:
-    """Look into room after room, until it is told that this has to do."""
+    """Search one room after another, until the request asks for the final answer."""
     if "final answer" in messages[-1]["content"]:
-        message = {"role": "assistant", "content": "It is in none of the rooms I saw."}
+        message = {"role": "assistant", "content": "It is in none of the rooms that I searched."}
     else:
         message = calls(call("look", room=f"room {len(messages) // 2 + 1}"))
     usage = {"prompt_tokens": 1_000, "completion_tokens": 50}
     return {"choices": [{"message": message}], "usage": usage}
 
 
-def price(response: Response) -> float:
-    """US dollars: two for a million tokens that it reads, ten for a million that it writes."""
+def cost_of(response: Response) -> float:
+    """Return the cost in US dollars: 2 per million input tokens, 10 per million output tokens."""
     usage = response.usage
     return usage.input_tokens * 2e-6 + usage.output_tokens * 10e-6
 
 
-loop = Loop(tools=[look], cost_of=price)
-question = [{"role": "user", "content": "Where is the key?"}]
+loop = Loop(tools=[look], cost_of=cost_of)
+question = "Where is the key?"
 
 for options in ({"max_iterations": 2}, {"max_cost": 0.006}):
     for on_limit in ("stop", "finish"):

@@ -1,6 +1,6 @@
 """The LLM tool loop as a staged pipeline: it always ends, loses nothing, and says why it stopped."""
 
-from treadle.context import Context, Decision
+from treadle.context import Context, Decision, Request
 from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
 from treadle.events import (
     BreakerChanged,
@@ -16,6 +16,7 @@ from treadle.events import (
     IterationStarted,
     LimitReached,
     ModelFailed,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
     RepeatWarned,
@@ -30,7 +31,15 @@ from treadle.events import (
 )
 from treadle.limits import Budget, Limits, Remaining
 from treadle.loop import EventStream, Loop, LoopOptions, PausedStateError, RunHandle, presets
-from treadle.messages import Chunk, Message, Response, ToolCall, ToolResult, Usage
+from treadle.messages import (
+    Chunk,
+    InvalidMessagesError,
+    Message,
+    Response,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from treadle.pipeline import Pipeline, PipelineError, StageError, stage
 from treadle.results import (
     BudgetExhausted,
@@ -50,6 +59,7 @@ from treadle.results import (
     Result,
     RunCancelled,
     RunPausedError,
+    StoppedByStage,
 )
 from treadle.run_state import RunNode, RunNodeStatus, RunState
 from treadle.stages import default_stages
@@ -97,6 +107,7 @@ __all__ = [
     "FirstChunk",
     "HistoryRepaired",
     "InvalidInput",
+    "InvalidMessagesError",
     "IterationFinished",
     "IterationStarted",
     "LLMError",
@@ -110,6 +121,7 @@ __all__ = [
     "Message",
     "MissingExtraError",
     "ModelFailed",
+    "ModelRequested",
     "ModelResponded",
     "ModelRetried",
     "NotRunReason",
@@ -127,6 +139,7 @@ __all__ = [
     "Recipe",
     "Remaining",
     "RepeatWarned",
+    "Request",
     "Response",
     "Result",
     "RunCancelled",
@@ -139,6 +152,7 @@ __all__ = [
     "RunState",
     "StageError",
     "Step",
+    "StoppedByStage",
     "SubagentEvent",
     "TextDelta",
     "Tool",
