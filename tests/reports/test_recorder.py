@@ -191,7 +191,7 @@ def test_a_recording_has_each_request_as_it_was_sent(tmp_path):
     assert (first.sent.start, first.sent.messages) == (0, QUESTION)
     assert second.view == [USER, *result.messages[1:3]]
     assert third.view == [USER, *result.messages[3:5]]
-    for iteration, request in zip(run.iterations, model.requests, strict=True):
+    for iteration, request in zip(run.iterations, model.sent, strict=True):
         system, *sent = request.messages
         assert system == {"role": "system", "content": iteration.instructions}
         conversation = iteration.view or iteration.sent.messages

@@ -285,7 +285,7 @@ def test_the_same_record_makes_the_same_page(record):
 
 def rows_of(path, kind):
     """The rows of one kind, iteration by iteration."""
-    (run,) = report_data(read_recording(path), "run")["runs"]
+    (run,) = report_data(read_recording(path))["runs"]
     return [[row for row in step["rows"] if row["k"] == kind] for step in run["steps"]]
 
 
@@ -336,7 +336,7 @@ def test_a_report_names_the_stage_whose_edit_was_repaired(tmp_path):
             QUESTION, ScriptedLLM(calls(call("add", a=1, b=2)), "done")
         )
 
-    (run,) = report_data(read_recording(path), "run")["runs"]
+    (run,) = report_data(read_recording(path))["runs"]
     assert run["repairs"] == []  # those of the caller's messages
     ((guard,),) = [rows for rows in rows_of(path, "guard") if rows]
     assert guard["kind"] == "repaired"
