@@ -4,7 +4,7 @@ import io
 from typing import get_args
 
 from treadle import Loop, Ok, Response, ToolCall, Usage, tool
-from treadle.context import Context
+from treadle.context import Context, RunContext
 from treadle.events import (
     BreakerChanged,
     CallDeferred,
@@ -18,6 +18,7 @@ from treadle.events import (
     IterationStarted,
     LimitReached,
     ModelFailed,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
     RepeatWarned,
@@ -50,8 +51,7 @@ CONTEXT = Context(
     messages=History([USER, ANSWER]),
     tools={},
     response=RESPONSE,
-    limits=Limits(),
-    state=STATE,
+    run=RunContext(state=STATE),
     tool_calls=(CALL, OTHER),
     tool_results={"c1": RESULT, "c2": ToolResult("c2", "no JSON", True, "invalid")},
     validation_errors={"c2": ("no JSON",)},
@@ -74,8 +74,11 @@ EVENTS = [
         request={"temperature": 0.5},
         state=STATE,
     ),
-    HistoryRepaired(repairs=("dropped a blank message",)),
-    IterationStarted(iteration=1, at=2.0, messages=[USER], guidance="be quick"),
+    HistoryRepaired(repairs=("dropped a blank message",), stage="trim"),
+    IterationStarted(iteration=1, at=2.0),
+    ModelRequested(
+        iteration=1, at=2.1, messages=[USER], instructions="be kind", guidance="be quick"
+    ),
     FirstChunk(iteration=1, at=2.5),
     TextDelta(iteration=1, text="te"),
     ModelRetried(iteration=1, attempt=1, error="busy", error_type="Busy", delay=0.5, at=2.7),

@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from treadle import Loop, MissingExtraError, Paused, approve, tool
-from treadle.events import IterationStarted, RunStarted
+from treadle.events import ModelRequested, RunStarted
 from treadle.reports import LiveView
 from treadle.reports.live import can_show
 from treadle.testing import ScriptedLLM, call, calls
@@ -278,7 +278,7 @@ def test_it_ticks_while_nothing_happens(terminal):
     with LiveView(terminal, clock=clock) as live:
         observer = live.for_run()
         observer(RunStarted(agent_name="shop", run_id="r", at=0.0))
-        observer(IterationStarted(iteration=1, at=0.0))
+        observer(ModelRequested(iteration=1, at=0.0))
         assert ticked.wait(30)
     assert terminal.getvalue().count("calling the model") > 3
 

@@ -3,10 +3,9 @@
 import typing
 
 import pytest
-from treadle.testing.chaos_tools import ChaosTools
 
 from treadle import Loop, Paused, approve, tool
-from treadle.context import Context
+from treadle.context import Context, RunContext
 from treadle.events import (
     BreakerChanged,
     CallDeferred,
@@ -20,6 +19,7 @@ from treadle.events import (
     IterationStarted,
     LimitReached,
     ModelFailed,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
     RepeatWarned,
@@ -32,13 +32,12 @@ from treadle.events import (
     ToolStarted,
     UserMessageAdded,
 )
-from treadle.limits import Limits
+from treadle.limits import Budget, Limits
 from treadle.messages import History, Response, ToolCall, ToolResult, Usage
 from treadle.reports.live.progress import Phase, RunProgress, innermost
 from treadle.results import MaxIterationsReached
-from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
-from treadle.testing.chaos import ChaosLLM
+from treadle.testing.chaos import ChaosLLM, ChaosTools
 from treadle.tools import CircuitBreaker, NotRunReason, PlanReason
 
 GO = [{"role": "user", "content": "Go."}]
@@ -49,6 +48,7 @@ ONE_OF_EACH = (
     STARTED,
     HistoryRepaired(repairs=("a", "b")),
     IterationStarted(iteration=1, at=100.0),
+    ModelRequested(iteration=1, at=100.0),
     FirstChunk(iteration=1, at=101.0),
     TextDelta(iteration=1, text="Hello"),
     ModelRetried(iteration=1, attempt=1, error="x", error_type="E", delay=2.0, at=101.0),
@@ -67,7 +67,7 @@ ONE_OF_EACH = (
     LimitReached(iteration=1, reason=MaxIterationsReached(1)),
     IterationFinished(
         iteration=1,
-        context=Context(History(), {}, Response("x"), Limits(), RunState()),
+        context=Context(History(), {}, Response("x")),
         at=105.0,
     ),
     SubagentEvent(call_id="a", event=STARTED),
@@ -126,7 +126,12 @@ def test_the_model_is_asked_and_answers(run, clock):
     """Each phase has its own time; the characters are those of this answer."""
     clock.now = 5.0
     run.update(IterationStarted(iteration=3, at=0.0))
-    assert (run.iteration, run.phase, run.phase_since) == (3, Phase.ASKING, 5.0)
+    assert (run.iteration, run.phase, run.phase_since) == (3, Phase.WORKING, 5.0)
+    assert run.model_calls == 0
+
+    clock.now = 6.0
+    run.update(ModelRequested(iteration=3, at=0.0))
+    assert (run.phase, run.phase_since) == (Phase.ASKING, 6.0)
 
     clock.now = 7.0
     run.update(FirstChunk(iteration=3, at=0.0))
@@ -140,7 +145,7 @@ def test_the_model_is_asked_and_answers(run, clock):
     )
     assert (run.phase, run.usage, run.model_calls) == (Phase.WORKING, usage, 1)
 
-    run.update(IterationStarted(iteration=4, at=0.0))
+    run.update(ModelRequested(iteration=4, at=0.0))
     assert run.characters == 0
 
 
@@ -153,7 +158,7 @@ def test_what_a_provider_does_not_tell_makes_the_tokens_a_lower_bound(run):
 def test_a_retry_of_the_model_is_counted_down(run, clock):
     """What it had written is void."""
     clock.now = 5.0
-    run.update(IterationStarted(iteration=1, at=0.0))
+    run.update(ModelRequested(iteration=1, at=0.0))
     run.update(TextDelta(iteration=1, text="Hello"))
     run.update(
         ModelRetried(iteration=1, attempt=2, error="x", error_type="RateLimit", delay=4.0, at=0.0)
@@ -242,13 +247,15 @@ def test_a_run_within_a_call_is_followed_and_counts_for_the_run_around_it(run):
         run.update(SubagentEvent(call_id="a", event=event))
 
     run.update(IterationStarted(iteration=1, at=0.0))
+    run.update(ModelRequested(iteration=1, at=0.0))
     run.update(ToolStarted(iteration=1, call=CALL, at=0.0))
     tell(RunStarted(agent_name="researcher", run_id="r1/a", at=0.0))
     tell(IterationStarted(iteration=1, at=0.0))
+    tell(ModelRequested(iteration=1, at=0.0))
     response = Response("x", usage=Usage(10, 5))
     tell(ModelResponded(iteration=1, response=response, at=0.0, duration=1.0))
     tell(ToolStarted(iteration=1, call=ToolCall("b", "fetch"), at=0.0))
-    tell(SubagentEvent(call_id="b", event=IterationStarted(iteration=1, at=0.0)))
+    tell(SubagentEvent(call_id="b", event=ModelRequested(iteration=1, at=0.0)))
 
     child = run.children["a"]
     assert (child.name, child.iteration, child.model_calls, child.own_calls) == (
@@ -339,7 +346,9 @@ def test_the_time_before_a_pause_counts(clock):
     progress.update(RunStarted(agent_name="", run_id="", at=1_000.0, resumed=True))
     assert progress.since == 50.0
 
-    context = Context(History(), {}, Response("x"), Limits(), RunState(), started_at=970.0)
+    budget = Budget(Limits())
+    budget.started_at = 970.0
+    context = Context(History(), {}, Response("x"), RunContext(budget=budget))
     finished = IterationFinished(iteration=1, context=context, at=1_001.0)
     progress.update(finished)
     progress.update(finished)

@@ -15,8 +15,10 @@ from treadle.events import (
     CallDeferred,
     CallSuppressed,
     FirstChunk,
+    HistoryRepaired,
     IterationStarted,
     LimitReached,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
     RunFinished,
@@ -84,8 +86,14 @@ def shown():
     return Shown()
 
 
-def asked(iteration=1):
-    return IterationStarted(iteration=iteration, at=0.0)
+def ask(watch, iteration=1):
+    watch(IterationStarted(iteration=iteration, at=0.0))
+    watch(ModelRequested(iteration=iteration, at=0.0))
+
+
+def within(watch):
+    """A watcher of the subagent of call ``a``."""
+    return lambda event: watch(SubagentEvent(call_id="a", event=event))
 
 
 def made(name, call_id="a", **arguments):
@@ -101,7 +109,7 @@ def answered(**usage):
 def test_a_run_is_shown_whole(shown):
     """Its name, the iteration, what is under way, what it has used, its limits, the guards that fired."""
     watch = shown.run("shop", limits=ALL_LIMITS)
-    watch(asked(3))
+    ask(watch, 3)
     watch(answered(input_tokens=40_000, output_tokens=500, cost=0.095))
     shown.now = 2.5
     watch(made("search", words="green tea"))
@@ -133,7 +141,7 @@ def head(shown, width=81):
 def test_the_model_is_waited_for(shown):
     watch = shown.run("shop")
     assert head(shown) == "● shop  0/10  starting 0.0 s  0.0 s"
-    watch(asked())
+    ask(watch)
     shown.now = 2.19
     assert head(shown) == "● shop  1/10  calling the model 2.1 s  2.1 s"
     watch(FirstChunk(iteration=1, at=0.0))
@@ -144,9 +152,19 @@ def test_the_model_is_waited_for(shown):
     )
 
 
+def test_the_stage_whose_edit_was_repaired_is_shown(shown):
+    """Once, however often it was; a repair of the caller's messages names no stage."""
+    watch = shown.run("shop")
+    watch(HistoryRepaired(repairs=("an orphan",)))
+    assert "    1 repaired" in shown.text().splitlines()
+    for _ in range(2):
+        watch(HistoryRepaired(repairs=("an orphan", "a blank"), stage="trim\x1b[2J"))
+    assert "    5 repaired, repaired after stage trim\\x1b[2J" in shown.text().splitlines()
+
+
 def test_a_retry_is_counted_down_and_then_is_a_try(shown):
     watch = shown.run("shop")
-    watch(asked())
+    ask(watch)
     watch(
         ModelRetried(iteration=1, attempt=1, error="x", error_type="RateLimit", delay=4.0, at=0.0)
     )
@@ -222,8 +240,10 @@ def test_a_run_within_a_call_is_a_row_of_its_own(shown):
     watch = shown.run("editor")
     watch(made("research", task="rivers"))
     inner = RunStarted(agent_name="researcher", run_id="r/a", at=0.0, limits=Limits(5))
-    for event in (inner, asked(2), made("search", words="x")):
-        watch(SubagentEvent(call_id="a", event=event))
+    tell = within(watch)
+    tell(inner)
+    ask(tell, 2)
+    tell(made("search", words="x"))
     lines = shown.text().splitlines()
     assert lines[1].startswith("    research rivers ")
     assert lines[2].startswith("        └ researcher  2/5  1 call ")
@@ -305,7 +325,7 @@ def test_where_there_is_no_room_for_all_what_matters_most_stays(shown):
     for number in range(4):
         watch = shown.run(f"new{number}")
         watch(made("research", task="x"))
-        watch(SubagentEvent(call_id="a", event=asked()))
+        ask(within(watch))
 
     def names(height):
         words = [line.split() for line in shown.text(100, height).splitlines()]
@@ -330,7 +350,7 @@ def hostile(shown):
         "[red]\x1b[2J\x1b]0;owned\x07\u202e\x00\r\n\u0085\u2028日本\U0001f469\u200d\U0001f467\ud800"
     )
     watch = shown.run(bad, bad, ALL_LIMITS)
-    watch(asked())
+    ask(watch)
     watch(ToolStarted(iteration=1, call=ToolCall(bad, bad, bad), at=0.0))
     start = made(bad, "b", **{bad: bad})
     watch(start)

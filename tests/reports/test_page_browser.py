@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import time
+import types
 from importlib import resources
 
 import pytest
@@ -372,6 +373,28 @@ def test_it_fits_into_a_narrow_window(show, server):
     )
 
 
+WIDEST = """
+all => all.forEach(one => {
+  const parts = one.querySelectorAll('.part');
+  if (!parts.length) one.textContent = '88,888/min';
+  for (const part of parts) part.lastChild.textContent = '88.8';
+})
+"""
+CLIPPED = """
+all => all.filter(one => one.scrollWidth > one.clientWidth)
+          .map(one => `${one.innerText}: ${one.scrollWidth} > ${one.clientWidth}`)
+"""
+
+
+@pytest.mark.parametrize("width", [1920, 1300, 1021, 521, 400])
+def test_no_tile_is_clipped(show, server, width):
+    """Neither its title nor its numbers, as large as they may be."""
+    page = show(server, viewport={"width": width, "height": 800})
+    page.locator(".tile .value").evaluate_all(WIDEST)
+    texts = page.locator(".tile h3, .tile .value")
+    assert texts.evaluate_all(CLIPPED) == []
+
+
 def test_a_graph_says_its_values_at_the_pointer(show, server):
     page = show(server)
     page.hover("#panel-runs_per_minute .plot")
@@ -442,8 +465,12 @@ def test_new_numbers_leave_the_keyboard_where_it_is(show, server):
     expect(page.locator("#panel-iterations .readout")).to_be_visible()
 
 
-def test_new_numbers_leave_readers_where_they_are(show, server):
-    """The page is not scrolled, and what is told at a point of a graph is told on."""
+def test_new_numbers_leave_readers_where_they_are(show, server, monkeypatch):
+    """The page is not scrolled, and the readout at a point of a graph stays."""
+    stopped = types.SimpleNamespace(
+        time=lambda now=time.time(): now
+    )  # a step later, the graph has moved
+    monkeypatch.setattr("treadle.reports.dashboard_page.server.time", stopped)
     page = show(server, "#range=15m", viewport={"width": 1200, "height": 500})
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
     page.hover("#panel-cost_per_run .plot")

@@ -100,6 +100,7 @@ def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
         "llm_error",
         "loop_detected",
         "pipeline_failed",
+        "stopped_by_stage",
     }
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from treadle import Loop, Ok, approve, tool
-from treadle.events import IterationStarted, RunFinished
+from treadle.events import ModelRequested, RunFinished
 from treadle.limits import Limits
 from treadle.reports.recording.reader import RecordingError, read_lines, read_recording
 from treadle.reports.recording.recorder import Recorder
@@ -122,11 +122,14 @@ def test_every_kind_of_event_is_read(path):
         "nudged",
         "limit",
         "invalid",
+        "repaired",
     }
     assert run.limit == "the budget is spent: max_cost=1.5, used 2"
     assert run.iterations[0].steered == [{"role": "user", "content": "hello"}]
     assert run.iterations[0].failure == "Gone: gone"
-    assert run.repairs == ("dropped a blank message",)
+    assert [one.detail for one in run.guards if one.kind == "repaired"] == [
+        "after stage trim: dropped a blank message"
+    ]
 
 
 def test_calls_that_were_not_reached_are_there_all_the_same(path):
@@ -187,7 +190,7 @@ def test_a_paused_run_goes_on_in_its_record(path):
     (run,) = read_recording(path).runs
     assert (run.status, [one["name"] for one in run.pending]) == ("paused", ["wipe"])
     assert [(one.name, one.status) for one in run.calls] == [("wipe", "waiting")]
-    assert "waits for somebody's approval" in next(run.calls).content
+    assert "waits for a person's approval" in next(run.calls).content
 
     with Recorder(path, append=True) as recorder:
         waiting = paused.pending[0].id
@@ -207,7 +210,7 @@ def test_a_request_that_differs_from_the_history_comes_back_as_its_view(path):
         [{"role": "user", "content": one} for one in names] for names in ("abcd", "axy", "ax")
     ]
     events = [
-        IterationStarted(iteration=number, at=1.0, messages=history)
+        ModelRequested(iteration=number, at=1.0, messages=history)
         for number, history in enumerate(histories, 1)
     ]
     path.write_text(recorded(EVENTS[0], *events), encoding="ascii")

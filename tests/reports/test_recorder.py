@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from treadle import Loop, Ok, RunHandle, tool
 from treadle.effects import Emit
-from treadle.events import Event, IterationStarted, RunFinished, RunStarted, SubagentEvent
+from treadle.events import Event, ModelRequested, RunFinished, RunStarted, SubagentEvent
 from treadle.pipeline import stage
 from treadle.reports.recording.lines import EVENT_NAMES
 from treadle.reports.recording.reader import read_recording, recording_schema
@@ -84,7 +84,7 @@ def test_every_field_of_an_event_is_in_its_line(event):
 def test_every_kind_of_event_has_a_part_of_the_schema():
     """And the schema has no others but custom events."""
     kinds = {name for name, part in recording_schema()["$defs"].items() if "allOf" in part}
-    assert kinds == {*EVENT_NAMES.values(), "model_requested", "other"}
+    assert kinds == {*EVENT_NAMES.values(), "other"}
     assert set(EVENT_NAMES) | {SubagentEvent} == set(get_args(Event))
     VALIDATOR.check_schema(recording_schema())
 
@@ -145,9 +145,7 @@ def test_a_request_that_differs_from_the_history_is_a_view_of_it():
     histories = [
         [{"role": "user", "content": name} for name in names] for names in ("abcd", "axyde", "ax")
     ]
-    started = [
-        IterationStarted(iteration=n, at=1.0, messages=h) for n, h in enumerate(histories, 1)
-    ]
+    started = [ModelRequested(iteration=n, at=1.0, messages=h) for n, h in enumerate(histories, 1)]
 
     lines = [json.loads(line) for line in recorded(EVENTS[0], *started).splitlines()[2:]]
 
@@ -163,6 +161,59 @@ def test_a_request_that_differs_from_the_history_is_a_view_of_it():
     assert views == [None, [[0, 1], "x", "y", [3, 4], "e"], [[0, 1], "x"]]
 
 
+@stage
+def trim(ctx):
+    """Send only the last message, with a hint."""
+    if ctx.iteration == 1:
+        return ctx
+    return ctx.with_request(messages=[USER, *ctx.messages[-2:]]).replace(guidance="hurry")
+
+
+def test_a_recording_has_each_request_as_it_was_sent(tmp_path):
+    """The system message, the view that a stage made, and the guidance of one request."""
+    path = tmp_path / "run.jsonl"
+    model = ScriptedLLM(calls(call("echo", text="x")), calls(call("echo", text="y")), "done")
+    with Recorder(path) as recorder:
+        loop = Loop(
+            tools=[echo],
+            stages=[trim, *default_stages()],
+            instructions="be kind",
+            on_event=recorder,
+        )
+        result = loop.run_sync(QUESTION, model)
+
+    (run,) = read_recording(path).runs
+    first, second, third = run.iterations
+    assert run.messages == result.messages
+    assert [one.instructions for one in run.iterations] == ["be kind"] * 3
+    assert [one.guidance for one in run.iterations] == [None, "hurry", "hurry"]
+    assert first.view is None  # not edited: the conversation so far
+    assert (first.sent.start, first.sent.messages) == (0, QUESTION)
+    assert second.view == [USER, *result.messages[1:3]]
+    assert third.view == [USER, *result.messages[3:5]]
+    for iteration, request in zip(run.iterations, model.sent, strict=True):
+        system, *sent = request.messages
+        assert system == {"role": "system", "content": iteration.instructions}
+        conversation = iteration.view or iteration.sent.messages
+        assert sent[: len(conversation) - 1] == conversation[:-1]
+        assert ("hurry" in json.dumps(sent)) is (iteration.guidance == "hurry")
+
+
+def test_requests_that_no_stage_edited_have_no_view(tmp_path):
+    """The first one neither, though nothing was written before it; nor one whose input was repaired."""
+    path = tmp_path / "run.jsonl"
+    orphan = {"role": "tool", "tool_call_id": "gone", "content": "x"}
+    with Recorder(path) as recorder:
+        many(3, recorder)
+        Loop(on_event=recorder).run_sync([*QUESTION, orphan], ScriptedLLM("done"))
+
+    requests = [line for line in lines_of(path) if line["event"] == "model_requested"]
+    assert [line["view"] for line in requests] == [None] * len(requests)
+    assert [run.iterations[0].sent.messages[0] for run in read_recording(path).runs] == [
+        QUESTION[0]
+    ] * 2
+
+
 def test_messages_that_cannot_be_compared_are_written_again():
     """A value of somebody else's must not keep the line from being written."""
 
@@ -173,7 +224,7 @@ def test_messages_that_cannot_be_compared_are_written_again():
         __hash__ = None
 
     first, second = (
-        IterationStarted(iteration=n, at=1.0, messages=[{"role": "user", "content": Moody()}])
+        ModelRequested(iteration=n, at=1.0, messages=[{"role": "user", "content": Moody()}])
         for n in (1, 2)
     )
     lines = [json.loads(line) for line in recorded(EVENTS[0], first, second).splitlines()[2:]]
@@ -464,9 +515,9 @@ def test_a_paused_run_does_not_write_its_state(tmp_path):
         paused = Loop(tools=[wipe], on_event=recorder).run_sync(
             QUESTION, ScriptedLLM(calls(call("wipe")))
         )
-    assert not {"evidence", "pauses"} & {*lines_of(path)[-1]}
-    assert "evidence" in paused.state
-    assert "evidence" not in path.read_text().replace("no_new_evidence", "")
+    assert not {"result_cache", "pauses"} & {*lines_of(path)[-1]}
+    assert "result_cache" in paused.state
+    assert "result_cache" not in path.read_text()
     (run,) = read_recording(path).runs
     assert [one["id"] for one in run.pending] == [one.id for one in paused.pending]
 

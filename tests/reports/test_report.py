@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from treadle import Loop
+from treadle.pipeline import stage
 from treadle.reports.recording.model import Recording, Run
 from treadle.reports.recording.reader import RecordingError, read_recording
 from treadle.reports.recording.recorder import Recorder
@@ -18,6 +19,7 @@ from treadle.reports.report.explain import HEADLINES, explain_not_run, headline,
 from treadle.reports.report.noscript import MOST_STEPS, visible
 from treadle.reports.report.render import render_report
 from treadle.results import Reason
+from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import NotRunReason
 
@@ -279,3 +281,64 @@ def test_no_runs_are_a_page_too():
 def test_the_same_record_makes_the_same_page(record):
     """Nothing of the machine or of the time is in it."""
     assert render_report(record) == render_report(record)
+
+
+def rows_of(path, kind):
+    """The rows of one kind, iteration by iteration."""
+    (run,) = report_data(read_recording(path))["runs"]
+    return [[row for row in step["rows"] if row["k"] == kind] for step in run["steps"]]
+
+
+def test_a_report_shows_each_request_as_it_was_sent(tmp_path):
+    """An edited view and guidance where they were sent; the system message where it changed."""
+
+    @stage
+    def shorten(ctx):
+        if ctx.iteration != 2:
+            return ctx
+        return ctx.with_request(messages=ctx.messages[-2:]).replace(guidance="hurry")
+
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        Loop(
+            tools=[add],
+            stages=[shorten, *default_stages()],
+            instructions=lambda ctx: "be kind" if ctx.iteration < 3 else "be brief",
+            on_event=recorder,
+        ).run_sync(
+            QUESTION,
+            ScriptedLLM(calls(call("add", a=1, b=2)), calls(call("add", a=3, b=4)), "done"),
+        )
+
+    assert [[row["text"] for row in rows] for rows in rows_of(path, "instructions")] == [
+        ["be kind"],
+        [],
+        ["be brief"],
+    ]
+    assert [[row["text"] for row in rows] for rows in rows_of(path, "guidance")][1] == ["hurry"]
+    views = [
+        [one["role"] for row in rows for one in row["messages"]] for rows in rows_of(path, "view")
+    ]
+    assert views == [[], ["assistant", "tool"], []]
+    first = rows_of(path, "message")[0]
+    assert [(row["role"], row["text"]) for row in first] == [("user", "go")]
+
+
+def spoil(ctx):
+    """Drop the user's message and the calls, so that a result has no call."""
+    return ctx.replace(messages=[QUESTION[0], *ctx.messages[2:]]) if ctx.iteration == 2 else ctx
+
+
+def test_a_report_names_the_stage_whose_edit_was_repaired(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        Loop(tools=[add], stages=[stage(spoil), *default_stages()], on_event=recorder).run_sync(
+            QUESTION, ScriptedLLM(calls(call("add", a=1, b=2)), "done")
+        )
+
+    (run,) = report_data(read_recording(path))["runs"]
+    assert run["repairs"] == []  # those of the caller's messages
+    ((guard,),) = [rows for rows in rows_of(path, "guard") if rows]
+    assert guard["kind"] == "repaired"
+    assert guard["text"].startswith("The history was repaired after stage spoil: ")
+    assert "The history was repaired after stage spoil" in render_report(path)

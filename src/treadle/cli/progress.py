@@ -12,7 +12,7 @@ from treadle.errors import MissingExtraError
 from treadle.events import (
     Event,
     IterationFinished,
-    IterationStarted,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
     RunFinished,
@@ -50,7 +50,7 @@ class ProgressLines:
         self._started = 0.0
         self._handlers: Mapping[type, Callable[[Any], Iterator[Line]]] = {
             RunStarted: self._run_started,
-            IterationStarted: self._iteration_started,
+            ModelRequested: self._model_requested,
             ModelRetried: self._model_retried,
             ModelResponded: self._model_responded,
             ToolStarted: self._tool_started,
@@ -68,7 +68,7 @@ class ProgressLines:
         self._started = event.at
         yield from ()
 
-    def _iteration_started(self, event: IterationStarted) -> Iterator[Line]:
+    def _model_requested(self, event: ModelRequested) -> Iterator[Line]:
         yield Line(f"iteration {event.iteration}: calling the model", is_start=True)
 
     def _model_retried(self, event: ModelRetried) -> Iterator[Line]:

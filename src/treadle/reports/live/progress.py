@@ -119,7 +119,7 @@ class RunProgress:
         retry: the retry of the model call that it waits for; None if there is none.
         running_calls: the calls that are running, by id.
         children: the runs of subagents that are running, by the id of the call.
-        model_calls: the number of iterations that were started, subagents included.
+        model_calls: the number of model calls, subagents included.
         own_calls: the number of tool calls that were started, without subagents.
         tool_calls: the number of tool calls that were started, subagents included.
         usage: the tokens so far, subagents included.
@@ -181,9 +181,13 @@ class RunProgress:
     def iteration_started(self, event: IterationStarted) -> None:
         """Start an iteration."""
         self.iteration = event.iteration
-        self.model_calls += 1
-        self.characters = 0
         self.enter(Phase.WORKING)
+
+    def model_requested(self, event: ModelRequested) -> None:
+        """Call the model."""
+        self.characters = 0
+        self.enter(Phase.ASKING)
+        self.spend(event)
 
     def history_repaired(self, event: HistoryRepaired) -> None:
         """Count repairs, and note the stage that made them necessary."""
@@ -295,13 +299,13 @@ def innermost(event: Event) -> Event:
     return event
 
 
-_SPENDING = (ModelResponded, ModelFailed, ToolStarted, IterationStarted)
+_SPENDING = (ModelRequested, ModelResponded, ModelFailed, ToolStarted)
 
 _HANDLERS: Mapping[type, Callable[[RunProgress, Any], None]] = {
     RunStarted: RunProgress.run_started,
     HistoryRepaired: RunProgress.history_repaired,
     IterationStarted: RunProgress.iteration_started,
-    ModelRequested: lambda run, _: run.enter(Phase.ASKING),
+    ModelRequested: RunProgress.model_requested,
     FirstChunk: lambda run, _: run.enter(Phase.ANSWERING),
     TextDelta: RunProgress.text_came,
     ModelRetried: RunProgress.model_retried,

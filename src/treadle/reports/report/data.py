@@ -73,7 +73,7 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "output": None if run.output is None else to_json_line(run.output),
         "repairs": list(run.repairs),
         "others": [to_json_line(other.get("data")) for other in run.others],
-        "steps": [_iteration(one, clock) for one in run.iterations],
+        "steps": list(_steps(run, clock)),
         "tail": [] if run.ending is None else [_message(one) for one in run.ending.messages],
     }
 
@@ -115,7 +115,16 @@ def _usage(usage: Usage) -> JSONDict:
     }
 
 
-def _iteration(iteration: Iteration, clock: Clock) -> JSONDict:
+def _steps(run: Run, clock: Clock) -> Iterator[JSONDict]:
+    instructions: str | None = None
+    for iteration in run.iterations:
+        yield _iteration(iteration, instructions, clock)
+        if iteration.sent is not None:
+            instructions = iteration.instructions
+
+
+def _iteration(iteration: Iteration, before: str | None, clock: Clock) -> JSONDict:
+    """An iteration and its rows; ``before`` is the system message of the request before."""
     return {
         "n": iteration.number,
         "t": clock(iteration.started_at),
@@ -127,13 +136,13 @@ def _iteration(iteration: Iteration, clock: Clock) -> JSONDict:
         "usage": None if iteration.usage is None else _usage(iteration.usage),
         "retries": [_retry(one, clock) for one in iteration.retries],
         "failed": bool(iteration.failure),
-        "rows": list(_rows(iteration, clock)),
+        "rows": list(_rows(iteration, before, clock)),
     }
 
 
-def _rows(iteration: Iteration, clock: Clock) -> Iterator[JSONDict]:
+def _rows(iteration: Iteration, before: str | None, clock: Clock) -> Iterator[JSONDict]:
     """The rows of an iteration, in the order of what happened."""
-    yield from _asked(iteration)
+    yield from _asked(iteration, before)
     for retry in iteration.retries:
         yield {"k": "retry", **_retry(retry, clock)}
     if iteration.failure:
@@ -152,10 +161,12 @@ def _rows(iteration: Iteration, clock: Clock) -> Iterator[JSONDict]:
             yield {"k": "message", **_message(message)}
 
 
-def _asked(iteration: Iteration) -> Iterator[JSONDict]:
-    """The messages of the request that were not in the request before, and what stages changed in it."""
+def _asked(iteration: Iteration, before: str | None) -> Iterator[JSONDict]:
+    """What the request has that the request before had not, and what stages changed in it."""
     sent = iteration.sent
     if sent is not None:
+        if iteration.instructions != before:
+            yield {"k": "instructions", "text": iteration.instructions or ""}
         if sent.dropped:
             yield {"k": "rewritten", "text": _rewritten(sent.start, sent.dropped)}
         for message in sent.messages:

@@ -33,6 +33,7 @@ _NOT_RUN: Mapping[str, str] = {
     "over_budget": "The budget of tool calls is exhausted.",
     "max_uses": "The tool has reached its maximum number of uses.",
     "breaker_open": "The circuit breaker of the tool is open.",
+    "removed": "A custom stage removed it.",
 }
 """Why a call did not run, by the reason in the plan."""
 

@@ -1,7 +1,7 @@
 // The steps of a run as a tree of nodes, and their rows.
 
 const OF_CALLS = { done: "", asked: "not reached", running: "did not end", over_budget: "over budget", timeout: "timed out" };
-const HAS_TEXT = new Set(["message", "guidance", "answer", "streamed", "failure"]);
+const HAS_TEXT = new Set(["message", "instructions", "guidance", "answer", "streamed", "failure"]);
 let made = 0;
 
 function nodeOf(kind, data, parent) {
@@ -108,7 +108,7 @@ function tokensOf(usage) {
 }
 
 const LABELS = {
-  guidance: "guidance", answer: "model", streamed: "model", retry: "retry", failure: "model", guard: "guard",
+  instructions: "instructions", guidance: "guidance", answer: "model", streamed: "model", retry: "retry", failure: "model", guard: "guard",
   rewritten: "history",
 };
 
@@ -174,7 +174,7 @@ function bodyOf(node, words, changed) {
   if (node.kind === "run") return el("div", "body", el("p", "faint", [data.why, data.model && `model ${data.model}`, `run ${data.id}`].filter(Boolean).map((one) => flat(one, 400)).join(" · ")));
   if (!HAS_TEXT.has(node.kind) && node.kind !== "retry") return null;
   const body = el("div", "body");
-  const isProse = node.kind === "answer" || node.kind === "message";
+  const isProse = ["answer", "message", "instructions"].includes(node.kind);
   if (data.text) body.append(block(isProse ? data.text : pretty(data.text), { ...options, prose: isProse }));
   if (data.calls) body.append(...titled("calls", block(pretty(data.calls), options)));
   if (data.extra) body.append(...titled("other fields", block(pretty(data.extra), options)));
