@@ -1,0 +1,428 @@
+"""Runs whose stages edit the context, and what has to hold for them whatever the edit is."""
+
+import dataclasses
+from collections import Counter
+
+from treadle import Err, Loop, Ok, Paused, PipelineFailed, stage, tool
+from treadle.events import IterationFinished
+from treadle.messages import Response, ToolCall, ToolResult
+from treadle.pipeline import Pipeline
+from treadle.results import BudgetExhausted, EmptyResponse, LoopDetected, MaxIterationsReached
+from treadle.stages import default_stages
+from treadle.testing import call, calls, check_history
+from treadle.tools import NotRunReason, Plan
+
+USER = {"role": "user", "content": "Add it up"}
+SECRET = "the secret"
+SCRIPTS = {
+    "one call": (calls(call("note", "a", n=1)), "Done."),
+    "several calls": (
+        calls(call("note", "a", n=1), call("note", "b", n=2), call("note", "c", n=3)),
+        calls(call("note", "a", n=4), text="Again"),
+        "Done.",
+    ),
+    "a text": ("Done.",),
+}
+LIMITS = (MaxIterationsReached, BudgetExhausted, LoopDetected, EmptyResponse)
+
+
+class EditedRun:
+    """One run with custom stages: it counts what really ran, and looks at everything that goes out.
+
+    Args:
+        script: what the model answers, one after another; the last answer is repeated.
+    """
+
+    def __init__(self, script):
+        self.script = script
+        self.ran = []
+        self.requests = []
+        self.events = []
+        self.result = None
+        self.taken_out = set()
+
+        @tool
+        def note(n: int):
+            self.ran.append(n)
+            return f"noted {n}"
+
+        @tool(requires_approval=True)
+        def wipe(n: int):
+            self.ran.append(n)
+            return f"wiped {n}"
+
+        @tool
+        def other(n: int):
+            self.ran.append(n)
+            return f"other {n}"
+
+        self.note, self.wipe, self.other = note, wipe, other
+        self.tools = [note, wipe]
+
+    def model(self, messages, **_options):
+        self.requests.append(messages)
+        check_history(messages)
+        return self.script[min(len(self.requests), len(self.script)) - 1]
+
+    def run(self, stages, **options):
+        """Run, and check what holds for every run; return the result."""
+        options.setdefault("tools", self.tools)
+        options.setdefault("max_iterations", 5)
+        loop = Loop(stages=stages, on_event=self._see, **options)
+        return self._checked(loop.run_sync([USER], self.model))
+
+    def _see(self, event):
+        self.events.append(event)
+        if isinstance(event, IterationFinished):
+            check_history(event.context.messages)
+            self._each_call_is_there_once(event.context)
+
+    @staticmethod
+    def _each_call_is_there_once(context):
+        """Every call of this iteration that ran is in the history once, with its result."""
+        node = context.run.state.current_node
+        ran = {call.group_id for call in node.tool_calls}
+        made = Counter(
+            one["id"] for m in context.messages for one in m.get("tool_calls") or ()
+        )
+        answered = Counter(
+            m["tool_call_id"] for m in context.messages if m["role"] == "tool"
+        )
+        for call_id in ran:
+            assert made[call_id] == 1, f"{call_id} ran and is {made[call_id]} times in the history"
+            assert answered[call_id] == 1
+
+    def _checked(self, result):
+        self.result = result
+        check_history(result.messages)
+        assert isinstance(result, (Ok, Err, Paused))
+        if isinstance(result, Err):
+            assert isinstance(result.reason, (PipelineFailed, *LIMITS)), result.reason
+        twice = [n for n, times in Counter(self.ran).items() if times > 1]
+        assert not twice, f"ran twice: {twice}"
+        assert not self.taken_out & set(self.ran), "a call ran that a stage took out"
+        assert result.tool_calls_count == len(self.ran)
+        if isinstance(result, Ok) and result.stop_reason == "answered":
+            assert result.messages[-1]["role"] == "assistant" or self._ends_with_added()
+            assert result.text
+        return result
+
+    def _ends_with_added(self):
+        """Whether only what a stage appended follows the answer."""
+        return any(m["role"] == "assistant" for m in self.result.messages)
+
+    def text(self):
+        """All contents of the result's history."""
+        return [str(m.get("content")) for m in self.result.messages]
+
+
+def at(position, edit, **options):
+    """The default stages with a custom one, called ``edit``, at a position."""
+    stages = list(default_stages(**options))
+    stages.insert(position, stage(name="edit")(edit))
+    return stages
+
+
+# Edits: each takes the run and the context, and returns a context
+
+
+def append(_run, ctx):
+    return ctx.replace(messages=ctx.messages.append({"role": "user", "content": "More"}))
+
+
+def append_list(_run, ctx):
+    return ctx.replace(messages=[*ctx.messages, {"role": "user", "content": "More"}])
+
+
+def prepend(_run, ctx):
+    return ctx.replace(messages=[{"role": "system", "content": "Be brief"}, *ctx.messages])
+
+
+def trim(_run, ctx):
+    return ctx.replace(messages=list(ctx.messages)[-1:])
+
+
+def trim_to_first(_run, ctx):
+    return ctx.replace(messages=list(ctx.messages)[:1])
+
+
+def rewrite(_run, ctx):
+    return ctx.replace(messages=[{"role": "user", "content": "Something else"}])
+
+
+def redact(_run, ctx):
+    return ctx.replace(
+        messages=[{**m, "content": (m["content"] or "") and "[gone]"} for m in ctx.messages]
+    )
+
+
+def redact_in_place(_run, ctx):
+    for message in ctx.messages:
+        message["content"] = "[gone]"
+    return ctx
+
+
+def same_as_list(_run, ctx):
+    return ctx.replace(messages=list(ctx.messages))
+
+
+def reverse_messages(_run, ctx):
+    return ctx.replace(messages=list(reversed(ctx.messages)))
+
+
+def repeat_messages(_run, ctx):
+    return ctx.replace(messages=[*ctx.messages, *ctx.messages])
+
+
+def no_messages(_run, ctx):
+    return ctx.replace(messages=[])
+
+
+def _take_out(run, ctx, ids):
+    done = set(ctx.tool_results) | {n.group_id for n in _nodes(ctx)}
+    run.taken_out |= {
+        c.input["n"] for c in ctx.tool_calls if c.id in ids and c.id not in done and c.input
+    }
+
+
+def _nodes(ctx):
+    node = ctx.run.state.current_node
+    return () if node is None else node.tool_calls
+
+
+def drop_calls(run, ctx):
+    _take_out(run, ctx, {c.id for c in ctx.tool_calls})
+    return ctx.replace(tool_calls=())
+
+
+def drop_first_call(run, ctx):
+    _take_out(run, ctx, {c.id for c in ctx.tool_calls[:1]})
+    return ctx.replace(tool_calls=ctx.tool_calls[1:])
+
+
+def reorder_calls(_run, ctx):
+    return ctx.replace(tool_calls=tuple(reversed(ctx.tool_calls)))
+
+
+def edit_arguments(_run, ctx):
+    changed = [
+        dataclasses.replace(c, arguments='{"n": %d}' % (100 * ctx.iteration + i), input=None)
+        for i, c in enumerate(ctx.tool_calls)
+    ]
+    return ctx.replace(tool_calls=tuple(changed))
+
+
+def edit_input(_run, ctx):
+    changed = [
+        dataclasses.replace(c, input={"n": 100 * ctx.iteration + i})
+        for i, c in enumerate(ctx.tool_calls)
+    ]
+    return ctx.replace(tool_calls=tuple(changed))
+
+
+def add_call(_run, ctx):
+    n = 50 + ctx.iteration
+    extra = ToolCall(f"extra_{ctx.iteration}", "note", '{"n": %d}' % n, {"n": n}, f"note-{n}")
+    return ctx.replace(tool_calls=(*ctx.tool_calls, extra))
+
+
+def edit_results(_run, ctx):
+    changed = {
+        i: dataclasses.replace(r, content=f"edited {i}") for i, r in ctx.tool_results.items()
+    }
+    return ctx.replace(tool_results=changed)
+
+
+def drop_results(_run, ctx):
+    return ctx.replace(tool_results={})
+
+
+def answer_calls(run, ctx):
+    _take_out(run, ctx, {c.id for c in ctx.tool_calls})
+    return ctx.replace(
+        tool_results={
+            **{c.id: ToolResult(c.id, "from the stage") for c in ctx.tool_calls},
+            **ctx.tool_results,
+        }
+    )
+
+
+def replace_response(run, ctx):
+    if ctx.is_asked:
+        _take_out(run, ctx, {c.id for c in ctx.tool_calls})
+    return ctx.replace(response=Response("Replaced."))
+
+
+def replace_response_by_call(run, ctx):
+    if ctx.is_asked:
+        _take_out(run, ctx, {c.id for c in ctx.tool_calls})
+    n = 70 + ctx.iteration
+    return ctx.replace(
+        response=Response(None, tool_calls=(ToolCall("new", "note", '{"n": %d}' % n),))
+    )
+
+
+def drop_from_plan(run, ctx):
+    left = ctx.plan.calls[1:]
+    _take_out(run, ctx, {c.id for c in ctx.plan.calls[:1]})
+    return ctx.replace(plan=dataclasses.replace(ctx.plan, batches=(left,) if left else ()))
+
+
+def empty_plan(run, ctx):
+    _take_out(run, ctx, {c.id for c in ctx.plan.calls})
+    return ctx.replace(plan=Plan())
+
+
+def plan_twice(_run, ctx):
+    return ctx.replace(
+        plan=dataclasses.replace(ctx.plan, batches=(*ctx.plan.batches, *ctx.plan.batches))
+    )
+
+
+def plan_all(_run, ctx):
+    batches = tuple((c,) for c in ctx.tool_calls)
+    return ctx.replace(plan=dataclasses.replace(ctx.plan, batches=batches))
+
+
+def plan_a_stranger(_run, ctx):
+    return ctx.replace(plan=Plan.of_one(ToolCall("stranger", "note", '{"n": 9}', {"n": 9}, "x")))
+
+
+def refuse_by_plan(run, ctx):
+    _take_out(run, ctx, {c.id for c in ctx.plan.calls})
+    reasons = {c.id: NotRunReason.DEFERRED for c in ctx.plan.calls}
+    return ctx.replace(plan=Plan(not_run=reasons))
+
+
+def replace_tools(run, ctx):
+    return ctx.replace(tools={"other": run.other, "note": run.note})
+
+
+def remove_tools(_run, ctx):
+    return ctx.replace(tools={})
+
+
+def add_tools(run, ctx):
+    return ctx.with_tools(add=[run.other])
+
+
+def change_request(_run, ctx):
+    return ctx.with_request(messages=list(ctx.messages)[-1:], tools=(), options={"temperature": 1})
+
+
+def pause(_run, ctx):
+    return ctx.pause(())
+
+
+def decide_done(_run, ctx):
+    return ctx.done()
+
+
+def decide_stop(_run, ctx):
+    return ctx.stop("too long")
+
+
+def forget_injection(_run, ctx):
+    return ctx.evolve(result_messages=())
+
+
+def change_everything(run, ctx):
+    return drop_results(run, drop_calls(run, rewrite(run, ctx)))
+
+
+EDITS = {
+    edit.__name__: edit
+    for edit in (
+        append,
+        append_list,
+        prepend,
+        trim,
+        trim_to_first,
+        rewrite,
+        redact,
+        redact_in_place,
+        same_as_list,
+        reverse_messages,
+        repeat_messages,
+        no_messages,
+        drop_calls,
+        drop_first_call,
+        reorder_calls,
+        edit_arguments,
+        edit_input,
+        add_call,
+        edit_results,
+        drop_results,
+        answer_calls,
+        replace_response,
+        replace_response_by_call,
+        drop_from_plan,
+        empty_plan,
+        plan_twice,
+        plan_all,
+        plan_a_stranger,
+        refuse_by_plan,
+        replace_tools,
+        remove_tools,
+        add_tools,
+        change_request,
+        pause,
+        decide_done,
+        decide_stop,
+        forget_injection,
+        change_everything,
+    )
+}
+
+WRONG_KINDS = {
+    "calls as a generator": lambda ctx: ctx.replace(tool_calls=(c for c in ctx.tool_calls)),
+    "calls as dicts": lambda ctx: ctx.replace(tool_calls=({"id": "a"},)),
+    "calls as one text": lambda ctx: ctx.replace(tool_calls="a"),
+    "calls as None": lambda ctx: ctx.replace(tool_calls=None),
+    "results as texts": lambda ctx: ctx.replace(
+        tool_results={c.id: "text" for c in ctx.tool_calls} or {"a": "text"}
+    ),
+    "results as a list": lambda ctx: ctx.replace(tool_results=[1]),
+    "results of strangers": lambda ctx: ctx.replace(
+        tool_results={"nobody": ToolResult("nobody", "x")}
+    ),
+    "results with content that is no text": lambda ctx: ctx.replace(
+        tool_results={c.id: ToolResult(c.id, 5) for c in ctx.tool_calls} or 5
+    ),
+    "messages as None": lambda ctx: ctx.replace(messages=None),
+    "messages as a number": lambda ctx: ctx.replace(messages=5),
+    "messages as texts": lambda ctx: ctx.replace(messages=["Hi"]),
+    "a message with an unknown role": lambda ctx: ctx.replace(
+        messages=[*ctx.messages, {"role": "nobody", "content": "x"}]
+    ),
+    "a message with content that is no text": lambda ctx: ctx.replace(
+        messages=[*ctx.messages, {"role": "user", "content": 5}]
+    ),
+    "tools as a list of numbers": lambda ctx: ctx.replace(tools=[42]),
+    "tools as a number": lambda ctx: ctx.replace(tools=42),
+    "a tool that is a number": lambda ctx: ctx.replace(tools={"note": 42}),
+    "a decision as a text": lambda ctx: ctx.replace(decision="done"),
+    "a stop with a number": lambda ctx: ctx.stop(5),
+    "a stop without a reason": lambda ctx: ctx.replace(
+        decision=next(d for d in type(ctx.stop("x").decision) if d == "stop")
+    ),
+    "a response as a text": lambda ctx: ctx.replace(response="Done.", decision=None),
+    "a plan as a list": lambda ctx: ctx.replace(plan=[1]),
+    "a plan of dicts": lambda ctx: ctx.replace(plan=Plan((({"id": "a"},),))),
+    "a plan whose batches are calls": lambda ctx: ctx.replace(plan=Plan(ctx.tool_calls or (5,))),
+    "guidance as a number": lambda ctx: ctx.replace(guidance=5),
+    "memo as a list": lambda ctx: ctx.replace(memo=[]),
+    "waiting as None": lambda ctx: ctx.replace(waiting=None),
+    "waiting for texts": lambda ctx: ctx.pause(("a",)),
+    "validation errors as None": lambda ctx: ctx.replace(validation_errors=None),
+    "an unknown field": lambda ctx: ctx.replace(typo=1),
+    "the run": lambda ctx: ctx.evolve(run=None),
+    "the iteration": lambda ctx: ctx.evolve(iteration=7),
+    "the approvals": lambda ctx: ctx.evolve(approvals={"a": 1}),
+    "nothing returned": lambda ctx: None,
+    "a list of contexts": lambda ctx: [ctx],
+}
+"""What a stage returns that it may not return."""
+
+POSITIONS = range(len(default_stages()) + 1)
+__all__ = ["EDITS", "POSITIONS", "SCRIPTS", "WRONG_KINDS", "EditedRun", "Pipeline", "at"]
