@@ -82,12 +82,8 @@ class EditedRun:
         """Every call of this iteration that ran is in the history once, with its result."""
         node = context.run.state.current_node
         ran = {call.group_id for call in node.tool_calls}
-        made = Counter(
-            one["id"] for m in context.messages for one in m.get("tool_calls") or ()
-        )
-        answered = Counter(
-            m["tool_call_id"] for m in context.messages if m["role"] == "tool"
-        )
+        made = Counter(one["id"] for m in context.messages for one in m.get("tool_calls") or ())
+        answered = Counter(m["tool_call_id"] for m in context.messages if m["role"] == "tool")
         for call_id in ran:
             assert made[call_id] == 1, f"{call_id} ran and is {made[call_id]} times in the history"
             assert answered[call_id] == 1

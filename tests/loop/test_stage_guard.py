@@ -2,8 +2,9 @@
 
 import pytest
 
+from treadle import Err, PipelineFailed
+
 from .edited_runs import EDITS, POSITIONS, SCRIPTS, WRONG_KINDS, EditedRun, at
-from treadle import Err, Ok, Paused, PipelineFailed
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
