@@ -76,6 +76,7 @@ def start_subagent(
     given: Any,
     llm_send_fn: LLMSendFn,
     state: RunState,
+    *,
     parent: RunContext,
     call_id: str,
 ) -> tuple[Steps[Result], Observers | None]:
@@ -94,7 +95,7 @@ def start_subagent(
     """
     settings = loop.settings
     observers = _observers_of(settings)
-    context = _run_context(loop, llm_send_fn, state, None, parent, call_id)
+    context = _run_context(loop, llm_send_fn, state, None, parent=parent, call_id=call_id)
     context.has_listeners = parent.has_listeners or bool(observers)
     steps = Run(_config_of(loop, None), context, given).steps()
     return _wrapped(steps, settings), Observers(observers) if observers else None
@@ -142,6 +143,7 @@ def _run_context(
     llm_send_fn: LLMSendFn,
     state: RunState,
     handle: RunHandle | None,
+    *,
     parent: RunContext | None = None,
     call_id: str = "",
 ) -> RunContext:

@@ -85,7 +85,7 @@ class Subagent:
             state = given.run_state
         _attach(parent.state, call, state)
         steps, observers = start_subagent(
-            self._loop, given, self._llm_send_fn, state, parent, call.id
+            self._loop, given, self._llm_send_fn, state, parent=parent, call_id=call.id
         )
         result: Result = yield from _within_call(steps, call.id, observers)
         return _value_of(result, call)

@@ -19,6 +19,7 @@ from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from treadle.effects import (
@@ -238,13 +239,13 @@ class ModelRequest:
         context, accumulator, count = copy_context(), StreamAccumulator(), 0
         # An iterator is used as it is: that of OpenAI's client returns another in __aiter__, which closes
         # nothing.
-        iterator: Any = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)
+        iterator: Any = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)  # pyright: ignore[reportUnknownVariableType]
         try:
             while True:
                 count += 1
                 if count % CHUNKS_AT_ONCE == 0:
                     # A stream whose pieces are ready never waits, and a time limit needs a wait to strike.
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                 piece = await _next_of(iterator, context)
                 if piece is _END:
                     return accumulator.response()

@@ -77,28 +77,14 @@ def ask_model(
     if run.repairs:
         yield from report_repairs(ctx)
     request = ctx.request if ctx.request_changes or on_retry is not None else None
-    instructions = request.instructions if request is not None else ctx.instructions
     run.budget.count_iteration()
     requested = run.clock
     if run.has_listeners:
-        requested = yield from _announce(ctx, instructions)
-    attempt = 1
-    while True:
-        sent = _model_request(ctx, request, instructions)
-        try:
-            timed: Timed = yield _effect(ctx, sent)
-            break
-        except Exception as error:
-            if attempt > max_retries or not is_retryable(error):
-                return (yield from _failed(ctx, error, attempt))
-            yield from _wait(ctx, error, attempt, retry_delay)
-            if on_retry is not None and request is not None:
-                request = yield from _changed(ctx, on_retry, request, error, attempt)
-                instructions = request.instructions
-        except BaseException:
-            sent.abandon()
-            raise
-        attempt += 1
+        requested = yield from _announce(ctx)
+    try:
+        timed, request = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
+    except LLMError as reason:
+        return (yield from _failed(ctx, reason))
     response = _counted(ctx, timed, request)
     if run.has_listeners:
         duration = timed.ended - requested
@@ -111,6 +97,37 @@ def ask_model(
     return ctx.evolve(response=response, is_asked=True, usage=usage, guidance=None)
 
 
+def _sent(
+    ctx: Context,
+    request: Request | None,
+    max_retries: int,
+    retry_delay: float,
+    on_retry: OnRetry | None,
+) -> Steps[tuple[Timed, Request | None]]:
+    """Send a request, again where an error may pass; return the response, and the request as it was sent.
+
+    Raises:
+        LLMError: it failed, and another try would not help or is not left.
+    """
+    attempt = 1
+    while True:
+        sent = _model_request(ctx, request)
+        try:
+            timed: Timed = yield _effect(ctx, sent)
+        except Exception as error:
+            if attempt > max_retries or not is_retryable(error):
+                raise LLMError(safe_str(error), type(error).__name__, attempt, error) from error
+            yield from _wait(ctx, error, attempt, retry_delay)
+            if on_retry is not None and request is not None:
+                request = yield from _changed(ctx, on_retry, request, error, attempt)
+        except BaseException:
+            sent.abandon()
+            raise
+        else:
+            return timed, request
+        attempt += 1
+
+
 def report_repairs(ctx: Context) -> Steps[None]:
     """Report what was repaired of the edits of stages."""
     repairs = ctx.run.repairs
@@ -120,7 +137,7 @@ def report_repairs(ctx: Context) -> Steps[None]:
             yield Emit(HistoryRepaired(repairs=lines, stage=name))
 
 
-def _announce(ctx: Context, instructions: str | None) -> Steps[float]:
+def _announce(ctx: Context) -> Steps[float]:
     """Emit that the model is about to be asked; return when, in seconds since the epoch."""
     now: float = yield NOW
     yield Emit(
@@ -128,7 +145,7 @@ def _announce(ctx: Context, instructions: str | None) -> Steps[float]:
             iteration=ctx.iteration,
             at=now,
             messages=ctx.request_changes.get("messages", ctx.messages),
-            instructions=instructions,
+            instructions=_instructions(ctx, None),
             guidance=_guidance(ctx),
         )
     )
@@ -142,18 +159,28 @@ def _guidance(ctx: Context) -> str | None:
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
-def _model_request(ctx: Context, request: Request | None, instructions: str | None) -> ModelRequest:
+def _instructions(ctx: Context, request: Request | None) -> str | None:
+    """The system message of a request."""
+    if request is not None:
+        return request.instructions
+    if "instructions" in ctx.request_changes:
+        changed: str | None = ctx.request_changes["instructions"]
+        return changed
+    return ctx.instructions
+
+
+def _model_request(ctx: Context, request: Request | None) -> ModelRequest:
     """The request as it is sent.
 
     Args:
         ctx: the context.
         request: what a stage or ``on_retry`` made of it; None is the history, with all tools.
-        instructions: the system message.
     """
     if request is None or request.messages is ctx.messages:
         messages = ctx.messages.for_model()
     else:
         messages = [copy_json(message) for message in request.messages]
+    instructions = _instructions(ctx, request)
     if instructions:
         messages.insert(0, {"role": "system", "content": instructions})
     guidance = _guidance(ctx)
@@ -282,12 +309,11 @@ def _changed(
     return made
 
 
-def _failed(ctx: Context, error: Exception, attempts: int) -> Steps[Context]:
+def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
     """End the run: the model cannot be asked."""
     run = ctx.run
     run.state.record_usage(None)
     run.budget.record_usage(None)
-    reason = LLMError(safe_str(error), type(error).__name__, attempts, error)
     if run.has_listeners:
         ended = yield NOW
         yield Emit(

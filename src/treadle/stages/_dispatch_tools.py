@@ -41,14 +41,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if len(new) < len(calls):
         in_flight.restart(calls)
     for batch in batches:
-        if in_flight.stop is not None:
-            if (yield from _is_stopped(ctx, batch, nodes)):
-                break
-        elif len(batch) == 1:
-            yield from run_call(ctx, batch[0], nodes[batch[0].id])
-        else:
-            yield from _run_batch(ctx, batch, nodes)
-        if in_flight.paused:
+        is_stopped = yield from _run_batch(ctx, batch, nodes)
+        if is_stopped or in_flight.paused:
             break
     in_flight.paused.update(still_paused)
     results = {**ctx.tool_results, **in_flight.results}
@@ -61,27 +55,28 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     return _concluded(ctx)
 
 
-def _is_stopped(
+def _run_batch(
     ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
 ) -> Steps[bool]:
-    """Run a batch that a handle can cancel; return whether it did."""
+    """Run the calls of a batch at the same time; return whether a handle cancelled them."""
     in_flight = ctx.run.in_flight
+    running = _together(ctx, [run_call(ctx, call, nodes[call.id]) for call in batch])
+    if in_flight.stop is None:
+        yield from running
+        return False
     try:
-        yield Bounded(_run_batch(ctx, batch, nodes), until=in_flight.stop)
+        yield Bounded(running, until=in_flight.stop)
     except Stopped:
         in_flight.cancel_all()  # again: a recording has only the effects, not who cancelled
         return True
     return False
 
 
-def _run_batch(
-    ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
-) -> Steps[None]:
-    if len(batch) == 1:
-        yield from run_call(ctx, batch[0], nodes[batch[0].id])
+def _together(ctx: Context, calls: list[Steps[ToolResult]]) -> Steps[None]:
+    if len(calls) == 1:
+        yield from calls[0]
     else:
-        steps = [run_call(ctx, call, nodes[call.id]) for call in batch]
-        yield Parallel(steps, ctx.limits.max_parallel_calls)
+        yield Parallel(calls, ctx.limits.max_parallel_calls)
 
 
 def _nodes(

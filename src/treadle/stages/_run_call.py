@@ -113,33 +113,49 @@ def _run(
     except GeneratorExit:
         raise
     except SubagentPausedError as waiting:
-        in_flight.running.pop(call.id, None)
-        in_flight.paused[call.id] = waiting.paused
-        result = ToolResult(call.id, "It waits for approval.", status="waiting")
-        ended = yield NOW
-        yield from _report(ctx, call, started, ended, result)
-        return result
+        return (yield from _waiting(ctx, call, waiting.paused, started))
     except BaseException:
-        if within is None:
-            in_flight.calls_run += 1
-        ended = yield NOW
-        late = yield from _late_result(ctx, call, in_flight.results, in_flight.completed)
-        if late is None:
-            node.fail("cancelled", ended)
-        else:
-            _end(node, late, ended)
-        yield from _report(ctx, call, started, ended, late)
+        yield from _interrupted(ctx, call, node, started, within)
         raise
     if in_flight.stop is not None:
         result = (yield from _late_result(ctx, call, in_flight.results)) or result
     in_flight.mark_done(call.id, result)
+    in_flight.calls_run += within is None
+    node.started_at = began if is_new else node.started_at
+    run.clock = max(run.clock, ended)
+    _end(node, result, ended)
+    if run.has_listeners:
+        yield _finished(ctx, call, started, ended, result)
+    return result
+
+
+def _waiting(ctx: Context, call: ToolCall, paused: Paused, started: float) -> Steps[ToolResult]:
+    """Note that a subagent waits for approval: its call is over for now, and has no result."""
+    in_flight = ctx.run.in_flight
+    in_flight.running.pop(call.id, None)
+    in_flight.paused[call.id] = paused
+    result = ToolResult(call.id, "It waits for approval.", status="waiting")
+    ended = yield NOW
+    if ctx.run.has_listeners:
+        yield _finished(ctx, call, started, ended, result)
+    return result
+
+
+def _interrupted(
+    ctx: Context, call: ToolCall, node: RunNode, started: float, within: str | None
+) -> Steps[None]:
+    """Note a call that was cancelled, with what it returned all the same."""
+    in_flight = ctx.run.in_flight
     if within is None:
         in_flight.calls_run += 1
-    if is_new:
-        node.started_at = began
-    _end(node, result, ended)
-    yield from _report(ctx, call, started, ended, result)
-    return result
+    ended = yield NOW
+    late = yield from _late_result(ctx, call, in_flight.results, in_flight.completed)
+    if late is None:
+        node.fail("cancelled", ended)
+        return
+    _end(node, late, ended)
+    if ctx.run.has_listeners:
+        yield _finished(ctx, call, started, ended, late)
 
 
 def _late_result(
@@ -170,19 +186,18 @@ def _end(node: RunNode, result: ToolResult, ended: float) -> None:
         node.succeed(at=ended)
 
 
-def _report(
-    ctx: Context, call: ToolCall, started: float, ended: float, result: ToolResult | None
-) -> Steps[None]:
-    if ctx.run.has_listeners and result is not None:
-        yield Emit(
-            ToolFinished(
-                iteration=ctx.iteration,
-                call=call,
-                result=result,
-                at=ended,
-                duration=ended - started,
-            )
+def _finished(
+    ctx: Context, call: ToolCall, started: float, ended: float, result: ToolResult
+) -> Emit:
+    return Emit(
+        ToolFinished(
+            iteration=ctx.iteration,
+            call=call,
+            result=result,
+            at=ended,
+            duration=ended - started,
         )
+    )
 
 
 # Locks
