@@ -83,8 +83,8 @@ def ask_model(
         requested = yield from _announce(ctx)
     try:
         timed, request = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
-    except LLMError as reason:
-        return (yield from _failed(ctx, reason))
+    except LLMError as error:
+        return (yield from _failed(ctx, error))
     response = _counted(ctx, timed, request)
     if run.has_listeners:
         duration = timed.ended - requested
