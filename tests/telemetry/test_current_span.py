@@ -1,5 +1,7 @@
 """The current span in all user code of a run, and outside of it."""
 
+import time
+
 import anyio
 import pytest
 from opentelemetry import trace
@@ -280,6 +282,9 @@ def test_a_streaming_model_may_keep_a_span_open_between_chunks(
 
     model = pieces_later if is_async else pieces
     go(driver, USER, model, handle=handle, on_event=on_event, **watch.options)
+    deadline = time.monotonic() + 5
+    while not watch.named("mine") and time.monotonic() < deadline:
+        time.sleep(0.001)  # an abandoned stream is closed a moment later, in its own thread
     assert watch.names_around(watch.one("mine")) == ("mine", "chat", "invoke_agent")
     assert {name for _, name in seen} == {None}
     assert "detach" not in caplog.text

@@ -562,7 +562,7 @@ def a_stage_that_raises():
     stages = default_stages()
     return ScriptedLLM(calls(call("add", "c1", a=1, b=1))), {
         "tools": [add],
-        "stages": [*stages[:5], failing, *stages[5:]],
+        "stages": [*stages[:6], failing, *stages[6:]],
     }
 
 
@@ -571,7 +571,7 @@ def invalid_input():
     return ScriptedLLM()
 
 
-@script(ends="invalid_input", messages="Hello.")
+@script(ends="invalid_input", messages=5)
 def input_that_is_no_list():
     return ScriptedLLM()
 

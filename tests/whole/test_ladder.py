@@ -283,11 +283,11 @@ def test_where_it_is_to_finish_the_last_rung_asks_for_an_answer(driven: Way, scr
     assert result.messages[: len(stopped.result.messages) - 1] == stopped.result.messages[:-1]
 
 
-def test_a_model_that_goes_on_when_it_is_to_finish_climbs_no_further(driven: Way):
-    """Its calls are refused, and it is asked without tools: nothing is suppressed or nudged any more."""
+def test_a_duplicate_instead_of_the_last_answer_is_suppressed_and_ends_no_run(driven: Way):
+    """It is answered as any duplicate; then the model is asked with tools disabled."""
     script = [*each_time("look", *["a"] * 4), "Empty."]
     told = climb(driven, script, on_limit="finish")
-    assert rungs(told.events)[2:] == ["suppressed nudged loop_detected", "", ""]
+    assert rungs(told.events)[2:] == ["suppressed nudged loop_detected", "suppressed nudged", ""]
     assert told.result.stop_reason == "finished"
 
 

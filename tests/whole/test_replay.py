@@ -334,7 +334,7 @@ def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
 def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
     """In the replay it is closed; the tool is out of order all the same."""
     opened, recorder = CircuitBreaker(threshold=1, cool_down=600), Recorder()
-    opened.note("add", "another/c1", "down", time.time())
+    opened.record("add", "another/c1", "down", time.time())
     llm = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "Sorry.")
     options = {"tools": [add], "breaker": opened}
     told = driven.run(HELLO, llm, **options, middleware=[recorder])
