@@ -1,12 +1,12 @@
 """Runs whose stages edit the context, and what has to hold for them whatever the edit is."""
 
 import dataclasses
+import json
 from collections import Counter
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, stage, tool
 from treadle.events import IterationFinished
 from treadle.messages import Response, ToolCall, ToolResult
-from treadle.pipeline import Pipeline
 from treadle.results import (
     BudgetExhausted,
     EmptyResponse,
@@ -19,7 +19,6 @@ from treadle.testing import call, calls, check_history
 from treadle.tools import NotRunReason, Plan
 
 USER = {"role": "user", "content": "Add it up"}
-SECRET = "the secret"
 SCRIPTS = {
     "one call": (calls(call("note", "a", n=1)), "Done."),
     "several calls": (
@@ -212,7 +211,7 @@ def reorder_calls(_run, ctx):
 
 def edit_arguments(_run, ctx):
     changed = [
-        dataclasses.replace(c, arguments='{"n": %d}' % (100 * ctx.iteration + i), input=None)
+        dataclasses.replace(c, arguments=json.dumps({"n": 100 * ctx.iteration + i}), input=None)
         for i, c in enumerate(ctx.tool_calls)
     ]
     return ctx.replace(tool_calls=tuple(changed))
@@ -228,7 +227,7 @@ def edit_input(_run, ctx):
 
 def add_call(_run, ctx):
     n = 50 + ctx.iteration
-    extra = ToolCall(f"extra_{ctx.iteration}", "note", '{"n": %d}' % n, {"n": n}, f"note-{n}")
+    extra = ToolCall(f"extra_{ctx.iteration}", "note", json.dumps({"n": n}), {"n": n}, f"note-{n}")
     return ctx.replace(tool_calls=(*ctx.tool_calls, extra))
 
 
@@ -264,7 +263,7 @@ def replace_response_by_call(run, ctx):
         _take_out(run, ctx, {c.id for c in ctx.tool_calls})
     n = 70 + ctx.iteration
     return ctx.replace(
-        response=Response(None, tool_calls=(ToolCall("new", "note", '{"n": %d}' % n),))
+        response=Response(None, tool_calls=(ToolCall("new", "note", json.dumps({"n": n})),))
     )
 
 
@@ -431,4 +430,3 @@ WRONG_KINDS = {
 """What a stage returns that it may not return."""
 
 POSITIONS = range(len(default_stages()) + 1)
-__all__ = ["EDITS", "POSITIONS", "SCRIPTS", "WRONG_KINDS", "EditedRun", "Pipeline", "at"]

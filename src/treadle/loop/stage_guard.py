@@ -1,8 +1,8 @@
 """Checking what a custom stage returned, so that no stage can make the run lose work.
 
-What a stage takes out before it ran does not run. What ran is in the history, once, with its result. A history that
-an edit broke is repaired, and the repair reported with the stage's name. What a stage may not change, and values of
-the wrong kind, raise here, and the run ends with `PipelineFailed` that names the stage.
+What a stage takes out before it ran does not run. What ran is in the history, once, with its result. A history
+that an edit broke is repaired, and the repair reported with the stage's name. What a stage may not change, and
+values of the wrong kind, raise here, and the run ends with `PipelineFailed` that names the stage.
 """
 
 from __future__ import annotations
