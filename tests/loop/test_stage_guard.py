@@ -1,10 +1,30 @@
 """No stage can make the run lose work: edits of every kind, at every position of the default list."""
 
+import json
+from collections.abc import Generator
+from dataclasses import replace
+
 import pytest
 
-from treadle import Err, PipelineFailed
+from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage
+from treadle.events import HistoryRepaired
+from treadle.messages import Response
+from treadle.stages import (
+    ask_model,
+    dispatch_tools,
+    inject_results,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
+from treadle.testing import call, calls, check_history
+from treadle.tools import Plan, Tool
 
-from .edited_runs import EDITS, POSITIONS, SCRIPTS, WRONG_KINDS, EditedRun, at
+from .edited_runs import EDITS, POSITIONS, SCRIPTS, USER, WRONG_KINDS, EditedRun, at
+
+
+def replace_tool(old, **options):
+    return Tool(old.name, old.description, old.input_schema, fn=lambda n: f"noted {n}", **options)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -34,4 +54,314 @@ def test_a_wrong_kind_is_refused_with_the_name_of_the_stage(kind, position, scri
     if entered:
         assert isinstance(result, Err), result
         assert isinstance(result.reason, PipelineFailed), result.reason
+        assert result.reason.stage == "edit"
+
+
+SEVERAL = SCRIPTS["several calls"]
+ONE = SCRIPTS["one call"]
+
+
+def answer_to(result, call_id):
+    """The one tool message that answers a call."""
+    (message,) = [m for m in result.messages if m.get("tool_call_id") == call_id]
+    return message["content"]
+
+
+def repairs(run):
+    return [event for event in run.events if isinstance(event, HistoryRepaired)]
+
+
+def first_only(edit):
+    """An edit of the first iteration."""
+    return lambda ctx: edit(ctx) if ctx.iteration == 1 else ctx
+
+
+@pytest.mark.parametrize("position", [2, 3, 4, 5])
+def test_a_call_that_is_taken_out_before_dispatch_is_answered_and_does_not_run(position):
+    run = EditedRun(SEVERAL)
+    kept = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[1:]))
+    result = run.run(at(position, kept))
+    assert sorted(run.ran) == [2, 3, 4]
+    assert answer_to(result, "a") == "Not run: removed by edit."
+    assert answer_to(result, "b") == "noted 2"
+
+
+def test_where_all_calls_are_taken_out_each_is_answered():
+    run = EditedRun(SEVERAL)
+    result = run.run(at(5, first_only(lambda ctx: ctx.replace(tool_calls=[]))))
+    assert run.ran == [4]
+    assert [answer_to(result, i) for i in "abc"] == ["Not run: removed by edit."] * 3
+
+
+def test_a_call_that_is_taken_out_of_the_plan_is_answered_and_does_not_run():
+    run = EditedRun(SEVERAL)
+    result = run.run(
+        at(5, first_only(lambda ctx: ctx.replace(plan=Plan.of_one(ctx.tool_calls[2]))))
+    )
+    assert sorted(run.ran) == [3, 4]
+    assert answer_to(result, "b") == "Not run: removed by edit."
+
+
+@pytest.mark.parametrize("position", [6, 7, 8, 9])
+def test_a_result_that_is_dropped_is_restored_and_reported(position):
+    run = EditedRun(ONE)
+    result = run.run(at(position, first_only(lambda ctx: ctx.replace(tool_results={}))))
+    assert answer_to(result, "a") == "noted 1"
+    (event,) = repairs(run)
+    assert event.stage == "edit"
+    assert event.repairs == ("iteration 1: results of a were restored",)
+
+
+def test_a_call_that_ran_is_restored_and_reported():
+    run = EditedRun(ONE)
+    result = run.run(at(6, first_only(lambda ctx: ctx.replace(tool_calls=()))))
+    assert answer_to(result, "a") == "noted 1"
+    assert repairs(run)[0].stage == "edit"
+
+
+def test_an_edited_result_is_what_the_model_sees():
+    run = EditedRun(ONE)
+    result = run.run(at(6, lambda ctx: EDITS["edit_results"](run, ctx)))
+    assert answer_to(result, "a") == "edited a"
+    assert run.requests[1][-1]["content"] == "edited a"
+
+
+def test_edited_arguments_run_and_are_what_the_history_shows():
+    run = EditedRun(ONE)
+    run.run(at(5, lambda ctx: EDITS["edit_input"](run, ctx)))
+    assert run.ran == [100]
+    made = run.requests[1][1]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(made) == {"n": 100}
+
+
+def test_edited_arguments_are_validated_again():
+    run = EditedRun(ONE)
+    wrong = first_only(
+        lambda ctx: ctx.replace(tool_calls=[replace(c, input={"n": "x"}) for c in ctx.tool_calls])
+    )
+    result = run.run(at(5, wrong))
+    assert run.ran == []
+    assert "was not run" in answer_to(result, "a")
+
+
+@pytest.mark.parametrize("position", [1, 2, 3, 4, 5])
+def test_the_calls_of_a_replaced_response_do_not_run(position):
+    run = EditedRun(ONE)
+    said = first_only(lambda ctx: ctx.replace(response=Response("Replaced.")))
+    result = run.run(at(position, said))
+    assert run.ran == []
+    assert isinstance(result, Ok)
+    assert result.response.content == "Replaced."
+    assert result.messages == [USER, {"role": "assistant", "content": "Replaced."}]
+
+
+@pytest.mark.parametrize("position", [6, 7, 8, 9])
+def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards(position):
+    run = EditedRun(ONE)
+    said = first_only(lambda ctx: ctx.replace(response=Response("Replaced.")))
+    result = run.run(at(position, said))
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
+
+
+@pytest.mark.parametrize("position", [7, 8, 9])
+def test_an_iteration_is_in_the_history_once_where_a_stage_pauses_after_it_was_injected(position):
+    run = EditedRun(ONE)
+    pausing = stage(name="edit")(
+        lambda ctx: ctx if "went" in ctx.memo else ctx.remember("went", 1).pause(())
+    )
+    stages = [*default_stages()]
+    stages.insert(position, pausing)
+    paused = run.run(stages)
+    assert isinstance(paused, Paused)
+    assert answer_to(paused, "a") == "noted 1"
+    loop = Loop(stages=stages, tools=run.tools)
+    result = loop.resume_sync(paused, {}, run.model)
+    assert isinstance(result, Ok)
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
+    check_history(result.messages)
+
+
+def test_a_message_that_is_edited_in_place_raises_and_the_history_stays():
+    run = EditedRun(("Done.",))
+
+    def spoil(ctx):
+        ctx.messages[0]["content"] = "[gone]"
+        return ctx
+
+    result = run.run(at(0, spoil))
+    assert result.reason.stage == "edit"
+    assert "read-only" in result.reason.message
+    assert result.messages == [USER]
+    assert run.requests == []
+
+
+def test_a_redaction_before_the_model_is_what_the_model_and_the_history_have():
+    run = EditedRun(ONE)
+    hidden = lambda ctx: ctx.replace(  # noqa: E731
+        messages=[
+            {**m, "content": "[gone]"} if m["content"] == "noted 1" else m for m in ctx.messages
+        ]
+    )
+    result = run.run(at(0, hidden))
+    assert answer_to(result, "a") == "[gone]"
+    assert run.requests[1][-1]["content"] == "[gone]"
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_what_ran_is_in_the_history_of_a_run_that_a_stage_fails(position):
+    run = EditedRun(ONE)
+    result = run.run(at(position, lambda ctx: ctx.replace(memo=5)))
+    assert result.reason.stage == "edit"
+    assert run.ran == ([1] if position > 5 else [])
+    if position > 5:
+        assert answer_to(result, "a") == "noted 1"
+    elif position > 0:
+        assert answer_to(result, "a") == "Not run: the run failed first."
+
+
+def test_an_approval_cannot_be_planned_away():
+    run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
+    result = run.run(at(5, lambda ctx: ctx.replace(plan=replace(ctx.plan, approvals={}))))
+    assert isinstance(result, Paused)
+    assert run.ran == []
+
+
+def test_a_plan_without_plan_calls_still_asks_for_approval():
+    run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
+
+    def plan(ctx):
+        return ctx.replace(plan=Plan(tuple((c,) for c in ctx.tool_calls)))
+
+    stages = [one for one in default_stages() if one.name != "plan_calls"]
+    stages.insert(4, stage(name="edit", provides=("plan",))(plan))
+    assert isinstance(run.run(stages), Paused)
+    assert run.ran == []
+
+
+@pytest.mark.parametrize("position", [2, 3, 4, 5])
+def test_a_call_that_is_edited_into_one_that_needs_approval_waits_for_it(position):
+    run = EditedRun(ONE)
+
+    def rename(ctx):
+        return ctx.replace(tool_calls=[replace(c, name="wipe") for c in ctx.tool_calls])
+
+    assert isinstance(run.run(at(position, rename)), Paused)
+    assert run.ran == []
+
+
+def test_a_tool_that_is_replaced_by_one_that_needs_approval_waits_for_it():
+    run = EditedRun(ONE)
+    asking = replace_tool(run.note, requires_approval=True)
+    result = run.run(at(5, lambda ctx: ctx.replace(tools={"note": asking})))
+    assert isinstance(result, Paused)
+    assert run.ran == []
+
+
+@pytest.mark.parametrize("position", [3, 4, 5])
+def test_a_call_whose_tool_is_removed_does_not_run(position):
+    run = EditedRun(ONE)
+    result = run.run(at(position, first_only(lambda ctx: ctx.replace(tools={}))))
+    assert run.ran == []
+    assert "there is no tool named 'note'" in answer_to(result, "a")
+
+
+def test_a_plan_of_a_stage_cannot_exceed_the_budget():
+    run = EditedRun(SEVERAL)
+
+    def plan(ctx):
+        return ctx.replace(plan=Plan((ctx.tool_calls,)))
+
+    stages = [one for one in default_stages() if one.name != "plan_calls"]
+    stages.insert(4, stage(name="edit", provides=("plan",))(plan))
+    result = run.run(stages, max_tool_calls=2)
+    assert run.ran == [1, 2]
+    assert "budget" in answer_to(result, "c")
+
+
+def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
+    run = EditedRun(SEVERAL)
+    drop = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[2:]))
+    run.run(at(5, drop), max_tool_calls=3)
+    assert run.ran == [3, 4]
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results],
+)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
+    def wrap(ctx):
+        made = inner.fn(ctx)
+        if isinstance(made, Generator):
+            made = yield from made
+        return made
+
+    wrapper = stage(name="edit", provides=inner.provides)(wrap)
+    stages = [wrapper if one.name == inner.name else one for one in default_stages()]
+    plain, wrapped = EditedRun(SCRIPTS[script]), EditedRun(SCRIPTS[script])
+    expected = plain.run(list(default_stages()))
+    assert wrapped.run(stages).messages == expected.messages
+    assert wrapped.ran == plain.ran
+    assert not repairs(wrapped)
+
+
+def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
+    def again(ctx):
+        return (yield from ask_model.fn(ctx))
+
+    run = EditedRun((calls(call("note", "a", n=1)), "Done."))
+    result = run.run(at(1, again))
+    assert run.ran == []
+    assert answer_to(result, "a").startswith("Not run")
+    assert result.messages[-1]["content"] == "Done."
+
+
+def test_an_inject_stage_of_the_caller_may_replace_inject_results():
+    run = EditedRun(SEVERAL)
+
+    def put(ctx):
+        if not ctx.tool_calls:
+            return ctx
+        made = calls(*(call(c.name, c.id, **c.input) for c in ctx.tool_calls))
+        results = [
+            {
+                "role": "tool",
+                "tool_call_id": c.id,
+                "content": ctx.tool_results[c.id].content.upper(),
+            }
+            for c in ctx.tool_calls
+        ]
+        return ctx.replace(messages=[*ctx.messages, made, *results])
+
+    stages = [
+        stage(name="edit")(put) if one.name == "inject_results" else one for one in default_stages()
+    ]
+    result = run.run(stages)
+    assert answer_to(result, "a") == "NOTED 1"
+    assert sorted(run.ran) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_list_without_inject_results_has_the_same_history(script):
+    plain, without = EditedRun(SCRIPTS[script]), EditedRun(SCRIPTS[script])
+    stages = [one for one in default_stages() if one.name != "inject_results"]
+    assert without.run(stages).messages == plain.run(list(default_stages())).messages
+    assert without.ran == plain.ran
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_edit_of_a_resumed_run_loses_work(edit):
+    run = EditedRun((calls(call("note", "a", n=1), call("wipe", "w", n=2)), "Done."))
+    stages = at(6, lambda ctx: EDITS[edit](run, ctx) if ctx.approvals else ctx)
+    paused = run.run(stages)
+    assert isinstance(paused, Paused)
+    loop = Loop(stages=stages, tools=run.tools, max_iterations=4)
+    result = loop.resume_sync(paused, {one.id: approve for one in paused.pending}, run.model)
+    check_history(result.messages)
+    assert not run.faults
+    assert sorted(run.ran) in ([1], [1, 2])
+    if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
         assert result.reason.stage == "edit"

@@ -54,7 +54,7 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import inject, parse_tool_calls, report_repairs
+from treadle.stages import inject, report_repairs
 from treadle.tools import Plan, Tool
 
 log = logging.getLogger("treadle.loop")
@@ -310,7 +310,7 @@ class Run:
             if context.decision is Decision.PAUSE:
                 self.context = context
                 return None  # the iteration is not over
-            self.keep(_injected(context))
+            self.keep(inject(context, "Not run."))
         return (yield from self._end_iteration(reason))
 
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:
@@ -364,7 +364,7 @@ class Run:
             usage=self.run.budget.usage,
         )
         try:
-            context = _injected(context, unanswered)
+            context = inject(context, unanswered)
         except Exception:  # a stage has left what no message can be made of
             log.exception("an interrupted iteration could not be put in the history")
             context = self.context
@@ -508,15 +508,6 @@ class Run:
 _NO_RESPONSE = Response()
 _NO_PLAN = Plan()
 _NOTHING: dict[str, Any] = {}
-
-
-def _injected(context: Context, unanswered: str = "Not run.") -> Context:
-    """The context with its iteration in the history, whichever stages have seen to it or not."""
-    if context.is_injected:
-        return context
-    if context.response.tool_calls and not context.tool_calls:
-        context = parse_tool_calls(context)
-    return inject(context, unanswered)
 
 
 def _has_nothing_to_ask(context: Context) -> bool:

@@ -1,8 +1,8 @@
 """Checking what a custom stage returned, so that no stage can make the run lose work.
 
-What a stage takes out before it ran does not run. What ran is in the history, once, with its result. A history that
-an edit broke is repaired, and the repair reported with the stage's name. What a stage may not change, and values of
-the wrong kind, raise here, and the run ends with `PipelineFailed` that names the stage.
+What a stage takes out before it ran does not run. What ran is in the history, once, with its result. A history
+that an edit broke is repaired, and the repair reported with the stage's name. What a stage may not change, and
+values of the wrong kind, raise here, and the run ends with `PipelineFailed` that names the stage.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
 """Fields that no custom stage may change."""
 _OF_THE_RESPONSE = ("tool_calls", "tool_results", "plan", "validation_errors")
 """Fields that have a meaning once the model was asked."""
+_REVIEWED = ("tool_calls", "tool_results", "plan", "tools")
+"""Fields that decide what runs."""
 
 
 def review(stage: str, before: Context, after: Context) -> Context:
@@ -195,7 +197,7 @@ class _Calls:
     def reviewed(self) -> Context:
         """The context with calls, results and a plan that agree with each other."""
         before, after = self._before, self._after
-        if not any(_changed(name, before, after) for name in _OF_THE_RESPONSE[:3]):
+        if not any(_changed(name, before, after) for name in _REVIEWED):
             return after
         self._results = self._checked_results()
         self._errors = dict(after.validation_errors)
@@ -217,6 +219,10 @@ class _Calls:
             if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(
                     f"tool_results[{call_id!r}]: expected a ToolResult, got {describe(result)}"
+                )
+            if not isinstance(result.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(
+                    f"tool_results[{call_id!r}].content: expected a text, got {describe(result.content)}"
                 )
             if call_id not in known:
                 raise TypeError(f"tool_results[{call_id!r}]: no call of this iteration has this id")
@@ -245,8 +251,10 @@ class _Calls:
             known = old.get(call.id)
             if known is None:
                 calls.append(self._added(call))
+            elif call is known and not self._has_other_tool(call):
+                calls.append(call)
             else:
-                calls.append(call if call is known else self._edited(known, call))
+                calls.append(self._edited(known, call))
         kept = {call.id for call in calls}
         for place, call in enumerate(before.tool_calls):
             if call.id not in kept:
@@ -256,6 +264,10 @@ class _Calls:
                 else:
                     self._remove(call)
         return calls
+
+    def _has_other_tool(self, call: ToolCall) -> bool:
+        """Whether the stage removed or replaced the tool of a call."""
+        return self._before.tools.get(call.name) is not self._after.tools.get(call.name)
 
     def _remove(self, call: ToolCall) -> None:
         text = f"Not run: removed by {self._stage}."
@@ -282,7 +294,7 @@ class _Calls:
             return call
         if (call.name, call.arguments) == (known.name, known.arguments):
             if call.input == known.input:
-                return call
+                return self._validated(call) if self._has_other_tool(call) else call
             # The history has to show what runs.
             call = dataclasses.replace(call, arguments=json.dumps(call.input, default=str))
         return self._validated(call)
@@ -298,10 +310,10 @@ class _Calls:
     def _checked_plan(self, calls: Sequence[ToolCall]) -> Plan:
         """The plan with the calls that may run: not removed, not answered, within the budget, each once."""
         before, after = self._before, self._after
+        wanted = _calls_of(after.plan)
         if self._started:
             return before.plan
         by_id = {call.id: call for call in calls}
-        wanted = after.plan.calls
         for call in wanted:
             if call.id not in by_id:
                 raise TypeError(f"plan: no call of this iteration has the id {call.id!r}")
@@ -345,6 +357,21 @@ class _Calls:
         return True
 
 
+def _calls_of(plan: Plan) -> list[ToolCall]:
+    """The calls of a plan that a stage made."""
+    calls: list[ToolCall] = []
+    for batch in plan.batches:
+        if not isinstance(batch, (tuple, list)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"plan: expected batches that are tuples of calls, got {describe(batch)}"
+            )
+        for call in batch:
+            if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"plan: expected ToolCall objects, got {describe(call)}")
+        calls.extend(batch)
+    return calls
+
+
 def _is_validated(ctx: Context) -> bool:
     """Whether the calls of an iteration went through `validate_calls`."""
     return any(call.fingerprint for call in ctx.tool_calls)
@@ -377,7 +404,9 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
         edited, note = _with_exchange(given, list(before.result_messages), before)
     else:
         edited, note, after = _before_injection(given, before, after)
-    history, repairs = validate_messages(edited)
+    # The ids of calls that are not in the history yet are theirs.
+    taken = () if after.is_injected else [call.id for call in after.tool_calls]
+    history, repairs = validate_messages(edited, taken)
     after.run.note_repairs((*note, *repairs), stage)
     return after.evolve(messages=History(history))
 

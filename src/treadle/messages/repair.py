@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str
@@ -17,16 +17,19 @@ from treadle.messages.message import JSONDict, is_mapping
 NO_RESULT = "No result: this call was interrupted before its result was recorded."
 
 
-def repair_history(messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
+def repair_history(
+    messages: Sequence[JSONDict], taken: Iterable[str] = ()
+) -> tuple[list[JSONDict], tuple[str, ...]]:
     """Make a valid history. No content is lost: a result without a call becomes a user message.
 
     Args:
         messages: well-formed messages; they are changed in place.
+        taken: ids that calls of these messages may not have: calls that follow have them.
 
     Returns:
         The history, and one line for each repair: where, and what was done.
     """
-    return _Repair(messages).run()
+    return _Repair(messages, taken).run()
 
 
 def valid_arguments(text: str) -> str:
@@ -80,11 +83,11 @@ def sendable_json(value: Any) -> Any:
 
 
 class _Repair:
-    def __init__(self, messages: Sequence[JSONDict]) -> None:
+    def __init__(self, messages: Sequence[JSONDict], taken: Iterable[str]) -> None:
         self._messages = messages
         self._out: list[JSONDict] = []
         self._repairs: list[str] = []
-        self._ids: set[str] = set()
+        self._ids = set(taken)
         self._numbers: dict[str, int] = {}
 
     def run(self) -> tuple[list[JSONDict], tuple[str, ...]]:

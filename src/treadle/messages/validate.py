@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -22,12 +22,15 @@ class InvalidMessagesError(TreadleError, ValueError):
         self.problems = tuple(problems)
 
 
-def validate_messages(given: Any) -> tuple[list[JSONDict], tuple[str, ...]]:
+def validate_messages(
+    given: Any, taken: Iterable[str] = ()
+) -> tuple[list[JSONDict], tuple[str, ...]]:
     """Copy and check messages, and repair what a provider would reject.
 
     Args:
         given: a list of message dicts or of an SDK's message objects; or one text, which is a user message.
             It is left as it is.
+        taken: ids that calls of these messages may not have: calls that follow have them.
 
     Returns:
         A valid history of copies, and one line for each repair.
@@ -50,7 +53,7 @@ def validate_messages(given: Any) -> tuple[list[JSONDict], tuple[str, ...]]:
     problems = list(problems_of(messages))
     if problems:
         raise InvalidMessagesError(problems)
-    history, repairs = repair_history(messages)
+    history, repairs = repair_history(messages, taken)
     if not history:
         raise InvalidMessagesError(["messages: expected at least one message that is not empty"])
     return history, repairs

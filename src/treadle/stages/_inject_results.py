@@ -22,6 +22,7 @@ from treadle.messages import (
     valid_name,
 )
 from treadle.pipeline import stage
+from treadle.stages._parse_tool_calls import parse_tool_calls
 
 NUDGE_FROM = 3
 """From this number of identical calls in a turn, the result carries a note. Three is Planck's number."""
@@ -88,7 +89,11 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
         ctx: the context; an empty response adds nothing.
         unanswered: the answer to calls without a result.
     """
-    if ctx.is_injected or (not ctx.tool_calls and ctx.response.is_blank):
+    if ctx.is_injected:
+        return ctx
+    if ctx.response.tool_calls and not ctx.tool_calls:  # no stage has parsed them
+        ctx = parse_tool_calls(ctx)
+    if not ctx.tool_calls and ctx.response.is_blank:
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
     is_joined = history.ends_with_assistant  # given so, or left so by stages that let a text go on
