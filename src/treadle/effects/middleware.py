@@ -45,9 +45,9 @@ def intercept(
     value: Any = None
     try:
         while True:
-            effect = change(advance(value) if resume is None else resume(advance, value))
+            effect = advance(value) if resume is None else resume(advance, value)
             try:
-                value = yield effect
+                value = yield change(effect)
             except GeneratorExit:
                 steps.close()
                 raise
