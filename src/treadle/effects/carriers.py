@@ -164,9 +164,12 @@ class _AsyncioCarrier(Carrier):
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self.native = asyncio.current_task()
+        native = self.native = asyncio.current_task()
         await super()._run(work)
-        if hasattr(self, "_task"):  # else it is an eager task that is still being started
+        if native is not None and hasattr(
+            self, "_task"
+        ):  # else an eager task is still being started
+            native.remove_done_callback(self._done)  # it would take a turn of the event loop
             self._group.ended(self)
 
     def _done(self, _: object) -> None:
