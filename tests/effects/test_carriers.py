@@ -960,6 +960,21 @@ class TestInterrupts:
         assert seen == [7]
 
 
+def test_no_call_starts_after_the_signal_of_its_bound_was_set(go):
+    """Not even one that never waits, before the task that performs the bound has had its turn."""
+    seen, stop = [], Signal()
+
+    def steps():
+        yield Call(stop.set)
+        yield call(_append, seen)
+
+    async def main():
+        return await drive(caught(Bounded(steps(), until=stop)))
+
+    assert isinstance(go(main), Stopped)
+    assert seen == []
+
+
 def test_an_asyncio_program_does_not_consult_trio(monkeypatch):
     """Whichever version is imported."""
 

@@ -2,7 +2,7 @@
 
 from treadle.effects.async_driver import drive
 from treadle.effects.background import run_on_background_loop
-from treadle.effects.background_task import background_task
+from treadle.effects.carriers import background_task
 from treadle.effects.cleanup import close_steps, log_suppressed
 from treadle.effects.coroutines import InContext, Then
 from treadle.effects.effects import (
@@ -27,7 +27,7 @@ from treadle.effects.effects import (
     call_mode,
     is_awaitable,
 )
-from treadle.effects.middleware import map_effects, with_reporter
+from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
 from treadle.effects.sync_driver import SWEEP_AT, Scheduler, SyncDriver, Task, Timers, drive_sync
 
 __all__ = [
@@ -61,9 +61,11 @@ __all__ = [
     "close_steps",
     "drive",
     "drive_sync",
+    "intercept",
     "is_awaitable",
     "log_suppressed",
     "map_effects",
+    "map_nested",
     "run_on_background_loop",
     "with_reporter",
 ]

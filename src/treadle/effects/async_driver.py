@@ -44,6 +44,7 @@ R = TypeVar("R")
 
 # Members are looked up slowly, and this is the hot path.
 _ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
+perf_counter = time.perf_counter
 
 
 async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
@@ -85,7 +86,7 @@ class AsyncDriver:
 
     async def drive(self, steps: Steps[R]) -> R:
         """Perform every effect of the steps, one after another."""
-        send, throw, task = steps.send, steps.throw, self._task
+        send, throw, task, origin = steps.send, steps.throw, self._task, self._clock_origin
         task.generators.append(steps)
         try:
             effect = send(None)
@@ -96,7 +97,7 @@ class AsyncDriver:
                     if kind is Call:
                         outcome = await self._call(effect)  # type: ignore[arg-type] # as `kind` says
                     elif kind is Now:
-                        outcome = self.now()
+                        outcome = origin + perf_counter()
                     else:
                         outcome = await self._perform(effect)
                 except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle

@@ -15,9 +15,9 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -164,9 +164,12 @@ class _AsyncioCarrier(Carrier):
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self.native = asyncio.current_task()
+        native = self.native = asyncio.current_task()
         await super()._run(work)
-        if hasattr(self, "_task"):  # else it is an eager task that is still being started
+        if native is not None and hasattr(
+            self, "_task"
+        ):  # else an eager task is still being started
+            native.remove_done_callback(self._done)  # it would take a turn of the event loop
             self._group.ended(self)
 
     def _done(self, _: object) -> None:
@@ -472,3 +475,40 @@ def copy_back(context: Context) -> None:
     for variable, value in context.items():
         if variable.get(_MISSING) is not value:
             variable.set(value)
+
+
+def _first_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
+    """Return what to raise instead of a group: its first error, with its cause and context.
+
+    Args:
+        errors: the group.
+        cancellations: how often this task had been asked to cancel when the group began. If it was
+            asked since, the group has lost that cancellation to the error, and it comes first.
+    """
+    first: BaseException = errors
+    while isinstance(first, BaseExceptionGroup):
+        first = cast("Any", first).exceptions[0]
+    if isinstance(first, Exception) and cancellations_of_task() > cancellations:
+        cancelled = asyncio.CancelledError()
+        cancelled.__cause__ = first
+        return cancelled
+    return first
+
+
+@contextlib.asynccontextmanager
+async def background_task(task: Callable[[], Coroutine[Any, Any, Any]]) -> AsyncGenerator[None]:
+    """Run a task next to the body of an ``async with``, and cancel it when the body ends.
+
+    An exception of either ends the other, and is raised without a group.
+    """
+    cancellations = cancellations_of_task()
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(task)
+            yield
+            group.cancel_scope.cancel()
+    except BaseExceptionGroup as errors:
+        failure = _first_of(errors, cancellations)
+    if failure is not None:
+        raise failure

@@ -171,6 +171,17 @@ class Call(Effect):
         self.key = key
         self.reporting = reporting
 
+    def replace(self, *, fn: Callable[..., Any] | None = None, key: str | None = None) -> Call:
+        """Copy the call with another function or key; None keeps that of this call."""
+        return Call(
+            self.fn if fn is None else fn,
+            *self.args,
+            mode=self.mode,
+            label=self.label,
+            key=self.key if key is None else key,
+            reporting=self.reporting,
+        )
+
     def __repr__(self) -> str:
         return f"Call({self.label or getattr(self.fn, '__name__', self.fn)!r}, key={self.key!r})"
 

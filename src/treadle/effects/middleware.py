@@ -23,30 +23,51 @@ def map_effects(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]
     Returns:
         The wrapped steps; outcomes, failures and cancellations reach the inner ones untouched.
     """
+    return intercept(
+        steps, lambda effect: change(map_nested(effect, lambda inner: map_effects(inner, change)))
+    )
+
+
+def intercept(
+    steps: Steps[R],
+    change: Callable[[Effect], Effect],
+    resume: Callable[[Callable[[Any], Effect], Any], Effect] | None = None,
+) -> Steps[R]:
+    """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
+
+    Args:
+        steps: a generator of effects that has not been started.
+        change: as that of `map_effects`, but the steps within an effect are not wrapped.
+        resume: takes a function and its argument, and calls it: the steps run up to their next
+            effect. None calls it directly.
+    """
+    advance: Callable[[Any], Effect] = steps.send
+    value: Any = None
     try:
-        effect = steps.send(None)
         while True:
+            effect = advance(value) if resume is None else resume(advance, value)
             try:
-                outcome = yield change(_wrapped(effect, change))
+                value = yield change(effect)
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as raised:  # noqa: BLE001 - whatever it is, it is for the inner steps
-                effect = steps.throw(raised)
+            except BaseException as raised:  # noqa: BLE001 - all exceptions are for the inner steps
+                advance, value = steps.throw, raised
             else:
-                effect = steps.send(outcome)
+                advance = steps.send
     except StopIteration as stop:
         result: R = stop.value
         return result
+    finally:
+        del value  # an exception refers to this frame, which would keep it alive
 
 
-def _wrapped(effect: Effect, change: Callable[[Effect], Effect]) -> Effect:
+def map_nested(effect: Effect, wrap: Callable[[Steps[Any]], Steps[Any]]) -> Effect:
+    """Wrap the steps inside an effect, if it has any."""
     if isinstance(effect, Parallel):
-        return Parallel([map_effects(steps, change) for steps in effect.steps], effect.limit)
+        return Parallel([wrap(steps) for steps in effect.steps], effect.limit)
     if isinstance(effect, Bounded):
-        return Bounded(
-            map_effects(effect.steps, change), seconds=effect.seconds, until=effect.until
-        )
+        return Bounded(wrap(effect.steps), seconds=effect.seconds, until=effect.until)
     return effect
 
 
@@ -65,4 +86,4 @@ def with_reporter(call: Call, wrap: Callable[[Reporter], Reporter]) -> Call:
     def wrapped(*args: Any) -> Any:
         return fn(*args[:-1], wrap(args[-1]))
 
-    return Call(wrapped, *call.args, mode=call.mode, label=call.label, key=call.key, reporting=True)
+    return call.replace(fn=wrapped)

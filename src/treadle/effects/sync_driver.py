@@ -19,7 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, may_block
@@ -43,54 +43,36 @@ SWEEP_AT = 64
 """From how many timers on those that are no longer wanted are removed."""
 
 
-class _Timer(NamedTuple):
-    due: float
-    number: int
-    act: Callable[[], None]
-    wanted: Callable[[], bool]
-
-
 class Timers:
     """Functions to call at some time, unless they are no longer wanted by then."""
 
     def __init__(self) -> None:
-        self._heap: list[_Timer] = []
+        # When it is due, a number that orders what is due at once, the function, whether it is wanted.
+        self._heap: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
         self._numbers = itertools.count()
         self._sweep_at = SWEEP_AT
 
     def add(self, seconds: float, act: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Add a timer.
-
-        Args:
-            seconds: how long from now.
-            act: is called then.
-            wanted: whether it is still to be called.
-        """
-        if len(self._heap) >= self._sweep_at:  # a long stream leaves many behind
-            self._heap = [timer for timer in self._heap if timer.wanted()]
+        """Call a function in so many seconds, if it is still wanted then."""
+        if len(self._heap) >= self._sweep_at:  # a long stream adds many that are soon unwanted
+            self._heap = [timer for timer in self._heap if timer[3]()]
             heapq.heapify(self._heap)
             self._sweep_at = max(SWEEP_AT, 2 * len(self._heap))
-        timer = _Timer(time.monotonic() + seconds, next(self._numbers), act, wanted)
-        heapq.heappush(self._heap, timer)
+        due = time.monotonic() + seconds
+        heapq.heappush(self._heap, (due, next(self._numbers), act, wanted))
 
     def fire(self) -> None:
         """Call what is due."""
-        while self._heap and self._heap[0].due <= time.monotonic():
-            timer = heapq.heappop(self._heap)
-            if timer.wanted():
-                timer.act()
+        while self.wait(1) <= 0:
+            heapq.heappop(self._heap)[2]()
 
     def wait(self, at_most: float) -> float:
-        """Return how many seconds there are until the next timer is due.
-
-        Args:
-            at_most: the upper bound of the answer, in seconds.
-        """
-        while self._heap and not self._heap[0].wanted():
+        """Return how many seconds there are until the next timer is due, or the given upper bound."""
+        while self._heap and not self._heap[0][3]():
             heapq.heappop(self._heap)
         if not self._heap:
             return at_most
-        return min(max(0.0, self._heap[0].due - time.monotonic()), at_most)
+        return min(max(0.0, self._heap[0][0] - time.monotonic()), at_most)
 
 
 Finish: TypeAlias = Callable[[Any, Exception | None], None]

@@ -141,14 +141,7 @@ def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -
             return Parallel([_observe(observers, effect.event, outer)])
         if isinstance(effect, Call):
             effect = with_reporter(effect, lambda inner: _Reporter(inner, call_id, observers))
-            return Call(
-                effect.fn,
-                *effect.args,
-                mode=effect.mode,
-                label=effect.label,
-                key=f"{call_id}/{effect.key}",
-                reporting=effect.reporting,
-            )
+            return effect.replace(key=f"{call_id}/{effect.key}")
         return effect
 
     return map_effects(steps, change)

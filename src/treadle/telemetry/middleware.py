@@ -13,7 +13,18 @@ from typing import Any, TypeVar
 
 from opentelemetry.context import attach, detach, get_current
 
-from treadle.effects import Bounded, Call, Effect, Emit, Parallel, Reporter, Steps, with_reporter
+from treadle.effects import (
+    Bounded,
+    Call,
+    Effect,
+    Emit,
+    Parallel,
+    Reporter,
+    Steps,
+    intercept,
+    map_nested,
+    with_reporter,
+)
 from treadle.events import RunStarted, SubagentEvent
 from treadle.telemetry.current_span import in_context
 from treadle.telemetry.handlers import handle_event
@@ -60,7 +71,7 @@ class _Branch:
         self._runs = [run]
 
     def wrap(self, steps: Steps[R]) -> Steps[R]:
-        return _intercept(steps, self._change, self._resume)
+        return intercept(steps, self._change, self._resume)
 
     def _run(self) -> RunTelemetry:
         """The innermost run that has not ended."""
@@ -92,8 +103,8 @@ class _Branch:
             return effect
         # A single branch is performed in sequence with these steps, so a run may start or end in it.
         if isinstance(effect, Parallel) and len(effect.steps) == 1:
-            return _map_nested(effect, self.wrap)
-        return _map_nested(effect, lambda steps: _Branch(self._root, self._run()).wrap(steps))
+            return map_nested(effect, self.wrap)
+        return map_nested(effect, lambda steps: _Branch(self._root, self._run()).wrap(steps))
 
     def _follow(self, event: Any) -> None:
         """Add a subagent that starts here."""
@@ -108,14 +119,7 @@ class _Branch:
         context = self._run().context_for(call.label, call.key)
         if context is None:
             return call
-        copy = Call(
-            in_context(context, call.fn),
-            *call.args,
-            mode=call.mode,
-            label=call.label,
-            key=call.key,
-            reporting=call.reporting,
-        )
+        copy = call.replace(fn=in_context(context, call.fn))
         return with_reporter(copy, functools.partial(_HandlingReporter, self._root))
 
 
@@ -141,45 +145,3 @@ class _HandlingReporter:
         emitted = self._emit(event)  # raises if the call was abandoned; then the event is void
         _safely(handle_event, self._root, event)
         return emitted
-
-
-def _intercept(
-    steps: Steps[R],
-    change: Callable[[Effect], Effect],
-    resume: Callable[[Callable[[Any], Effect], Any], Effect],
-) -> Steps[R]:
-    """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
-
-    Args:
-        steps: a generator of effects that has not been started.
-        change: takes an effect, returns the one to perform in its place.
-        resume: takes a function and its argument, and calls it: the steps run up to their next effect.
-    """
-    advance: Callable[[Any], Effect] = steps.send
-    value: Any = None
-    try:
-        while True:
-            effect = change(resume(advance, value))
-            try:
-                value = yield effect
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as raised:  # noqa: BLE001 - all exceptions are for the inner steps
-                advance, value = steps.throw, raised
-            else:
-                advance = steps.send
-    except StopIteration as stop:
-        result: R = stop.value
-        return result
-    finally:
-        del value  # an exception refers to this frame, which would keep it alive
-
-
-def _map_nested(effect: Effect, wrap: Callable[[Steps[Any]], Steps[Any]]) -> Effect:
-    """Wrap the steps inside an effect, if it has any."""
-    if isinstance(effect, Parallel):
-        return Parallel([wrap(steps) for steps in effect.steps], effect.limit)
-    if isinstance(effect, Bounded):
-        return Bounded(wrap(effect.steps), seconds=effect.seconds, until=effect.until)
-    return effect
