@@ -467,9 +467,8 @@ def test_new_numbers_leave_the_keyboard_where_it_is(show, server):
 
 def test_new_numbers_leave_readers_where_they_are(show, server, monkeypatch):
     """The page is not scrolled, and the readout at a point of a graph stays."""
-    stopped = types.SimpleNamespace(
-        time=lambda now=time.time(): now
-    )  # a step later, the graph has moved
+    now = time.time()
+    stopped = types.SimpleNamespace(time=lambda: now)  # a step later, the graph has moved
     monkeypatch.setattr("treadle.reports.dashboard_page.server.time", stopped)
     page = show(server, "#range=15m", viewport={"width": 1200, "height": 500})
     page.evaluate("scrollTo(0, document.body.scrollHeight)")

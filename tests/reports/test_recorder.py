@@ -214,6 +214,25 @@ def test_requests_that_no_stage_edited_have_no_view(tmp_path):
     ] * 2
 
 
+def test_the_first_request_may_be_edited_too(tmp_path):
+    """Its view is what the stage made; the conversation is the caller's messages."""
+
+    @stage
+    def summarize(ctx):
+        return ctx.with_request(messages=[{"role": "user", "content": "in short"}])
+
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        loop = Loop(stages=[summarize, *default_stages()], on_event=recorder)
+        result = loop.run_sync(QUESTION, ScriptedLLM("done"))
+
+    (run,) = read_recording(path).runs
+    (iteration,) = run.iterations
+    assert iteration.view == [{"role": "user", "content": "in short"}]
+    assert iteration.sent.messages == QUESTION
+    assert run.messages == result.messages
+
+
 def test_messages_that_cannot_be_compared_are_written_again():
     """A value of somebody else's must not keep the line from being written."""
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from treadle import Loop
+from treadle import Loop, approve, tool
 from treadle.pipeline import stage
 from treadle.reports.recording.model import Recording, Run
 from treadle.reports.recording.reader import RecordingError, read_recording
@@ -342,3 +342,26 @@ def test_a_report_names_the_stage_whose_edit_was_repaired(tmp_path):
     assert guard["kind"] == "repaired"
     assert guard["text"].startswith("The history was repaired after stage spoil: ")
     assert "The history was repaired after stage spoil" in render_report(path)
+
+
+def test_a_resumed_run_shows_each_message_once(tmp_path):
+    """Its recording has the conversation twice: from before the pause, and from after it."""
+
+    @tool(requires_approval=True)
+    def wipe() -> str:
+        """Wipe everything."""
+        return "gone"
+
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        loop = Loop(tools=[wipe], on_event=recorder)
+        paused = loop.run_sync(QUESTION, ScriptedLLM(calls(call("wipe"))))
+        decisions = {paused.pending[0].id: approve}
+        loop.resume_sync(paused, decisions, ScriptedLLM("done"))
+
+    (run,) = report_data(read_recording(path))["runs"]
+    rows = [
+        [(row["k"], row.get("text", row.get("result"))) for row in one["rows"]]
+        for one in run["steps"]
+    ]
+    assert rows == [[("message", "go"), ("call", "gone")], [("answer", "done")]]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from treadle.messages import JSONDict, Usage, is_dict
+from treadle.reports.recording.lines import common_prefix
 from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retry, Run
 
 
@@ -272,10 +273,15 @@ class RunBuilder:
         self._iteration({"iteration": guard.iteration}).guards.append(guard)
 
     def _changed(self, line: JSONDict) -> Change:
-        """Apply the messages of a line to the conversation."""
-        messages = self.run.messages
+        """Apply the messages of a line to the conversation.
+
+        A run that was resumed writes its conversation once more: messages that were there are no change.
+        """
+        messages, new = self.run.messages, line["messages"]
         start = min(max(line["messages_from"], 0), len(messages))
-        change = Change(start, line["messages"], len(messages) - start)
+        known = common_prefix(messages[start:], new)
+        start += known
+        change = Change(start, new[known:], len(messages) - start)
         messages[start:] = change.messages
         return change
 
