@@ -73,7 +73,7 @@ class Subagent:
         parent = ctx.run
         paused = ctx.paused_runs.get(call.id)
         if paused is None:
-            given: Any = list(self._messages(call.input or {}))
+            given: Any = self._messages(call.input or {})
             name = self._loop.settings.name or call.name
             state = RunState(name, f"{parent.state.run_id}/{call.id}")
         else:

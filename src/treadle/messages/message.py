@@ -56,7 +56,7 @@ class ToolMessage(TypedDict):
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 """A chat message. Unknown keys are kept."""
 
-Messages: TypeAlias = Sequence[Message] | Sequence[Mapping[str, Any]]
+Messages: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, Any]]
 """What callers may pass: messages, or plain dicts of the same form."""
 
 JSONDict: TypeAlias = dict[str, Any]

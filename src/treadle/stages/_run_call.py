@@ -269,6 +269,8 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; it becomes the result
             result = _failed(call, tool, error)
             kind = "timeout" if result.status == "timeout" else type(error).__name__
+            if attempt > retries and kind != "timeout":
+                _log_failure(call, error)
         ended = yield NOW
         if attempt > retries:
             return Timed(result, started, ended)
@@ -287,6 +289,12 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
             )
         yield Sleep(delay)
         attempt += 1
+
+
+def _log_failure(call: ToolCall, error: Exception) -> None:
+    """Log what a tool raised, with its traceback; without a handler, Python would write it to stderr."""
+    if log.hasHandlers():
+        log.warning("call of %s raised %s", call.name, type(error).__name__, exc_info=error)
 
 
 def _one(effect: Call) -> Steps[Any]:
@@ -356,6 +364,7 @@ def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
         ctx.run.state.run_id,
         ctx.run.state.agent_name,
         ctx.run.budget.remaining(ctx.run.clock),
+        ctx.run.deps,
     )
 
 

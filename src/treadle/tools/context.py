@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from treadle.limits import Remaining
 
@@ -19,6 +20,7 @@ class ToolContext:
         run_id: the id of the run.
         agent_name: the name of the loop.
         remaining: what remained of the run's limits when the call started.
+        deps: the object that the caller handed in as ``deps=``.
     """
 
     call_id: str
@@ -28,3 +30,4 @@ class ToolContext:
     run_id: str = ""
     agent_name: str = ""
     remaining: Remaining = field(default_factory=Remaining, compare=False)
+    deps: Any = field(default=None, compare=False, repr=False)
