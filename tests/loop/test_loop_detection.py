@@ -10,7 +10,7 @@ from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
 from treadle.messages import History, ToolCall, ToolResult
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
-from treadle.tools import InFlight, fingerprint, signature
+from treadle.tools import fingerprint, signature
 
 USER = [{"role": "user", "content": "Hi"}]
 numbers = itertools.count()
