@@ -259,7 +259,7 @@ def test_an_endless_stream_ends_at_the_deadline_though_its_pieces_never_wait(kin
     fn = {
         "generator": stream,
         "async generator": stream_later,
-        "returns an async iterator": lambda messages: stream_later(messages),
+        "returns an async iterator": lambda messages: stream_later(messages),  # noqa: PLW0108 - not a generator function
     }[kind]
     result = Loop.run_sync(USER, fn, max_seconds=0.05)
     assert result.stop_reason == "deadline_exceeded"

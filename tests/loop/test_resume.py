@@ -34,9 +34,12 @@ def names(events):
 
 
 class TestEvents:
-    """What is told of a pause, and of going on."""
+    """The events of a pause, and of the run that resumes."""
 
-    PAUSING = "RunStarted IterationStarted ModelRequested ModelResponded CallsPlanned ToolStarted ToolFinished RunFinished"
+    PAUSING = (
+        "RunStarted IterationStarted ModelRequested ModelResponded CallsPlanned ToolStarted ToolFinished "
+        "RunFinished"
+    )
     RESUMED = (
         "RunStarted ToolStarted ToolFinished ToolStarted ToolFinished IterationFinished "
         "IterationStarted ModelRequested ModelResponded IterationFinished RunFinished"

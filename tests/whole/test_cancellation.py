@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from treadle import DeadlineExceeded, Loop, RunCancelled, RunHandle, RunState, tool
-from treadle.events import RunFinished, ToolStarted
+from treadle.events import RunFinished, ToolFinished, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import SYNC, Told, Way
@@ -31,8 +31,14 @@ def test_a_run_that_was_cancelled_can_go_on_from_its_history(awaited: Way):
     batch = calls(call("add", "c1", a=1, b=1), call("nap", "c2", seconds=9))
 
     async def main() -> Any:
-        with anyio.move_on_after(0.3):
-            await Loop.run(HELLO, ScriptedLLM(batch), tools=[add, nap], handle=handle)
+        with anyio.CancelScope() as scope:
+
+            def cancel(event: Any) -> None:
+                if isinstance(event, ToolFinished):
+                    scope.cancel()
+
+            options = {"tools": [add, nap], "handle": handle, "on_event": cancel}
+            await Loop.run(HELLO, ScriptedLLM(batch), **options)
         return await Loop.run(handle.messages, ScriptedLLM("So it is 2."), tools=[add, nap])
 
     result = awaited.call(main)

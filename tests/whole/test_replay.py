@@ -332,13 +332,13 @@ def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
 
 
 def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
-    """In the replay it is closed; the tool is out of order all the same."""
+    """In the replay it is closed; the tool is unavailable all the same."""
     opened, recorder = CircuitBreaker(threshold=1, cool_down=600), Recorder()
     opened.record("add", "another/c1", "down", time.time())
     llm = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "Sorry.")
     options = {"tools": [add], "breaker": opened}
     told = driven.run(HELLO, llm, **options, middleware=[recorder])
-    assert "out of order" in told.result.messages[3]["content"]
+    assert "is unavailable and was not tried" in told.result.messages[3]["content"]
     closed = CircuitBreaker(threshold=1, cool_down=600)
     same(told, replayed(HELLO, {**options, "breaker": closed}, recorder.log))
     assert closed.states == {}
