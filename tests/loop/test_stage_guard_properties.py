@@ -84,7 +84,10 @@ def test_no_edits_make_the_run_lose_work(replies, steps, options):
         if not isinstance(result, Paused):
             break
         options = {**options, "handle": RunHandle()} if "handle" in options else options
-        loop = Loop(stages=stages, tools=run.tools, **{"max_iterations": 5, **options})
+        # A call of a tool that a stage added can be resumed only where the loop has the tool.
+        loop = Loop(
+            stages=stages, tools=[*run.tools, run.other], **{"max_iterations": 5, **options}
+        )
         decisions = {pending.id: approve for pending in result.pending}
         result = loop.resume_sync(result, decisions, run.model)
         check_history(result.messages)
