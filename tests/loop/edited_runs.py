@@ -9,6 +9,7 @@ from treadle.events import IterationFinished
 from treadle.messages import Response, ToolCall, ToolResult
 from treadle.results import (
     BudgetExhausted,
+    CircuitBroken,
     EmptyResponse,
     LoopDetected,
     MaxIterationsReached,
@@ -28,7 +29,14 @@ SCRIPTS = {
     ),
     "a text": ("Done.",),
 }
-ENDS = (MaxIterationsReached, BudgetExhausted, LoopDetected, EmptyResponse, StoppedByStage)
+ENDS = (
+    CircuitBroken,
+    MaxIterationsReached,
+    BudgetExhausted,
+    LoopDetected,
+    EmptyResponse,
+    StoppedByStage,
+)
 """Why a run ends although no stage broke a rule."""
 
 

@@ -52,9 +52,9 @@ def scripted(replies):
     return (*made, "Done.")
 
 
-def edited(run, steps):
+def edited(run, steps, **options):
     """The stages of the default list, with edits among them."""
-    stages = list(default_stages())
+    stages = list(default_stages(**options))
     for place, (position, name, iterations) in sorted(
         enumerate(steps), key=lambda step: step[1][0], reverse=True
     ):
@@ -75,17 +75,19 @@ def editing(run, name, iterations):
 @given(st.lists(REPLY, max_size=3), STEPS, OPTIONS)
 def test_no_edits_make_the_run_lose_work(replies, steps, options):
     run = EditedRun(scripted(replies))
-    stages = edited(run, steps)
+    of_stages = {name: options.pop(name) for name in OF_STAGES if name in options}
+    stages = edited(run, steps, **of_stages)
     if options.pop("handle", False):
         options["handle"] = RunHandle()
-    for name in OF_STAGES:
-        options.pop(name, None)
     result = run.run(stages, **options)
     for _ in range(2):
         if not isinstance(result, Paused):
             break
         options = {**options, "handle": RunHandle()} if "handle" in options else options
-        loop = Loop(stages=stages, tools=run.tools, **{"max_iterations": 5, **options})
+        # A call of a tool that a stage added can be resumed only where the loop has the tool.
+        loop = Loop(
+            stages=stages, tools=[*run.tools, run.other], **{"max_iterations": 5, **options}
+        )
         decisions = {pending.id: approve for pending in result.pending}
         result = loop.resume_sync(result, decisions, run.model)
         check_history(result.messages)

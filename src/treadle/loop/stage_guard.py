@@ -74,21 +74,8 @@ def _changed(name: str, before: Context, after: Context) -> bool:
 
 
 def _checked(before: Context, after: Context) -> Context:
-    """See that each changed field has a value of its kind."""
-    for name in _FIXED:
-        if _changed(name, before, after):
-            raise TypeError(f"a stage may not change {name!r} of the context")
-    if not after.is_asked:
-        for name in _OF_THE_RESPONSE:
-            if _changed(name, before, after):
-                raise TypeError(f"{name} may only be changed after ask_model")
-        if _changed("response", before, after) and after.decision is None:
-            raise TypeError(
-                "response: the model was not asked yet; to answer without asking it, decide so: "
-                "ctx.replace(response=...).done()"
-            )
-    elif before.is_asked and _changed("request_changes", before, after):
-        raise TypeError("the request may only be changed before ask_model")
+    """See that a stage changed only what it may, and that each changed field has a value of its kind."""
+    _check_times(before, after)
     for name, (kinds, expected) in _KINDS.items():
         value = getattr(after, name)
         if _changed(name, before, after) and not isinstance(value, kinds):
@@ -100,6 +87,22 @@ def _checked(before: Context, after: Context) -> Context:
     if _changed("tools", before, after):
         after = after.evolve(tools=_checked_tools(after))
     return after
+
+
+def _check_times(before: Context, after: Context) -> None:
+    """See that each field is changed at a time when it may be."""
+    too_early = () if after.is_asked else _OF_THE_RESPONSE
+    for name in (*_FIXED, *too_early):
+        if _changed(name, before, after):
+            when = "only be changed after ask_model" if name in too_early else "not be changed"
+            raise TypeError(f"{name} may {when}")
+    if not after.is_asked and _changed("response", before, after) and after.decision is None:
+        raise TypeError(
+            "response: the model was not asked yet; to answer without asking it, decide so: "
+            "ctx.replace(response=...).done()"
+        )
+    if after.is_asked and before.is_asked and _changed("request_changes", before, after):
+        raise TypeError("the request may only be changed before ask_model")
 
 
 _NONE = type(None)
@@ -320,18 +323,8 @@ class _Calls:
         left_out = {call.id for call in before.plan.calls} - {call.id for call in wanted}
         for call_id in left_out - self._results.keys():
             self._remove(by_id[call_id])
-        batches: list[tuple[ToolCall, ...]] = []
-        placed: set[str] = set()
-        for batch in after.plan.batches:
-            fitting: list[ToolCall] = []
-            for call in batch:
-                if call.id in placed or call.id in self._results:
-                    continue
-                if call.id in after.run.reserved or self._fits_budget(by_id[call.id]):
-                    placed.add(call.id)
-                    fitting.append(by_id[call.id])
-            if fitting:
-                batches.append(tuple(fitting))
+        batches = self._runnable(by_id)
+        placed = {call.id for batch in batches for call in batch}
         for call_id in after.run.reserved - placed:
             after.run.release(by_id[call_id])
         not_run = {**before.plan.not_run, **after.plan.not_run, **self._not_run}
@@ -342,6 +335,22 @@ class _Calls:
             duplicates={**before.plan.duplicates, **after.plan.duplicates},
             approvals=_approvals(after, [by_id[call_id] for call_id in by_id if call_id in placed]),
         )
+
+    def _runnable(self, by_id: Mapping[str, ToolCall]) -> list[tuple[ToolCall, ...]]:
+        """The batches of the stage's plan, without calls that are answered or planned twice."""
+        run, placed = self._after.run, set[str]()
+        batches: list[tuple[ToolCall, ...]] = []
+        for batch in self._after.plan.batches:
+            fitting: list[ToolCall] = []
+            for call in batch:
+                if call.id in placed or call.id in self._results:
+                    continue
+                if call.id in run.reserved or self._fits_budget(by_id[call.id]):
+                    placed.add(call.id)
+                    fitting.append(by_id[call.id])
+            if fitting:
+                batches.append(tuple(fitting))
+        return batches
 
     def _fits_budget(self, call: ToolCall) -> bool:
         """Take the budget of a call that the stage planned; answer the call where nothing is left of it."""
