@@ -144,7 +144,10 @@ def _tool_retried(event: ToolRetried) -> Line:
 
 def _tool_finished(event: ToolFinished) -> Line:
     level = logging.INFO if event.result.is_error else logging.DEBUG
-    values = (event.call.name, event.result.status, event.duration)
+    status = (
+        "failed" if event.result.is_error and event.result.status == "done" else event.result.status
+    )
+    values = (event.call.name, status, event.duration)
     return level, "call of %s ended: %s, %.3f s", values
 
 
