@@ -2,7 +2,7 @@
 
 Run it with ``make bench``. Both loops ask the same async model, which answers from memory, and run the same
 async tool; what is measured is the loop alone. Times are CPU time. All cases take turns, round after round,
-so that what else the machine does meets all of them; of each case the best round counts.
+so that other load on the machine affects all of them alike; the median of the rounds counts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import argparse
 import asyncio
 import gc
 import json
+import statistics
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Unpack
 
 from jsonschema import Draft202012Validator
 
-from treadle import Loop, Tool, tool
+from treadle import Loop, LoopOptions, RunHandle, Tool, tool
 
 Model = Callable[..., Awaitable[dict[str, Any]]]
 
@@ -87,12 +88,25 @@ async def run_by_hand(call: dict[str, Any]) -> str:
         return f"Error: {error}"
 
 
-async def by_treadle(model: Model, iterations: int, one: Tool = add) -> str:
+async def by_treadle(
+    model: Model, iterations: int, one: Tool = add, **options: Unpack[LoopOptions]
+) -> str:
     """The same with treadle, every guard on."""
-    result = await Loop.run(
-        [{"role": "user", "content": "go"}], model, tools=[one], max_iterations=iterations
-    )
+    result = await Loop.run("go", model, tools=[one], max_iterations=iterations, **options)
     return str(result.unwrap().content)
+
+
+async def by_stream(model: Model, iterations: int) -> str:
+    """The same with treadle, its events read as they happen."""
+    async with Loop.stream("go", model, tools=[add], max_iterations=iterations) as events:
+        async for _ in events:
+            pass
+    assert events.result is not None
+    return str(events.result.unwrap().content)
+
+
+def ignore(_event: object) -> None:
+    """A listener that does nothing."""
 
 
 async def timed(run: Callable[[], Awaitable[str]]) -> float:
@@ -116,7 +130,7 @@ class Case:
         name: what the row is called.
         by_hand: does the work by hand.
         by_treadle: does it by treadle.
-        iterations: how many iterations each of them makes.
+        units: how many iterations, or calls, each of them makes.
     """
 
     def __init__(
@@ -124,41 +138,49 @@ class Case:
         name: str,
         by_hand: Callable[[], Awaitable[str]],
         by_treadle: Callable[[], Awaitable[str]],
-        iterations: int,
+        units: int,
     ) -> None:
         self.name = name
         self._runs = (by_hand, by_treadle)
-        self._iterations = iterations
-        self.best = [float("inf"), float("inf")]
+        self._units = units
+        self.times: tuple[list[float], list[float]] = ([], [])
 
     async def take_turn(self) -> None:
         """Measure both once more."""
-        for side, run in enumerate(self._runs):
-            seconds = await timed(run)
-            self.best[side] = min(self.best[side], seconds / self._iterations * 1e6)
+        for times, run in zip(self.times, self._runs, strict=True):
+            times.append(await timed(run) / self._units * 1e6)
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Microseconds by hand and by treadle, each the median of all rounds."""
+        return statistics.median(self.times[0]), statistics.median(self.times[1])
 
     def row(self) -> str:
         """The row, in Markdown."""
-        hand, treadle = self.best
+        hand, treadle = self.medians
         return f"| {self.name} | {hand:.1f} | {treadle:.1f} | {treadle / hand:.2f} |"
 
 
-def case(iterations: int, calls: int, one: Tool = add) -> Case:
-    """A run of so many iterations with so many calls each."""
-    called = "1 call each" if calls == 1 else f"{calls} calls each"
-    note = ", tool from a bare schema" if one is RAW else ""
+LENGTH = 200
+"""Iterations of the rows that do not say how many."""
+
+
+def case(
+    name: str, run: Callable[[Model, int], Awaitable[str]], iterations: int = LENGTH, calls: int = 1
+) -> Case:
+    """A run of so many iterations with so many calls each, by hand and in one mode of treadle."""
     return Case(
-        f"{iterations} iterations, {called}{note}",
+        name,
         lambda: by_hand(model_of(iterations, calls)),
-        lambda: by_treadle(model_of(iterations, calls), iterations, one),
-        iterations,
+        lambda: run(model_of(iterations, calls), iterations),
+        iterations * calls,
     )
 
 
 def crowd(runs: int, length: int) -> Case:
     """Many runs at once."""
     return Case(
-        f"{runs:,} runs at once, {length} iterations each",
+        f"{runs:,} runs of {length} iterations",
         lambda: at_once(lambda: by_hand(model_of(length, 1)), runs),
         lambda: at_once(lambda: by_treadle(model_of(length, 1), length), runs),
         runs * length,
@@ -167,22 +189,31 @@ def crowd(runs: int, length: int) -> Case:
 
 async def main(rounds: int) -> None:
     """Print the table."""
-    single = {iterations: case(iterations, 1) for iterations in (50, 200, 800)}
-    bare = case(200, 1, RAW)
-    many = [case(iterations, 8) for iterations in (50, 200, 800)]
-    cases = [*single.values(), bare, *many, crowd(1_000, 10)]
+    short, long = case("50 iterations", by_treadle, 50), case("800 iterations", by_treadle, 800)
+    cases = [
+        case("plain, one call", by_treadle),
+        case("one call, tool from a bare schema", lambda m, n: by_treadle(m, n, RAW)),
+        case("`max_seconds`", lambda m, n: by_treadle(m, n, max_seconds=600)),
+        case("a handle", lambda m, n: by_treadle(m, n, handle=RunHandle())),
+        case("`on_event`", lambda m, n: by_treadle(m, n, on_event=ignore)),
+        case("`stream()`", by_stream),
+        case("eight calls at once, per call", by_treadle, calls=8),
+        crowd(1_000, 5),
+        short,
+        long,
+    ]
     for _ in range(rounds):
         for each in cases:
             await each.take_turn()
-    print("| case | by hand, µs/iteration | treadle, µs/iteration | ratio |")
+    print("| case | by hand, us | treadle, us | ratio |")
     print("|---|---:|---:|---:|")
     for each in cases:
         print(each.row())
-    growth = single[800].best[1] / single[50].best[1]
-    print(f"\nOne call, 800 iterations against 50: {growth:.2f} times the cost of one iteration.")
+    growth = long.medians[1] / short.medians[1]
+    print(f"\nAn iteration of 800 against one of 50: {growth:.2f} times the cost.")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=15, help="how often each case has its turn")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each case has its turn")
     asyncio.run(main(parser.parse_args().rounds))
