@@ -38,9 +38,9 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
 
 
 def _asks(component: Component) -> bool:
-    """Whether a component is the model call, or has it nested in it."""
+    """Whether a component asks the model, or has a stage nested in it that does."""
     if isinstance(component, Stage):
-        return component.fn is ask_model.fn
+        return component.fn is ask_model.fn or "response" in component.provides
     return any(_asks(inner) for inner_list in nested_in(component) for inner in inner_list)
 
 

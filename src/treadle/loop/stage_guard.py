@@ -20,6 +20,8 @@ from treadle.messages import (
     ToolCall,
     ToolResult,
     describe,
+    is_dict,
+    is_mapping,
     to_message,
     validate_messages,
 )
@@ -124,9 +126,8 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 def _checked_tools(ctx: Context) -> Mapping[str, Tool]:
     given: Any = ctx.tools
-    is_right = isinstance(given, Mapping) and all(
-        isinstance(tool, Tool) and name == tool.name
-        for name, tool in given.items()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    is_right = is_mapping(given) and all(
+        isinstance(tool, Tool) and name == tool.name for name, tool in given.items()
     )
     tools: Mapping[str, Tool] = given if is_right else toolset(given)
     for tool in tools.values():
@@ -405,8 +406,7 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
     if not _changed("messages", before, after):
         return after
     if after.result_messages and not before.result_messages and not before.is_injected:
-        is_ours = isinstance(after.messages, History) and _ends_with(after)
-        if is_ours:
+        if _ends_with(after):
             return after  # the stage called inject_results
     given = [to_message(message) for message in after.messages]
     if before.is_injected:
@@ -422,21 +422,21 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
 
 def _ends_with(ctx: Context) -> bool:
     """Whether a history ends with the messages of this iteration, as `inject_results` leaves it."""
-    messages = ctx.messages.raw()
-    return messages[-len(ctx.result_messages) :] == list(ctx.result_messages)
+    messages: Any = ctx.messages  # a stage may have left a list
+    is_history = isinstance(messages, History)
+    return is_history and messages.raw()[-len(ctx.result_messages) :] == list(ctx.result_messages)
 
 
-def _call_ids(message: JSONDict) -> list[str]:
-    calls = message.get("tool_calls") if isinstance(message, dict) else None  # pyright: ignore[reportUnnecessaryIsInstance]
-    return [call.get("id", "") for call in calls or () if isinstance(call, dict)]
+def _call_ids(message: Any) -> list[str]:
+    calls: Any = message.get("tool_calls") if is_dict(message) else None
+    return [call.get("id", "") for call in calls or () if is_dict(call)]
 
 
 def _belongs(message: Any, ids: set[str]) -> bool:
     """Whether a message makes or answers one of some calls."""
-    if not isinstance(message, dict):
+    if not is_dict(message):
         return False
-    own: Any = message
-    return own.get("tool_call_id") in ids or not ids.isdisjoint(_call_ids(own))
+    return message.get("tool_call_id") in ids or not ids.isdisjoint(_call_ids(message))
 
 
 def _with_exchange(
@@ -457,12 +457,7 @@ def _with_exchange(
     wanted = set(ids)
     rest = [message for message in given if not _belongs(message, wanted)]
     first = next(
-        (
-            place
-            for place, m in enumerate(given)
-            if isinstance(m, dict) and wanted & set(_call_ids(m))
-        ),  # pyright: ignore[reportUnknownArgumentType]
-        None,
+        (place for place, message in enumerate(given) if wanted & set(_call_ids(message))), None
     )
     position, assistant = len(rest), exchange[0]
     if first is not None:
@@ -471,10 +466,10 @@ def _with_exchange(
         assistant = (
             own if _call_ids(own) == ids else {**own, "tool_calls": exchange[0]["tool_calls"]}
         )
-    answers = {
+    answers: dict[str, JSONDict] = {
         message["tool_call_id"]: message
         for message in reversed(given)
-        if isinstance(message, dict) and message.get("tool_call_id") in wanted  # pyright: ignore[reportUnknownMemberType]
+        if is_dict(message) and message.get("tool_call_id") in wanted
     }
     results = [answers.get(message["tool_call_id"], message) for message in exchange[1:]]
     edited = [*rest[:position], assistant, *results, *rest[position:]]
@@ -487,7 +482,7 @@ def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:
     """Whether a text answer is in an edited history: as it was, or as the stage rewrote it."""
     if any(message == answer for message in given):
         return True
-    spoken = [m for m in given if isinstance(m, dict) and m.get("role") == "assistant"]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    spoken = [m for m in given if is_dict(m) and m.get("role") == "assistant"]
     if not spoken:
         return False
     return not any(message == spoken[-1] for message in before.messages.raw())

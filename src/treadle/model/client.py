@@ -297,7 +297,8 @@ def _is_iterator(raw: Any) -> bool:
 
 
 def _is_async_iterator(raw: Any) -> bool:
-    return raw.__class__ not in _WHOLE and hasattr(type(raw), "__aiter__")
+    kind: type = raw.__class__
+    return kind not in _WHOLE and hasattr(kind, "__aiter__")
 
 
 async def _next_of(iterator: Any, context: Context) -> Any:
