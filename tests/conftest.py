@@ -2,6 +2,7 @@
 
 import signal
 
+import pytest
 from hypothesis import settings
 
 # The same examples every time, so that a failure in CI can be reproduced and no test fails by chance.
@@ -17,3 +18,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items):
     """Put the tests of Phoenix first: it takes most of a minute to start, while other processes test."""
     items.sort(key=lambda item: item.get_closest_marker("phoenix") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Reports go from process to process as UTF-8, and some tests log lone surrogates on purpose."""
+    report = yield
+    report.sections = [
+        (name, text.encode("utf-8", "replace").decode()) for name, text in report.sections
+    ]
+    return report

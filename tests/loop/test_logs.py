@@ -62,7 +62,7 @@ def run(request, caplog):
                     lambda: Loop.run(messages, model, **options), backend=request.param
                 )
         run.result = result
-        return [record for record in caplog.records if record.name.startswith("treadle")]
+        return [record for record in caplog.records if record.name.startswith("treadle.loop")]
 
     return run
 

@@ -1,16 +1,29 @@
 """`Loop`: one configuration for any number of runs, on the class and on instances."""
 
 import inspect
+import pydoc
 import threading
 
 import anyio
 import pytest
 from pydantic import BaseModel
 
-from treadle import Err, Loop, Ok, OptionError, RunState, Tool, ToolDefinitionError, tool
+from treadle import (
+    Err,
+    Loop,
+    Ok,
+    OptionError,
+    RunState,
+    Tool,
+    ToolContext,
+    ToolDefinitionError,
+    stage,
+    tool,
+)
 from treadle.effects import drive_sync
 from treadle.events import RunFinished, RunStarted
 from treadle.loop.observers import Observers
+from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -255,3 +268,59 @@ def test_a_diagram_of_another_kind_is_an_error():
 
 def test_observers_of_nothing_are_nothing():
     assert Observers([])(RunStarted(agent_name="", run_id="", at=0)) is None
+
+
+class TestSubclass:
+    class Quick(Loop):
+        """A loop that is a class of its own."""
+
+    def test_with_options_keeps_the_class(self):
+        assert type(self.Quick().with_options(max_iterations=2)) is self.Quick
+
+    def test_a_run_on_the_class_uses_its_own_defaults(self):
+        class Named(Loop):
+            def __init__(self, **options):
+                super().__init__(**{"name": "own", **options})
+
+        result = Named.run_sync("Hi", ScriptedLLM("Hello"))
+        assert result.run.agent_name == "own"
+
+    def test_help_shows_the_method_and_its_docstring(self):
+        assert "without an event loop" in pydoc.render_doc(Loop.run_sync)
+        assert "functools.partial" not in pydoc.render_doc(Loop.run_sync)
+
+
+def test_a_prompt_may_be_a_text():
+    with ScriptedLLM("Hello") as model:
+        result = Loop.run_sync("Hi", model)
+    assert result.messages[0] == {"role": "user", "content": "Hi"}
+
+
+def test_tools_and_stages_get_what_the_caller_handed_in():
+    seen = []
+
+    @tool
+    def look(context: ToolContext) -> str:
+        seen.append(context.deps)
+        return "seen"
+
+    @stage
+    def watch(ctx):
+        seen.append(ctx.deps)
+        return ctx
+
+    deps = object()
+    model = ScriptedLLM(calls(call("look")), "done")
+    Loop.run_sync("Hi", model, tools=[look], deps=deps, stages=[watch, *default_stages()])
+    assert seen == [deps, deps, deps]
+
+
+def test_what_a_tool_raised_is_logged_once_with_its_traceback(caplog):
+    @tool(retries=1)
+    def bug() -> str:
+        return {}["missing"]
+
+    Loop.run_sync("Hi", ScriptedLLM(calls(call("bug")), "done"), tools=[bug])
+    (record,) = [record for record in caplog.records if record.name == "treadle.tools"]
+    assert (record.levelname, record.getMessage()) == ("WARNING", "call of bug raised KeyError")
+    assert record.exc_info[2].tb_next is not None

@@ -21,8 +21,8 @@ from treadle.events import (
     CallSuppressed,
     Event,
     HistoryRepaired,
-    IterationStarted,
     LimitReached,
+    ModelRequested,
     ModelResponded,
     ModelRetried,
     RunFinished,
@@ -109,7 +109,7 @@ def _history_repaired(event: HistoryRepaired) -> Line:
     return logging.INFO, "history repaired; places: %d", (len(event.repairs),)
 
 
-def _iteration_started(event: IterationStarted) -> Line:
+def _model_requested(event: ModelRequested) -> Line:
     return logging.DEBUG, "iteration %d: asking the model", (event.iteration,)
 
 
@@ -172,7 +172,7 @@ def _run_finished(event: RunFinished) -> Line:
 _LINES: Lines = {
     RunStarted: _run_started,
     HistoryRepaired: _history_repaired,
-    IterationStarted: _iteration_started,
+    ModelRequested: _model_requested,
     ModelRetried: _model_retried,
     ModelResponded: _model_responded,
     CallSuppressed: _call_held,
