@@ -1,11 +1,12 @@
-"""What a run writes to the standard logger ``treadle.loop``; it installs no handler.
+"""What a run logs to ``treadle.loop``; no handler is installed.
 
-Levels: INFO where a run starts and ends, DEBUG for what happens in between, WARNING where something needs a
-look: a run that a guard ended or that failed, a model that has to be asked again, a breaker that opened. What
-is a WARNING is told in any case; the other events are made only where somebody listens.
+Levels: INFO for the start and the end of a run, DEBUG for what happens in between, WARNING for what needs
+attention: a run that failed or that a guard ended, a model that is asked again, a breaker that opened. Warnings
+are logged in any case; other events are made only where there is a listener.
 
-Each record has ``run_id`` and ``agent_name``, and where they apply ``iteration`` and ``call_id``, as
-attributes. What models, tools and users say is in no record.
+Each log record has the attributes ``run_id`` and ``agent_name``, and ``iteration`` and ``call_id`` where they
+apply. No record has texts of models, tools or users. What a tool raised is logged with its traceback, as a WARNING, to
+``treadle.tools``, whose records may have such texts.
 """
 
 from __future__ import annotations
@@ -39,14 +40,13 @@ log = logging.getLogger("treadle.loop")
 Line: TypeAlias = tuple[int, str, tuple[Any, ...]]
 """A level, a text with places for values, and the values."""
 Lines: TypeAlias = Mapping[type, Callable[[Any], Line]]
-"""What is written of events, by their classes."""
+"""What is logged of events, by their classes."""
 
 
 def is_logged(level: int) -> bool:
-    """Whether the log takes records of a level, and somebody has set up where they go.
+    """Whether records of a level are logged, and a handler is configured.
 
-    Where nobody has, Python would write what is a warning to stderr: a script that reads its result would be told
-    of it twice.
+    Without a handler, Python would write warnings to stderr, next to the result that reports them anyway.
     """
     return log.isEnabledFor(level) and log.hasHandlers()
 
@@ -56,7 +56,7 @@ class RunLog:
 
     Args:
         run_id: of the run.
-        agent_name: whose run it is.
+        agent_name: the name of the agent.
     """
 
     __slots__ = ("_children", "_ids", "_lines")
@@ -79,7 +79,7 @@ class RunLog:
             log.log(level, text, *values, extra=self._extra(event))
 
     def _child(self, event: SubagentEvent) -> None:
-        """A run within a call has the ids that its record has."""
+        """A subagent has the ids of its run state."""
         child = self._children.get(event.call_id)
         if child is None:
             run_id = f"{self._ids['run_id']}/{event.call_id}"

@@ -18,7 +18,7 @@ MAX_SHOWN = 5
 """Calls that the reason names."""
 
 Step: TypeAlias = tuple[str, ...]
-"""An iteration as far as it counts: its calls and what they brought, or its text."""
+"""What iterations are compared by: their calls and results, or their text."""
 
 
 class LoopDetector:

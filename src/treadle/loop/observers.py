@@ -1,4 +1,4 @@
-"""Observers: who is told of events. One that raises is reported, and changes nothing."""
+"""Observers: callables that receive events. What one raises is logged, and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from treadle.events import Completion, Event, IterationFinished, RunFinished, Ru
 log = logging.getLogger("treadle.loop")
 
 Observer: TypeAlias = Callable[[Event], Any]
-"""Takes an event; sync or async. The run waits for it, so that a slow one holds the run up.
+"""Takes an event; sync or async. The run waits for it, so a slow observer slows the run down.
 
-One that is told of several runs at once, and has to tell them apart, has a method ``for_run()`` that makes an
-observer for one run, or returns None where nobody looks; it is asked before each.
+An observer of several runs at once that has to keep them apart has a method ``for_run()``, which is called before
+each run, and returns an observer for that run, or None where it does not observe it.
 """
 
 
 def for_run(observer: Observer) -> Observer | None:
-    """The observer to tell of one run: one that it makes for it, or itself; None where nobody looks."""
+    """The observer of one run: the one that ``for_run()`` returns, or the observer itself."""
     # Of its class, as methods with a meaning are: a mock has every attribute that it is asked for.
     makes = callable(getattr(type(observer), "for_run", None))
     made: Observer | None = observer.for_run() if makes else observer  # type: ignore[attr-defined]
@@ -30,7 +30,7 @@ def for_run(observer: Observer) -> Observer | None:
 
 
 def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
-    """An observer that hands on the context of each finished iteration."""
+    """An observer that calls a function with the context of each finished iteration."""
 
     def observe(event: Event) -> Any:
         return on_iteration(event.context) if isinstance(event, IterationFinished) else None
@@ -39,7 +39,7 @@ def of_iterations(on_iteration: Callable[[Context], Any]) -> Observer:
 
 
 def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
-    """An observer that hands on what a run came to, once it is over."""
+    """An observer that calls a function with the completion of a run."""
     started: RunStarted | None = None
 
     def observe(event: Event) -> Any:
@@ -57,54 +57,54 @@ class Observers:
     """Several observers as one, for a driver to hand events to.
 
     Args:
-        observers: are told in this order.
+        observers: are called in this order.
     """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
 
     def __call__(self, event: Event) -> Awaitable[None] | None:
-        """Tell all; the outcome is None, or has to be awaited where one of them is async."""
+        """Call all; the result is None, or has to be awaited where one of them is async."""
         for place, observer in enumerate(self._observers):
             try:
-                told = observer(event)
-            except Exception:  # noqa: BLE001 - whatever it is, it is the observer's
+                result = observer(event)
+            except Exception:  # noqa: BLE001 - an observer may raise anything
                 _report(event)
                 continue
             except BaseException:
-                self._tell_at_once(event, place + 1)
+                self._call_now(event, place + 1)
                 raise
-            if is_awaitable(told):
-                return self._go_on(event, told, place + 1)
+            if is_awaitable(result):
+                return self._go_on(event, result, place + 1)
         return None
 
-    async def _go_on(self, event: Event, told: Awaitable[Any], place: int) -> None:
+    async def _go_on(self, event: Event, result: Awaitable[Any], place: int) -> None:
         try:
-            await told
+            await result
         except Exception:  # noqa: BLE001 - as above
             _report(event)
         except GeneratorExit:
             raise
         except BaseException:
-            self._tell_at_once(event, place)
+            self._call_now(event, place)
             raise
         rest = Observers(self._observers[place:])(event)
         if rest is not None:
             await rest
 
-    def _tell_at_once(self, event: Event, place: int) -> None:
-        """Tell the others while an interrupt is under way: who misses the start of a run is lost at its end.
+    def _call_now(self, event: Event, place: int) -> None:
+        """Call the others during an interrupt: an observer that misses the start of a run cannot handle its end.
 
-        It is too late for what has to be awaited.
+        It is too late to await anything.
         """
         for observer in self._observers[place:]:
             try:
-                told = observer(event)
+                result = observer(event)
             except Exception:  # noqa: BLE001 - as above
                 _report(event)
                 continue
-            if isinstance(told, Coroutine):
-                told.close()  # pyright: ignore[reportUnknownMemberType]
+            if isinstance(result, Coroutine):
+                result.close()  # pyright: ignore[reportUnknownMemberType]
 
 
 def _report(event: Event) -> None:

@@ -9,9 +9,9 @@ from treadle.loop.options import LoopOptions
 
 
 def recommended() -> LoopOptions:
-    """Bounds for a loop that nobody watches, wide enough for most tasks; the values are our own.
+    """Limits for a loop that runs unattended, wide enough for most tasks; the values are our own.
 
-    The model is asked for a last answer where one is reached, so that work done is not for nothing.
+    The model is asked for a last answer where one is reached, so that the work is not lost.
     """
     return {
         "max_iterations": 25,
@@ -30,9 +30,9 @@ def recommended() -> LoopOptions:
 
 
 def llmcore() -> LoopOptions:
-    """LlmCore's agent loop: ten iterations, a circuit breaker, blank stops forgiven.
+    """LlmCore's agent loop: ten iterations, a circuit breaker, blank stops tolerated.
 
-    It knows neither duplicates nor endless loops, and runs every call of an answer.
+    It detects neither duplicates nor endless loops, and runs every call of a response.
     """
     return {
         "max_iterations": 10,  # LlmCore: max_iterations
@@ -46,7 +46,7 @@ def llmcore() -> LoopOptions:
 
 
 def orbiter() -> LoopOptions:
-    """Orbiter's call runner: retries of the model, and endless loops found by what is called.
+    """Orbiter's call runner: retries of the model, and endless loops detected by the calls.
 
     Its own limit of steps is not part of the call runner; ten is ours.
     """
@@ -74,7 +74,7 @@ def planck() -> LoopOptions:
 
 
 def runax() -> LoopOptions:
-    """RunaxAI's strict policy: few steps, few calls, duplicates suppressed, a last answer in the end."""
+    """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer in the end."""
     return {
         "max_iterations": 3,  # RunaxAI: reasoning steps
         "max_tool_calls": 6,  # RunaxAI: tool calls in all

@@ -405,9 +405,8 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
     """A valid history that has this iteration once, or not yet."""
     if not _changed("messages", before, after):
         return after
-    if after.result_messages and not before.result_messages and not before.is_injected:
-        if _ends_with(after):
-            return after  # the stage called inject_results
+    if after.is_injected and not before.is_injected and _ends_with(after):
+        return after  # the stage called inject_results
     given = [to_message(message) for message in after.messages]
     if before.is_injected:
         edited, note = _with_exchange(given, list(before.result_messages), before)
