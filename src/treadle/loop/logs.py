@@ -5,8 +5,8 @@ attention: a run that failed or that a guard ended, a model that is asked again,
 are logged in any case; other events are made only where there is a listener.
 
 Each log record has the attributes ``run_id`` and ``agent_name``, and ``iteration`` and ``call_id`` where they
-apply. No record has texts of models, tools or users. What a tool raised is logged with its traceback, as a WARNING, to
-``treadle.tools``, whose records may have such texts.
+apply. No record has texts of models, tools or users. What a tool raised is logged with its traceback,
+as a WARNING, to ``treadle.tools``, whose records may have such texts.
 """
 
 from __future__ import annotations
