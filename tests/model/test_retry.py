@@ -9,7 +9,8 @@ import pytest
 
 from treadle.effects import drive_sync
 from treadle.messages import NotAResponseError
-from treadle.model import MAX_DELAY, delay_before_retry, is_retryable, status_of
+from treadle.model import delay_before_retry, is_retryable, status_of
+from treadle.model.retry import MAX_DELAY
 
 
 def failure(cls=Exception, **facts):
