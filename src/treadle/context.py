@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, TypedDict, Unpack
 
 from treadle.errors import OptionError, ToolDefinitionError, did_you_mean
+from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Budget, Limits
 from treadle.messages import (
     History,
@@ -53,7 +54,7 @@ class RequestChanges(TypedDict, total=False):
     instructions: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Request:
     """What is sent to the model in one request.
 
@@ -227,8 +228,6 @@ class Context:
         error: the reason, where the decision is to stop.
         output: the validated arguments of a terminal tool.
         guidance: what the model is told in the next request only.
-        tool_calls_count: the tool calls of this run that have run.
-        usage: the tokens that this run has used.
         memo: what stages remember from iteration to iteration, by the stage's name.
         approvals: the decisions on calls that waited for approval, by id of the call.
         waiting: the calls that wait for approval, where the decision is to pause.
@@ -254,8 +253,6 @@ class Context:
     error: Reason | None = None
     output: Any = None
     guidance: str | None = None
-    tool_calls_count: int = 0
-    usage: Usage = field(default_factory=Usage)
     memo: Mapping[str, Any] = field(default_factory=dict[str, Any])
     approvals: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
     waiting: tuple[PendingCall, ...] = ()
@@ -263,6 +260,10 @@ class Context:
     trace: Sequence[str] = ()
     request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     is_asked: bool = False
+
+    def __post_init__(self) -> None:
+        # A dict with a table of keys of its own: CPython looks attributes up in it, and copies it, the fastest.
+        _set(self, "__dict__", {**self.__dict__})
 
     @property
     def state(self) -> RunState:
@@ -278,13 +279,23 @@ class Context:
     def instructions(self) -> str | None:
         """The system message of every request of the run; None where there is none."""
         given: Any = self.run.instructions
-        made: Any = given(self) if callable(given) else given
+        made: Any = given if given is None or isinstance(given, str) else given(self)
         return made
 
     @property
     def limits(self) -> Limits:
         """How much the run may use."""
         return self.run.budget.limits
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens that the run has used so far."""
+        return self.run.budget.usage
+
+    @property
+    def tool_calls_count(self) -> int:
+        """How many tool calls of the run have run so far."""
+        return self.run.in_flight.calls_run
 
     @property
     def max_iterations(self) -> int:
@@ -389,7 +400,7 @@ class Context:
     def evolve(self, **changes: Any) -> Context:
         """As `replace`, for every field. It is for the loop: a custom stage may not change the other fields."""
         # dataclasses.replace would look at every field each time; this is one dict copied.
-        values = {**self.__dict__, **changes}
+        values = self.__dict__ | changes
         if len(values) > _FIELD_COUNT:
             unknown = next(iter(changes.keys() - _FIELDS))
             raise TypeError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from treadle.errors import TreadleError
 from treadle.messages import History, Usage, safe_str
@@ -89,10 +89,10 @@ class RunNode:
     created_at: float = field(default_factory=time.time)
     started_at: float | None = None
     ended_at: float | None = None
-    tool_calls: list[RunNode] = field(default_factory=list["RunNode"])
+    tool_calls: list[RunNode] = field(default_factory=cast("type[list[RunNode]]", list))
     usage: Usage | None = None
     error: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict[str, Any])
+    metadata: dict[str, Any] = field(default_factory=cast("Callable[[], dict[str, Any]]", dict))
     run: RunState | None = None
 
     @property

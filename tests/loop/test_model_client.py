@@ -28,7 +28,8 @@ def seen():
 
 def sent(fn, **llm_opts):
     """Send one request as a run does."""
-    return ModelClient(fn, llm_opts).request(list(USER), TOOLS).send(reporter())
+    client = ModelClient(fn, llm_opts)
+    return client.request(list(USER), list(TOOLS), client.options).send(reporter())
 
 
 def reporter():
@@ -140,7 +141,7 @@ class TestForms:
         }
 
     def test_where_there_are_no_tools_the_request_has_no_such_key(self, seen):
-        ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, []).send(reporter())
+        ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, [], {}).send(reporter())
         assert seen == {}
 
     def test_the_users_own_tools_win(self, seen):
@@ -158,7 +159,7 @@ class TestForms:
 
         client = ModelClient(fn, {"temperature": 0})
         for _ in range(2):
-            client.request(USER, TOOLS).send(reporter())
+            client.request(USER, TOOLS, client.options).send(reporter())
         assert seen == [{"temperature": 0, "tools": TOOLS}] * 2
 
 

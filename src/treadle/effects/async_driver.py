@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -14,6 +15,7 @@ import anyio
 
 from treadle.effects import cleanup
 from treadle.effects.carriers import (
+    AsyncioCarrier,
     CallersTask,
     Carrier,
     CarrierGroup,
@@ -37,6 +39,7 @@ from treadle.effects.effects import (
     Wait,
     is_awaitable,
 )
+from treadle.effects.regions import Outcome, Region
 from treadle.effects.signal_bridge import subscribe_on_loop, wait_for
 from treadle.effects.worker_threads import call_in_thread
 
@@ -75,21 +78,30 @@ class AsyncDriver:
         task: the task in which the driver runs.
     """
 
-    __slots__ = ("_clock_origin", "_emit", "_task")
+    __slots__ = ("_clock_origin", "_emit", "task")
 
     def __init__(
         self, emit: Callable[[Any], Any] | None, clock_origin: float, task: CallersTask
     ) -> None:
         self._emit = emit
         self._clock_origin = clock_origin
-        self._task = task
+        self.task = task
 
-    async def drive(self, steps: Steps[R]) -> R:
-        """Perform every effect of the steps, one after another."""
-        send, throw, task, origin = steps.send, steps.throw, self._task, self._clock_origin
+    def in_task(self, task: CallersTask) -> AsyncDriver:
+        """Make the driver of another task of the same drive."""
+        return AsyncDriver(self._emit, self._clock_origin, task)
+
+    async def drive(self, steps: Steps[R], first: Effect | None = None) -> R:
+        """Perform every effect of the steps, one after another.
+
+        Args:
+            steps: a generator of effects.
+            first: the effect that they have yielded already; None where they have not been started.
+        """
+        send, throw, task, origin = steps.send, steps.throw, self.task, self._clock_origin
         task.generators.append(steps)
         try:
-            effect = send(None)
+            effect = send(None) if first is None else first
             while True:
                 try:
                     # The two most frequent effects are performed here, not a call away.
@@ -119,7 +131,7 @@ class AsyncDriver:
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
-        if error is not None and not self._task.is_abandoned:
+        if error is not None and not self.task.is_abandoned:
             log_suppressed(error)
         end = Cancelled()
         await self._end(steps, end)
@@ -127,17 +139,18 @@ class AsyncDriver:
 
     async def _end(self, steps: Steps[Any], end: BaseException) -> None:
         """End steps for a cancellation or an interrupt, which has arrived in this task."""
-        if self._task.is_abandoned:
+        if self.task.is_abandoned:
             return  # another task has taken over
         if isinstance(end, GeneratorExit):  # no effect can be performed any more
             close_steps(steps)
         else:
-            self._task.notice_cancellation()
+            self.task.is_unwinding = True
+            self.task.notice_cancellation()
             await self.clean_up(steps, end)
 
     async def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform their cleanup, shielded from it."""
-        task = self._task
+        task = self.task
         outer_scope = task.scope
         with anyio.move_on_after(cleanup.CLEANUP_SECONDS, shield=True) as scope:
             task.scope = scope
@@ -165,6 +178,8 @@ class AsyncDriver:
                 return await wait_for(signal)
             case Now():
                 return self.now()
+            case Outcome():
+                return await effect.outcome
             case _:
                 raise TypeError(f"a stage yielded {effect!r}, which is no effect")
 
@@ -174,7 +189,7 @@ class AsyncDriver:
 
     def emit(self, event: Any) -> Awaitable[None] | None:
         """See `Reporter`."""
-        if self._emit is None or self._task.is_abandoned:
+        if self._emit is None or self.task.is_abandoned:
             return None
         try:
             emitted = self._emit(event)
@@ -193,13 +208,13 @@ class AsyncDriver:
         """Log what a listener raised, which changes nothing; a cancellation of the task stands."""
         if isinstance(error, Exception):
             log_suppressed(error)
-        elif self._task.was_asked_to_cancel():
+        elif self.task.was_asked_to_cancel():
             raise error
         else:
             log_suppressed(CallCancelled("a listener was cancelled from within"))
 
     async def _call(self, effect: Call) -> Any:
-        task, mode, args = self._task, effect.mode, effect.args
+        task, mode, args = self.task, effect.mode, effect.args
         task.call = effect
         try:
             if mode is _THREAD:
@@ -218,16 +233,15 @@ class AsyncDriver:
             return value
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
-        if len(effect.steps) == 1:
-            return [await self.drive(effect.steps[0])]
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
         unstarted = len(results)
         context = copy_context()
 
-        async def branch(driver: AsyncDriver) -> None:
+        def branch(driver: AsyncDriver, carrier: Carrier) -> Coroutine[Any, Any, Any]:
             index, steps = waiting.popleft()  # only here: trio starts tasks in any order
-            results[index] = await driver.drive(steps)
+            carrier.deliver = functools.partial(results.__setitem__, index)
+            return driver.drive(steps)
 
         def start_next() -> None:
             nonlocal unstarted
@@ -235,7 +249,7 @@ class AsyncDriver:
                 unstarted -= 1
                 self._start(group, context.copy(), branch)
 
-        group = CarrierGroup(self._task, self.clean_up, start_next)
+        group = CarrierGroup(self.task, self.clean_up, start_next)
         await group.checkpoint()
         for _ in range(min(effect.limit or len(results), len(results))):
             start_next()
@@ -244,15 +258,23 @@ class AsyncDriver:
         return results
 
     async def _bounded(self, effect: Bounded) -> Any:
-        until, seconds = effect.until, effect.seconds
-        if until is None and seconds is None:
-            return await self.drive(effect.steps)
+        until, seconds, task = effect.until, effect.seconds, self.task
         if until is not None and until.is_set:
             close_steps(effect.steps)
             raise Stopped
-        group = CarrierGroup(self._task, self.clean_up)
+        if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
+            return await Region(effect, self, task).run(self.drive(effect.steps))
+        if until is None and seconds is None:
+            return await self.drive(effect.steps)
+        values: list[Any] = []
+
+        def inner(driver: AsyncDriver, carrier: Carrier) -> Coroutine[Any, Any, Any]:
+            carrier.deliver = values.append
+            return driver.drive(effect.steps)
+
+        group = CarrierGroup(task, self.clean_up)
         await group.checkpoint()
-        carrier = self._start(group, copy_context(), lambda driver: driver.drive(effect.steps))
+        carrier = self._start(group, copy_context(), inner)
         unsubscribe = subscribe_on_loop(until, group.stop) if until is not None else None
         try:
             await group.wait(seconds)
@@ -260,8 +282,8 @@ class AsyncDriver:
             if unsubscribe is not None:
                 unsubscribe()
             copy_back(carrier.context)
-        if carrier.has_value and not group.is_ending:
-            return carrier.value
+        if values and not group.is_ending:
+            return values[0]
         if until is not None and until.is_set:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {seconds:g} s")
@@ -270,10 +292,10 @@ class AsyncDriver:
         self,
         group: CarrierGroup,
         context: Context,
-        work: Callable[[AsyncDriver], Coroutine[Any, Any, Any]],
+        work: Callable[[AsyncDriver, Carrier], Coroutine[Any, Any, Any]],
     ) -> Carrier:
         """Start a task that drives steps; the work receives the driver of that task."""
         carrier = group.carrier(context)
-        driver = AsyncDriver(self._emit, self._clock_origin, carrier)
-        carrier.start(lambda: work(driver))
+        driver = self.in_task(carrier)
+        carrier.start(lambda: work(driver, carrier))
         return carrier

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -27,6 +27,9 @@ from treadle.effects.cleanup import log, log_suppressed
 from treadle.effects.coroutines import InContext
 from treadle.effects.effects import Call, CallCancelled, Cancelled, Steps
 from treadle.effects.signal_bridge import running_trio
+
+if TYPE_CHECKING:
+    from treadle.effects.regions import Region
 
 
 def cancellations_of_task() -> int:
@@ -41,18 +44,21 @@ def cancellations_of_task() -> int:
 class CallersTask:
     """The task that called `drive`: the drive neither cancels nor abandons it."""
 
-    __slots__ = ("_cancellations", "call", "generators", "scope")
-
-    is_cancelled = False
-    is_abandoned = False
-    native: asyncio.Task[Any] | None = None
-    """The task of asyncio, if a callable that cancels it must harm itself only."""
+    __slots__ = (
+        "_cancellations", "call", "generators", "is_abandoned", "is_cancelled", "is_unwinding",
+        "native", "scope",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._cancellations = 0
         self.call: Call | None = None
-        self.generators: list[Steps[Any]] = []  # under way in this task, innermost last
+        self.generators: list[Steps[Any]] = []  # in progress in this task, innermost last
         self.scope: anyio.CancelScope | None = None
+        self.is_cancelled = False  # and the cancellation has not arrived yet
+        self.is_unwinding = False  # it has arrived, and ends the generators
+        self.is_abandoned = False
+        # The task of asyncio, if a callable that cancels it must harm itself only.
+        self.native: asyncio.Task[Any] | None = None
 
     def was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task is a cancellation, and not made by a callable."""
@@ -78,19 +84,18 @@ class Carrier(CallersTask):
     """
 
     __slots__ = (
-        "_group", "context", "deadline", "error", "has_value", "is_abandoned", "is_cancelled",
-        "value",
+        "context", "deadline", "deliver", "error", "group", "has_value", "is_ending", "must_begin",
     )  # fmt: skip
 
     def __init__(self, group: CarrierGroup, context: Context) -> None:
         super().__init__()
-        self._group = group
+        self.group = group
         self.context = context
-        self.is_cancelled = False
-        self.is_abandoned = False
         self.deadline = 0.0
+        self.is_ending = False
+        self.must_begin = False  # it has generators to end, even if it is cancelled at once
+        self.deliver: Callable[[Any], object] = lambda _: None  # takes what the steps return
         self.has_value = False
-        self.value: Any = None
         self.error: BaseException | None = None
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -99,8 +104,24 @@ class Carrier(CallersTask):
 
     def cancel(self) -> None:
         """Ask the task to end within the grace period."""
+        self.is_ending = True
+        self.interrupt()
+
+    def interrupt(self) -> bool:
+        """Cancel what the task waits for, and give it the grace period to end.
+
+        Returns:
+            False if it was cancelled before, and its generators are still being ended.
+        """
+        if self.is_cancelled or self.is_unwinding:
+            return False
         self.is_cancelled = True
         self.deadline = time.monotonic() + cleanup.GRACE_SECONDS
+        self._cancel_native()
+        return True
+
+    def _cancel_native(self) -> None:
+        raise NotImplementedError
 
     def abandon(self) -> None:
         """Let the task run on its own; its outcome is dropped."""
@@ -120,7 +141,7 @@ class Carrier(CallersTask):
     def extend_deadline(self) -> None:
         """Give this task, and all that wait for it, time for a cleanup."""
         self.deadline = time.monotonic() + cleanup.CLEANUP_SECONDS + cleanup.GRACE_SECONDS
-        self._group.parent.extend_deadline()
+        self.group.parent.extend_deadline()
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Keep the outcome out of the task.
@@ -128,10 +149,11 @@ class Carrier(CallersTask):
         An exception that is not retrieved from a task is logged, and an interrupt in one ends the
         event loop before the steps can be cleaned up.
         """
-        if self.is_cancelled or self._group.event.was_cancelled():
+        if not self.must_begin and (self.is_cancelled or self.group.event.was_cancelled()):
             return
         try:
-            self.value = await work()
+            value = await work()
+            self.deliver(value)  # the work has said to whom
             self.has_value = True
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
             self.error = error
@@ -151,12 +173,24 @@ class Carrier(CallersTask):
 _CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError)
 
 
-class _AsyncioCarrier(Carrier):
-    __slots__ = ("_task", "native")
+class AsyncioCarrier(Carrier):
+    """A carrier on asyncio.
+
+    Attributes:
+        regions: the bounded steps that it runs itself, innermost last.
+    """
+
+    __slots__ = ("_has_begun", "_task", "regions")
 
     _task: asyncio.Task[None]
 
+    def __init__(self, group: CarrierGroup, context: Context) -> None:
+        super().__init__(group, context)
+        self._has_begun = False
+        self.regions: list[Region] = []
+
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """See `Carrier`."""
         loop = asyncio.get_running_loop()
         task = self._task = loop.create_task(self._run(work), context=self.context)
         # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
@@ -165,35 +199,46 @@ class _AsyncioCarrier(Carrier):
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         native = self.native = asyncio.current_task()
+        self._has_begun = True
         await super()._run(work)
         if native is not None and hasattr(
             self, "_task"
         ):  # else an eager task is still being started
             native.remove_done_callback(self._done)  # it would take a turn of the event loop
-            self._group.ended(self)
+            self.group.ended(self)
 
     def _done(self, _: object) -> None:
-        self._group.ended(self)
+        self.group.ended(self)
 
-    def cancel(self) -> None:
-        super().cancel()
-        self._task.cancel()
+    def _cancel_native(self) -> None:
+        if self._has_begun or not self.must_begin:  # a task that has not begun never would
+            self._task.cancel()
 
     def abandon(self) -> None:
+        """See `Carrier`."""
         super().abandon()
+        for region in self.regions:
+            region.disarm()
         abandoned = _abandoned_tasks()
         abandoned.add(self._task)
         self._task.add_done_callback(abandoned.discard)
 
     def notice_cancellation(self) -> None:
+        """See `Carrier`."""
         super().notice_cancellation()
         _uncancel()
 
     async def absorb_cancellation(self) -> None:
+        """See `Carrier`."""
         if self.native is not None and self.native.cancelling() and not self.was_asked_to_cancel():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)  # where it is raised if it has not been yet
-            _uncancel()
+            await absorb_pending()
+
+
+async def absorb_pending() -> None:
+    """Undo all cancellations of the current task of asyncio, including one that has not arrived yet."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # where it is raised if it has not been yet
+    _uncancel()
 
 
 def _uncancel() -> None:
@@ -206,18 +251,17 @@ class _TrioCarrier(Carrier):
     __slots__ = ("_shelter", "_stop")
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        trio = self._group.trio
+        trio = self.group.trio
         self._stop, self._shelter = trio.CancelScope(), trio.CancelScope()
 
         async def run() -> None:
             with self._stop, self._shelter:
                 await self._run(work)
-            self._group.ended(self)
+            self.group.ended(self)
 
         trio.lowlevel.spawn_system_task(run, context=self.context)
 
-    def cancel(self) -> None:
-        super().cancel()
+    def _cancel_native(self) -> None:
         self._stop.cancel()
 
     def abandon(self) -> None:
@@ -331,9 +375,17 @@ class CarrierGroup:
 
     def carrier(self, context: Context) -> Carrier:
         """Make a carrier, which has to be started; see `Carrier`."""
-        carrier = (_AsyncioCarrier if self.trio is None else _TrioCarrier)(self, context)
+        carrier = (AsyncioCarrier if self.trio is None else _TrioCarrier)(self, context)
         self.running.add(carrier)
         return carrier
+
+    def replaced(self, carrier: AsyncioCarrier) -> AsyncioCarrier:
+        """Make a carrier that continues in place of one that was abandoned."""
+        self.running.remove(carrier)
+        following = AsyncioCarrier(self, carrier.context)
+        following.must_begin, following.deliver = True, carrier.deliver
+        self.running.add(following)
+        return following
 
     async def checkpoint(self) -> None:
         """Start no carrier where the waiting task is cancelled already."""

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects.effects import Bounded, Call, Effect, Parallel, Reporter, Steps
 
 R = TypeVar("R")
 
+Change: TypeAlias = Callable[[Effect], Effect | Steps[Any]]
+"""Takes an effect, and returns the effect or the steps to perform in its place."""
 
-def map_effects(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]:
+
+def map_effects(steps: Steps[R], change: Change) -> Steps[R]:
     """Wrap steps so that a function sees, and may replace, every effect they yield, however deep.
 
     Args:
         steps: a generator of effects that has not been started.
         change: takes an effect and returns the one to perform in its place: often the same, else
-            one of any kind, whose outcome the steps are handed. The steps within a `Parallel` or a
-            `Bounded` are wrapped alike before it sees them; steps that it makes itself are not, so
-            that a call may be put into a `Bounded`.
+            one of any kind, or steps, whose outcome the steps are handed. The steps within a
+            `Parallel` or a `Bounded` are wrapped alike before it sees them; steps that it makes
+            itself are not, so that a call may be put into a `Bounded`.
 
     Returns:
         The wrapped steps; outcomes, failures and cancellations reach the inner ones untouched.
@@ -30,7 +33,7 @@ def map_effects(steps: Steps[R], change: Callable[[Effect], Effect]) -> Steps[R]
 
 def intercept(
     steps: Steps[R],
-    change: Callable[[Effect], Effect],
+    change: Change,
     resume: Callable[[Callable[[Any], Effect], Any], Effect] | None = None,
 ) -> Steps[R]:
     """Wrap steps so that a function sees, and may replace, every effect that they yield themselves.
@@ -47,7 +50,8 @@ def intercept(
         while True:
             effect = advance(value) if resume is None else resume(advance, value)
             try:
-                value = yield change(effect)
+                made = change(effect)
+                value = (yield from made) if isinstance(made, Generator) else (yield made)
             except GeneratorExit:
                 steps.close()
                 raise

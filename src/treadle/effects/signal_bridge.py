@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -36,30 +35,31 @@ def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> Callabl
     Returns:
         A function that cancels the subscription.
     """
-    home = threading.get_ident()
     trio = running_trio()
     if trio is None:
-        loop = asyncio.get_running_loop()
-        soon: Callable[[Callable[[], object]], object] = loop.call_soon_threadsafe
-        current_task: Callable[[], object] = functools.partial(asyncio.current_task, loop)
+        soon: Soon = asyncio.get_running_loop().call_soon_threadsafe
+        current_task: Callable[[], object] = asyncio.current_task
     else:
         soon = trio.lowlevel.current_trio_token().run_sync_soon
         current_task = trio.lowlevel.current_task
+    home = threading.get_ident()
+    return signal.subscribe(lambda: _call_on_loop(callback, home, soon, current_task))
 
-    def is_in_task() -> bool:
-        try:
-            return current_task() is not None
-        except RuntimeError:
-            return False
 
-    def on_loop() -> None:
-        if threading.get_ident() == home and is_in_task():
-            callback()
-        else:  # another thread, or the handler of a process signal, which finds the loop asleep
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
-                soon(callback)
+Soon: TypeAlias = Callable[[Callable[[], object]], object]
 
-    return signal.subscribe(on_loop)
+
+def _call_on_loop(
+    callback: Callable[[], object], home: int, soon: Soon, current_task: Callable[[], object]
+) -> None:
+    if threading.get_ident() == home:
+        with contextlib.suppress(RuntimeError):  # no loop runs
+            if current_task() is not None:
+                callback()
+                return
+    # Another thread, or the handler of a process signal, which finds the loop asleep.
+    with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
+        soon(callback)
 
 
 async def wait_for(signal: Signal) -> None:

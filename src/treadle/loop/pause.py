@@ -367,8 +367,6 @@ def _restored_facts(
         "approvals": approvals,
         "paused_runs": state["paused_runs"],
         "memo": state["memo"],
-        "tool_calls_count": state["calls_run"],
-        "usage": Usage.from_json(state["budget"]["usage"]),
         "trace": tuple(state["trace"]),
     }
 

@@ -103,6 +103,7 @@ class Run:
         given: what it starts from: messages, as the caller gave them, or a paused run.
 
     Attributes:
+        state: the status of the run.
         context: the latest context: between iterations, it has all that was done.
         result: what the run returned, or would have returned when it was cancelled; None until it is over.
         pauses: how often the run was paused.
@@ -113,6 +114,7 @@ class Run:
     def __init__(self, config: RunConfig, run: RunContext, given: Any) -> None:
         self.config = config
         self.run = run
+        self.state = run.state
         self.context = Context(History(), config.tools, run=run, iteration=0)
         self.detector = LoopDetector(config.loop_threshold)
         self.result: Result | None = None
@@ -123,11 +125,6 @@ class Run:
         self._progress: Progress | None = None
         self._limit: Reason | None = None
         self._paused: JSONDict | None = None
-
-    @property
-    def state(self) -> RunState:
-        """The status of the run."""
-        return self.run.state
 
     # The run as a whole
 
@@ -358,11 +355,7 @@ class Run:
         context: Context = progress.item
         in_flight = self.run.in_flight
         in_flight.running.clear()
-        context = context.evolve(
-            tool_results={**in_flight.results, **context.tool_results},
-            tool_calls_count=in_flight.calls_run,
-            usage=self.run.budget.usage,
-        )
+        context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
         try:
             context = inject(context, unanswered)
         except Exception:  # a stage has left what no message can be made of
@@ -380,10 +373,11 @@ class Run:
         if handle is not None:
             # After the last answer the model is not asked again: a later message would not be seen.
             is_last = self.run.finishing is not None
-            take = (
-                handle.close if is_last else functools.partial(handle.take, is_over and not given)
-            )
-            given += yield Call(take, label=labels.STEER, key=str(iteration))
+            key = str(iteration)
+            if is_last:
+                given += yield Call(handle.close, label=labels.STEER, key=key)
+            else:
+                given += yield Call(handle.take, is_over and not given, label=labels.STEER, key=key)
         if not given:
             return False
         self._add_messages(given)

@@ -139,10 +139,6 @@ def _checked_tools(ctx: Context) -> Mapping[str, Tool]:
 def _with_owned_facts(before: Context, after: Context) -> Context:
     """The context with the facts that are counted elsewhere, whatever the stage made of them."""
     facts: dict[str, Any] = {}
-    if _changed("usage", before, after):
-        facts["usage"] = after.run.budget.usage
-    if after.tool_calls_count != before.tool_calls_count:
-        facts["tool_calls_count"] = after.run.in_flight.calls_run
     if before.is_asked and not after.is_asked:
         facts["is_asked"] = True
     if before.result_messages and not after.result_messages:

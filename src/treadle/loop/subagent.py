@@ -12,7 +12,6 @@ from treadle.effects import (
     Call,
     Effect,
     Emit,
-    Parallel,
     Reporter,
     Steps,
     map_effects,
@@ -133,12 +132,10 @@ def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -
         observers: receive its events as they are; None where there are none.
     """
 
-    def change(effect: Effect) -> Effect:
+    def change(effect: Effect) -> Effect | Steps[None]:
         if isinstance(effect, Emit):
             outer = Emit(SubagentEvent(call_id=call_id, event=effect.event))
-            if observers is None:
-                return outer
-            return Parallel([_observe(observers, effect.event, outer)])
+            return outer if observers is None else _observe(observers, effect.event, outer)
         if isinstance(effect, Call):
             effect = with_reporter(effect, lambda inner: _Reporter(inner, call_id, observers))
             return effect.replace(key=f"{call_id}/{effect.key}")

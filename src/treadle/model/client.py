@@ -79,9 +79,13 @@ class ModelClient:
 
     Raises:
         OptionError: it is not callable, takes no messages, or does not take an option of ``llm_opts``.
+
+    Attributes:
+        mode: how it is called.
+        options: the options of every request.
     """
 
-    __slots__ = ("_call", "_fn", "_has_nested", "_opts", "_takes", "mode")
+    __slots__ = ("_call", "_fn", "_has_nested", "_takes", "mode", "options")
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
@@ -89,48 +93,44 @@ class ModelClient:
         mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
         # A generator function returns at once, but reading the stream may block.
         self.mode = Mode.THREAD if mode is Mode.INLINE else mode
-        self._opts: dict[str, Any] = copy_json(dict(llm_opts))
-        self._has_nested = any(value.__class__ not in ATOMS for value in self._opts.values())
-        self._call, self._takes = _adapted(fn, self._opts)
+        self.options: dict[str, Any] = copy_json(dict(llm_opts))
+        self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
+        self._call, self._takes = _adapted(fn, self.options)
         self._fn = fn
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The options of every request."""
-        return self._opts
 
     def model_info(self) -> ModelInfo:
         """Which model is asked, of which provider, and how, as far as it can be seen."""
-        return model_info(self._fn, self._opts)
+        return model_info(self._fn, self.options)
 
     def request(
         self,
         messages: list[JSONDict],
         tools: list[JSONDict],
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any],
         tool_choice: Any = None,
         on_chunk: OnChunk | None = None,
     ) -> ModelRequest:
         """Make one request, ready to be sent.
 
         Args:
-            messages: what to send.
-            tools: the tools in OpenAI's form; where there are none, the request has no such key.
-            options: the options of this request; None is those of every request.
+            messages: what to send; the list becomes the request's.
+            tools: the tools in OpenAI's form, as ``messages``; where there are none, the request has no such key.
+            options: the options of this request.
             tool_choice: as OpenAI takes it; None leaves the key out.
             on_chunk: is called with each piece of a streamed response.
 
         Raises:
             OptionError: an option that the callable does not take.
         """
-        given = self._opts if options is None else options
         # A backend that changes what it is handed changes its own copy.
-        is_nested = self._has_nested or options is not None
-        opts: dict[str, Any] = copy_json(dict(given)) if is_nested else {**given}
-        if options is not None and self._takes is not None:
-            _check_options(options, self._takes)
+        if options is self.options:
+            opts: dict[str, Any] = copy_json(self.options) if self._has_nested else {**self.options}
+        else:
+            opts = copy_json(dict(options))
+            if self._takes is not None:
+                _check_options(options, self._takes)
         if tools:
-            opts.setdefault("tools", list(tools))
+            opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:
             opts["tool_choice"] = tool_choice
         return ModelRequest(self._call, messages, opts, on_chunk)

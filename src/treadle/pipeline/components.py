@@ -62,8 +62,14 @@ class Stage(Component):
         return replace(self, options={**self.options, **options})
 
     def bound(self) -> Fn:
-        """The function with its options bound."""
-        return functools.partial(self.fn, **self.options) if self.options else self.fn
+        """The function with its options bound, unless all of them are its defaults."""
+        defaults = getattr(self.fn, "__kwdefaults__", None) or {}
+        options = {
+            name: value
+            for name, value in self.options.items()
+            if name not in defaults or defaults[name] is not value
+        }
+        return functools.partial(self.fn, **options) if options else self.fn
 
 
 @overload

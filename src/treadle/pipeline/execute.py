@@ -99,21 +99,24 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
                 if kind <= _CALL:
                     position += 1
                     entered(op.name)
+                    # A method is looked up slowly where it is an attribute.
+                    fn, review, until = op.fn, op.review, op.until
                     if kind is _PLAIN:
-                        item = op.fn(item)
+                        item = fn(item)
                     elif kind is _GENERATOR:
-                        steps: Steps[Any] = op.fn(item)
+                        steps: Steps[Any] = fn(item)
                         item = yield from steps
                     else:
-                        item = yield Call(op.fn, item, mode=op.mode, label="stage", key=op.name)
+                        item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
                     if type_of(item) is not valid_type:
-                        if is_awaitable(item):  # a plain function returned a coroutine
+                        # A plain function may have returned a coroutine.
+                        if not isinstance(item, run.classes) and is_awaitable(item):
                             item = yield _awaiting(op, item)
                         _check_type(run, item)
                         valid_type = type_of(item)
-                    if op.review is not None:
-                        item = op.review(op.name, progress.item, item)
-                    if op.until is not None and op.until(item):
+                    if review is not None:
+                        item = review(op.name, progress.item, item)
+                    if until is not None and until(item):
                         position = op.target
                 elif kind <= _GOTO:
                     position = _next_position(op, position, item)

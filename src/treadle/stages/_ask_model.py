@@ -48,7 +48,7 @@ OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
 try, or None for the same."""
 
 
-@stage(requires=("messages", "tools"), provides=("response", "usage"))
+@stage(requires=("messages", "tools"), provides=("response",))
 def ask_model(
     ctx: Context,
     *,
@@ -76,11 +76,20 @@ def ask_model(
         ctx = _asked_again(ctx)
     if run.repairs:
         yield from report_repairs(ctx)
-    request = ctx.request if ctx.request_changes or on_retry is not None else None
+    request = ctx.request
     run.budget.count_iteration()
     requested = run.clock
     if run.has_listeners:
-        requested = yield from _announce(ctx)
+        requested = yield NOW
+        yield Emit(
+            ModelRequested(
+                iteration=ctx.iteration,
+                at=requested,
+                messages=request.messages,
+                instructions=request.instructions,
+                guidance=_guidance(ctx),
+            )
+        )
     try:
         timed, request = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except LLMError as error:
@@ -93,32 +102,38 @@ def ask_model(
                 iteration=ctx.iteration, response=response, at=timed.ended, duration=duration
             )
         )
-    usage = run.budget.usage
-    return ctx.evolve(response=response, is_asked=True, usage=usage, guidance=None)
+    return ctx.evolve(response=response, is_asked=True, guidance=None)
 
 
 def _sent(
     ctx: Context,
-    request: Request | None,
+    request: Request,
     max_retries: int,
     retry_delay: float,
     on_retry: OnRetry | None,
-) -> Steps[tuple[Timed, Request | None]]:
+) -> Steps[tuple[Timed, Request]]:
     """Send a request, again where an error may pass; return the response, and the request as it was sent.
 
     Raises:
         LLMError: it failed, and another try would not help or is not left.
     """
+    model = ctx.run.model
+    if model is None:
+        raise RuntimeError("this context has no model to ask")
     attempt = 1
     while True:
-        sent = _model_request(ctx, request)
+        sent = _model_request(ctx, model, request)
+        fn = sent.send_async if model.mode is _ASYNC else sent.send
+        key = str(ctx.iteration)
         try:
-            timed: Timed = yield _effect(ctx, sent)
+            timed: Timed = yield Call(
+                fn, mode=model.mode, label=labels.CHAT, key=key, reporting=True
+            )
         except Exception as error:
             if attempt > max_retries or not is_retryable(error):
                 raise LLMError(safe_str(error), type(error).__name__, attempt, error) from error
             yield from _wait(ctx, error, attempt, retry_delay)
-            if on_retry is not None and request is not None:
+            if on_retry is not None:
                 request = yield from _changed(ctx, on_retry, request, error, attempt)
         except BaseException:
             sent.abandon()
@@ -126,6 +141,9 @@ def _sent(
         else:
             return timed, request
         attempt += 1
+
+
+_ASYNC = Mode.ASYNC  # members are looked up slowly
 
 
 def report_repairs(ctx: Context) -> Steps[None]:
@@ -137,21 +155,6 @@ def report_repairs(ctx: Context) -> Steps[None]:
             yield Emit(HistoryRepaired(repairs=lines, stage=name))
 
 
-def _announce(ctx: Context) -> Steps[float]:
-    """Emit that the model is about to be asked; return when, in seconds since the epoch."""
-    now: float = yield NOW
-    yield Emit(
-        ModelRequested(
-            iteration=ctx.iteration,
-            at=now,
-            messages=ctx.request_changes.get("messages", ctx.messages),
-            instructions=_instructions(ctx, None),
-            guidance=_guidance(ctx),
-        )
-    )
-    return now
-
-
 def _guidance(ctx: Context) -> str | None:
     if not ctx.run.show_budget:
         return ctx.guidance
@@ -159,84 +162,35 @@ def _guidance(ctx: Context) -> str | None:
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
-def _instructions(ctx: Context, request: Request | None) -> str | None:
-    """The system message of a request."""
-    if request is not None:
-        return request.instructions
-    if "instructions" in ctx.request_changes:
-        changed: str | None = ctx.request_changes["instructions"]
-        return changed
-    return ctx.instructions
-
-
-def _model_request(ctx: Context, request: Request | None) -> ModelRequest:
-    """The request as it is sent.
-
-    Args:
-        ctx: the context.
-        request: what a stage or ``on_retry`` made of it; None is the history, with all tools.
-    """
-    if request is None or request.messages is ctx.messages:
+def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
+    """The request as it is sent."""
+    run = ctx.run
+    if request.messages is ctx.messages:
         messages = ctx.messages.for_model()
     else:
         messages = [copy_json(message) for message in request.messages]
-    instructions = _instructions(ctx, request)
-    if instructions:
-        messages.insert(0, {"role": "system", "content": instructions})
-    guidance = _guidance(ctx)
-    if guidance is not None:
-        _add_guidance(messages, guidance)
-    model, payload, on_chunk = _model_of(ctx), _payload(ctx, request), _on_chunk(ctx)
-    if request is None:
-        return model.request(messages, payload, on_chunk=on_chunk)
-    choice = _tool_choice(ctx, request.tool_choice)
-    return model.request(messages, payload, request.options, choice, on_chunk)
-
-
-def _model_of(ctx: Context) -> ModelClient:
-    if ctx.run.model is None:
-        raise RuntimeError("this context has no model to ask")
-    return ctx.run.model
-
-
-def _payload(ctx: Context, request: Request | None) -> list[JSONDict]:
-    """The offered tools in OpenAI's form, each made once in a run."""
-    made = ctx.run.payloads
-    names = ctx.tools if request is None else request.tools
-    for name in names:
-        if name not in made or made[name][0] is not ctx.tools[name]:
-            made[name] = ctx.tools[name], ctx.tools[name].as_openai()
-    return [made[name][1] for name in names]
-
-
-def _tool_choice(ctx: Context, choice: Any) -> Any:
-    """The name of a tool in OpenAI's form; everything else as it is."""
+    if request.instructions:
+        messages.insert(0, {"role": "system", "content": request.instructions})
+    if run.show_budget or ctx.guidance is not None:
+        _add_guidance(messages, _guidance(ctx) or "")
+    offered: list[JSONDict] = []
+    for name in request.tools:
+        tool, made = ctx.tools[name], run.payloads.get(name)
+        if made is None or made[0] is not tool:  # it is made once in a run
+            made = run.payloads[name] = tool, tool.as_openai()
+        offered.append(made[1])
+    choice = request.tool_choice
     if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
-        return {"type": "function", "function": {"name": choice}}
-    return choice
+        choice = {"type": "function", "function": {"name": choice}}
+    on_chunk = _on_chunk(ctx) if run.has_listeners else None
+    return model.request(messages, offered, request.options, choice, on_chunk)
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
 
 
-def _effect(ctx: Context, sent: ModelRequest) -> Call:
-    mode = _model_of(ctx).mode
-    return Call(
-        sent.send_async if mode is _ASYNC else sent.send,
-        mode=mode,
-        label=labels.CHAT,
-        key=str(ctx.iteration),
-        reporting=True,
-    )
-
-
-_ASYNC = Mode.ASYNC  # members are looked up slowly
-
-
-def _on_chunk(ctx: Context) -> OnChunk | None:
-    """What reports the pieces of a streamed response; None where there is no listener."""
-    if not ctx.run.has_listeners:
-        return None
+def _on_chunk(ctx: Context) -> OnChunk:
+    """What reports the pieces of a streamed response."""
     iteration, is_first = ctx.iteration, True
 
     def first(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
@@ -324,7 +278,7 @@ def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
                 at=ended,
             )
         )
-    return ctx.evolve(usage=run.budget.usage).stop(reason)
+    return ctx.stop(reason)
 
 
 def _asked_again(ctx: Context) -> Context:
@@ -338,13 +292,13 @@ def _asked_again(ctx: Context) -> Context:
     )
 
 
-def _counted(ctx: Context, timed: Timed, request: Request | None) -> Response:
+def _counted(ctx: Context, timed: Timed, request: Request) -> Response:
     """The response, its usage and cost counted."""
     run = ctx.run
     response: Response = timed.value
     if run.cost_of is not None:
         response = _with_cost(response, run.cost_of)
-    if response.tool_calls and request is not None and request.tool_choice == "none":
+    if response.tool_calls and request.tool_choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
     run.clock = timed.ended

@@ -46,7 +46,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             break
     in_flight.paused.update(still_paused)
     results = {**ctx.tool_results, **in_flight.results}
-    ctx = ctx.evolve(tool_results=results, tool_calls_count=in_flight.calls_run)
+    ctx = ctx.evolve(tool_results=results)
     waiting = _pending(ctx) if plan.approvals or in_flight.paused else ()
     if waiting or in_flight.paused:  # a stage of a subagent may have paused it for another reason
         return ctx.pause(waiting)
@@ -60,7 +60,8 @@ def _run_batch(
 ) -> Steps[bool]:
     """Run the calls of a batch at the same time; return whether a handle cancelled them."""
     in_flight = ctx.run.in_flight
-    running = _together(ctx, [run_call(ctx, call, nodes[call.id]) for call in batch])
+    calls = [run_call(ctx, call, nodes[call.id]) for call in batch]
+    running = calls[0] if len(calls) == 1 else _together(ctx, calls)
     if in_flight.stop is None:
         yield from running
         return False
@@ -73,10 +74,7 @@ def _run_batch(
 
 
 def _together(ctx: Context, calls: list[Steps[ToolResult]]) -> Steps[None]:
-    if len(calls) == 1:
-        yield from calls[0]
-    else:
-        yield Parallel(calls, ctx.limits.max_parallel_calls)
+    yield Parallel(calls, ctx.limits.max_parallel_calls)
 
 
 def _nodes(

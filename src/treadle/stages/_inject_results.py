@@ -37,7 +37,7 @@ def inject_results(ctx: Context) -> Steps[Context]:
     A successful result of a call that was made for the third time in this turn, or more often, carries a
     note with the count. It is added here, after long results were cut, so that it cannot be cut off.
     """
-    if ctx.is_injected:
+    if ctx.result_messages:
         return ctx
     noted: dict[str, ToolResult] = {}
     counts = ctx.run.in_flight.counts
@@ -89,7 +89,7 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
         ctx: the context; an empty response adds nothing.
         unanswered: the answer to calls without a result.
     """
-    if ctx.is_injected:
+    if ctx.result_messages:
         return ctx
     if ctx.response.tool_calls and not ctx.tool_calls:  # no stage has parsed them
         ctx = parse_tool_calls(ctx)
@@ -124,7 +124,7 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     first = {**messages[0]}
     if calls:
         first["tool_calls"] = [{**made, "function": {**made["function"]}} for made in calls]
-    return [first, *({**message} for message in messages[1:])]
+    return [first, *[{**message} for message in messages[1:]]]
 
 
 def assistant_message(ctx: Context) -> JSONDict:

@@ -32,6 +32,7 @@ from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import (
+    InFlight,
     LockedError,
     Recipe,
     Resolver,
@@ -76,11 +77,8 @@ def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
         work = _by_recipe(ctx, call, node, resolver)
     else:
         work = _attempts(ctx, call, tool)
-    return _locked(ctx, call, node, work) if _has_lock(tool) else _run(ctx, call, node, work)
-
-
-def _has_lock(tool: Tool | None) -> bool:
-    return tool is not None and tool.lock is not None
+    run = _run if tool is None or tool.lock is None else _locked
+    return run(ctx, call, node, work)
 
 
 def _run(
@@ -117,9 +115,8 @@ def _run(
     except BaseException:
         yield from _interrupted(ctx, call, node, started, within)
         raise
-    if in_flight.stop is not None:
-        result = (yield from _late_result(ctx, call, in_flight.results)) or result
-    in_flight.mark_done(call.id, result)
+    if not in_flight.mark_done(call.id, result):
+        in_flight.results[call.id] = result  # a thread cancelled the call as it was done
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
     run.clock = max(run.clock, ended)
@@ -149,7 +146,7 @@ def _interrupted(
     if within is None:
         in_flight.calls_run += 1
     ended = yield NOW
-    late = yield from _late_result(ctx, call, in_flight.results, in_flight.completed)
+    late = yield from _late_result(ctx, call)
     if late is None:
         node.fail("cancelled", ended)
         return
@@ -158,23 +155,17 @@ def _interrupted(
         yield _finished(ctx, call, started, ended, late)
 
 
-def _late_result(
-    ctx: Context, call: ToolCall, *tables: Mapping[str, ToolResult]
-) -> Steps[ToolResult | None]:
+def _late_result(ctx: Context, call: ToolCall) -> Steps[ToolResult | None]:
     """The result that a cancelled call has all the same: "cancelled", or what it returned meanwhile.
 
     This is an effect, since it comes from outside.
     """
     in_flight = ctx.run.in_flight
-    result = yield Call(_find, call.id, tables, label=labels.CANCELLED, key=call.id)
+    result = yield Call(in_flight.late_result, call.id, label=labels.CANCELLED, key=call.id)
     if result is not None:
         in_flight.running.pop(call.id, None)
         in_flight.results[call.id] = result
     return result
-
-
-def _find(call_id: str, tables: Sequence[Mapping[str, ToolResult]]) -> ToolResult | None:
-    return next((table[call_id] for table in tables if call_id in table), None)
 
 
 def _end(node: RunNode, result: ToolResult, ended: float) -> None:
@@ -327,28 +318,34 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
         copied = dataclasses.replace(call, input=copy_json(dict(call.input or {})))
         fn, mode = functools.partial(resolver.fn, copied), resolver.mode
     run = _async_run if mode is _ASYNC else _sync_run
-    completed = ctx.run.in_flight.completed
     return Call(
-        run, fn, call, completed, mode=mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True
+        run,
+        fn,
+        call,
+        ctx.run.in_flight,
+        mode=mode,
+        label=labels.EXECUTE_TOOL,
+        key=call.id,
+        reporting=True,
     )
 
 
 async def _async_run(
-    fn: Callable[[], Any], call: ToolCall, completed: dict[str, ToolResult], reporter: Reporter
+    fn: Callable[[], Any], call: ToolCall, in_flight: InFlight, reporter: Reporter
 ) -> Timed:
     started = reporter.now()
-    result = completed[call.id] = _result(call, await fn())
+    result = in_flight.complete(_result(call, await fn()))
     return Timed(result, started, reporter.now())
 
 
 def _sync_run(
-    fn: Callable[[], Any], call: ToolCall, completed: dict[str, ToolResult], reporter: Reporter
+    fn: Callable[[], Any], call: ToolCall, in_flight: InFlight, reporter: Reporter
 ) -> Any:
     """Make the result where the tool runs: what it returns may be anything, a result is data."""
     started = reporter.now()
 
     def timed(value: Any) -> Timed:
-        result = completed[call.id] = _result(call, value)
+        result = in_flight.complete(_result(call, value))
         return Timed(result, started, reporter.now())
 
     value = fn()
@@ -517,7 +514,7 @@ def prepare_call(
     if within is not None:
         in_flight.held_locks[call.id] = held_locks(ctx, within)
     work = _attempts(ctx, call, tool)
-    run = _locked if _has_lock(tool) else _run
+    run = _run if tool is None or tool.lock is None else _locked
     return run(ctx, call, node, work, within)
 
 

@@ -280,7 +280,8 @@ class Tool:
             Every violation, with its path; and the arguments, normalized as far as plain types go: ``1.0``, which
             is an integer in JSON Schema, becomes ``1`` for an int.
         """
-        if self._accepts is not None and self._accepts(arguments):
+        accepts = self._accepts
+        if accepts is not None and accepts(arguments):
             return [], arguments
         try:
             problems = self._validator.problems_of(arguments)

@@ -53,6 +53,23 @@ class InFlight:
         """Count a call that the model made in this turn."""
         self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
 
+    def complete(self, result: ToolResult) -> ToolResult:
+        """Take what a call returned, where it runs.
+
+        Returns:
+            It; or the result that the call has already, because it was cancelled before.
+        """
+        call_id = result.tool_call_id
+        cancelled = self.results.get(call_id)
+        if cancelled is not None:
+            return cancelled
+        self.completed[call_id] = result
+        return result
+
+    def late_result(self, call_id: str) -> ToolResult | None:
+        """The result that a cancelled call has all the same; None where it has none."""
+        return self.results.get(call_id) or self.completed.get(call_id)
+
     def mark_done(self, call_id: str, result: ToolResult) -> bool:
         """Note a result.
 

@@ -1,0 +1,164 @@
+"""Bounded steps inside a carrier: on asyncio, they run in the task of the carrier.
+
+A bound that strikes cancels that task. The cancellation is raised in the callable that runs, then in
+the steps, and becomes the outcome of the `Bounded` at the edge of the region. If the callable
+ignores it for the grace period, the task is abandoned, and another carrier ends the steps of the
+region and continues those around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from treadle.effects import cleanup
+from treadle.effects.carriers import AsyncioCarrier, absorb_pending
+from treadle.effects.effects import Bounded, Cancelled, Effect, Steps, Stopped, TimeLimitReached
+from treadle.effects.signal_bridge import subscribe_on_loop
+
+if TYPE_CHECKING:
+    from treadle.effects.async_driver import AsyncDriver
+
+TURNS = 2
+"""Turns of the event loop in which a cancelled task may still end after the grace period: after a
+pause of the loop, the task may have had none."""
+
+
+class Region:
+    """The steps of a `Bounded` that run in the task of a carrier.
+
+    Args:
+        effect: the effect.
+        driver: drives the steps.
+        carrier: the carrier of that driver.
+    """
+
+    __slots__ = ("_carrier", "_depth", "_disarm", "_driver", "_is_over", "_loop", "reason")
+
+    def __init__(self, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
+        self._driver = driver
+        self._carrier = carrier
+        self._depth = len(carrier.generators)
+        self._is_over = False
+        self._loop = asyncio.get_running_loop()
+        self.reason: Exception | None = None
+        self._disarm: list[Callable[[], object]] = []
+        seconds, until = effect.seconds, effect.until
+        if seconds is not None:
+            over = TimeLimitReached(f"it took longer than {seconds:g} s")
+            timer = self._loop.call_later(max(0.0, seconds), self._strike, over)
+            self._disarm.append(timer.cancel)
+        if until is not None:
+            self._disarm.append(subscribe_on_loop(until, lambda: self._strike(Stopped())))
+
+    def disarm(self) -> None:
+        """Strike no more."""
+        for disarm in self._disarm:
+            disarm()
+        self._disarm.clear()
+
+    async def run(self, steps: Coroutine[Any, Any, Any]) -> Any:
+        """Await the outcome of the steps.
+
+        Raises:
+            TimeLimitReached, Stopped: the bound ended them.
+        """
+        carrier = self._carrier
+        value: Any = None
+        carrier.regions.append(self)
+        try:
+            value = await steps
+        except (asyncio.CancelledError, Cancelled):
+            if not self._ends_here():
+                raise
+        finally:
+            if self._carrier is carrier:  # else another task continues
+                self._is_over = True
+                carrier.regions.remove(self)
+                self.disarm()
+        if self.reason is None:
+            return value
+        carrier.is_unwinding = carrier.is_cancelled = False
+        await absorb_pending()
+        raise self.reason
+
+    def _ends_here(self) -> bool:
+        """Whether it was this bound that has struck, and neither the carrier nor an outer one ends."""
+        carrier = self._carrier
+        if self.reason is None or carrier.is_ending or carrier.is_abandoned:
+            return False
+        return next(region for region in carrier.regions if region.reason is not None) is self
+
+    def _strike(self, reason: Exception) -> None:
+        if self.reason is None:
+            self.reason = reason
+            if self._carrier.interrupt():
+                self._loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)
+
+    def _check_grace(self, turns: int = TURNS) -> None:
+        """Replace the carrier if its task has not left the region when its time is up."""
+        carrier = self._carrier
+        if self._is_over or carrier.is_abandoned or carrier.is_ending:
+            return
+        left = carrier.deadline - time.monotonic()
+        if left > 0:
+            self._loop.call_later(left, self._check_grace)
+        elif turns:
+            self._loop.call_soon(self._check_grace, turns - 1)
+        else:
+            struck = next(region for region in carrier.regions if region.reason is not None)
+            struck.replace_carrier()
+
+    def continued(
+        self, steps: Coroutine[Any, Any, Any], driver: AsyncDriver, carrier: AsyncioCarrier
+    ) -> Coroutine[Any, Any, Any]:
+        """Go on in another carrier; as `run`."""
+        self._driver, self._carrier = driver, carrier
+        return self.run(steps)
+
+    def replace_carrier(self) -> None:
+        """Abandon the carrier, whose callable ignores its cancellation, and continue in another one."""
+        carrier = self._carrier
+        outer = carrier.regions[: carrier.regions.index(self)]
+        ended, generators = carrier.generators[self._depth :], carrier.generators[: self._depth]
+        carrier.abandon()
+        following = carrier.group.replaced(carrier)
+        driver = self._driver.in_task(following)
+
+        async def end() -> None:
+            following.is_unwinding = True
+            await _clean_up(driver, ended)
+            following.is_unwinding = False
+            raise Cancelled() if following.is_ending else self.reason or Stopped()
+
+        def continued(depth: int) -> Coroutine[Any, Any, Any]:
+            """The outcome of the generator at a depth, which waits for that of the next one."""
+            if depth == len(outer):
+                inner: Coroutine[Any, Any, Any] = end()
+            else:
+                inner = outer[depth].continued(continued(depth + 1), driver, following)
+            return driver.drive(generators[depth], Outcome(inner))
+
+        following.start(lambda: continued(0))
+
+
+async def _clean_up(driver: AsyncDriver, generators: list[Steps[Any]]) -> None:
+    """Perform the cleanup of generators, the innermost first."""
+    running = driver.task.generators
+    place = len(running)
+    running.extend(generators)  # whoever takes over this task has to end them, too
+    while len(running) > place:
+        driver.task.extend_deadline()
+        await driver.clean_up(running[-1], Cancelled())
+        running.pop()
+
+
+class Outcome(Effect):
+    """Await the outcome of an effect that another task began to perform."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, outcome: Coroutine[Any, Any, Any]) -> None:
+        self.outcome = outcome
