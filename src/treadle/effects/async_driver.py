@@ -131,10 +131,13 @@ class AsyncDriver:
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
-        if error is not None and not self.task.is_abandoned:
-            log_suppressed(error)
         end = Cancelled()
-        await self._end(steps, end)
+        if not self.task.is_abandoned:
+            if error is not None:
+                log_suppressed(error)
+            self.task.is_unwinding = True
+            await self.task.settle_cancellation()
+            await self._end(steps, end)
         raise end
 
     async def _end(self, steps: Steps[Any], end: BaseException) -> None:

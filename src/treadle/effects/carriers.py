@@ -71,6 +71,9 @@ class CallersTask:
     async def absorb_cancellation(self) -> None:
         """Undo a cancellation that a callable made; in a task of the caller it stands."""
 
+    async def settle_cancellation(self) -> None:
+        """Have a cancellation arrive that the callable did not wait for."""
+
     def extend_deadline(self) -> None:
         """No task limits the time of this one."""
 
@@ -231,14 +234,13 @@ class AsyncioCarrier(Carrier):
     async def absorb_cancellation(self) -> None:
         """See `Carrier`."""
         if self.native is not None and self.native.cancelling() and not self.was_asked_to_cancel():
-            await absorb_pending()
+            await self.settle_cancellation()
 
-
-async def absorb_pending() -> None:
-    """Undo all cancellations of the current task of asyncio, including one that has not arrived yet."""
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)  # where it is raised if it has not been yet
-    _uncancel()
+    async def settle_cancellation(self) -> None:
+        """See `Carrier`."""
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # where it is raised if it has not been yet
+        _uncancel()
 
 
 def _uncancel() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from treadle.effects import cleanup
-from treadle.effects.carriers import AsyncioCarrier, absorb_pending
+from treadle.effects.carriers import AsyncioCarrier
 from treadle.effects.effects import Bounded, Cancelled, Effect, Steps, Stopped, TimeLimitReached
 from treadle.effects.signal_bridge import subscribe_on_loop
 
@@ -80,8 +80,7 @@ class Region:
                 self.disarm()
         if self.reason is None:
             return value
-        carrier.is_unwinding = carrier.is_cancelled = False
-        await absorb_pending()
+        carrier.is_unwinding = False
         raise self.reason
 
     def _ends_here(self) -> bool:
@@ -121,7 +120,8 @@ class Region:
     def replace_carrier(self) -> None:
         """Abandon the carrier, whose callable ignores its cancellation, and continue in another one."""
         carrier = self._carrier
-        outer = carrier.regions[: carrier.regions.index(self)]
+        place = carrier.regions.index(self)
+        outer, carrier.regions = carrier.regions[:place], carrier.regions[place:]
         ended, generators = carrier.generators[self._depth :], carrier.generators[: self._depth]
         carrier.abandon()
         following = carrier.group.replaced(carrier)
