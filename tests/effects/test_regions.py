@@ -75,7 +75,7 @@ class Machine:
             case ("sequence", parts):
                 outcomes = []
                 for part in parts:
-                    outcomes.append((yield from self.steps(part)))
+                    outcomes.append((yield from self.steps(part)))  # noqa: PERF401 - it yields
                 return outcomes
             case ("finally", inner, after):
                 try:

@@ -74,7 +74,7 @@ class Observers:
             except BaseException:
                 self._call_now(event, place + 1)
                 raise
-            if is_awaitable(result):
+            if result is not None and is_awaitable(result):
                 return self._go_on(event, result, place + 1)
         return None
 

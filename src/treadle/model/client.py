@@ -195,7 +195,8 @@ class ModelRequest:
     async def send_async(self, reporter: Reporter) -> Timed:
         """As `send`, for a backend that is a coroutine function or an async generator function."""
         started = reporter.now()
-        raw = self._send(self._messages, self._opts)
+        send = self._send
+        raw = send(self._messages, self._opts)
         if is_awaitable(raw):
             raw = await raw
         if raw.__class__ in _WHOLE:  # nearly always; the other checks take a microsecond

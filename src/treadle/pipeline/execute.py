@@ -95,34 +95,36 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
         while True:
             while position < end:
                 op = ops[position]
-                kind = op.kind
-                if kind <= _CALL:
-                    position += 1
+                kind, fn = op.kind, op.fn  # a method is looked up slowly where it is an attribute
+                if kind is _PLAIN:
                     entered(op.name)
-                    # A method is looked up slowly where it is an attribute.
-                    fn, review, until = op.fn, op.review, op.until
-                    if kind is _PLAIN:
-                        item = fn(item)
-                    elif kind is _GENERATOR:
-                        steps: Steps[Any] = fn(item)
-                        item = yield from steps
-                    else:
-                        item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
-                    if type_of(item) is not valid_type:
-                        # A plain function may have returned a coroutine.
-                        if not isinstance(item, run.classes) and is_awaitable(item):
-                            item = yield _awaiting(op, item)
-                        _check_type(run, item)
-                        valid_type = type_of(item)
-                    if review is not None:
-                        item = review(op.name, progress.item, item)
-                    if until is not None and until(item):
-                        position = op.target
+                    item = fn(item)
+                elif kind is _GENERATOR:
+                    entered(op.name)
+                    steps: Steps[Any] = fn(item)
+                    item = yield from steps
+                elif kind is _CALL:
+                    entered(op.name)
+                    item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
                 elif kind <= _GOTO:
                     position = _next_position(op, position, item)
+                    continue
                 else:
                     item, position = yield from _change_item(run, op, position, item, progress)
-                    valid_type = None
+                    progress.item, valid_type = item, None
+                    continue
+                position += 1
+                if type_of(item) is not valid_type:
+                    # A plain function may have returned a coroutine.
+                    if not isinstance(item, run.classes) and is_awaitable(item):
+                        item = yield _awaiting(op, item)
+                    _check_type(run, item)
+                    valid_type = type_of(item)
+                review, until = op.review, op.until
+                if review is not None:
+                    item = review(op.name, progress.item, item)
+                if until is not None and until(item):
+                    position = op.target
                 progress.item = item
             if position == end:
                 out(item)
