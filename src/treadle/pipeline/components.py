@@ -63,7 +63,7 @@ class Stage(Component):
 
     def bound(self) -> Fn:
         """The function with its options bound, unless all of them are its defaults."""
-        defaults = getattr(self.fn, "__kwdefaults__", None) or {}
+        defaults: dict[str, Any] = getattr(self.fn, "__kwdefaults__", None) or {}
         options = {
             name: value
             for name, value in self.options.items()
