@@ -19,7 +19,7 @@ def fast_dataclass(cls: type[T]) -> type[T]:
     half the time.
 
     Args:
-        cls: a class with annotated fields and no ``__post_init__``.
+        cls: a class with annotated fields.
     """
     return _with_fast_init(dataclass(frozen=True, slots=True)(cls))
 
@@ -50,6 +50,8 @@ def _with_fast_init(cls: type[T], start: str = "") -> type[T]:
             has_default = spec.default is not MISSING
             parameters.append(f"{name}=default_{name}" if has_default else name)
             lines.append(f"set_{name}(self, {name})")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
     body = "\n    ".join(lines)
     exec(f"def __init__(self, {start}{', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
     init = names["__init__"]

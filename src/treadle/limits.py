@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from treadle.errors import OptionError
+from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Usage
 from treadle.results import BudgetExhausted, MaxIterationsReached, Reason
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Limits:
     """The limits of one run; None is no limit.
 
@@ -44,16 +45,13 @@ class Limits:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value: Any = getattr(self, field.name)
-            if value is None and field.default is None:
+        for name, least, kinds, expected in _KINDS:
+            value: Any = getattr(self, name)
+            if value is None and name not in _REQUIRED:
                 continue
-            least = 0 if field.name in {"max_tool_calls", *_FRACTIONS} else 1
-            what = _FRACTIONS.get(field.name, "a whole number")
-            if not _is_at_least(value, least, whole=field.name not in _FRACTIONS):
-                raise OptionError(
-                    f"{field.name}: expected {what} of at least {least}, got {value!r}"
-                )
+            is_kind = isinstance(value, kinds) and not isinstance(value, bool)
+            if not is_kind or not value >= least:
+                raise OptionError(f"{name}: expected {expected} of at least {least}, got {value!r}")
 
     @property
     def has_tokens(self) -> bool:
@@ -67,12 +65,17 @@ class Limits:
         return any(limit is not None for limit in limits)
 
 
-def _is_at_least(value: Any, least: int, *, whole: bool) -> bool:
-    kinds = (int,) if whole else (int, float)
-    return isinstance(value, kinds) and not isinstance(value, bool) and value >= least
-
-
-_FRACTIONS = {"max_seconds": "a number of seconds", "max_cost": "a number of US dollars"}
+_REQUIRED = frozenset({"max_iterations", "max_parallel_calls"})
+_KINDS: tuple[tuple[str, int, tuple[type, ...], str], ...] = (
+    ("max_iterations", 1, (int,), "a whole number"),
+    ("max_tool_calls", 0, (int,), "a whole number"),
+    ("max_parallel_calls", 1, (int,), "a whole number"),
+    ("max_input_tokens", 1, (int,), "a whole number"),
+    ("max_output_tokens", 1, (int,), "a whole number"),
+    ("max_total_tokens", 1, (int,), "a whole number"),
+    ("max_cost", 0, (int, float), "a number of US dollars"),
+    ("max_seconds", 0, (int, float), "a number of seconds"),
+)
 LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))
 
 

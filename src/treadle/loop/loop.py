@@ -8,16 +8,18 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from treadle.context import Context
 from treadle.effects import Steps, background_task, drive, drive_sync
 from treadle.errors import ToolDefinitionError
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
-from treadle.loop.options import LoopOptions, Settings
+from treadle.loop.options import OF_STAGES, LoopOptions, Settings
 from treadle.loop.pause import Resumption
 from treadle.loop.start import start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
 from treadle.model import LLMSendFn
+from treadle.pipeline import Pipeline
 from treadle.results import Result
 from treadle.tools import Approval, Resolver, Tool, ToolBehaviour
 
@@ -50,11 +52,12 @@ class Loop:
     """
 
     def __init__(self, **options: Unpack[LoopOptions]) -> None:
-        self._configure(Settings().with_options(options))
+        settings = Settings().with_options(options)
+        self._configure(settings, pipeline_of(settings))
 
-    def _configure(self, settings: Settings) -> None:
+    def _configure(self, settings: Settings, pipeline: Pipeline[Context]) -> None:
         self.settings = settings
-        self.pipeline = pipeline_of(settings)
+        self.pipeline = pipeline
         self.tools: Mapping[str, Tool] = tools_of(settings)
         secret = settings.pause_secret
         self.pause_secret = secret.encode() if isinstance(secret, str) else secret
@@ -71,7 +74,9 @@ class Loop:
         if not options:
             return self
         changed = object.__new__(type(self))
-        changed._configure(self.settings.with_options(options))
+        settings = self.settings.with_options(options)
+        is_same = options.keys().isdisjoint(OF_STAGES)
+        changed._configure(settings, self.pipeline if is_same else pipeline_of(settings))
         return changed
 
     def diagram(self, kind: str = "mermaid") -> str:

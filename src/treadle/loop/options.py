@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -224,10 +223,9 @@ class Settings:
             if isinstance(base, Limits):  # any other kind is reported below
                 given["limits"] = dataclasses.replace(base, **limits)
         # A copy that checks only what is new: every run with options makes one.
-        changed = copy.copy(self)
-        for name, value in given.items():
-            object.__setattr__(changed, name, value)
-        changed._check(given.keys())  # noqa: SLF001 - it is one of us
+        changed = object.__new__(Settings)
+        object.__setattr__(changed, "__dict__", self.__dict__ | given)
+        changed._check(given.keys())
         return changed
 
 
@@ -279,6 +277,7 @@ OF_DEFAULT_STAGES = (
     "max_blank_stops",
     "repair_call",
 )
+OF_STAGES = frozenset({"stages", *OF_DEFAULT_STAGES})
 _MAY_BE_OFF = frozenset({"loop_threshold"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "on_limit": ("stop", "finish"),

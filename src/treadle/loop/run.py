@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from treadle import labels
@@ -22,6 +21,7 @@ from treadle.events import (
     RunStarted,
     UserMessageAdded,
 )
+from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedStateError, Resumption, suspend
@@ -73,7 +73,7 @@ _CANCELLED = "Cancelled: the run was cancelled before this call was done."
 _LATE = "Cancelled: the run's time was up before this call was done."
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class RunConfig:
     """What is decided of a run before it starts.
 
@@ -115,7 +115,7 @@ class Run:
         self.config = config
         self.run = run
         self.state = run.state
-        self.context = Context(History(), config.tools, run=run, iteration=0)
+        self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
         self.detector = LoopDetector(config.loop_threshold)
         self.result: Result | None = None
         self.pauses = 0
@@ -499,6 +499,7 @@ class Run:
         )
 
 
+_BLANK = Context(History(), iteration=0)
 _NO_RESPONSE = Response()
 _NO_PLAN = Plan()
 _NOTHING: dict[str, Any] = {}

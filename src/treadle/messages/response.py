@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
@@ -51,7 +51,7 @@ class ToolResult:
     status: str = "done"
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Usage:
     """Tokens, as counted by the provider.
 
@@ -80,7 +80,7 @@ class Usage:
     def plus(self, other: Usage | None) -> Usage:
         """The sum. None is unknown usage and not zero: the sum is a lower bound then."""
         if other is None:
-            return self if self.is_lower_bound else dataclasses.replace(self, is_lower_bound=True)
+            other = _UNKNOWN
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -99,6 +99,9 @@ class Usage:
     def from_json(cls, given: Mapping[str, Any]) -> Usage:
         """The usage that `as_json` returned."""
         return cls(**given)
+
+
+_UNKNOWN = Usage(is_lower_bound=True)
 
 
 @fast_dataclass

@@ -90,12 +90,10 @@ class ModelClient:
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
-        mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
-        # A generator function returns at once, but reading the stream may block.
-        self.mode = Mode.THREAD if mode is Mode.INLINE else mode
+        self.mode, parameters = _form_of(fn)
         self.options: dict[str, Any] = copy_json(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
-        self._call, self._takes = _adapted(fn, self.options)
+        self._call, self._takes = _adapted(fn, parameters, self.options)
         self._fn = fn
 
     def model_info(self) -> ModelInfo:
@@ -354,13 +352,14 @@ _WHOLE = frozenset({dict, str, Response})
 Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
 
 
-def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> tuple[Send, frozenset[str] | None]:
+def _adapted(
+    fn: LLMSendFn, parameters: Parameters | None, llm_opts: Mapping[str, Any]
+) -> tuple[Send, frozenset[str] | None]:
     """Make ``call(messages, opts)`` of a callable, by its signature.
 
     Returns:
         The call, and the names of the options that it takes; None where it takes any.
     """
-    parameters = _parameters_of(fn)
     if parameters is None:  # a builtin without a signature: the common form
         return lambda messages, opts: fn(messages, **opts), None
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
@@ -385,39 +384,45 @@ def _adapted(fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> tuple[Send, frozense
     return call, None if takes_any else known
 
 
-def _parameters_of(fn: LLMSendFn) -> tuple[inspect.Parameter, ...] | None:
-    """The parameters of a callable; None for a builtin that has no signature.
+def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
+    """How a callable is called, and its parameters; None for a builtin that has no signature.
 
-    Reading a signature takes longer than an iteration, and closures made anew for each run share their code.
+    To read them takes longer than an iteration, and closures made anew for each run share their code.
     """
     plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
     if (
         type(plain) is not FunctionType or plain.__dict__
     ):  # what wraps another function has its signature
-        return _read_parameters(fn)
+        return _read_form(fn)
     key = (
         plain.__code__,
         plain is fn,
         len(plain.__defaults__ or ()),
         *(plain.__kwdefaults__ or ()),
     )
-    if key not in _signatures:
-        if len(_signatures) >= MAX_SIGNATURES:
-            _signatures.clear()
-        _signatures[key] = _read_parameters(fn)
-    return _signatures[key]
+    if key not in _forms:
+        if len(_forms) >= MAX_FORMS:
+            _forms.clear()
+        _forms[key] = _read_form(fn)
+    return _forms[key]
 
 
-def _read_parameters(fn: LLMSendFn) -> tuple[inspect.Parameter, ...] | None:
+def _read_form(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
+    mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
+    if (
+        mode is Mode.INLINE
+    ):  # a generator function returns at once, but reading the stream may block
+        mode = Mode.THREAD
     try:
-        return tuple(inspect.signature(fn).parameters.values())
+        return mode, tuple(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):
-        return None
+        return mode, None
 
 
-_signatures: dict[Any, tuple[inspect.Parameter, ...] | None] = {}
-MAX_SIGNATURES = 256
-"""Signatures that are remembered."""
+Parameters: TypeAlias = tuple[inspect.Parameter, ...]
+_forms: dict[Any, tuple[Mode, Parameters | None]] = {}
+MAX_FORMS = 256
+"""Forms of callables that are remembered."""
 
 
 def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
