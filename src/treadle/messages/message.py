@@ -99,6 +99,11 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
+def is_part(value: object) -> bool:
+    """Whether a value is a part of a content."""
+    return is_dict(value) and isinstance(value.get("type"), str)
+
+
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is a mapping; its keys are text, since it is JSON data."""
     return isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101 - the first is fast, and common
@@ -156,7 +161,7 @@ def _problems_of_content(content: Any, where: str) -> Iterator[str]:
         yield f"{where}: expected text or a list of parts, got {describe(content)}"
         return
     for index, part in enumerate(content):
-        if not is_dict(part) or not isinstance(part.get("type"), str):
+        if not is_part(part):
             yield f"{where}[{index}]: expected a part with a type, got {describe(part)}"
 
 
