@@ -10,7 +10,7 @@ import inspect
 import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -39,6 +39,7 @@ class Signature:
     Attributes:
         name: the function's name.
         description: the description in its docstring.
+        model: the pydantic model of the arguments.
         input_schema: the JSON Schema of the arguments.
         context_parameter: the name of the parameter that the loop fills; None if there is none.
         is_plain: whether the schema says everything about the types.
@@ -84,58 +85,47 @@ class Signature:
         self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
         has_positional = bool(self._positional) or self._context_position is not None
         self.takes_as_given = self.is_plain and not has_positional
-        self._model = self._make_model(fields, extra)
-        self.input_schema = self._make_schema()
-
-    def _make_model(self, fields: dict[str, Any], extra: Literal["allow", "forbid"]) -> Any:
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
-        try:
-            return create_model(f"{self.name}_arguments", __config__=config, **fields)
-        except (PydanticUserError, TypeError) as error:
-            raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
-
-    def _make_schema(self) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
             try:
-                return schema_of(self._model)
-            except PydanticUserError as error:
+                self.model: Any = create_model(
+                    f"{self.name}_arguments", __config__=config, **fields
+                )
+                self.input_schema = schema_of(self.model)
+            except (PydanticUserError, TypeError) as error:
                 raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
 
-    def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Normalize valid arguments of a plain signature: ``1.0`` for an int becomes ``1``."""
-        model = self._model.model_validate(arguments)
-        given = model.model_fields_set
-        values = {name: getattr(model, f) for f, name in self._names.items() if f in given}
-        return {**values, **(model.model_extra or {})}
-
-    def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Violations of the types that the schema does not express."""
-        return model_problems(self._model, arguments)
-
-    def bind(
-        self, arguments: Mapping[str, Any], context: Callable[[], Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Convert arguments to the types of the parameters.
+    def normal(
+        self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Convert valid arguments to the types of the parameters: ``1.0`` for an int becomes ``1``.
 
         Args:
             arguments: valid arguments.
-            context: makes the value of the context parameter, if there is one.
-
-        Returns:
-            The positional and the keyword arguments of the function.
+            with_defaults: the parameters whose defaults are included.
         """
-        model = self._model.model_validate(arguments)
+        model = self.model.model_validate(arguments)
         given = model.model_fields_set
         values = {
             name: getattr(model, field)
             for field, name in self._names.items()
-            if field in given or name in self._positional
+            if field in given or name in with_defaults
         }
+        return {**values, **(model.model_extra or {})}
+
+    def bind(
+        self, arguments: Mapping[str, Any], context: Callable[[], Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Make the positional and the keyword arguments of the function.
+
+        Args:
+            arguments: valid arguments.
+            context: makes the value of the context parameter, if there is one.
+        """
+        values = self.normal(arguments, self._positional)
         positional = [values.pop(name) for name in self._positional]
-        if model.model_extra:
-            values.update(model.model_extra)
         if self._context_position is not None:
             positional.insert(self._context_position, context())
         elif self.context_parameter is not None:
