@@ -14,7 +14,7 @@ from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
-from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe
+from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe, check_implementations
 from treadle.tools.result_cache import CachedResult, ResultCache
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "approve",
     "as_recipe",
     "as_tool",
+    "check_implementations",
     "compile_check",
     "deny",
     "edit",

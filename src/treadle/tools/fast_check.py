@@ -115,9 +115,7 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
 
 def _is_of_atoms(schema: Mapping[str, Any]) -> bool:
     """Whether a schema has just a type, and none that is a container."""
-    named: Any = schema.get("type")
-    is_alone = named is not None and not schema.keys() - _ANNOTATIONS - {"type"}
-    return is_alone and _kinds(named) <= ATOMS
+    return schema.keys() - _ANNOTATIONS == {"type"} and _kinds(schema["type"]) <= ATOMS
 
 
 _OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
