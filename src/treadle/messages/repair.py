@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from treadle.errors import TreadleError
+from treadle.messages.history import History
 from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str, short_name
 from treadle.messages.message import (
     JSONDict,
@@ -146,8 +147,8 @@ class _Repair:
         self._repairs: list[str] = []
         self._open: tuple[int, JSONDict] | None = None  # a message whose results follow
         self._results: list[tuple[int, JSONDict]] = []
-        self._ids = set(taken)
-        self._numbers: dict[str, int] = {}
+        self._taken = dict.fromkeys(taken, 1)
+        self._new_ids = History()
 
     def run(self, messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
         for index, message in enumerate(messages):
@@ -224,18 +225,11 @@ class _Repair:
             self._report(index, f"call {call['id']!r} had values that cannot be sent; replaced")
             call.clear()
             call.update(sent)
-        call["id"] = self._unique(call["id"], index)
-
-    def _unique(self, call_id: str, index: int) -> str:
-        unique, number = call_id, self._numbers.get(call_id, 1)
-        while unique in self._ids:
-            number += 1
-            unique = f"{call_id}_{number}"
-        self._numbers[call_id] = number  # so that thousands of calls with one id are linear
-        if unique != call_id:
-            self._report(index, f"the id {call_id!r} was taken; renamed to {unique!r}")
-        self._ids.add(unique)
-        return unique
+        unique = self._new_ids.unused_id(call["id"], self._taken)
+        self._taken.setdefault(unique, 1)
+        if unique != call["id"]:
+            self._report(index, f"the id {call['id']!r} was taken; renamed to {unique!r}")
+            call["id"] = unique
 
     def _add_text(self, message: JSONDict, index: int) -> None:
         if message.get("tool_calls") is not None:

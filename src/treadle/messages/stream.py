@@ -82,16 +82,13 @@ class _ExtraAccumulator:
             pieces = self._pieces.setdefault(key, [])
             if piece is None:
                 continue
-            if pieces and not _are_joined(pieces[-1], piece):
+            kind = piece.__class__
+            if pieces and not (kind in {str, list} and pieces[-1].__class__ is kind):
                 pieces.clear()
             pieces.append(piece)
 
     def joined(self) -> JSONDict:
         return {key: _joined(pieces) for key, pieces in self._pieces.items()}
-
-
-def _are_joined(before: Any, piece: Any) -> bool:
-    return any(isinstance(before, kind) and isinstance(piece, kind) for kind in (str, list))
 
 
 def _joined(pieces: list[Any]) -> Any:
