@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
 
 from treadle.errors import OptionError, ToolDefinitionError, did_you_mean
 from treadle.messages import is_mapping
-from treadle.tools.context import ToolContext
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
 
@@ -80,7 +79,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
         return _named_after(dataclasses.replace(as_tool(fn), **given))
     from treadle.tools.function_schema import Signature  # noqa: PLC0415 - see there
 
-    signature = Signature(fn, ToolContext)
+    signature = Signature(fn)
     facts: dict[str, Any] = {
         "name": signature.name,
         "description": signature.description,

@@ -1,4 +1,4 @@
-"""`Tool`: what a model may call."""
+"""`Tool`: what a model may call; and `ToolContext`: what it can read of the run that calls it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import ToolDefinitionError
+from treadle.limits import Remaining
 from treadle.messages import copy_json, is_mapping, safe_str, short_name
-from treadle.tools.context import ToolContext
 from treadle.tools.fast_check import Check, compile_check
 
 if TYPE_CHECKING:
@@ -19,6 +19,31 @@ if TYPE_CHECKING:
 
     from treadle.tools.function_schema import Signature
     from treadle.tools.validation import SchemaValidator
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool can read of the run that calls it; the loop fills a parameter of this type.
+
+    Args:
+        call_id: the id of the call.
+        tool_name: the name by which the tool was called.
+        iteration: the number of the iteration, from 1.
+        attempt: the number of the attempt, from 1.
+        run_id: the id of the run.
+        agent_name: the name of the loop.
+        remaining: what remained of the run's limits when the call started.
+        deps: the object that the caller handed in as ``deps=``.
+    """
+
+    call_id: str
+    tool_name: str
+    iteration: int
+    attempt: int = 1
+    run_id: str = ""
+    agent_name: str = ""
+    remaining: Remaining = field(default_factory=Remaining, compare=False)
+    deps: Any = field(default=None, compare=False, repr=False)
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:

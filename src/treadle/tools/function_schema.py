@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import format_path
+from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
 
 
@@ -33,8 +34,7 @@ class Signature:
     """The parameters of a function that a model fills.
 
     Args:
-        fn: the function.
-        context_type: a parameter annotated with it is filled by the loop and not part of the schema.
+        fn: the function; the loop fills a parameter annotated with `ToolContext`, which is not in the schema.
 
     Attributes:
         name: the function's name.
@@ -49,7 +49,7 @@ class Signature:
         ToolDefinitionError: a model cannot fill a parameter: ``*args``, or a type without a schema.
     """
 
-    def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
+    def __init__(self, fn: Callable[..., Any]) -> None:
         inner, filled = _unwrapped(fn)
         own: str = getattr(inner, "__name__", type(inner).__name__)
         self.name: str = getattr(fn, "__name__", own)
@@ -65,7 +65,7 @@ class Signature:
             if parameter.name in filled:
                 continue
             hint = hints.get(parameter.name, Any)
-            if _mentions(hint, context_type):
+            if _takes_context(hint):
                 self.context_parameter = parameter.name
                 if parameter.kind is parameter.POSITIONAL_ONLY:
                     self._context_position = len(self._positional)
@@ -197,8 +197,8 @@ def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]
     return Annotated[hint, Field(**facts)], default
 
 
-def _mentions(hint: Any, wanted: type) -> bool:
-    return hint is wanted or any(_mentions(part, wanted) for part in typing.get_args(hint))
+def _takes_context(hint: Any) -> bool:
+    return hint is ToolContext or any(map(_takes_context, typing.get_args(hint)))
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})
