@@ -76,8 +76,11 @@ def _checked_chunk(chunk: Chunk) -> Chunk:
     return chunk
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
+def _are_counts(*values: Any) -> bool:
+    for value in values:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST_TOKENS:
+            return False
+    return True
 
 
 def is_cost(value: Any) -> bool:
@@ -92,7 +95,7 @@ def _check_usage(usage: Any) -> None:
     if not isinstance(usage, Usage):
         raise _wrong("usage: expected Usage", usage)
     counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-    if not all(map(_is_count, (*counts, usage.cached_tokens, usage.reasoning_tokens))):
+    if not _are_counts(*counts, usage.cached_tokens, usage.reasoning_tokens):
         raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
     if usage.cost is not None and not is_cost(usage.cost):
         raise _wrong("usage.cost: expected US dollars", usage.cost)
@@ -251,7 +254,7 @@ def _count(source: Mapping[str, Any], *names: str) -> int | None:
     # A generator expression would take three times as long.
     for name in names:
         number: Any = source.get(name)
-        if number is not None and _is_count(number):
+        if number is not None and _are_counts(number):
             return number
     return None
 
