@@ -15,9 +15,13 @@ def test_a_call_is_running_until_it_has_its_result():
     table.start([call("a"), call("b")])
     assert list(table.running) == ["a", "b"]
     assert table.mark_done("a", ToolResult("a", "1")) is True
-    assert (list(table.running), list(table.results)) == (["b"], ["a"])
+    assert (list(table.running), list(table.results), table.done) == (["b"], ["a"], False)
     table.mark_done("b", ToolResult("b", "2"))
-    assert (list(table.running), list(table.results)) == ([], ["a", "b"])
+    assert table.done
+
+
+def test_a_table_of_nothing_is_not_done():
+    assert InFlight().done is False
 
 
 def test_a_result_of_a_call_that_does_not_run_is_stale_and_dropped():

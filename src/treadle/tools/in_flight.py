@@ -64,6 +64,11 @@ class InFlight:
         self.results[call_id] = result
         return True
 
+    @property
+    def done(self) -> bool:
+        """Whether there were calls and all have their results."""
+        return not self.running and bool(self.results)
+
     def next_batch(self) -> None:
         """Forget calls and results, and keep the counts."""
         self.running.clear()
