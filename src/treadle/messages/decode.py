@@ -245,7 +245,7 @@ def to_usage(raw: Any) -> Usage | None:
     is_unknown = counts.count(None) == len(counts)
     if is_unknown and cost is None:
         return None
-    prompt, answer, total, cached, reasoning = (number or 0 for number in counts)
+    prompt, answer, total, cached, reasoning = [number or 0 for number in counts]
     return Usage(prompt, answer, total, cached, reasoning, is_unknown, cost)
 
 

@@ -124,9 +124,7 @@ def json_type(value: Any) -> str:
     """The name of a value's type in JSON Schema."""
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, int) or (
-        isinstance(value, float) and math.isfinite(value) and value.is_integer()
-    ):
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return "integer"
     for kind, name in ((float, "number"), (str, "string"), (dict, "object"), (list, "array")):
         if isinstance(value, kind):

@@ -152,7 +152,8 @@ class _Repair:
 
     def run(self, messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
         for index, message in enumerate(messages):
-            self._drop_empty_parts(message, index)
+            if not isinstance(message.get("content"), str):
+                self._drop_empty_parts(message, index)
             if message["role"] == "tool":
                 self._results.append((index, message))
                 continue
