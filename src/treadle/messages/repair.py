@@ -115,6 +115,7 @@ def valid_name(name: str) -> str:
 
 
 MAX_NAME = 128
+"""MCP's length of a name, which is the longest. OpenAI, Anthropic and MCP agree on the characters."""
 _NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]+")
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from treadle.messages import is_blank, is_list, problems_of, sendable_json, to_message
+from treadle.messages import (
+    is_blank,
+    is_list,
+    problems_of,
+    sendable_json,
+    to_message,
+    valid_name,
+)
 
 
 class InvalidHistoryError(AssertionError):
@@ -96,9 +102,6 @@ def _assistant_problems(
         yield f"{where}: an assistant message directly after another"
 
 
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-
-
 def _call_problems(calls: Sequence[Mapping[str, Any]], ids: set[str], where: str) -> Iterator[str]:
     for call in calls:
         if call["id"] in ids:
@@ -111,7 +114,7 @@ def _call_problems(calls: Sequence[Mapping[str, Any]], ids: set[str], where: str
             continue  # a call of a provider's own type
         if not _is_object(function.get("arguments", "")):
             yield f"{where}: the arguments of {call['id']!r} are not a JSON object"
-        if not _NAME.fullmatch(function["name"]):
+        if valid_name(function["name"]) != function["name"]:
             yield f"{where}: {function['name'][:40]!r} is not a valid name of a tool"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from treadle.effects import Mode, call_mode
 from treadle.errors import ToolDefinitionError
 from treadle.limits import Remaining
-from treadle.messages import copy_json, is_mapping, safe_str, short_name
+from treadle.messages import copy_json, is_mapping, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check
 
 if TYPE_CHECKING:
@@ -81,11 +80,6 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
 }
 """What each option may be, and how an error names that. An option whose default is None may be None too."""
-
-
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-"""The names that providers accept: OpenAI, Anthropic and MCP agree on the characters, and MCP's length of 128
-is the longest."""
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
@@ -173,7 +167,7 @@ class Tool:
     _accepts: Check | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(self.name, str) or valid_name(self.name) != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
