@@ -102,9 +102,7 @@ class Signature:
     ) -> dict[str, Any]:
         """Convert valid arguments to the types of the parameters: ``1.0`` for an int becomes ``1``.
 
-        Args:
-            arguments: valid arguments.
-            with_defaults: the parameters whose defaults are included.
+        A default is included only for the parameters ``with_defaults``.
         """
         model = self.model.model_validate(arguments)
         given = model.model_fields_set
