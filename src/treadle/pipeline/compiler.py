@@ -306,7 +306,7 @@ class Compiler:
             ends.append(self._emit(Op(Kind.JUMP)))
         for end in ends:
             end.target = len(self._ops)
-        return functools.reduce(lambda one, other: one & other, outcomes) if outcomes else None
+        return outcomes[0].intersection(*outcomes) if outcomes else None
 
     def _embed(self, embed: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
         pipeline, outer = embed.pipeline, scope.until
