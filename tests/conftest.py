@@ -1,9 +1,13 @@
-"""Settings that hold for all tests."""
+"""Settings and fixtures of all tests."""
 
 import signal
 
 import pytest
 from hypothesis import settings
+
+from .runners import async_runner, run_python, runner, runners
+
+__all__ = ["async_runner", "run_python", "runner", "runners"]
 
 # The same examples every time, so that a failure in CI can be reproduced and no test fails by chance.
 settings.register_profile("steady", deadline=None, derandomize=True)

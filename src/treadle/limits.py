@@ -56,13 +56,8 @@ class Limits:
     @property
     def has_tokens(self) -> bool:
         """Whether there is a limit of tokens or of cost."""
-        limits = (
-            self.max_input_tokens,
-            self.max_output_tokens,
-            self.max_total_tokens,
-            self.max_cost,
-        )
-        return any(limit is not None for limit in limits)
+        limits = (self.max_input_tokens, self.max_output_tokens, self.max_total_tokens)
+        return self.max_cost is not None or any(limit is not None for limit in limits)
 
 
 _REQUIRED = frozenset({"max_iterations", "max_parallel_calls"})
@@ -179,16 +174,18 @@ class Budget:
         if self.parent is not None:
             self.parent.record_usage(usage)
 
+    def _calls(self) -> Iterator[tuple[int, int]]:
+        """The calls left and the limit, of this budget and its parents that have such a limit."""
+        for one in self.chain():
+            limit = one.limits.max_tool_calls
+            if limit is not None:
+                yield limit - one.tool_calls, limit
+
     def calls_left(self) -> int | None:
         """The number of tool calls that may still run; None is no limit."""
         if self.is_finishing:
             return 0
-        left = [
-            max(0, one.limits.max_tool_calls - one.tool_calls)
-            for one in self.chain()
-            if one.limits.max_tool_calls is not None
-        ]
-        return min(left) if left else None
+        return min((max(0, left) for left, _ in self._calls()), default=None)
 
     def calls_limit(self) -> int:
         """The limit of tool calls with the fewest calls left.
@@ -196,11 +193,7 @@ class Budget:
         Raises:
             ValueError: there is no limit.
         """
-        return min(
-            (limit - one.tool_calls, limit)
-            for one in self.chain()
-            if (limit := one.limits.max_tool_calls) is not None
-        )[1]
+        return min(self._calls())[1]
 
     def calls_exhausted(self) -> BudgetExhausted:
         """The reason that a tool call may not run: the nearest limit that is reached.
@@ -208,10 +201,9 @@ class Budget:
         Raises:
             ValueError: tool calls are left.
         """
-        for one in self.chain():
-            limit = one.limits.max_tool_calls
-            if limit is not None and one.tool_calls >= limit:
-                return BudgetExhausted("max_tool_calls", limit, one.tool_calls)
+        for left, limit in self._calls():
+            if left <= 0:
+                return BudgetExhausted("max_tool_calls", limit, limit - left)
         raise ValueError("tool calls are left")
 
     def uses_left(self, name: str, max_uses: int) -> int:

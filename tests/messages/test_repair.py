@@ -179,6 +179,96 @@ def test_a_special_kind_of_call_is_kept_and_answered():
     assert history[2] == answer("a", NO_RESULT)
 
 
+def named(name, **more):
+    return {**call("a"), "function": {"name": name, "arguments": "{}"}, **more}
+
+
+def test_an_invalid_name_of_a_past_call_is_replaced():
+    history, told = mended(
+        USER, {"role": "assistant", "tool_calls": [named("look up!")]}, answer("a")
+    )
+    assert history[1]["tool_calls"] == [named("look_up_")]
+    assert told == ("messages[1]: the name 'look up!' is invalid; it became 'look_up_'",)
+
+
+def test_a_past_call_whose_name_is_a_surrogate_gets_a_valid_name():
+    history, _ = mended(USER, {"role": "assistant", "tool_calls": [named("\ud800")]}, answer("a"))
+    assert history[1]["tool_calls"] == [named("_")]
+
+
+@pytest.mark.parametrize(
+    ("broken", "sent"),
+    [
+        (call("a", '{"x": "\ud800"}'), call("a", '{"x": "?"}')),
+        (named("f", score=float("nan")), named("f", score="nan")),
+        (named("f", extra={"x": [float("inf")]}), named("f", extra={"x": ["inf"]})),
+        (named("f", note="\udfff"), named("f", note="?")),
+        (
+            {"id": "a", "type": "custom", "custom": {"input": "\ud800"}},
+            {"id": "a", "type": "custom", "custom": {"input": "?"}},
+        ),
+    ],
+)
+def test_values_of_a_past_call_that_cannot_be_sent_are_replaced(broken, sent):
+    history, told = mended(USER, {"role": "assistant", "tool_calls": [broken]}, answer("a"))
+    assert history[1]["tool_calls"] == [sent]
+    json.dumps(history, ensure_ascii=False, allow_nan=False).encode()
+    assert told == ("messages[1]: call 'a' had values that cannot be sent; replaced",)
+
+
+def test_an_id_with_a_surrogate_is_replaced_in_the_call_and_in_its_result():
+    history, _ = mended(USER, calls("\ud800", "?"), answer("?", "2"), answer("\ud800", "1"))
+    assert [one["id"] for one in history[1]["tool_calls"]] == ["?", "?_2"]
+    assert history[2:] == [answer("?", "1"), answer("?_2", "2")]
+
+
+def test_unknown_keys_and_other_alphabets_in_a_past_call_are_kept():
+    messages = [USER, {"role": "assistant", "tool_calls": [named("f", note="\u00e4")]}, answer("a")]
+    assert mended(*messages) == (messages, ())
+
+
+def test_an_empty_list_of_calls_is_removed():
+    history, told = mended(USER, says("Hi", tool_calls=[]))
+    assert history == [USER, says("Hi")]
+    assert told == ("messages[1]: its list of calls was empty; it was left out",)
+
+
+def text(content):
+    return {"type": "text", "text": content}
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ({"role": "user", "content": [text(""), text("Hi")]}, [text("Hi")]),
+        ({"role": "user", "content": [text(""), IMAGE, text(" ")]}, [IMAGE, text(" ")]),
+        ({"role": "user", "content": [text("")]}, ""),
+        ({"role": "system", "content": [text("x"), {"type": "text"}]}, [text("x")]),
+        (says([text(""), text("Hi")]), [text("Hi")]),
+        (says([text("")], refusal="No."), None),
+    ],
+)
+def test_an_empty_text_part_is_left_out(message, kept):
+    history, told = mended(USER, message)
+    assert history == [USER, {**message, "content": kept}]
+    assert told == ("messages[1]: its empty text parts were left out",)
+
+
+def test_empty_text_parts_beside_calls_and_in_results_are_left_out():
+    message = {**calls("a"), "content": [text("")]}
+    history, _ = mended(USER, message, answer("a", [text(""), text("ok")]))
+    assert history == [USER, calls("a"), answer("a", [text("ok")])]
+
+
+def test_an_assistant_message_of_blank_parts_is_left_out():
+    history, told = mended(USER, says([text(" "), text("")]))
+    assert history == [USER]
+    assert len(told) == 2
+
+
 @pytest.mark.parametrize("text", ["[1]", "5", "{", "nonsense", '{"a": NaN}'])
 def test_valid_arguments_wraps_a_text_that_is_not_an_object(text):
     assert json.loads(valid_arguments(text)) == {"invalid_arguments": text}

@@ -115,6 +115,22 @@ BAD = {
             {"name": "f", "arguments": " "}}]}, answer("a")],
         "messages[1]: the arguments of 'a' are not a JSON object",
     ),
+    "a surrogate in a call": (
+        [USER, calls({**call("f", "a"), "note": "\ud800"}), answer("a")],
+        "messages[1]: the call 'a' has values that cannot be sent",
+    ),
+    "a number in a call that JSON does not have": (
+        [USER, calls({**call("f", "a"), "score": float("nan")}), answer("a")],
+        "messages[1]: the call 'a' has values that cannot be sent",
+    ),
+    "an empty list of calls": (
+        [USER, {**says("Hi"), "tool_calls": []}],
+        "messages[1]: an empty list of calls",
+    ),
+    "an empty text part": (
+        [{"role": "user", "content": [{"type": "text", "text": ""}]}],
+        "messages[0]: a text part without text",
+    ),
     "what is no message": ([5], "messages[0]: expected a message dict, got int 5"),
     "nothing": ([], "messages: expected at least one message, got none"),
     "a message without what it needs": (

@@ -244,24 +244,22 @@ def test_the_fields_that_decide_whether_two_calls_are_the_same(fields, told_apar
 
 
 @pytest.mark.parametrize(
-    ("schema", "is_flat"),
+    "schema",
     [
-        ({"properties": {"a": {"type": "integer"}}, "additionalProperties": False}, True),
-        ({"properties": {}, "additionalProperties": False}, True),
-        ({"properties": {"a": {"type": "integer"}}}, False),
-        ({"properties": {"a": {"type": "array"}}, "additionalProperties": False}, False),
-        ({"properties": {"a": {"type": ["string"]}}, "additionalProperties": False}, False),
-        ({"properties": {"a": {}}, "additionalProperties": False}, False),
-        ({"properties": {"a": True}, "additionalProperties": False}, False),
-        (
-            {
-                "properties": {},
-                "patternProperties": {"^x": {"type": "array"}},
-                "additionalProperties": False,
-            },
-            False,
-        ),
+        {"properties": {"a": {"type": "integer"}}},
+        {"properties": {"a": {"type": "array"}}, "additionalProperties": False},
+        {"properties": {"a": {"type": ["array"]}}, "additionalProperties": False},
+        {"properties": {"a": {}}, "additionalProperties": False},
+        {"properties": {"a": True}, "additionalProperties": False},
+        {
+            "properties": {},
+            "patternProperties": {"^x": {"type": "array"}},
+            "additionalProperties": False,
+        },
     ],
 )
-def test_arguments_are_flat_if_the_schema_admits_no_container(schema, is_flat):
-    assert Tool("t", input_schema={"type": "object", **schema}).has_flat_input is is_flat
+def test_a_function_gets_its_own_copy_where_the_schema_admits_a_container(schema):
+    arguments = {"x": []}
+    made = Tool("t", fn=lambda x: x.append(1), input_schema={"type": "object", **schema})
+    made.bind_call(arguments, lambda: None)()
+    assert arguments == {"x": []}

@@ -3,8 +3,8 @@
 import pytest
 
 from treadle.effects import Mode
-from treadle.errors import OptionError
-from treadle.tools import Recipe, Resolver, Step, Tool, as_recipe
+from treadle.errors import OptionError, ToolDefinitionError
+from treadle.tools import Recipe, Resolver, Step, Tool, as_recipe, check_implementations
 
 
 class Full:
@@ -73,3 +73,21 @@ def test_it_has_recipes_for_some_names():
 )
 def test_a_recipe_may_be_a_mapping_or_a_triple_and_steps_too(made):
     assert as_recipe(made) == Recipe((Step("a", {"x": 1}),), (Step("b", {}, "B"),), None)
+
+
+def nothing():
+    return None
+
+
+def test_a_tool_that_nothing_can_run_is_an_error():
+    with pytest.raises(ToolDefinitionError) as caught:
+        check_implementations([Tool("f", fn=nothing), Tool("g")], None, "tools: ")
+    assert str(caught.value) == (
+        "tools: tool 'g' has no function, and there is no resolve_tool to run it"
+    )
+
+
+def test_a_tool_needs_a_function_or_steps_or_a_resolver_unless_it_ends_the_run():
+    made = [Tool("f", fn=nothing), Tool("g", steps=nothing), Tool("h", terminal=True)]
+    check_implementations(made, None)
+    check_implementations([Tool("f")], Resolver(nothing))

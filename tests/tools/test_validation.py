@@ -8,7 +8,7 @@ import pytest
 
 from treadle.errors import ToolDefinitionError
 from treadle.tools import Tool
-from treadle.tools.validation import SchemaValidator, compile_schema
+from treadle.tools.validation import SchemaValidator
 
 
 def problems(properties, arguments, **more):
@@ -163,7 +163,7 @@ def test_a_schema_that_is_not_of_an_object_is_refused(schema):
     with pytest.raises(
         ToolDefinitionError, match=r"^here: expected a schema of type 'object', got"
     ):
-        compile_schema(schema, "here")
+        SchemaValidator(schema, "here")
 
 
 def test_an_invalid_schema_is_refused_with_the_path_of_the_error():
@@ -171,7 +171,7 @@ def test_an_invalid_schema_is_refused_with_the_path_of_the_error():
     with pytest.raises(
         ToolDefinitionError, match=r"^here\['properties'\]\['a'\]\['type'\]: 'text'"
     ):
-        compile_schema(schema, "here")
+        SchemaValidator(schema, "here")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_reference_that_leads_out_of_the_schema_is_refused_and_never_fetched(
     schema = {"type": "object", "properties": {"a": {"items": [{"$ref": reference}]}}}
     schema["$schema"] = "http://json-schema.org/draft-07/schema#"  # where items may be a list
     with pytest.raises(ToolDefinitionError) as caught:
-        compile_schema(schema, "here")
+        SchemaValidator(schema, "here")
     assert str(caught.value) == f"here: the reference {reference!r} leads nowhere within the schema"
 
 
@@ -231,7 +231,7 @@ def test_the_draft_that_a_schema_names_is_the_one_it_is_checked_by():
     """In draft 7 a list of items is a tuple; in 2020-12, the default, it is no schema at all."""
     items = {"type": "object", "properties": {"a": {"items": [{"type": "integer"}]}}}
     with pytest.raises(ToolDefinitionError):
-        compile_schema(items, "here")
+        SchemaValidator(items, "here")
     draft7 = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
     assert SchemaValidator(draft7, "here").problems_of({"a": ["x"]}) == [
         'a[0]: expected integer, got string "x"'

@@ -34,12 +34,15 @@ from treadle.messages.message import (
 )
 from treadle.messages.repair import (
     NO_RESULT,
+    InvalidMessagesError,
+    is_blank,
     join_messages,
     repair_history,
     sendable,
     sendable_json,
     valid_arguments,
     valid_name,
+    validate_messages,
 )
 from treadle.messages.response import (
     CallChunk,
@@ -50,7 +53,6 @@ from treadle.messages.response import (
     Usage,
 )
 from treadle.messages.stream import StreamAccumulator
-from treadle.messages.validate import InvalidMessagesError, validate_messages
 
 __all__ = [
     "ATOMS",
@@ -77,6 +79,7 @@ __all__ = [
     "copy_json",
     "describe",
     "format_path",
+    "is_blank",
     "is_cost",
     "is_dict",
     "is_list",

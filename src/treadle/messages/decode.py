@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError
 from treadle.messages.json_text import safe_str
-from treadle.messages.message import copy_json, describe, is_dict, is_list, is_mapping
+from treadle.messages.message import copy_json, describe, is_list, is_mapping, is_part
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
 MOST_TOKENS = 2**63
@@ -20,66 +20,67 @@ class NotAResponseError(TreadleError, TypeError):
     """The backend returned something that is not a response."""
 
 
-def check_response(response: Response) -> Response:
-    """Check a `Response` that the backend made.
-
-    Raises:
-        NotAResponseError: a field has the wrong type.
-    """
-    _check_text_or_none(response, "content", "finish_reason", "model", "id", "refusal", "provider")
-    _check(response, "extra", Mapping, "a mapping")
-    _check(response, "tool_calls", (tuple, list), "a tuple of calls")
-    for call in response.tool_calls:
-        if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise NotAResponseError(
-                f"llm_send_fn: Response.tool_calls: expected calls, got {describe(call)}"
-            )
-        _check_call(call)
-        _check(call, "extra", Mapping, "a mapping")
-    _check_usage(response.usage)
-    return response
-
-
-def check_chunk(chunk: Chunk) -> Chunk:
-    """Check a `Chunk` that the backend made.
-
-    Raises:
-        NotAResponseError: a field has the wrong type.
-    """
-    _check(chunk, "text", str, "text")
-    _check_text_or_none(chunk, "finish_reason", "model", "id")
-    _check(chunk, "extra", Mapping, "a mapping")
-    _check(chunk, "tool_calls", (tuple, list), "a tuple of pieces")
-    for piece in chunk.tool_calls:
-        _check_call(piece)
-    _check_usage(chunk.usage)
-    return chunk
+_TEXT = (str, "text")
+_TEXT_OR_NONE = ((str, type(None)), "text")
+_EXTRA = ((dict, Mapping), "a mapping")  # nearly always a dict, which is quick to tell
+_Fields: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], str]]
+"""What each field may be, and how an error names that."""
+_CALL_FIELDS: _Fields = {"id": _TEXT, "name": _TEXT, "arguments": _TEXT}
+_TOOL_CALL_FIELDS: _Fields = {**_CALL_FIELDS, "extra": _EXTRA}
+_RESPONSE_FIELDS: _Fields = {
+    **dict.fromkeys(
+        ("content", "finish_reason", "model", "id", "refusal", "provider"), _TEXT_OR_NONE
+    ),
+    "extra": _EXTRA,
+    "tool_calls": ((tuple, list), "a tuple of calls"),
+}
+_CHUNK_FIELDS: _Fields = {
+    "text": _TEXT,
+    **dict.fromkeys(("finish_reason", "model", "id"), _TEXT_OR_NONE),
+    "extra": _EXTRA,
+    "tool_calls": ((tuple, list), "a tuple of pieces"),
+}
 
 
-def _check_call(call: ToolCall | CallChunk) -> None:
-    for name in ("id", "name", "arguments"):
-        _check(call, name, str, "text")
-
-
-def _check_text_or_none(holder: Response | Chunk, *names: str) -> None:
-    for name in names:
-        _check(holder, name, (str, type(None)), "text")
-
-
-def _check(holder: Any, name: str, kinds: type | tuple[type, ...], expected: str) -> None:
-    value = getattr(holder, name, _MISSING)
-    if not isinstance(value, kinds):
-        raise NotAResponseError(
-            f"llm_send_fn: {type(holder).__name__}.{name}: expected {expected}, got {describe(value)}"
-        )
+def _check(holder: Any, fields: _Fields) -> None:
+    for name, (kinds, expected) in fields.items():
+        value = getattr(holder, name, _MISSING)
+        if not isinstance(value, kinds):
+            raise _wrong(f"{type(holder).__name__}.{name}: expected {expected}", value)
 
 
 _MISSING = object()
 
 
-def is_count(value: Any) -> bool:
-    """Whether a value is a number of tokens."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
+def _wrong(expectation: str, value: Any) -> NotAResponseError:
+    return NotAResponseError(f"llm_send_fn: {expectation}, got {describe(value)}")
+
+
+def _checked(response: Response) -> Response:
+    """Check a `Response` that the backend made."""
+    _check(response, _RESPONSE_FIELDS)
+    for call in response.tool_calls:
+        if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong("Response.tool_calls: expected calls", call)
+        _check(call, _TOOL_CALL_FIELDS)
+    _check_usage(response.usage)
+    return response
+
+
+def _checked_chunk(chunk: Chunk) -> Chunk:
+    """Check a `Chunk` that the backend made."""
+    _check(chunk, _CHUNK_FIELDS)
+    for piece in chunk.tool_calls:
+        _check(piece, _CALL_FIELDS)
+    _check_usage(chunk.usage)
+    return chunk
+
+
+def _are_counts(*values: Any) -> bool:
+    for value in values:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST_TOKENS:
+            return False
+    return True
 
 
 def is_cost(value: Any) -> bool:
@@ -92,19 +93,12 @@ def _check_usage(usage: Any) -> None:
     if usage is None:
         return
     if not isinstance(usage, Usage):
-        raise NotAResponseError(f"llm_send_fn: usage: expected Usage, got {describe(usage)}")
+        raise _wrong("usage: expected Usage", usage)
     counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-    if not all(map(is_count, (*counts, usage.cached_tokens, usage.reasoning_tokens))):
+    if not _are_counts(*counts, usage.cached_tokens, usage.reasoning_tokens):
         raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
     if usage.cost is not None and not is_cost(usage.cost):
-        raise NotAResponseError(
-            f"llm_send_fn: usage.cost: expected US dollars, got {describe(usage.cost)}"
-        )
-
-
-_EXPECTED = (
-    "expected text, an assistant message, a chat completion, a Response, or an iterator of chunks"
-)
+        raise _wrong("usage.cost: expected US dollars", usage.cost)
 
 
 def to_response(raw: Any) -> Response:
@@ -114,18 +108,22 @@ def to_response(raw: Any) -> Response:
         NotAResponseError: it is not a response; the text says what it is.
     """
     if isinstance(raw, Response):
-        return check_response(raw)
+        return _checked(raw)
     if isinstance(raw, str):
         return Response(raw)
     value = _as_mapping(raw)
     if value is None:
-        raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got {describe(raw)}")
-    if "choices" in value and "role" not in value:
+        found = describe(raw)
+    elif "choices" in value and "role" not in value:
         return _from_completion(value)
-    if "role" in value or "content" in value or "tool_calls" in value:
+    elif "role" in value or "content" in value or "tool_calls" in value:
         return _from_message(value, None, None, value)
-    keys = ", ".join(map(str, list(value)[:5])) or "no keys"
-    raise NotAResponseError(f"llm_send_fn: {_EXPECTED}, got a dict with {keys}")
+    else:
+        found = f"a dict with {', '.join(map(str, list(value)[:5])) or 'no keys'}"
+    raise NotAResponseError(
+        "llm_send_fn: expected text, an assistant message, a chat completion, a Response, "
+        f"or an iterator of chunks, got {found}"
+    )
 
 
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
@@ -158,14 +156,16 @@ def _from_message(
         )
     calls: Any = message.get("tool_calls") or ()
     if not isinstance(calls, (list, tuple)):
-        raise NotAResponseError(
-            f"llm_send_fn: message.tool_calls: expected a list, got {describe(calls)}"
-        )
+        raise _wrong("message.tool_calls: expected a list", calls)
     content = message.get("content")
     text = _text_of(content)
     tool_calls = tuple(map(_to_call, calls))  # pyright: ignore[reportUnknownArgumentType]
     if completion is message and text is content and _KNOWN.issuperset(message):
         return Response(text, tool_calls)  # a plain message has nothing else
+    extra = _unknown(message, _KNOWN)
+    if is_list(content) and all(map(is_part, content)):
+        # Malformed parts would make the history invalid; only their text is kept.
+        extra["content"] = copy_json(content)
     return Response(
         content=text,
         tool_calls=tool_calls,
@@ -173,7 +173,7 @@ def _from_message(
         usage=None if usage is None else to_usage(usage),
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
-        extra=_extra_of(message),
+        extra=extra,
         refusal=text_or_none(message.get("refusal")),
         provider=text_or_none(completion.get("provider")),
     )
@@ -181,20 +181,6 @@ def _from_message(
 
 _KNOWN = frozenset({"role", "content", "tool_calls"})
 _KNOWN_OF_CALL = frozenset({"id", "type", "function", "index"})
-
-
-def _extra_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Copy unknown keys, and a content of several parts."""
-    extra = _unknown(message, _KNOWN)
-    content = message.get("content")
-    # Malformed parts would make the history invalid; only their text is kept.
-    if is_list(content) and all(is_dict(part) and _is_text(part.get("type")) for part in content):
-        extra["content"] = copy_json(content)
-    return extra
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
@@ -215,9 +201,7 @@ def _text_of(content: Any) -> str | None:
     if is_list(content):
         texts = (part.get("text") for part in content if is_mapping(part))
         return "".join(text for text in texts if isinstance(text, str))
-    raise NotAResponseError(
-        f"llm_send_fn: message.content: expected text or a list of parts, got {describe(content)}"
-    )
+    raise _wrong("message.content: expected text or a list of parts", content)
 
 
 def _to_call(raw: Any) -> ToolCall:
@@ -225,9 +209,7 @@ def _to_call(raw: Any) -> ToolCall:
     function = _as_mapping(value.get("function", value)) if value is not None else None
     name = function.get("name") if function is not None else None
     if value is None or function is None or not isinstance(name, str):
-        raise NotAResponseError(
-            f"llm_send_fn: a call needs a function with a name, got {describe(raw)}"
-        )
+        raise _wrong("a call needs a function with a name", raw)
     arguments = function.get("arguments")
     if arguments is None:
         arguments = "{}"
@@ -251,7 +233,6 @@ def to_usage(raw: Any) -> Usage | None:
     value = _as_mapping(raw) if raw is not None else None
     if not value:
         return raw if isinstance(raw, Usage) else None
-
     counts = (
         _count(value, "input_tokens", "prompt_tokens"),
         _count(value, "output_tokens", "completion_tokens"),
@@ -261,10 +242,10 @@ def to_usage(raw: Any) -> Usage | None:
     )
     reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
     cost = float(reported) if is_cost(reported) else None
-    if cost is None and all(number is None for number in counts):
+    is_unknown = counts.count(None) == len(counts)
+    if is_unknown and cost is None:
         return None
-    prompt, answer, total, cached, reasoning = (number or 0 for number in counts)
-    is_unknown = all(number is None for number in counts)  # a cost was reported, and no tokens
+    prompt, answer, total, cached, reasoning = [number or 0 for number in counts]
     return Usage(prompt, answer, total, cached, reasoning, is_unknown, cost)
 
 
@@ -273,7 +254,7 @@ def _count(source: Mapping[str, Any], *names: str) -> int | None:
     # A generator expression would take three times as long.
     for name in names:
         number: Any = source.get(name)
-        if number is not None and is_count(number):
+        if number is not None and _are_counts(number):
             return number
     return None
 
@@ -296,14 +277,12 @@ def to_chunk(raw: Any) -> Chunk:
         NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
     """
     if isinstance(raw, Chunk):
-        return check_chunk(raw)
+        return _checked_chunk(raw)
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)
     if value is None or "choices" not in value:
-        raise NotAResponseError(
-            f"llm_send_fn: a chunk is text, a Chunk or a chat-completion chunk, got {describe(raw)}"
-        )
+        raise _wrong("a chunk is text, a Chunk or a chat-completion chunk", raw)
     choices: Any = value["choices"]
     choice = (_as_mapping(choices[0]) if choices else None) or {}
     delta = dict(_as_mapping(choice.get("delta")) or {})

@@ -8,48 +8,40 @@ from typing import Any, NoReturn, overload
 from treadle.messages.message import JSONDict, copy_json
 
 
-class ReadOnlyDict(dict[str, Any]):
-    """A message, or a part of one, that raises where it is edited in place; a copy of it is a plain dict."""
+def _refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise TypeError(
+        "messages of the history are read-only; return ctx.replace(messages=...) with changed copies, "
+        "as in [{**message, 'content': text} for message in ctx.messages]"
+    )
+
+
+class _ReadOnly:
+    """A message, or a part of one, that raises where it is edited in place; a copy of it is plain."""
 
     __slots__ = ()
 
-    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise TypeError(_READ_ONLY)
+    __setitem__ = __delitem__ = __ior__ = __iadd__ = __imul__ = pop = clear = _refuse
 
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    update = setdefault = pop = popitem = clear = _refuse  # pyright: ignore[reportAssignmentType]
-
-    def __deepcopy__(self, _memo: Any) -> JSONDict:
-        copied: JSONDict = copy_json(self)
-        return copied
+    def __deepcopy__(self, _memo: Any) -> Any:
+        return copy_json(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (copy_json(self),)
+        plain = copy_json(self)
+        return plain.__class__, (plain,)
 
 
-class ReadOnlyList(list[Any]):
-    """A list within a message that raises where it is edited in place; a copy of it is a plain list."""
+class ReadOnlyDict(_ReadOnly, dict[str, Any]):
+    """A read-only dict."""
 
     __slots__ = ()
-
-    def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise TypeError(_READ_ONLY)
-
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType]
-
-    def __deepcopy__(self, _memo: Any) -> list[Any]:
-        copied: list[Any] = copy_json(self)
-        return copied
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (copy_json(self),)
+    update = setdefault = popitem = _refuse
 
 
-_READ_ONLY = (
-    "messages of the history are read-only; return ctx.replace(messages=...) with changed copies, "
-    "as in [{**message, 'content': text} for message in ctx.messages]"
-)
+class ReadOnlyList(_ReadOnly, list[Any]):
+    """A read-only list."""
+
+    __slots__ = ()
+    append = extend = insert = remove = sort = reverse = _refuse
 
 
 def _read_only(value: Any) -> Any:
@@ -74,16 +66,13 @@ class _Log:
         self.handed_out: list[JSONDict] = []
         self.call_ids: set[str] = set()
         self.numbers: dict[str, int] = {}
-        self.views: list[ReadOnlyDict | None] = []
+        self.views: dict[int, ReadOnlyDict] = {}
 
     def view(self, index: int) -> ReadOnlyDict:
         """A message as it is shown, made when it is first looked at."""
-        views = self.views
-        if len(views) <= index:
-            views.extend([None] * (len(self.record) - len(views)))
-        view = views[index]
+        view = self.views.get(index)
         if view is None:
-            view = views[index] = _read_only(self.record[index])
+            view = self.views[index] = _read_only(self.record[index])
         return view
 
     def extend(
@@ -93,13 +82,11 @@ class _Log:
         self.record.extend(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
-                self._note(call.get("id", ""))
-
-    def _note(self, call_id: str) -> None:
-        self.call_ids.add(call_id)
-        base, _, number = call_id.rpartition("_")
-        if base and number.isdecimal() and len(number) < _MOST_DIGITS:
-            self.numbers[base] = max(self.numbers.get(base, 1), int(number))
+                call_id: str = call.get("id", "")
+                self.call_ids.add(call_id)
+                base, _, number = call_id.rpartition("_")
+                if base and number.isdecimal() and len(number) < _MOST_DIGITS:
+                    self.numbers[base] = max(self.numbers.get(base, 1), int(number))
 
 
 _MOST_DIGITS = 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -50,26 +49,15 @@ def _finite(text: str) -> float:
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
-_STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-"""A JSON string, or a bracket outside of strings.
-
-A string that is cut off matches up to the end of the text. If the closing quote were required, the search
-would start again at each character of the string, which takes time quadratic in its length.
-"""
-
-
-def _is_too_deep(text: str) -> bool:
-    """Whether brackets outside of strings are nested more than `MAX_DEPTH` levels deep."""
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text):
-        mark = match[0]
-        if mark in "[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif mark in "]}":
-            depth -= 1
-    return False
+def _check_depth(value: Any, levels: int) -> None:
+    """Raise `RecursionError` for containers that are nested more than so many levels deep."""
+    if not isinstance(value, (dict, list)):
+        return
+    if levels == 0:
+        raise RecursionError
+    parts: Any = value.values() if isinstance(value, dict) else value  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    for part in parts:
+        _check_depth(part, levels - 1)
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -78,22 +66,24 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         MalformedJSONError: they are not JSON, or not an object, or are nested more than `MAX_DEPTH` levels deep.
     """
-    if text.count("{") + text.count("[") > MAX_DEPTH and _is_too_deep(text):
-        raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep")
-    value: Any
+    value: Any = {}
     try:
         if text.startswith("{"):  # the common case, without white space around it
             value, end = _decoder.raw_decode(text)
-            if end == len(text):
-                return value
-        value = _decoder.decode(text) if text and not text.isspace() else {}
+            if end < len(text):
+                value = _decoder.decode(text)
+        elif text and not text.isspace():
+            value = _decoder.decode(text)
+        if text.count("{") + text.count("[") > MAX_DEPTH:
+            _check_depth(value, MAX_DEPTH)
     except MalformedJSONError:
         raise
     except json.JSONDecodeError as error:
         near = short_json(text[max(0, error.pos - 20) : error.pos + 20])
         raise MalformedJSONError(f"{error.msg} at character {error.pos}, near {near}") from None
-    except (ValueError, RecursionError) as error:
-        # An integer of thousands of digits, or deep nesting.
+    except RecursionError:
+        raise MalformedJSONError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+    except ValueError as error:  # an integer of thousands of digits
         raise MalformedJSONError(f"{type(error).__name__}: {error}"[:MAX_LENGTH]) from None
     if not isinstance(value, dict):
         raise MalformedJSONError(
@@ -134,9 +124,7 @@ def json_type(value: Any) -> str:
     """The name of a value's type in JSON Schema."""
     if isinstance(value, bool):
         return "boolean"
-    if isinstance(value, int) or (
-        isinstance(value, float) and math.isfinite(value) and value.is_integer()
-    ):
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return "integer"
     for kind, name in ((float, "number"), (str, "string"), (dict, "object"), (list, "array")):
         if isinstance(value, kind):

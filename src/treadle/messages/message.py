@@ -99,6 +99,11 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
+def is_part(value: object) -> bool:
+    """Whether a value is a part of a content."""
+    return is_dict(value) and isinstance(value.get("type"), str)
+
+
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is a mapping; its keys are text, since it is JSON data."""
     return isinstance(value, dict) or isinstance(value, Mapping)  # noqa: SIM101 - the first is fast, and common
@@ -126,59 +131,59 @@ def problems_of(messages: Sequence[Any]) -> Iterator[str]:
     if not messages:
         yield "messages: expected at least one message, got none"
     for index, message in enumerate(messages):
-        where = f"messages[{index}]"
-        if not is_dict(message):
-            yield f"{where}: expected a message dict, got {describe(message)}"
-            continue
-        yield from _problems_of_one(message, where)
+        for where, expected, found in _problems_of_one(message):
+            yield f"messages[{index}]{where}: expected {expected}, got {describe(found)}"
 
 
-def _problems_of_one(message: JSONDict, where: str) -> Iterator[str]:
-    role = message.get("role")
+_Problems: TypeAlias = Iterator[tuple[str, str, Any]]
+"""The place within a message, what was expected there, and what was found."""
+
+
+def _problems_of_one(message: Any) -> _Problems:
+    if not is_dict(message):
+        yield "", "a message dict", message
+        return
+    role, calls = message.get("role"), message.get("tool_calls")
     if role not in ROLES:
-        yield f"{where}.role: expected one of {', '.join(ROLES)}, got {describe(role)}"
+        yield ".role", f"one of {', '.join(ROLES)}", role
         return
     content = message.get("content")
-    may_lack = role == "assistant" and (message.get("tool_calls") or "content" in message)
-    if not (content is None and may_lack):
-        yield from _problems_of_content(content, f"{where}.content")
+    may_lack = role == "assistant" and (calls or "content" in message)
+    if content is not None or not may_lack:
+        yield from _problems_of_content(content)
     if role == "tool" and not _is_text(message.get("tool_call_id")):
-        found = describe(message.get("tool_call_id"))
-        yield f"{where}.tool_call_id: expected the id of a call, got {found}"
-    if role == "assistant" and message.get("tool_calls") is not None:
-        yield from _problems_of_calls(message["tool_calls"], f"{where}.tool_calls")
+        yield ".tool_call_id", "the id of a call", message.get("tool_call_id")
+    if role == "assistant" and calls is not None:
+        yield from _problems_of_calls(calls)
 
 
-def _problems_of_content(content: Any, where: str) -> Iterator[str]:
-    if isinstance(content, str):
-        return
-    if not is_list(content):
-        yield f"{where}: expected text or a list of parts, got {describe(content)}"
-        return
-    for index, part in enumerate(content):
-        if not is_dict(part) or not isinstance(part.get("type"), str):
-            yield f"{where}[{index}]: expected a part with a type, got {describe(part)}"
+def _problems_of_content(content: Any) -> _Problems:
+    if is_list(content):
+        for index, part in enumerate(content):
+            if not is_part(part):
+                yield f".content[{index}]", "a part with a type", part
+    elif not isinstance(content, str):
+        yield ".content", "text or a list of parts", content
 
 
-def _problems_of_calls(calls: Any, where: str) -> Iterator[str]:
+def _problems_of_calls(calls: Any) -> _Problems:
     if not is_list(calls):
-        yield f"{where}: expected a list of calls, got {describe(calls)}"
+        yield ".tool_calls", "a list of calls", calls
         return
     for index, call in enumerate(calls):
-        at = f"{where}[{index}]"
+        where = f".tool_calls[{index}]"
         if not is_dict(call):
-            yield f"{at}: expected a call, got {describe(call)}"
+            yield where, "a call", call
             continue
         if not _is_text(call.get("id")):
-            yield f"{at}.id: expected text, got {describe(call.get('id'))}"
-        function: Any = call.get("function")
+            yield f"{where}.id", "text", call.get("id")
         if call.get("type", "function") != "function":
             continue  # a special kind of call of a provider
+        function: Any = call.get("function")
         if not is_dict(function) or not _is_text(function.get("name")):
-            yield f"{at}.function.name: expected text, got {describe(function)}"
+            yield f"{where}.function.name", "text", function
         elif not isinstance(function.get("arguments", ""), str):
-            found = describe(function["arguments"])
-            yield f"{at}.function.arguments: expected JSON text, got {found}"
+            yield f"{where}.function.arguments", "JSON text", function["arguments"]
 
 
 def _is_text(value: Any) -> bool:

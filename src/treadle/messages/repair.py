@@ -1,4 +1,4 @@
-"""Repairs invalid histories, so that every provider accepts them.
+"""Validates messages that come from outside, and repairs histories so that every provider accepts them.
 
 The rules of a valid history are those that `treadle.testing.check_history` checks.
 """
@@ -11,8 +11,67 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str
-from treadle.messages.message import JSONDict, is_mapping
+from treadle.errors import TreadleError
+from treadle.messages.history import History
+from treadle.messages.json_text import MalformedJSONError, parse_object, safe_str, short_name
+from treadle.messages.message import (
+    JSONDict,
+    describe,
+    is_list,
+    is_mapping,
+    problems_of,
+    to_message,
+)
+
+
+class InvalidMessagesError(TreadleError, ValueError):
+    """Messages that no history can be made of.
+
+    Args:
+        problems: one line for each: where it is, what was expected, what was found.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+def validate_messages(
+    given: Any, taken: Iterable[str] = ()
+) -> tuple[list[JSONDict], tuple[str, ...]]:
+    """Copy and check messages, and repair what a provider would reject.
+
+    Args:
+        given: a list of message dicts or of an SDK's message objects; or one text, which is a user message.
+            It is left as it is.
+        taken: ids that calls of these messages may not have: calls that follow have them.
+
+    Returns:
+        A valid history of copies, and one line for each repair.
+
+    Raises:
+        InvalidMessagesError: it is no list, a message is malformed, or nothing is left of them.
+    """
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}] if given.strip() else []
+    if not isinstance(given, Sequence) or isinstance(given, (bytes, bytearray)):
+        raise InvalidMessagesError(
+            [f"messages: expected a text or a list of message dicts, got {describe(given)}"]
+        )
+    try:
+        messages = [to_message(message) for message in given]  # pyright: ignore[reportUnknownVariableType]
+    except RecursionError:
+        raise InvalidMessagesError(
+            ["messages: expected JSON, got a message that contains itself"]
+        ) from None
+    problems = list(problems_of(messages))
+    if problems:
+        raise InvalidMessagesError(problems)
+    history, repairs = repair_history(messages, taken)
+    if not history:
+        raise InvalidMessagesError(["messages: expected at least one message that is not empty"])
+    return history, repairs
+
 
 NO_RESULT = "No result: this call was interrupted before its result was recorded."
 
@@ -29,7 +88,7 @@ def repair_history(
     Returns:
         The history, and one line for each repair: where, and what was done.
     """
-    return _Repair(messages, taken).run()
+    return _Repair(taken).run(messages)
 
 
 def valid_arguments(text: str) -> str:
@@ -56,6 +115,7 @@ def valid_name(name: str) -> str:
 
 
 MAX_NAME = 128
+"""MCP's length of a name, which is the longest. OpenAI, Anthropic and MCP agree on the characters."""
 _NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]+")
 
 
@@ -83,109 +143,104 @@ def sendable_json(value: Any) -> Any:
 
 
 class _Repair:
-    def __init__(self, messages: Sequence[JSONDict], taken: Iterable[str]) -> None:
-        self._messages = messages
+    def __init__(self, taken: Iterable[str]) -> None:
         self._out: list[JSONDict] = []
         self._repairs: list[str] = []
-        self._ids = set(taken)
-        self._numbers: dict[str, int] = {}
+        self._open: tuple[int, JSONDict] | None = None  # a message whose results follow
+        self._results: list[tuple[int, JSONDict]] = []
+        self._taken = dict.fromkeys(taken, 1)
+        self._new_ids = History()
 
-    def run(self) -> tuple[list[JSONDict], tuple[str, ...]]:
-        index = 0
-        while index < len(self._messages):
-            message = self._messages[index]
-            answers: list[JSONDict] = []
-            if message["role"] == "assistant" and message.get("tool_calls"):
-                answers = self._answers(index + 1)
-                self._calls(message, index, answers)
-                index += len(answers)
-            elif message["role"] == "tool":
-                self._orphan(message, index)
-            elif message["role"] == "assistant":
-                self._text(message, index)
-            else:
+    def run(self, messages: Sequence[JSONDict]) -> tuple[list[JSONDict], tuple[str, ...]]:
+        for index, message in enumerate(messages):
+            if not isinstance(message.get("content"), str):
+                self._drop_empty_parts(message, index)
+            if message["role"] == "tool":
+                self._results.append((index, message))
+                continue
+            self._add_exchange()
+            if message["role"] != "assistant":
                 self._out.append(message)
-            index += 1
+            elif message.get("tool_calls"):
+                self._open = (index, message)
+            else:
+                self._add_text(message, index)
+        self._add_exchange()
         return self._out, tuple(self._repairs)
 
     def _report(self, index: int, what: str) -> None:
         self._repairs.append(f"messages[{index}]: {what}")
 
-    def _answers(self, start: int) -> list[JSONDict]:
-        """The tool messages from an index on, up to another message."""
-        end = start
-        while end < len(self._messages) and self._messages[end]["role"] == "tool":
-            end += 1
-        return list(self._messages[start:end])
-
-    def _calls(self, message: JSONDict, index: int, answers: list[JSONDict]) -> None:
-        """Give every call a unique id and exactly one result, in order."""
-        waiting = [(index + 1 + place, answer) for place, answer in enumerate(answers)]
-        in_order: list[JSONDict] = []
-        places: list[int] = []
-        for call in message["tool_calls"]:
-            function: Any = call.get("function")
-            if isinstance(function, dict):
-                self._arguments(function, index)  # pyright: ignore[reportUnknownArgumentType]
-            found = next((pair for pair in waiting if pair[1]["tool_call_id"] == call["id"]), None)
-            old_id = call["id"]
-            call["id"] = self._unique(old_id, index)
-            if found is None:
-                self._report(
-                    index, f"call {old_id!r} had no answer; it was answered as interrupted"
-                )
-                answer: JSONDict = {
-                    "role": "tool",
-                    "tool_call_id": call["id"],
-                    "content": NO_RESULT,
-                }
-            else:
-                waiting.remove(found)
-                places.append(found[0])
-                answer = found[1]
-                answer["tool_call_id"] = call["id"]
-            in_order.append(answer)
-        if places != sorted(places):
-            self._report(index, "its answers were put in the order of its calls")
-        self._add_assistant(message, index)
-        self._out.extend(in_order)
-        for place, answer in waiting:
-            self._orphan(answer, place)
-
-    def _arguments(self, function: JSONDict, index: int) -> None:
-        text = function.get("arguments", "")
-        function["arguments"] = valid_arguments(text)
-        if function["arguments"] != text and text.strip():
-            self._report(
-                index, f"arguments of {function.get('name')!r} were no JSON object; wrapped"
-            )
-
-    def _unique(self, call_id: str, index: int) -> str:
-        unique, number = call_id, self._numbers.get(call_id, 1)
-        while unique in self._ids:
-            number += 1
-            unique = f"{call_id}_{number}"
-        self._numbers[call_id] = number  # so that thousands of calls with one id are linear
-        if unique != call_id:
-            self._report(index, f"the id {call_id!r} was taken; renamed to {unique!r}")
-        self._ids.add(unique)
-        return unique
-
-    def _orphan(self, message: JSONDict, index: int) -> None:
-        self._report(index, "it answers no call; it was kept as a user message")
-        content = message["content"]
-        lead = "Result of an earlier tool call: "
-        is_text = isinstance(content, str)
-        content = lead + content if is_text else [{"type": "text", "text": lead}, *content]
-        self._out.append({"role": "user", "content": content})
-
-    def _text(self, message: JSONDict, index: int) -> None:
-        content = message.get("content")
-        is_empty = not content or (isinstance(content, str) and not content.strip())
-        if is_empty and not message.get("refusal"):
-            self._report(index, "it was an empty assistant message; it was left out")
+    def _drop_empty_parts(self, message: JSONDict, index: int) -> None:
+        parts = message.get("content")
+        if not is_list(parts):
             return
-        self._add_assistant(message, index)
+        kept = [part for part in parts if part["type"] != "text" or part.get("text")]
+        if len(kept) < len(parts):
+            self._report(index, "its empty text parts were left out")
+            message["content"] = kept or (None if message["role"] == "assistant" else "")
+
+    def _add_exchange(self) -> None:
+        """Append the open message with exactly one result for each call, in order; other results follow."""
+        if self._open is not None:
+            (index, message), self._open = self._open, None
+            results = [self._result_of(call, index) for call in message["tool_calls"]]
+            places = [place for place, _ in results if place]
+            if places != sorted(places):
+                self._report(index, "its answers were put in the order of its calls")
+            self._add_assistant(message, index)
+            self._out.extend(result for _, result in results)
+        for index, message in self._results:
+            self._report(index, "it answers no call; it was kept as a user message")
+            content = _joined("Result of an earlier tool call: ", message["content"], "")
+            self._out.append({"role": "user", "content": content})
+        self._results.clear()
+
+    def _result_of(self, call: JSONDict, index: int) -> tuple[int, JSONDict]:
+        """Repair a call and take its result, with the index of that; one that is missing is made, with 0."""
+        old_id = call["id"]
+        found = next((pair for pair in self._results if pair[1]["tool_call_id"] == old_id), None)
+        self._repair_call(call, index)
+        if found is None:
+            self._report(index, f"call {old_id!r} had no answer; it was answered as interrupted")
+            return 0, {"role": "tool", "tool_call_id": call["id"], "content": NO_RESULT}
+        self._results.remove(found)
+        found[1]["tool_call_id"] = call["id"]
+        return found
+
+    def _repair_call(self, call: JSONDict, index: int) -> None:
+        """Give a call a unique id, a valid name, arguments that can be parsed, and text that can be encoded."""
+        is_plain = call.keys() <= _FIELDS_OF_CALL and call["id"].isascii()
+        if call.get("type", "function") == "function":
+            function = call["function"]
+            name, text = function["name"], function.get("arguments", "")
+            function["name"], function["arguments"] = valid_name(name), valid_arguments(text)
+            if function["name"] != name:
+                became = function["name"]
+                self._report(
+                    index, f"the name {short_name(name)!r} is invalid; it became {became!r}"
+                )
+            if function["arguments"] != text and text.strip():
+                self._report(index, f"arguments of {name!r} were no JSON object; wrapped")
+            is_plain = is_plain and text.isascii()
+        if not is_plain and (sent := sendable_json(call)) != call:
+            self._report(index, f"call {call['id']!r} had values that cannot be sent; replaced")
+            call.clear()
+            call.update(sent)
+        unique = self._new_ids.unused_id(call["id"], self._taken)
+        self._taken.setdefault(unique, 1)
+        if unique != call["id"]:
+            self._report(index, f"the id {call['id']!r} was taken; renamed to {unique!r}")
+            call["id"] = unique
+
+    def _add_text(self, message: JSONDict, index: int) -> None:
+        if message.get("tool_calls") is not None:
+            del message["tool_calls"]
+            self._report(index, "its list of calls was empty; it was left out")
+        if is_blank(message.get("content")) and not message.get("refusal"):
+            self._report(index, "it was an empty assistant message; it was left out")
+        else:
+            self._add_assistant(message, index)
 
     def _add_assistant(self, message: JSONDict, index: int) -> None:
         """Append an assistant message, or join it to a preceding one without calls."""
@@ -197,19 +252,31 @@ class _Repair:
             self._out.append(message)
 
 
+_FIELDS_OF_CALL = frozenset({"id", "type", "function"})
+
+
+def is_blank(content: Any) -> bool:
+    """Whether a content is nothing but white space; parts of other types than text are something."""
+    if is_list(content):
+        texts = [part.get("text") for part in content]
+        return all(isinstance(text, str) and not text.strip() for text in texts)
+    return not content or (isinstance(content, str) and not content.strip())
+
+
 def join_messages(before: JSONDict, message: JSONDict) -> JSONDict:
     """Join two assistant messages, since providers require the roles to alternate."""
-    content = _join_contents(before.get("content"), message.get("content"))
+    content = _joined(before.get("content"), message.get("content"), "\n\n")
     return {**before, **message, "content": content}
 
 
-def _join_contents(first: Any, second: Any) -> Any:
+def _joined(first: Any, second: Any, separator: str) -> Any:
+    """Join two contents: texts by the separator, else as parts."""
     if not first or not second:
         return first or second
     if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    return [*_parts(first), *_parts(second)]
-
-
-def _parts(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        return first + separator + second
+    return [
+        part
+        for content in (first, second)
+        for part in ([{"type": "text", "text": content}] if isinstance(content, str) else content)
+    ]

@@ -43,7 +43,10 @@ class StreamAccumulator:
         if call is None or (piece.id and call.id and piece.id != call.id):
             call = self._open[piece.index] = _CallAccumulator(piece.index)
             self._calls.append(call)
-        call.add(piece)
+        call.id = call.id or piece.id  # some servers repeat the id with every piece
+        call.names.append(piece.name)
+        call.arguments.append(piece.arguments)
+        call.extra.add(piece.extra)
 
     def response(self) -> Response:
         """Assemble the response, after its last piece.
@@ -68,31 +71,6 @@ class StreamAccumulator:
         )
 
 
-class _CallAccumulator:
-    """The pieces of one call. Some servers repeat its id with every piece."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.id = ""
-        self._names: list[str] = []
-        self._arguments: list[str] = []
-        self._extra = _ExtraAccumulator()
-
-    def add(self, piece: CallChunk) -> None:
-        self.id = self.id or piece.id
-        self._names.append(piece.name)
-        self._arguments.append(piece.arguments)
-        self._extra.add(piece.extra)
-
-    def joined(self) -> ToolCall:
-        return ToolCall(
-            self.id,
-            "".join(self._names),
-            "".join(self._arguments) or "{}",
-            extra=self._extra.joined(),
-        )
-
-
 class _ExtraAccumulator:
     """The pieces of unknown keys: texts and lists are joined, any other value replaces the one before."""
 
@@ -104,7 +82,8 @@ class _ExtraAccumulator:
             pieces = self._pieces.setdefault(key, [])
             if piece is None:
                 continue
-            if pieces and not _are_joined(pieces[-1], piece):
+            kind = piece.__class__
+            if pieces and not (kind in {str, list} and pieces[-1].__class__ is kind):
                 pieces.clear()
             pieces.append(piece)
 
@@ -112,12 +91,23 @@ class _ExtraAccumulator:
         return {key: _joined(pieces) for key, pieces in self._pieces.items()}
 
 
-def _are_joined(before: Any, piece: Any) -> bool:
-    return any(isinstance(before, kind) and isinstance(piece, kind) for kind in (str, list))
-
-
 def _joined(pieces: list[Any]) -> Any:
     last = pieces[-1] if pieces else None
     if isinstance(last, str):
         return "".join(pieces)
     return list(itertools.chain.from_iterable(pieces)) if is_list(last) else last
+
+
+class _CallAccumulator:
+    """The pieces of one call."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.id = ""
+        self.names: list[str] = []
+        self.arguments: list[str] = []
+        self.extra = _ExtraAccumulator()
+
+    def joined(self) -> ToolCall:
+        name, arguments = "".join(self.names), "".join(self.arguments) or "{}"
+        return ToolCall(self.id, name, arguments, extra=self.extra.joined())

@@ -214,29 +214,25 @@ class Compiler:
     def _name(self, component: Component, scope: _Scope) -> str:
         """Determine and note the full name of a component."""
         is_top = self._depth == 1
-        if isinstance(component, GotoPoint):  # points have a namespace of their own
-            name = scope.prefix + component.name
-        else:
-            name = self._unique_name(component, scope.prefix)
+        name = base = scope.prefix + component.name
+        if not isinstance(component, GotoPoint):  # points have a namespace of their own
+            number = 1
+            while component.anonymous and name in self._names:
+                number += 1
+                name = f"{base}_{number}"
+            if name in self._names:
+                raise PipelineError(
+                    f"there are two components named {name!r}; rename one, as in stage(fn, name=...)"
+                )
+            self._names.add(name)
             if is_top and not self._has_composer:
                 self._program.entry_points[name] = len(self._ops)
         self._program.named.append(Named(name, component, is_top))
         return name
 
-    def _unique_name(self, component: Component, prefix: str) -> str:
-        name = base = prefix + component.name
-        number = 1
-        while component.anonymous and name in self._names:
-            number += 1
-            name = f"{base}_{number}"
-        if name in self._names:
-            raise PipelineError(
-                f"there are two components named {name!r}; rename one, as in stage(fn, name=...)"
-            )
-        self._names.add(name)
-        return name
-
-    def _component(self, component: Component, name: str, scope: _Scope, filled: Filled) -> Filled:
+    def _component(  # noqa: C901 - one case for each kind of component
+        self, component: Component, name: str, scope: _Scope, filled: Filled
+    ) -> Filled:
         match component:
             case Stage():
                 return self._stage(component, name, scope, filled)
@@ -246,11 +242,17 @@ class Compiler:
                 return self._embed(component, name, scope, filled)
             case PlugWith():
                 self._plug(component, name, scope)
-            case Composer(fn=fn):
-                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=component.memo), scope, fn)
+            case Composer(fn=fn, memo=memo):
+                self._emit_result(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
                 self._has_composer = True
-            case Goto() | GotoPoint() | Done():
-                self._jump(component, name, scope)
+            case Goto(when=when):
+                scope.gotos.append((component, self._emit(Op(Kind.GOTO, name, when))))
+            case Done(when=when):
+                scope.exits.append(self._emit(Op(Kind.GOTO, name, when)))
+            case GotoPoint(name=point):
+                if point in scope.points:
+                    raise PipelineError(f"there are two goto_points named {name!r}")
+                scope.points[point] = len(self._ops)
             case DeadEnd():
                 self._emit(Op(Kind.DROP, name))
                 return None
@@ -260,17 +262,6 @@ class Compiler:
                 raise PipelineError(f"{component!r} is not a known kind of component")
         return filled
 
-    def _jump(self, component: Goto | GotoPoint | Done, name: str, scope: _Scope) -> None:
-        match component:
-            case Goto():
-                scope.gotos.append((component, self._emit(Op(Kind.GOTO, name, component.when))))
-            case Done():
-                scope.exits.append(self._emit(Op(Kind.GOTO, name, component.when)))
-            case GotoPoint(name=point):
-                if point in scope.points:
-                    raise PipelineError(f"there are two goto_points named {name!r}")
-                scope.points[point] = len(self._ops)
-
     def _emit(self, op: Op) -> Op:
         self._ops.append(op)
         return op
@@ -278,10 +269,7 @@ class Compiler:
     def _emit_result(self, op: Op, scope: _Scope, fn: Fn) -> None:
         """Emit an operation whose result is reviewed, and leaves the scope if ``until`` holds.
 
-        Args:
-            op: the operation.
-            scope: the scope it is in.
-            fn: the function as the user supplied it; ``op.fn`` may have its options bound.
+        ``fn`` is the function as the user supplied it; ``op.fn`` may have its options bound.
         """
         op.review = _review_of(fn, scope.reviewers)
         if scope.until is not None:
@@ -318,18 +306,14 @@ class Compiler:
             ends.append(self._emit(Op(Kind.JUMP)))
         for end in ends:
             end.target = len(self._ops)
-        return functools.reduce(lambda one, other: one & other, outcomes) if outcomes else None
+        return outcomes[0].intersection(*outcomes) if outcomes else None
 
     def _embed(self, embed: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
-        pipeline = embed.pipeline
-        inner, outer = pipeline.until, scope.until
-        until = _either(inner, outer) if inner and outer else inner or outer
-        reviewers = (*pipeline.reviewers, *scope.reviewers)
-        inside = _Scope(name + ".", until, reviewers)
+        pipeline, outer = embed.pipeline, scope.until
+        until = _either(pipeline.until, outer)
+        inside = _Scope(name + ".", until, (*pipeline.reviewers, *scope.reviewers))
         filled = self._scope(pipeline.components, inside, filled)
-        if (
-            outer is not None
-        ):  # an item that left the embedded part may have to leave this scope too
+        if outer is not None:  # an item that left the embedded part may have to leave this one too
             scope.exits.append(self._emit(Op(Kind.GOTO, name, outer)))
         return filled
 
@@ -342,11 +326,10 @@ class Compiler:
         self._fields = fields
 
 
-def _either(one: Condition, other: Condition) -> Condition:
-    def either(item: Any) -> object:
-        return one(item) or other(item)
-
-    return either
+def _either(one: Condition | None, other: Condition | None) -> Condition | None:
+    if one is None or other is None:
+        return one or other
+    return lambda item: one(item) or other(item)
 
 
 def _review_of(fn: Fn, reviewers: tuple[Reviewer, ...]) -> Review | None:

@@ -248,12 +248,10 @@ def goto(point: str, when: Condition, name: str | None = None) -> Goto:
 
 @dataclass(frozen=True, slots=True)
 class GotoPoint(Component):
-    """The target of a `goto`, made by `goto_point`."""
+    """The target of a `goto`. It leaves the item unchanged."""
 
 
-def goto_point(name: str) -> GotoPoint:
-    """Mark the target of a `goto`. It leaves the item unchanged."""
-    return GotoPoint(name)
+goto_point = GotoPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +366,10 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
 
 @dataclass(frozen=True, slots=True)
 class Tbd(Component):
-    """A part that is not written yet, made by `tbd`."""
+    """A placeholder: the item passes through, and diagrams show it as to be done."""
 
 
-def tbd(name: str) -> Tbd:
-    """Add a placeholder: the item passes through, and diagrams show it as to be done."""
-    return Tbd(name)
+tbd = Tbd
 
 
 def components_of(given: ComponentLike) -> tuple[Component, ...]:

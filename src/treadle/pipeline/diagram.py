@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -26,15 +25,19 @@ from treadle.pipeline.components import (
 Ends: TypeAlias = list[tuple[str, str]]
 """Nodes that the next node is connected to, each with the label of the edge."""
 
-_SHAPES: dict[type[Component], str] = {
-    Composer: '[["{}"]]',
-    DeadEnd: '[/"{}"/]',
-    Done: '{{"{}"}}',
-    Goto: '{{"{}"}}',
-    GotoPoint: '(("{}"))',
-    Switch: '{{"{}"}}',
-    Tbd: '>"{} (to be done)"]',
+_FORMS: dict[type[Component], tuple[str, str]] = {
+    Composer: ('[["{}"]]', "composer {}"),
+    DeadEnd: ('[/"{}"/]', "dead_end {}"),
+    Done: ('{{"{}"}}', "done {}"),
+    Embed: ("", "embed {}"),
+    Goto: ('{{"{}"}}', "goto {}"),
+    GotoPoint: ('(("{}"))', "goto_point {}"),
+    PlugWith: ("", "plug_with {}"),
+    Switch: ('{{"{}"}}', "switch {}"),
+    Tbd: ('>"{} (to be done)"]', "{} (to be done)"),
 }
+"""The shape in a flowchart and the title in an outline; those of a stage are the default."""
+_FORM = ('["{}"]', "{}")
 
 
 def mermaid(components: Sequence[Component]) -> str:
@@ -42,21 +45,15 @@ def mermaid(components: Sequence[Component]) -> str:
     return _Flowchart().draw(components)
 
 
-@dataclasses.dataclass
-class _Scope:
-    """The targets of the jumps and early exits of one pipeline."""
-
-    points: dict[str, str] = dataclasses.field(default_factory=dict[str, str])
-    jumps: list[tuple[str, str]] = dataclasses.field(default_factory=list[tuple[str, str]])
-    exits: Ends = dataclasses.field(default_factory=list[tuple[str, str]])
-
-
 class _Flowchart:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._numbers = itertools.count(1)
         self._edges: list[str] = []
-        self._scope = _Scope()
+        # The targets of the jumps and the early exits of the pipeline that is being drawn.
+        self._points: dict[str, str] = {}
+        self._jumps: list[tuple[str, str]] = []
+        self._exits: Ends = []
 
     def draw(self, components: Sequence[Component]) -> str:
         start = self._node("([in])", [])
@@ -67,12 +64,13 @@ class _Flowchart:
 
     def _whole(self, components: Sequence[Component], ends: Ends) -> Ends:
         """Draw components that have their own points and their own end."""
-        outer, self._scope = self._scope, _Scope()
+        outer = self._points, self._jumps, self._exits
+        self._points, self._jumps, self._exits = {}, [], []
         ends = self._sequence(components, ends)
-        for node, point in self._scope.jumps:
-            self._edge(node, self._scope.points[point], "yes")
-        ends = [*ends, *self._scope.exits]
-        self._scope = outer
+        for node, point in self._jumps:
+            self._edge(node, self._points[point], "yes")
+        ends = [*ends, *self._exits]
+        self._points, self._jumps, self._exits = outer
         return ends
 
     def _node(self, shape: str, ends: Ends) -> str:
@@ -103,7 +101,7 @@ class _Flowchart:
         return ends
 
     def _component(self, component: Component, ends: Ends) -> Ends:
-        shape = _SHAPES.get(type(component), '["{}"]')
+        shape, _ = _FORMS.get(type(component), _FORM)
         node = self._node(shape.format(_escaped(component.name)), ends)
         match component:
             case Switch(branches=branches):
@@ -113,15 +111,15 @@ class _Flowchart:
                     for end in self._sequence(branch, [(node, str(key))])
                 ]
             case Goto(point=point):
-                self._scope.jumps.append((node, point))
+                self._jumps.append((node, point))
                 return [(node, "no")]
             case Done():
-                self._scope.exits.append((node, "yes"))
+                self._exits.append((node, "yes"))
                 return [(node, "no")]
             case DeadEnd():
                 return []
             case GotoPoint(name=name):
-                self._scope.points[name] = node
+                self._points[name] = node
             case _:
                 pass
         return [(node, "")]
@@ -130,18 +128,6 @@ class _Flowchart:
 def _escaped(label: str) -> str:
     """Replace the characters that may have a meaning in Mermaid by character codes."""
     return re.sub(r"[^\w .,()+/=:?!'-]", lambda found: f"#{ord(found[0])};", label)
-
-
-_TITLES: dict[type[Component], str] = {
-    Composer: "composer {}",
-    DeadEnd: "dead_end {}",
-    Done: "done {}",
-    Embed: "embed {}",
-    GotoPoint: "goto_point {}",
-    PlugWith: "plug_with {}",
-    Switch: "switch {}",
-    Tbd: "{} (to be done)",
-}
 
 
 def text(components: Sequence[Component]) -> str:
@@ -163,15 +149,16 @@ def _outline(components: Sequence[Component], indent: str) -> Iterator[str]:
 
 def _title(component: Component) -> str:
     name = _printable(component.name)
+    _, title = _FORMS.get(type(component), _FORM)
     match component:
         case Stage(count=int(count)):
             return f"{name} (x{count})"
         case Goto(point=point):
-            return f"goto {_printable(point)}" + ("" if component.anonymous else f" if {name}")
+            return title.format(_printable(point)) + ("" if component.anonymous else f" if {name}")
         case Done(anonymous=True) | DeadEnd(anonymous=True):
             return name
         case _:
-            return _TITLES.get(type(component), "{}").format(name)
+            return title.format(name)
 
 
 def _printable(name: str) -> str:

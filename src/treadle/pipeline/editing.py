@@ -49,20 +49,17 @@ def edited(
 
 def _position_of(name: str, known: Sequence[Named]) -> int:
     """The position of the component with a full name, else with a short name; points come last."""
-    for of_points in (False, True):
-        candidates = [
-            position
-            for position, one in enumerate(known)
-            if isinstance(one.component, GotoPoint) is of_points
-        ]
-        full = [position for position in candidates if known[position].name == name]
-        short = [position for position in candidates if known[position].component.name == name]
-        found = full or short
-        if len(found) > 1:
-            several = ", ".join(repr(known[position].name) for position in found)
-            raise PipelineError(f"there are several components {name!r}: {several}")
-        if found:
-            return found[0]
-    raise PipelineError(
-        f"there is no component {name!r}{did_you_mean(name, [one.name for one in known])}"
-    )
+    matches: dict[tuple[bool, bool], list[int]] = {}
+    for position, one in enumerate(known):
+        if name in {one.name, one.component.name}:
+            rank = isinstance(one.component, GotoPoint), one.name != name
+            matches.setdefault(rank, []).append(position)
+    if not matches:
+        raise PipelineError(
+            f"there is no component {name!r}{did_you_mean(name, [one.name for one in known])}"
+        )
+    first, *others = matches[min(matches)]
+    if others:
+        several = ", ".join(repr(known[position].name) for position in (first, *others))
+        raise PipelineError(f"there are several components {name!r}: {several}")
+    return first

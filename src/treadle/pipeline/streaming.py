@@ -137,8 +137,8 @@ class Stream:
             if op.kind is Kind.COMPOSE
         }
 
-    def steps(self, number: int, item: Any) -> Steps[list[Any]]:
-        """Run one item through the pipeline and return its results.
+    def steps(self, number: int, item: Any) -> Steps[Outcome]:
+        """Run one item through the pipeline; return its results, or the exception that it raised.
 
         Args:
             number: the number of items before it.
@@ -152,6 +152,8 @@ class Stream:
         try:
             run = Execution(self._ops, self._classes, self._memos, admit)
             yield from execute(run, item, out.append, Progress())
+        except Exception as error:  # noqa: BLE001 - raised where the outcome is read
+            return error
         finally:
             for sequencer in self._sequencers.values():
                 sequencer.finish(number)
@@ -191,11 +193,7 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
 
 
 class OutcomeOrder:
-    """Yields outcomes in the order of their items, or as they come.
-
-    Args:
-        ordered: whether to restore the order.
-    """
+    """Yields outcomes in the order of their items, or as they come."""
 
     def __init__(self, ordered: bool) -> None:
         self._ordered = ordered
@@ -213,61 +211,48 @@ class OutcomeOrder:
             self._next += 1
 
 
+def _results(outcome: Outcome) -> list[Any]:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
 @asynccontextmanager
 async def stream_async(
     stream: Stream, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
 ) -> AsyncGenerator[AsyncIterator[T]]:
     """Run a stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
-    reading = _AsyncReading(stream, concurrency)
-    feed = functools.partial(reading.feed, items)
-    out = reading.read(OutcomeOrder(ordered))
-    async with reading.finished, reading.outcomes, background_task(feed), aclosing(out) as reader:
-        yield reader
+    order = OutcomeOrder(ordered)
+    # One more than items in progress: for an exception of the source.
+    finished, outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](concurrency + 1)
+    # Acquired before an item is drawn, released after its outcome was read.
+    slots = anyio.Semaphore(concurrency)
 
-
-class _AsyncReading:
-    """The items in progress of one `stream_async`."""
-
-    def __init__(self, stream: Stream, concurrency: int) -> None:
-        self._stream = stream
-        # One more than items in progress: for an exception of the source.
-        self.finished, self.outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](
-            concurrency + 1
-        )
-        # Acquired before an item is drawn, released after its outcome was read.
-        self._slots = anyio.Semaphore(concurrency)
-
-    async def feed(self, items: Iterable[Any] | AsyncIterable[Any]) -> None:
-        """Draw and start items while fewer than ``concurrency`` are in progress or unread."""
-        async with self.finished, anyio.create_task_group() as workers, _iterated(items) as source:
+    async def feed() -> None:
+        async with finished, anyio.create_task_group() as workers, _iterated(items) as source:
             for number in itertools.count():
-                await self._slots.acquire()
+                await slots.acquire()
                 try:
                     item = await anext(source)
                 except StopAsyncIteration:
                     return
                 except Exception as error:  # noqa: BLE001 - raised after the items before it
-                    self.finished.send_nowait((number, error))
+                    finished.send_nowait((number, error))
                     return
-                workers.start_soon(self._work, number, item)
+                workers.start_soon(work, number, item)
 
-    async def _work(self, number: int, item: Any) -> None:
-        outcome: Outcome
-        try:
-            outcome = await drive(self._stream.steps(number, item))
-        except Exception as error:  # noqa: BLE001 - raised where the outcome is read
-            outcome = error
-        self.finished.send_nowait((number, outcome))
+    async def work(number: int, item: T) -> None:
+        finished.send_nowait((number, await drive(stream.steps(number, item))))
 
-    async def read(self, order: OutcomeOrder) -> AsyncGenerator[Any]:
-        """Yield the results of each item, and then release its slot."""
-        async for number, outcome in self.outcomes:
+    async def read() -> AsyncGenerator[T]:
+        async for number, outcome in outcomes:
             for settled in order.add(number, outcome):
-                if isinstance(settled, Exception):
-                    raise settled
-                for item in settled:
+                for item in _results(settled):
                     yield item
-                self._slots.release()
+                slots.release()
+
+    async with finished, outcomes, background_task(feed), aclosing(read()) as reader:
+        yield reader
 
 
 @asynccontextmanager
@@ -288,66 +273,37 @@ async def _as_async(items: Iterable[T]) -> AsyncGenerator[T]:
 
 def stream_sync(stream: Stream, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
     """Run a stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
-    reading = _SyncReading(stream, items, OutcomeOrder(ordered))
+    scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
+    settled: deque[Outcome] = deque()
+    running: dict[int, Task] = {}
+
+    def finish(number: int, outcome: Outcome, _error: Exception | None) -> None:
+        del running[number]
+        settled.extend(order.add(number, outcome))
+
+    source, numbers, unread = iter(items), itertools.count(), 0
+    is_drained = False
     try:
         while True:
-            reading.start_items(concurrency)
-            outcome = reading.next_outcome()
-            if isinstance(outcome, Exception):
-                raise outcome
-            if outcome is None:
+            while unread < concurrency and not is_drained:
+                number = next(numbers)
+                try:
+                    item = next(source)
+                except StopIteration:
+                    is_drained = True
+                except Exception as error:  # noqa: BLE001 - raised after the items before it
+                    is_drained = True
+                    settled.extend(order.add(number, error))
+                else:
+                    steps, done = stream.steps(number, item), functools.partial(finish, number)
+                    running[number] = scheduler.spawn(steps, done, contextvars.copy_context())
+                    unread += 1
+            while running and not settled:
+                scheduler.turn()
+            if not settled:
                 return
-            yield from outcome
-            reading.unread -= 1
+            yield from _results(settled.popleft())
+            unread -= 1
     finally:
-        reading.cancel()
-
-
-class _SyncReading:
-    """The items in progress of one `stream_sync`."""
-
-    def __init__(self, stream: Stream, items: Iterable[Any], order: OutcomeOrder) -> None:
-        self.unread = 0
-        self._stream = stream
-        self._source = iter(items)
-        self._order = order
-        self._numbers = itertools.count()
-        self._scheduler = Scheduler(SyncDriver())
-        self._settled: deque[Outcome] = deque()
-        self._running: set[Task] = set()
-        self._is_drained = False
-
-    def start_items(self, concurrency: int) -> None:
-        """Draw and start items while fewer than ``concurrency`` are in progress or unread."""
-        while self.unread < concurrency and not self._is_drained:
-            number = next(self._numbers)
-            try:
-                item = next(self._source)
-            except StopIteration:
-                self._is_drained = True
-            except Exception as error:  # noqa: BLE001 - raised after the items before it
-                self._is_drained = True
-                self._settled.extend(self._order.add(number, error))
-            else:
-                self._start(number, item)
-                self.unread += 1
-
-    def _start(self, number: int, item: Any) -> None:
-        def finish(value: Any, error: Exception | None) -> None:
-            self._running.discard(task)
-            self._settled.extend(self._order.add(number, value if error is None else error))
-
-        steps = self._stream.steps(number, item)
-        task = self._scheduler.spawn(steps, finish, contextvars.copy_context())
-        self._running.add(task)
-
-    def next_outcome(self) -> Outcome | None:
-        """Wait for the next outcome; None if there are no items in progress."""
-        while self._running and not self._settled:
-            self._scheduler.turn()
-        return self._settled.popleft() if self._settled else None
-
-    def cancel(self) -> None:
-        """Cancel the items in progress."""
-        for task in list(self._running):
-            self._scheduler.cancel(task, Cancelled())
+        for task in list(running.values()):
+            scheduler.cancel(task, Cancelled())

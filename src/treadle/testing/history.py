@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from treadle.messages import is_list, is_mapping, problems_of, to_message
+from treadle.messages import (
+    is_blank,
+    is_list,
+    problems_of,
+    sendable_json,
+    to_message,
+    valid_name,
+)
 
 
 class InvalidHistoryError(AssertionError):
@@ -20,7 +26,9 @@ def check_history(messages: Sequence[Mapping[str, Any]]) -> None:
     * Each message has a known role and the fields of that role.
     * Each call has exactly one tool message, directly after its assistant message, in the order of the calls.
       Each tool message belongs to a call.
-    * Ids of calls are unique. Arguments are JSON objects. Names match ``[a-zA-Z0-9_.-]{1,128}``.
+    * Ids of calls are unique. Arguments are JSON objects. Names match ``[a-zA-Z0-9_.-]{1,128}``. A call has no
+      lone surrogates, and no numbers that JSON does not have.
+    * No list of calls is empty, and no text part.
     * An assistant message has text, a refusal, a part that is not text, or calls. White space does not count as
       text, since Anthropic rejects it.
     * No assistant message directly follows another.
@@ -51,6 +59,11 @@ def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     before: Mapping[str, Any] = {}
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
+        parts = message.get("content")
+        if is_list(parts) and any(
+            part["type"] == "text" and not part.get("text") for part in parts
+        ):
+            yield f"{where}: a text part without text"
         if message["role"] == "tool":
             yield from _tool_problems(message, waiting, where)
         else:
@@ -81,21 +94,12 @@ def _assistant_problems(
     message: Mapping[str, Any], before: Mapping[str, Any], where: str
 ) -> Iterator[str]:
     calls = message.get("tool_calls")
-    if not calls and not message.get("refusal") and _is_blank(message.get("content")):
+    if calls == []:
+        yield f"{where}: an empty list of calls"
+    if not calls and not message.get("refusal") and is_blank(message.get("content")):
         yield f"{where}: an assistant message without text and calls"
     if before.get("role") == "assistant":
         yield f"{where}: an assistant message directly after another"
-
-
-def _is_blank(content: Any) -> bool:
-    """Whether content is nothing but white space; parts of other types than text are something."""
-    if is_list(content):
-        parts = [part.get("text") if is_mapping(part) else None for part in content]
-        return all(isinstance(text, str) and not text.strip() for text in parts)
-    return not content or (isinstance(content, str) and not content.strip())
-
-
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 
 
 def _call_problems(calls: Sequence[Mapping[str, Any]], ids: set[str], where: str) -> Iterator[str]:
@@ -103,12 +107,14 @@ def _call_problems(calls: Sequence[Mapping[str, Any]], ids: set[str], where: str
         if call["id"] in ids:
             yield f"{where}: the id {call['id']!r} is used twice"
         ids.add(call["id"])
+        if sendable_json(call) != call:
+            yield f"{where}: the call {call['id']!r} has values that cannot be sent"
         function = call.get("function")
         if function is None:
             continue  # a call of a provider's own type
         if not _is_object(function.get("arguments", "")):
             yield f"{where}: the arguments of {call['id']!r} are not a JSON object"
-        if not _NAME.fullmatch(function["name"]):
+        if valid_name(function["name"]) != function["name"]:
             yield f"{where}: {function['name'][:40]!r} is not a valid name of a tool"
 
 

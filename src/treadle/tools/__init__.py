@@ -5,17 +5,15 @@ Running a plan is the business of `treadle.stages`.
 
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
-from treadle.tools.context import ToolContext
 from treadle.tools.conversion import ToolBehaviour, as_tool, terminal_copy, tool, toolset
-from treadle.tools.definition import Tool
+from treadle.tools.definition import Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
-from treadle.tools.fingerprints import fingerprint, marked, signature
 from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
-from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe
-from treadle.tools.result_cache import CachedResult, ResultCache
+from treadle.tools.repeats import CachedResult, ResultCache, fingerprint, marked, signature
+from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe, check_implementations
 
 __all__ = [
     "MAX_BYTES",
@@ -43,6 +41,7 @@ __all__ = [
     "approve",
     "as_recipe",
     "as_tool",
+    "check_implementations",
     "compile_check",
     "deny",
     "edit",

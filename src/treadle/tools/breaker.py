@@ -130,31 +130,19 @@ class CircuitBreaker:
             The state before, and the state now.
         """
         with self._mutex:
-            circuit = self._circuits.get(tool)
-            if circuit is None:
-                if error is None:
-                    return _CLOSED, _CLOSED
-                circuit = self._circuits[tool] = _Circuit()
+            circuit = self._circuits.get(tool) or _Circuit()
             before = circuit.state
-            if before is _CLOSED:
-                self._count(tool, circuit, error, now)
-            elif circuit.probe == call_id:  # other calls started before it opened and do not count
-                if error is None:
-                    circuit.state = _CLOSED
-                    del self._circuits[tool]
-                else:
-                    circuit.state, circuit.error = BreakerState.OPEN, error
-                    circuit.opened_at, circuit.probe = now, None
+            if before is not _CLOSED and circuit.probe != call_id:
+                return before, before  # it started before the breaker opened, and does not count
+            if error is None:
+                self._circuits.pop(tool, None)
+                return before, _CLOSED
+            self._circuits[tool] = circuit
+            circuit.failures = circuit.failures + 1 if circuit.error == error else 1
+            circuit.error = error
+            if before is not _CLOSED or circuit.failures >= self.threshold:
+                circuit.state, circuit.opened_at, circuit.probe = BreakerState.OPEN, now, None
             return before, circuit.state
-
-    def _count(self, tool: str, circuit: _Circuit, error: str | None, now: float) -> None:
-        if error is None:
-            del self._circuits[tool]
-            return
-        circuit.failures = circuit.failures + 1 if circuit.error == error else 1
-        circuit.error = error
-        if circuit.failures >= self.threshold:
-            circuit.state, circuit.opened_at = BreakerState.OPEN, now
 
 
 _CLOSED = BreakerState.CLOSED

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
 
 from treadle.errors import OptionError, ToolDefinitionError, did_you_mean
 from treadle.messages import is_mapping
-from treadle.tools.context import ToolContext
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
 
@@ -73,22 +72,17 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
             raise OptionError(f"tool: unknown option {name!r}{hint}")
     if fn is None:
         return functools.partial(tool, **options)
+    given = {name: value for name, value in options.items() if value is not None}
     if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
-        given = _given(options)
         if "annotations" in given:  # what they say replaces the earlier defaults
             given = {"parallel_safe": None, "idempotent": None, **given}
         return _named_after(dataclasses.replace(as_tool(fn), **given))
     from treadle.tools.function_schema import Signature  # noqa: PLC0415 - see there
 
-    signature = Signature(fn, ToolContext)
-    facts: dict[str, Any] = {
-        "name": signature.name,
-        "description": signature.description,
-        **_given(options),
-    }
-    return _named_after(
-        Tool(input_schema=signature.input_schema, fn=fn, signature=signature, **facts)
-    )
+    signature = Signature(fn)
+    facts: dict[str, Any] = {"name": signature.name, "description": signature.description}
+    facts.update(given, input_schema=signature.input_schema, fn=fn, signature=signature)
+    return _named_after(Tool(**facts))
 
 
 def _named_after(made: Tool) -> Tool:
@@ -97,10 +91,6 @@ def _named_after(made: Tool) -> Tool:
         for name in ("__name__", "__qualname__", "__module__", "__doc__"):
             object.__setattr__(made, name, getattr(made.fn, name, None))
     return made
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:

@@ -1,17 +1,16 @@
-"""`Tool`: what a model may call."""
+"""`Tool`: what a model may call; and `ToolContext`: what it can read of the run that calls it."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from treadle.effects import Mode, call_mode
 from treadle.errors import ToolDefinitionError
-from treadle.messages import copy_json, is_mapping, safe_str, short_name
-from treadle.tools.context import ToolContext
+from treadle.limits import Remaining
+from treadle.messages import copy_json, is_mapping, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check
 
 if TYPE_CHECKING:
@@ -21,12 +20,29 @@ if TYPE_CHECKING:
     from treadle.tools.validation import SchemaValidator
 
 
-def _check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raise `ToolDefinitionError` for the first option that is invalid."""
-    for option, (accepts, expected) in _EXPECTED.items():
-        value = options[option]
-        if not accepts(value):
-            raise ToolDefinitionError(f"tool {name!r}: {option} must be {expected}, not {value!r}")
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool can read of the run that calls it; the loop fills a parameter of this type.
+
+    Args:
+        call_id: the id of the call.
+        tool_name: the name by which the tool was called.
+        iteration: the number of the iteration, from 1.
+        attempt: the number of the attempt, from 1.
+        run_id: the id of the run.
+        agent_name: the name of the loop.
+        remaining: what remained of the run's limits when the call started.
+        deps: the object that the caller handed in as ``deps=``.
+    """
+
+    call_id: str
+    tool_name: str
+    iteration: int
+    attempt: int = 1
+    run_id: str = ""
+    agent_name: str = ""
+    remaining: Remaining = field(default_factory=Remaining, compare=False)
+    deps: Any = field(default=None, compare=False, repr=False)
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -35,10 +51,6 @@ def _is_whole(least: int) -> Callable[[Any], bool]:
 
 def _is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-
-
-def _or_none(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or accepts(value)
 
 
 def _is_flag(value: Any) -> bool:
@@ -50,21 +62,16 @@ def _is_names(value: Any) -> bool:
     return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-_FLAG = (_is_flag, "True or False")
+_FLAGS = ("parallel_safe", "requires_fresh_input", "dedupe", "volatile", "terminal", "idempotent")
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "timeout": (_or_none(_is_seconds), "above 0"),
+    "timeout": (_is_seconds, "above 0"),
     "retries": (_is_whole(0), "a whole number of at least 0"),
-    "max_parallel": (_or_none(_is_whole(1)), "a whole number of at least 1"),
-    "max_uses": (_or_none(_is_whole(0)), "a whole number of at least 0"),
-    "parallel_safe": _FLAG,
-    "requires_fresh_input": _FLAG,
-    "dedupe": _FLAG,
-    "volatile": _FLAG,
-    "terminal": _FLAG,
-    "idempotent": _FLAG,
-    "dedupe_fields": (_or_none(_is_names), "names of fields"),
+    "max_parallel": (_is_whole(1), "a whole number of at least 1"),
+    "max_uses": (_is_whole(0), "a whole number of at least 0"),
+    **dict.fromkeys(_FLAGS, (_is_flag, "True or False")),
+    "dedupe_fields": (_is_names, "names of fields"),
     "lock": (
-        lambda value: value is None or isinstance(value, str) or callable(value),
+        lambda value: isinstance(value, str) or callable(value),
         "a key, or a function of the arguments that makes one",
     ),
     "requires_approval": (
@@ -72,11 +79,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "True, False, or a function of the arguments",
     ),
 }
-
-
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
-"""The names that providers accept: OpenAI, Anthropic and MCP agree on the characters, and MCP's length of 128
-is the longest."""
+"""What each option may be, and how an error names that. An option whose default is None may be None too."""
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
@@ -156,7 +159,6 @@ class Tool:
     bind_call: BindCall = field(init=False, repr=False, compare=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
-    has_flat_input: bool = field(init=False, repr=False, compare=False, default=False)
     watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
     _check_types: Callable[[Mapping[str, Any]], list[str]] | None = field(
@@ -165,12 +167,23 @@ class Tool:
     _accepts: Check | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(self.name, str) or valid_name(self.name) != self.name:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
-        self._set(**self._defaults_of_annotations())
-        _check_options(self.name, vars(self))
+        hints = dict(self.annotations)
+        is_read_only = bool(hints.get("readOnlyHint"))
+        self._set(annotations=hints)
+        if self.parallel_safe is None:
+            self._set(parallel_safe=is_read_only or not hints.get("destructiveHint"))
+        if self.idempotent is None:
+            self._set(idempotent=is_read_only or bool(hints.get("idempotentHint")))
+        for option, (accepts, expected) in _EXPECTED.items():
+            value = getattr(self, option)
+            if not accepts(value) and not (value is None and getattr(Tool, option) is None):
+                raise ToolDefinitionError(
+                    f"tool {self.name!r}: {option} must be {expected}, not {value!r}"
+                )
         if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(
                 f"tool {self.name!r}: input_schema: expected a JSON Schema, "
@@ -183,38 +196,26 @@ class Tool:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def _defaults_of_annotations(self) -> dict[str, Any]:
-        hints = dict(self.annotations)
-        is_read_only = bool(hints.get("readOnlyHint"))
-        values: dict[str, Any] = {"annotations": hints}
-        if self.parallel_safe is None:
-            values["parallel_safe"] = is_read_only or not hints.get("destructiveHint")
-        if self.idempotent is None:
-            values["idempotent"] = is_read_only or bool(hints.get("idempotentHint"))
-        return values
-
     def _compile(self) -> None:
         """Decide everything that does not depend on a call."""
         from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - see there
 
         schema, signature = self.input_schema, self.signature
-        check_types = _check_of_types(signature, self.model)
-        is_complete = check_types is None and (
-            signature is None or schema == signature.input_schema
-        )
-        is_flat = _is_flat(schema)
-        bind = (
-            functools.partial(_raise_no_function, self.name)
-            if self.fn is None
-            else _compile_call(self.fn, signature)
-        )
+        model, check_types = self.model, None
+        if signature is not None:
+            model = None if signature.is_plain else signature.model
+        if model is not None:
+            from treadle.tools.function_schema import model_problems  # noqa: PLC0415 - see there
+
+            check_types = functools.partial(model_problems, model)
+        is_as_signed = signature is None or schema == signature.input_schema
+        bind = _compile_call(self)
         self._set(
             _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
             _check_types=check_types,
-            _accepts=compile_check(schema) if is_complete else None,
-            has_flat_input=is_flat,
-            bind_call=bind if is_flat else _copying_arguments(bind),
-            is_async=_is_async(self.fn),
+            _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
+            bind_call=bind if _is_flat(schema) else _copying_arguments(bind),
+            is_async=self.fn is not None and call_mode(self.fn) is Mode.ASYNC,
             is_plain=(
                 self.parallel_safe
                 and self.max_parallel is None
@@ -306,17 +307,18 @@ class Tool:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         if self.fn is None:
-            _raise_no_function(self.name)
+            raise ToolDefinitionError(f"tool {self.name!r} has no function; a resolver runs it")
         return self.fn(*args, **kwargs)
 
 
-def _raise_no_function(name: str, *_given: Any) -> NoReturn:
-    raise ToolDefinitionError(f"tool {name!r} has no function; a resolver runs it")
-
-
-def _compile_call(fn: Callable[..., Any], signature: Signature | None) -> BindCall:
+def _compile_call(tool: Tool) -> BindCall:
     """Make `Tool.bind_call`, but for the copy of nested arguments."""
-    if signature is not None and not signature.takes_as_given:
+    fn, signature = tool.fn, tool.signature
+    if fn is None:
+        return lambda _arguments, _context: tool()  # which raises
+    if signature is None:
+        return lambda arguments, _context: functools.partial(fn, **arguments)
+    if not signature.takes_as_given:
 
         def bind_converted(
             arguments: Mapping[str, Any], context: Callable[[], ToolContext]
@@ -325,37 +327,14 @@ def _compile_call(fn: Callable[..., Any], signature: Signature | None) -> BindCa
             return functools.partial(fn, *positional, **named)
 
         return bind_converted
-    parameter = None if signature is None else signature.context_parameter
-    if parameter is not None:
-        return lambda arguments, context: functools.partial(
-            fn, **{**arguments, parameter: context()}
-        )
-    return lambda arguments, _context: functools.partial(fn, **arguments)
+    parameter = signature.context_parameter
+    if parameter is None:
+        return lambda arguments, _context: functools.partial(fn, **arguments)
+    return lambda arguments, context: functools.partial(fn, **{**arguments, parameter: context()})
 
 
 def _copying_arguments(bind: BindCall) -> BindCall:
     return lambda arguments, context: bind(copy_json(dict(arguments)), context)
-
-
-def _check_of_types(
-    signature: Signature | None, model: type[BaseModel] | None
-) -> Callable[[Mapping[str, Any]], list[str]] | None:
-    """What checks arguments beyond the schema, such as validators of types; None if the schema says it all."""
-    if signature is not None:
-        return None if signature.is_plain else signature.problems_of
-    if model is not None:
-        from treadle.tools.function_schema import model_problems  # noqa: PLC0415 - see there
-
-        return functools.partial(model_problems, model)
-    return None
-
-
-def _is_async(fn: Any) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-        getattr(fn, "__call__", None)  # noqa: B004 - its code, not whether it has one
-    )
 
 
 def _is_flat(schema: Mapping[str, Any]) -> bool:

@@ -10,9 +10,11 @@ _OTHER_SECTION = re.compile(
     r"^(returns?|raises?|yields?|examples?|notes?|attributes|see also|warnings?|todo):?\s*$",
     re.IGNORECASE,
 )
-_GOOGLE = re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
+_NAMED = {
+    "google": re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$"),
+    "numpy": re.compile(r"^(\w+)\s*(?::.*)?()$"),  # the description is on the lines that follow
+}
 _SPHINX = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
-_NUMPY_NAME = re.compile(r"^(\w+)\s*(?::.*)?$")
 _RULE = re.compile(r"^-{3,}\s*$")
 
 
@@ -52,11 +54,9 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
 
 def _read_argument(line: str, section: str, current: str, arguments: dict[str, list[str]]) -> str:
     """Read one line of a section of arguments; return the argument that it describes."""
-    if section == "google" and (named := _GOOGLE.match(line)):
+    named = _NAMED[section].match(line) if section in _NAMED else None
+    if named is not None:
         arguments[named[1]] = [named[2]]
-        return named[1]
-    if section == "numpy" and (named := _NUMPY_NAME.match(line)):
-        arguments[named[1]] = []
         return named[1]
     if current and line.strip():
         arguments[current].append(line.strip())

@@ -42,30 +42,16 @@ def compile_check(schema: Any) -> Check | None:
     """
     if not is_mapping(schema):
         return None
-    words = schema.keys() - _ANNOTATIONS
-    compiler = _COMPILERS.get(frozenset(words - _OPTIONAL)) if words else _anything
-    return compiler(schema) if compiler is not None else None
+    compiler = _COMPILERS.get(frozenset(schema.keys() - _ANNOTATIONS), _object)
+    return compiler(schema)
 
 
 def _anything(_schema: Mapping[str, Any]) -> Check:
     return lambda _value: True
 
 
-def _typed(schema: Mapping[str, Any]) -> Check | None:
-    """Compile ``type``, and the keywords that belong to one type."""
-    named: Any = schema["type"]
-    if named == "object":
-        return _object(schema)
-    if not schema.keys().isdisjoint({"properties", "required", "additionalProperties"}):
-        return None
-    if named == "array" and "items" in schema:
-        return _array(schema["items"])
-    if "items" in schema:
-        return None
-    allowed: Any = schema.get("enum")
-    if allowed is not None:
-        return _enumeration(allowed) if named == "string" else None
-    kinds = _kinds(named)
+def _typed(schema: Mapping[str, Any]) -> Check:
+    kinds = _kinds(schema["type"])
     return lambda value: type(value) in kinds
 
 
@@ -74,23 +60,21 @@ def _kinds(named: Any) -> frozenset[type]:
     return frozenset(kind for name in names for kind in _TYPES[name])
 
 
-def _enumeration(allowed: Any) -> Check | None:
-    if not all(isinstance(value, str) for value in allowed):
+def _enumeration(schema: Mapping[str, Any]) -> Check | None:
+    if schema["type"] != "string" or not all(isinstance(value, str) for value in schema["enum"]):
         return None  # values that are equal in Python (1 and True) differ in JSON
-    members: frozenset[str] = frozenset(allowed)
+    members: frozenset[str] = frozenset(schema["enum"])
     return lambda value: type(value) is str and value in members
 
 
-def _array(items: Any) -> Check | None:
-    check = compile_check(items)
-    if check is None:
+def _array(schema: Mapping[str, Any]) -> Check | None:
+    check = compile_check(schema["items"])
+    if check is None or schema["type"] != "array":
         return None
     return lambda value: type(value) is list and all(map(check, value))  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _alternatives(schema: Mapping[str, Any]) -> Check | None:
-    if not schema.keys().isdisjoint(_OPTIONAL):
-        return None
     checks = [compile_check(part) for part in schema["anyOf"]]
     known = [check for check in checks if check is not None]
     if len(known) < len(checks):
@@ -99,12 +83,13 @@ def _alternatives(schema: Mapping[str, Any]) -> Check | None:
 
 
 def _object(schema: Mapping[str, Any]) -> Check | None:
-    extra = schema.get("additionalProperties", True)
-    if "enum" in schema or "items" in schema or not isinstance(extra, bool):
+    if schema.get("type") != "object" or not schema.keys() - _ANNOTATIONS <= _OF_AN_OBJECT:
         return None
+    extra = schema.get("additionalProperties", True)
     parts: Mapping[str, Any] = schema.get("properties", {})
     checks = {name: compile_check(part) for name, part in parts.items()}
-    if None in checks.values() or not is_list(schema.get("required", [])):
+    is_known = isinstance(extra, bool) and is_list(schema.get("required", []))
+    if not is_known or None in checks.values():
         return None
     # Most fields have just a type: these are looked up without a call for each field.
     kinds = {name: _kinds(part["type"]) for name, part in parts.items() if _is_of_atoms(part)}
@@ -130,14 +115,15 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
 
 def _is_of_atoms(schema: Mapping[str, Any]) -> bool:
     """Whether a schema has just a type, and none that is a container."""
-    named: Any = schema.get("type")
-    is_alone = named is not None and not schema.keys() - _ANNOTATIONS - {"type"}
-    return is_alone and _kinds(named) <= ATOMS
+    return schema.keys() - _ANNOTATIONS == {"type"} and _kinds(schema["type"]) <= ATOMS
 
 
-_OPTIONAL = frozenset({"properties", "required", "additionalProperties", "items", "enum"})
+_OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
 _COMPILERS: Mapping[frozenset[str], Callable[[Mapping[str, Any]], Check | None]] = {
+    frozenset(): _anything,
     frozenset({"type"}): _typed,
+    frozenset({"type", "enum"}): _enumeration,
+    frozenset({"type", "items"}): _array,
     frozenset({"anyOf"}): _alternatives,
 }
-"""The functions that compile a schema, by its required keywords."""
+"""The functions that compile a schema, by its keywords; any other keywords may be those of an object."""

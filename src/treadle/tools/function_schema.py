@@ -10,7 +10,7 @@ import inspect
 import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import format_path
+from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
 
 
@@ -33,12 +34,12 @@ class Signature:
     """The parameters of a function that a model fills.
 
     Args:
-        fn: the function.
-        context_type: a parameter annotated with it is filled by the loop and not part of the schema.
+        fn: the function; the loop fills a parameter annotated with `ToolContext`, which is not in the schema.
 
     Attributes:
         name: the function's name.
         description: the description in its docstring.
+        model: the pydantic model of the arguments.
         input_schema: the JSON Schema of the arguments.
         context_parameter: the name of the parameter that the loop fills; None if there is none.
         is_plain: whether the schema says everything about the types.
@@ -48,7 +49,7 @@ class Signature:
         ToolDefinitionError: a model cannot fill a parameter: ``*args``, or a type without a schema.
     """
 
-    def __init__(self, fn: Callable[..., Any], context_type: type) -> None:
+    def __init__(self, fn: Callable[..., Any]) -> None:
         inner, filled = _unwrapped(fn)
         own: str = getattr(inner, "__name__", type(inner).__name__)
         self.name: str = getattr(fn, "__name__", own)
@@ -64,7 +65,7 @@ class Signature:
             if parameter.name in filled:
                 continue
             hint = hints.get(parameter.name, Any)
-            if _mentions(hint, context_type):
+            if _takes_context(hint):
                 self.context_parameter = parameter.name
                 if parameter.kind is parameter.POSITIONAL_ONLY:
                     self._context_position = len(self._positional)
@@ -84,58 +85,45 @@ class Signature:
         self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
         has_positional = bool(self._positional) or self._context_position is not None
         self.takes_as_given = self.is_plain and not has_positional
-        self._model = self._make_model(fields, extra)
-        self.input_schema = self._make_schema()
-
-    def _make_model(self, fields: dict[str, Any], extra: Literal["allow", "forbid"]) -> Any:
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
-        try:
-            return create_model(f"{self.name}_arguments", __config__=config, **fields)
-        except (PydanticUserError, TypeError) as error:
-            raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
-
-    def _make_schema(self) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
             try:
-                return schema_of(self._model)
-            except PydanticUserError as error:
+                self.model: Any = create_model(
+                    f"{self.name}_arguments", __config__=config, **fields
+                )
+                self.input_schema = schema_of(self.model)
+            except (PydanticUserError, TypeError) as error:
                 raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
 
-    def normal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Normalize valid arguments of a plain signature: ``1.0`` for an int becomes ``1``."""
-        model = self._model.model_validate(arguments)
-        given = model.model_fields_set
-        values = {name: getattr(model, f) for f, name in self._names.items() if f in given}
-        return {**values, **(model.model_extra or {})}
+    def normal(
+        self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Convert valid arguments to the types of the parameters: ``1.0`` for an int becomes ``1``.
 
-    def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Violations of the types that the schema does not express."""
-        return model_problems(self._model, arguments)
-
-    def bind(
-        self, arguments: Mapping[str, Any], context: Callable[[], Any]
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Convert arguments to the types of the parameters.
-
-        Args:
-            arguments: valid arguments.
-            context: makes the value of the context parameter, if there is one.
-
-        Returns:
-            The positional and the keyword arguments of the function.
+        A default is included only for the parameters ``with_defaults``.
         """
-        model = self._model.model_validate(arguments)
+        model = self.model.model_validate(arguments)
         given = model.model_fields_set
         values = {
             name: getattr(model, field)
             for field, name in self._names.items()
-            if field in given or name in self._positional
+            if field in given or name in with_defaults
         }
+        return {**values, **(model.model_extra or {})}
+
+    def bind(
+        self, arguments: Mapping[str, Any], context: Callable[[], Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Make the positional and the keyword arguments of the function.
+
+        Args:
+            arguments: valid arguments.
+            context: makes the value of the context parameter, if there is one.
+        """
+        values = self.normal(arguments, self._positional)
         positional = [values.pop(name) for name in self._positional]
-        if model.model_extra:
-            values.update(model.model_extra)
         if self._context_position is not None:
             positional.insert(self._context_position, context())
         elif self.context_parameter is not None:
@@ -207,8 +195,8 @@ def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]
     return Annotated[hint, Field(**facts)], default
 
 
-def _mentions(hint: Any, wanted: type) -> bool:
-    return hint is wanted or any(_mentions(part, wanted) for part in typing.get_args(hint))
+def _takes_context(hint: Any) -> bool:
+    return hint is ToolContext or any(map(_takes_context, typing.get_args(hint)))
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})

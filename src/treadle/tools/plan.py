@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
+from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import ToolCall
@@ -43,16 +44,11 @@ class NotRunReason(StrEnum):
     """A custom stage removed it."""
 
 
-def _no_reasons() -> Mapping[str, NotRunReason]:
-    return _NO_REASONS
+_NOTHING: Mapping[str, Any] = {}
 
 
-def _no_ids() -> Mapping[str, str]:
-    return _NO_IDS
-
-
-_NO_REASONS: Mapping[str, NotRunReason] = {}
-_NO_IDS: Mapping[str, str] = {}
+def _nothing() -> Mapping[str, Any]:
+    return _NOTHING
 
 
 @fast_dataclass
@@ -69,15 +65,14 @@ class Plan:
 
     batches: tuple[tuple[ToolCall, ...], ...] = ()
     reason: PlanReason = PlanReason.NO_CALLS
-    not_run: Mapping[str, NotRunReason] = field(default_factory=_no_reasons)
-    duplicates: Mapping[str, str] = field(default_factory=_no_ids)
-    approvals: Mapping[str, str] = field(default_factory=_no_ids)
+    not_run: Mapping[str, NotRunReason] = field(default_factory=_nothing)
+    duplicates: Mapping[str, str] = field(default_factory=_nothing)
+    approvals: Mapping[str, str] = field(default_factory=_nothing)
 
     @classmethod
     def of_one(cls, call: ToolCall) -> Plan:
         """The plan of a single call that runs; nearly every plan is one."""
-        reason = PlanReason.SINGLE_CALL
-        return cls(((call,),), reason, _NO_REASONS, _NO_IDS, _NO_IDS)
+        return cls(((call,),), PlanReason.SINGLE_CALL, _NOTHING, _NOTHING, _NOTHING)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

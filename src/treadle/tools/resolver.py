@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects import Mode, call_mode
-from treadle.errors import OptionError
+from treadle.errors import OptionError, ToolDefinitionError
 from treadle.messages import ToolResult, is_mapping
+from treadle.tools.definition import Tool
 
+T = TypeVar("T")
 Arguments: TypeAlias = Mapping[str, Any]
 
 
@@ -57,21 +59,16 @@ class Resolver:
     """
 
     def __init__(self, given: Any) -> None:
-        resolve = getattr(given, "resolve", None)
-        self.fn: Callable[..., Any] = resolve if callable(resolve) else given
+        self.fn: Callable[..., Any] = _method(given, "resolve") or given
         if not callable(self.fn):
             raise OptionError(
                 f"resolve_tool: expected a callable that takes a call, or an object with "
                 f"resolve(call), got {type(given).__name__}"
             )
         self.mode: Mode = call_mode(self.fn)
-        available = getattr(given, "available_tools", None)
-        self.names: tuple[str, ...] | None = None
-        if callable(available):
-            listed: Any = available()
-            self.names = tuple(map(_name_of, listed))
-        recipe = getattr(given, "dispatch_recipe", None)
-        self._recipe: Callable[[str], Any] | None = recipe if callable(recipe) else None
+        available = _method(given, "available_tools")
+        self.names = None if available is None else tuple(map(_name_of, available()))
+        self._recipe = _method(given, "dispatch_recipe")
 
     def knows(self, name: str, has_tools: bool) -> bool:
         """Whether the resolver takes calls of a name that is not among the tools of the run.
@@ -87,6 +84,11 @@ class Resolver:
         return None if self._recipe is None else self._recipe(name)
 
 
+def _method(given: Any, name: str) -> Callable[..., Any] | None:
+    method = getattr(given, name, None)
+    return method if callable(method) else None
+
+
 def _name_of(available: Any) -> str:
     if isinstance(available, str):
         return available
@@ -97,18 +99,37 @@ def _name_of(available: Any) -> str:
 
 
 def as_recipe(made: Any) -> Recipe:
-    """Make a recipe of a `Recipe`, a mapping with its fields, or a triple of them."""
-    if isinstance(made, Recipe):
-        recipe = made
-    elif is_mapping(made):
-        recipe = Recipe(**made)
-    else:
-        recipe = Recipe(*made)
-    serial, parallel = tuple(map(_as_step, recipe.serial)), tuple(map(_as_step, recipe.parallel))
+    """Make a recipe of a `Recipe`, a mapping with its fields, or a triple of them; steps likewise."""
+    recipe = _as(Recipe, made)
+    serial, parallel = (
+        tuple(_as(Step, given) for given in steps) for steps in (recipe.serial, recipe.parallel)
+    )
     return Recipe(serial, parallel, recipe.compose)
 
 
-def _as_step(given: Any) -> Step:
-    if isinstance(given, Step):
+def _as(kind: type[T], given: Any) -> T:
+    if isinstance(given, kind):
         return given
-    return Step(**given) if is_mapping(given) else Step(*given)
+    return kind(**given) if is_mapping(given) else kind(*given)
+
+
+def check_implementations(
+    tools: Iterable[Tool], resolver: Resolver | None, where: str = ""
+) -> None:
+    """Check that something can run every tool. A call of a terminal tool ends the run, so nothing has to run it.
+
+    Args:
+        tools: the tools.
+        resolver: runs the tools without a function; None if there is none.
+        where: what starts the text of the error.
+
+    Raises:
+        ToolDefinitionError: a tool has no function, and there is no resolver.
+    """
+    if resolver is not None:
+        return
+    for tool in tools:
+        if not tool.has_implementation and not tool.terminal:
+            raise ToolDefinitionError(
+                f"{where}tool {tool.name!r} has no function, and there is no resolve_tool to run it"
+            )
