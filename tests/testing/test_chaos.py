@@ -17,8 +17,7 @@ from treadle.testing import ChaosLLM, ChaosTools, check_history
 from treadle.testing.chaos.arguments import valid_arguments
 from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.model import MUTATIONS
-from treadle.testing.chaos.replies import Reply
-from treadle.testing.chaos.streams import Endless, Fault, Silence, Unclosable
+from treadle.testing.chaos.replies import Endless, Fault, Reply, Silence, Unclosable
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -141,9 +140,8 @@ def test_behaviours_are_listed_request_by_request():
     assert (model.seed, model.sent) == (0, 3)
 
 
-@pytest.mark.parametrize("name", MUTATIONS.names)
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_changes_the_messages_or_the_options(name):
-    mutate = MUTATIONS.values[MUTATIONS.names.index(name)]
     call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "assistant", "content": [{"type": "text", "text": "a"}], "tool_calls": [call]},
@@ -152,7 +150,7 @@ def test_each_mutation_changes_the_messages_or_the_options(name):
     opts = {"tools": [add.as_openai()], "extra": {"a": [1]}}
     for seed in range(10):
         handed = copy.deepcopy((messages, opts))
-        mutate(Dice(str(seed)), *handed)
+        MUTATIONS[name](Dice(str(seed)), *handed)
         assert handed != (messages, opts)
 
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from treadle.messages import JSONDict
-from treadle.testing.chaos.arguments import (
-    ARGUMENTS,
+from treadle.testing.chaos.arguments import ARGUMENTS, valid_arguments, written
+from treadle.testing.chaos.dice import (
     CONTROL_CHARACTERS,
     LONE_SURROGATE,
-    valid_arguments,
-    written,
+    Dice,
+    Table,
+    always,
+    one_of,
 )
-from treadle.testing.chaos.dice import Dice, Table
 
 Offer: TypeAlias = tuple[str, Mapping[str, Any]]
 """A tool as a model sees it: its name and the schema of its arguments."""
@@ -110,44 +111,37 @@ def _near_miss(dice: Dice, name: str) -> str:
 _NAMES: Table[Callable[[Dice, str], Any]] = Table(
     "name",
     {
-        "unknown": (3, lambda dice, _n: dice.choice(("launch", "python", "final_answer", "None"))),
+        "unknown": (3, one_of("launch", "python", "final_answer", "None")),
         "nearly right": (4, _near_miss),
-        "empty": (1, lambda dice, _n: dice.choice(("", " ", "\n"))),
+        "empty": (1, one_of("", " ", "\n")),
         "with control characters": (1, lambda _d, name: name + CONTROL_CHARACTERS),
         "with a lone surrogate": (1, lambda _d, name: name + LONE_SURROGATE),
         "huge": (1, lambda dice, name: name * dice.choice((40, 400))),
-        "not text": (0.3, lambda dice, _n: dice.choice((None, 5, ["x"], {"name": "x"}))),
+        "not text": (0.3, one_of(None, 5, ["x"], {"name": "x"})),
         "a sentence": (1, lambda _d, name: f"I want to call {name}, please."),
     },
 )
-
 _IDS: Table[Callable[[Dice, Memory], Any]] = Table(
     "id",
     {
-        "missing": (2, lambda _d, _m: None),
-        "empty": (2, lambda _d, _m: ""),
+        "missing": (2, always(None)),
+        "empty": (2, always("")),
         "that of another call": (3, lambda dice, memory: dice.choice(memory.ids)),
-        "the same every time": (3, lambda _d, _m: "call_0"),
-        "as treadle would generate it": (
-            1,
-            lambda dice, memory: f"call_{memory.request}_{dice.choice('12')}",
-        ),
-        "numbered as treadle would": (1, lambda dice, _m: f"call_0_{dice.choice('23')}"),
-        "a number": (2, lambda dice, _m: dice.choice((0, 7, -1, 1.5))),
-        "not text": (1, lambda dice, _m: dice.choice((True, [], ["a"], {}, {"id": "a"}))),
-        "huge": (1, lambda dice, _m: "i" * dice.choice((65, 5_000))),
-        "with control characters": (1, lambda _d, _m: f"a{CONTROL_CHARACTERS}"),
-        "with a lone surrogate": (1, lambda _d, _m: f"a{LONE_SURROGATE}"),
+        "the same every time": (3, always("call_0")),
+        "as treadle would generate it": (1, lambda d, m: f"call_{m.request}_{d.choice('12')}"),
+        "numbered as treadle would": (1, one_of("call_0_2", "call_0_3")),
+        "a number": (2, one_of(0, 7, -1, 1.5)),
+        "not text": (1, one_of(True, [], ["a"], {}, {"id": "a"})),
+        "huge": (1, one_of("i" * 65, "i" * 5_000)),
+        "with control characters": (1, always(f"a{CONTROL_CHARACTERS}")),
+        "with a lone surrogate": (1, always(f"a{LONE_SURROGATE}")),
     },
 )
-
-
-def _add_unknown_keys(call: JSONDict) -> None:
-    call["extra_content"] = {"google": {"thought_signature": "c2ln"}}
-    call["weight"] = float("nan")
-    call["note"] = LONE_SURROGATE
-
-
+_UNKNOWN_KEYS: JSONDict = {
+    "extra_content": {"google": {"thought_signature": "c2ln"}},
+    "weight": float("nan"),
+    "note": LONE_SURROGATE,
+}
 _SHAPES: Table[Callable[[JSONDict], object]] = Table(
     "call",
     {
@@ -156,20 +150,25 @@ _SHAPES: Table[Callable[[JSONDict], object]] = Table(
         "of another type": (1, lambda call: call.update(type="custom")),
         "without the function level": (1, lambda call: call.update(call.pop("function"))),
         "with an index": (1, lambda call: call.update(index=3)),
-        "with unknown keys": (1, _add_unknown_keys),
+        "with unknown keys": (1, lambda call: call.update(_UNKNOWN_KEYS)),
         "with a function that is text": (0.2, lambda call: call.update(function="search")),
     },
 )
+CALL_NAMES = (*ARGUMENTS, *_NAMES, *_IDS, *_SHAPES)
+"""The names of everything that may be wrong with a call."""
 
-CALL_TABLES: tuple[Table[Any], ...] = (ARGUMENTS, _NAMES, _IDS, _SHAPES)
+
+CallsMaker: TypeAlias = Callable[[Dice, Memory], list[JSONDict]]
 
 
-def some_calls(
-    dice: Dice, memory: Memory, make: Callable[[Dice, Memory, int], JSONDict]
-) -> list[JSONDict]:
+def some(make: Callable[[Dice, Memory, int], JSONDict]) -> CallsMaker:
     """A few calls, seldom dozens."""
-    count = min(dice.choice((1, 1, 1, 2, 3, 5, 12, 40)), memory.most_calls)
-    return [make(dice, memory, place) for place in range(count)]
+
+    def some_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+        count = min(dice.choice((1, 1, 1, 2, 3, 5, 12, 40)), memory.most_calls)
+        return [make(dice, memory, place) for place in range(count)]
+
+    return some_calls
 
 
 def many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
@@ -178,8 +177,7 @@ def many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     kind = dice.randrange(4)
     if kind == 0:
         return [good_call(dice, memory, place) for place in range(count)]
-    make = bad_call if kind == 3 else good_call  # noqa: PLR2004 - one of four kinds
-    call = make(dice, memory, 0)
+    call = (bad_call if kind == 3 else good_call)(dice, memory)  # noqa: PLR2004 - one of four kinds
     # Thousands of huge texts are more than a client would accept.
     count = min(count, max(1, 20 * memory.longest // len(repr(call))))
     if kind == 1:
@@ -193,19 +191,16 @@ def duplicate_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     return [{**call, "id": f"{call['id']}_{place}"} for place in range(dice.randint(2, 5))]
 
 
-def repeated_calls(dice: Dice, memory: Memory, period: int) -> list[JSONDict]:
-    """The same call in each response, or one of several in turn.
+def in_turn(period: int) -> CallsMaker:
+    """One of some calls in each response, always in the same order."""
 
-    Args:
-        dice: chooses the calls the first time.
-        memory: remembers them.
-        period: how many calls take turns.
-    """
-    while len(memory.fixed) < period:
-        name, schema = memory.offer(dice)
-        memory.fixed.append((name, valid_arguments(dice, schema)))
-    name, arguments = memory.fixed[memory.request % period]
-    call = _well_formed(dice, memory, 0, name, arguments)
-    if dice.chance(0.3):
-        call["id"] = "call_0"
-    return [call]
+    def next_call(dice: Dice, memory: Memory) -> list[JSONDict]:
+        while len(memory.fixed) < period:
+            name, schema = memory.offer(dice)
+            memory.fixed.append((name, valid_arguments(dice, schema)))
+        call = _well_formed(dice, memory, 0, *memory.fixed[memory.request % period])
+        if dice.chance(0.3):
+            call["id"] = "call_0"
+        return [call]
+
+    return next_call

@@ -10,22 +10,23 @@ from typing import Any, TypeAlias
 from treadle.errors import OptionError
 from treadle.messages import JSONDict, copy_json, is_dict, is_list, is_mapping
 from treadle.testing.chaos.calls import (
-    CALL_TABLES,
+    CALL_NAMES,
+    CallsMaker,
     Memory,
     Offer,
     bad_call,
     duplicate_calls,
     good_call,
+    in_turn,
     many_calls,
     mixed_call,
-    repeated_calls,
-    some_calls,
+    some,
 )
-from treadle.testing.chaos.dice import Dice, Table, names_of
+from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.errors import ERRORS
-from treadle.testing.chaos.replies import FORMS, Reply
-from treadle.testing.chaos.responses import GARBAGE, REPORT_NAMES, TEXTS, assistant
-from treadle.testing.chaos.streams import STREAM_FAULTS
+from treadle.testing.chaos.forms import FORMS, REPORT_NAMES, STREAM_FAULTS
+from treadle.testing.chaos.replies import Reply
+from treadle.testing.chaos.responses import GARBAGE, TEXTS, assistant
 from treadle.tools import toolset
 
 # What it does.
@@ -33,74 +34,55 @@ from treadle.tools import toolset
 Action: TypeAlias = Callable[[Dice, Memory], Reply]
 
 
-def _calling(make: Callable[[Dice, Memory], list[JSONDict]]) -> Action:
+def _in_any_form(make: Callable[[Dice, Memory], JSONDict]) -> Action:
     def act(dice: Dice, memory: Memory) -> Reply:
-        calls = make(dice, memory)
-        content = dice.choice((None, None, None, "", "Let me see."))
-        return _in_any_form(dice, memory, assistant(content, tool_calls=calls))
+        message = make(dice, memory)
+        return dice.pick(FORMS)(dice, message, memory.is_endless)
 
     return act
 
 
-def _in_any_form(dice: Dice, memory: Memory, message: JSONDict) -> Reply:
-    return dice.pick(FORMS)(dice, message, memory.is_endless)
+def _calling(make: CallsMaker) -> Action:
+    def message(dice: Dice, memory: Memory) -> JSONDict:
+        calls = make(dice, memory)
+        return assistant(dice.choice((None, None, None, "", "Let me see.")), tool_calls=calls)
 
-
-def _text(dice: Dice, memory: Memory) -> Reply:
-    return _in_any_form(dice, memory, dice.pick(TEXTS)(dice, memory.longest))
-
-
-def _blank(dice: Dice, memory: Memory) -> Reply:
-    return _in_any_form(dice, memory, assistant(dice.choice((None, "", " \n"))))
-
-
-def _garbage(dice: Dice, _memory: Memory) -> Reply:
-    return Reply(dice.pick(GARBAGE)(dice))
-
-
-def _raises(dice: Dice, _memory: Memory) -> Reply:
-    return Reply(error=dice.pick(ERRORS)(dice))
+    return _in_any_form(message)
 
 
 def _hangs(_dice: Dice, memory: Memory) -> Reply:
     return Reply("late", pause=math.inf if memory.is_endless else 0.005)
 
 
-_good_calls = _calling(lambda dice, memory: some_calls(dice, memory, good_call))
-_bad_calls = _calling(lambda dice, memory: some_calls(dice, memory, bad_call))
-_mixed_calls = _calling(lambda dice, memory: some_calls(dice, memory, mixed_call))
-_repeats = _calling(lambda dice, memory: repeated_calls(dice, memory, 1))
-_alternates = _calling(lambda dice, memory: repeated_calls(dice, memory, 2))
-
 _ACTIONS: Table[Action] = Table(
     "does",
     {
-        "good calls": (34, _good_calls),
-        "bad calls": (16, _bad_calls),
-        "good and bad calls": (12, _mixed_calls),
+        "good calls": (34, _calling(some(good_call))),
+        "bad calls": (16, _calling(some(bad_call))),
+        "good and bad calls": (12, _calling(some(mixed_call))),
         "thousands of calls": (0.15, _calling(many_calls)),
-        "the same call as before": (5, _repeats),
-        "two calls in turn": (2, _alternates),
+        "the same call as before": (5, _calling(in_turn(1))),
+        "two calls in turn": (2, _calling(in_turn(2))),
         "the same call several times at once": (3, _calling(duplicate_calls)),
-        "a text": (7, _text),
-        "nothing": (4, _blank),
-        "garbage": (3, _garbage),
-        "raises": (6, _raises),
+        "a text": (7, _in_any_form(lambda d, memory: d.pick(TEXTS)(d, memory.longest))),
+        "nothing": (4, _in_any_form(lambda d, _m: assistant(d.choice((None, "", " \n"))))),
+        "garbage": (3, lambda dice, _m: Reply(dice.pick(GARBAGE)(dice))),
+        "raises": (6, lambda dice, _m: Reply(error=dice.pick(ERRORS)(dice))),
         "hangs": (1.5, _hangs),
     },
 )
-_MOODS: Table[Action | None] = Table(
+_MOODS: Table[str | None] = Table(
     "mood",
     {
         "chaotic": (60, None),
-        "diligent": (12, _good_calls),
-        "always the same call": (6, _repeats),
-        "always two calls in turn": (5, _alternates),
-        "always bad calls": (5, _bad_calls),
-        "always nothing": (4, _blank),
-        "always raising": (4, _raises),
-        "always garbage": (2, _garbage),
-        "always a text": (2, _text),
+        "diligent": (12, "does: good calls"),
+        "always the same call": (6, "does: the same call as before"),
+        "always two calls in turn": (5, "does: two calls in turn"),
+        "always bad calls": (5, "does: bad calls"),
+        "always nothing": (4, "does: nothing"),
+        "always raising": (4, "does: raises"),
+        "always garbage": (2, "does: garbage"),
+        "always a text": (2, "does: a text"),
     },
 )
 """What it does in every request; None chooses an action for each."""
@@ -197,10 +179,8 @@ class ChaosLLM:
     """
 
     BEHAVIOURS = (
-        *names_of(_MOODS, _ACTIONS, FORMS, STREAM_FAULTS, TEXTS, *CALL_TABLES),
-        *names_of(GARBAGE, ERRORS, MUTATIONS),
-        *REPORT_NAMES,
-        _ANSWERS,
+        *(*_MOODS, *_ACTIONS, *FORMS, *STREAM_FAULTS, *TEXTS, *CALL_NAMES),
+        *(*GARBAGE, *ERRORS, *MUTATIONS, *REPORT_NAMES, _ANSWERS),
     )
     """The names of everything that it may do."""
 
@@ -259,7 +239,7 @@ class ChaosLLM:
             return Reply(assistant("Done."))
         if self._mood is None or dice.chance(_MOODLESS):
             return dice.pick(_ACTIONS)(dice, self._memory)
-        return self._mood(dice, self._memory)
+        return _ACTIONS[self._mood](dice, self._memory)
 
     def __repr__(self) -> str:
         memory = self._memory
