@@ -25,9 +25,9 @@ from treadle.effects import (
     map_nested,
     with_reporter,
 )
-from treadle.events import RunStarted, SubagentEvent
+from treadle.events import RunStarted
 from treadle.telemetry.current_span import in_context
-from treadle.telemetry.handlers import handle_event
+from treadle.telemetry.handlers import handle_event, innermost
 from treadle.telemetry.run_telemetry import RunTelemetry
 
 R = TypeVar("R")
@@ -94,8 +94,9 @@ class _Branch:
     def _change(self, effect: Effect) -> Effect:
         if isinstance(effect, Emit):
             _safely(handle_event, self._root, effect.event)
-            if isinstance(effect.event, (RunStarted, SubagentEvent)):
-                self._follow(effect.event)
+            run, event = innermost(self._root, effect.event)
+            if isinstance(event, RunStarted) and run is not self._runs[-1]:
+                self._runs.append(run)  # a subagent starts here
             return effect
         if isinstance(effect, Call):
             return self._in_span(effect)
@@ -105,14 +106,6 @@ class _Branch:
         if isinstance(effect, Parallel) and len(effect.steps) == 1:
             return map_nested(effect, self.wrap)
         return map_nested(effect, lambda steps: _Branch(self._root, self._run()).wrap(steps))
-
-    def _follow(self, event: Any) -> None:
-        """Add a subagent that starts here."""
-        run = self._root
-        while isinstance(event, SubagentEvent):
-            run, event = run.subagent(event.call_id), event.event
-        if isinstance(event, RunStarted) and run is not self._runs[-1]:
-            self._runs.append(run)
 
     def _in_span(self, call: Call) -> Call:
         """Copy a call so that its span is the current one in it, and that what it emits is handled."""
