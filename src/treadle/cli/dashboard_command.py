@@ -5,74 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, writing
 from treadle.reports.text import escape_controls
 
 if TYPE_CHECKING:
     from treadle.reports.sources.source import Source
 
 EXPORTED_FILES = ("grafana.json", "prometheus-rules.yml")
-RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
 MOST_PORT = 65535
-
-
-def add_dashboard(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Args:
-        add_parser: adds the parser of a command.
-    """
-    command = add_parser(
-        "dashboard",
-        help="show a dashboard of many runs",
-        description="Serve a dashboard of many runs on this machine, "
-        "from recordings or from a Prometheus.",
-        epilog="Exit codes: 0 success, 1 the Prometheus is not available, 2 bad usage, 130 Ctrl-C.",
-    )
-    command.add_argument(
-        "recordings",
-        metavar="RUN.jsonl|FOLDER",
-        nargs="*",
-        type=Path,
-        help="recordings, as written by treadle run --record, or folders of them",
-    )
-    command.add_argument(
-        "--prometheus", metavar="URL", help="query this Prometheus, such as http://127.0.0.1:9090"
-    )
-    command.add_argument("--agent", metavar="NAME", help="show the runs of this agent initially")
-    command.add_argument(
-        "--range",
-        choices=RANGES,
-        help="the time range to show initially (default: all for recordings, 1h for a Prometheus)",
-    )
-    command.add_argument(
-        "--port", metavar="N", type=int, help="the port to serve at (default: any free port)"
-    )
-    command.add_argument(
-        "-o", "--output", metavar="PAGE.html", type=Path, help="write the page to a file instead"
-    )
-    command.add_argument(
-        "--export",
-        metavar="FOLDER",
-        type=Path,
-        help="write the Grafana dashboard and the Prometheus rules to this folder, and exit",
-    )
-    command.set_defaults(parser=command, command="dashboard")
 
 
 def dashboard(args: argparse.Namespace) -> Exit:
     """Execute `treadle dashboard`.
-
-    Args:
-        args: the parsed arguments.
-
-    Returns:
-        The exit code.
 
     Raises:
         UsageError: the arguments are invalid, or a file cannot be read or written.
@@ -96,13 +44,11 @@ def dashboard(args: argparse.Namespace) -> Exit:
 
 def _export(folder: Path) -> Exit:
     data = resources.files("treadle.reports").joinpath("dashboards")
-    try:
+    with writing("--export", f"to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name in EXPORTED_FILES:
             (folder / name).write_bytes(data.joinpath(name).read_bytes())
             print(folder / name)
-    except OSError as error:
-        raise UsageError(f"--export: cannot write to {folder}: {error.strerror}") from error
     return Exit.OK
 
 
@@ -134,10 +80,8 @@ def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
     except SourceError as error:
         print(f"treadle: {escape_controls(str(error))}", file=sys.stderr)
         return Exit.FAILED
-    try:
+    with writing("-o", target):
         target.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o: cannot write {target}: {error.strerror}") from error
     print(target)
     return Exit.OK
 

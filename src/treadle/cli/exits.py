@@ -1,7 +1,9 @@
-"""Exit codes."""
+"""How the command ends: exit codes, bad usage, and files that cannot be written."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -20,3 +22,12 @@ class Exit(IntEnum):
 
 class UsageError(Exception):
     """The command cannot be executed as it was given. The message is one line."""
+
+
+@contextmanager
+def writing(option: str, target: object) -> Generator[None]:
+    """Raise UsageError, with the name of the option, if the file of an option cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{option}: cannot write {target}: {error.strerror}") from error

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.cli.exits import UsageError
+from treadle.cli.exits import UsageError, writing
 
 if TYPE_CHECKING:
     from treadle.reports.recording.recorder import Recorder
@@ -38,13 +38,12 @@ def recording(record: str | None, report: str | None) -> Generator[Recorder | No
     from treadle.reports.recording.recorder import Recorder  # noqa: PLC0415 - not needed without these options
 
     with contextlib.ExitStack() as stack:
-        if report is not None:
-            check_writable(report, "--report")
+        if report is not None:  # a new file is empty; one that exists does not change yet
+            with writing("--report", report), Path(report).open("ab"):
+                pass
         target = record or f"{stack.enter_context(tempfile.TemporaryDirectory())}/run.jsonl"
-        try:
+        with writing("--record", record):
             recorder = stack.enter_context(Recorder(target))
-        except OSError as error:
-            raise UsageError(f"--record: cannot write {record}: {error.strerror}") from error
         try:
             yield recorder
         finally:
@@ -58,19 +57,6 @@ def recording(record: str | None, report: str | None) -> Generator[Recorder | No
 def same_file(one: str, other: str) -> bool:
     """Whether two paths name the same file."""
     return os.path.realpath(one) == os.path.realpath(other)
-
-
-def check_writable(path: str, option: str) -> None:
-    """Check that a file can be written, without changing it. A new file is empty.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    try:
-        with Path(path).open("ab"):
-            pass
-    except OSError as error:
-        raise UsageError(f"{option}: cannot write {path}: {error.strerror}") from error
 
 
 def _make_report(record: str, report: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, writing
 from treadle.cli.recording import same_file
 from treadle.reports.recording.reader import RecordingError, read_recording
 from treadle.reports.report.render import render_report
@@ -15,12 +15,6 @@ from treadle.reports.text import escape_controls
 
 def report(args: argparse.Namespace) -> Exit:
     """Execute `treadle report`. The name of the report, or the report itself, is printed on stdout.
-
-    Args:
-        args: the parsed arguments.
-
-    Returns:
-        The exit code.
 
     Raises:
         UsageError: the recording is missing or broken, or the report cannot be written.
@@ -40,9 +34,7 @@ def report(args: argparse.Namespace) -> Exit:
     if target == "-":
         sys.stdout.write(page)
         return Exit.OK
-    try:
+    with writing("-o", target):
         Path(target).write_text(page, encoding="ascii")
-    except OSError as error:
-        raise UsageError(f"-o: cannot write {target}: {error.strerror}") from error
     print(target)
     return Exit.OK
