@@ -17,7 +17,7 @@ from treadle.testing import ChaosLLM, ChaosTools, check_history
 from treadle.testing.chaos.arguments import valid_arguments
 from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.model import MUTATIONS
-from treadle.testing.chaos.replies import Endless, Fault, Reply, Silence, Unclosable
+from treadle.testing.chaos.replies import UNCLOSABLE, Endless, Reply, Silence
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -329,7 +329,7 @@ NEVER = threading.Event()
 
 
 def test_a_stream_breaks_at_its_fault():
-    reply = Reply(pieces=("a", Silence(0.001), "b", Fault(KeyError("x")), "c"))
+    reply = Reply(pieces=("a", Silence(0.001), "b", KeyError("x"), "c"))
     read = []
     with pytest.raises(KeyError):
         read.extend(reply.play(NEVER))
@@ -353,7 +353,7 @@ def test_an_endless_stream_ends_when_its_model_is_released():
 
 
 def test_an_unclosable_stream_raises_at_its_end_and_when_it_is_closed():
-    reply = Reply(pieces=("a", Unclosable(ConnectionResetError("chaos"))))
+    reply = Reply(pieces=("a", UNCLOSABLE))
     stream = reply.play(NEVER)
     assert next(stream) == "a"
     with pytest.raises(ConnectionResetError):

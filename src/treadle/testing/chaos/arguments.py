@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from treadle.messages import JSONDict, is_list, is_mapping
-from treadle.testing.chaos.dice import (
-    CONTROL_CHARACTERS,
-    LONE_SURROGATE,
-    Dice,
-    Table,
-    always,
-    one_of,
-)
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 
 _WORDS = ("alpha", "notes/today.md", "hello world", "naïve", "2026-07-01", "42", "東京", "x")
 _FORMATS: Mapping[str, str] = {
@@ -220,7 +213,7 @@ def _deep(dice: Dice, good: JSONDict, _longest: int) -> str:
 
 
 def _lone_surrogate(dice: Dice, good: JSONDict, _longest: int) -> str:
-    fields = ((LONE_SURROGATE, 1), (_field(dice, good), f"a{LONE_SURROGATE}"))
+    fields = ((SURROGATE, 1), (_field(dice, good), f"a{SURROGATE}"))
     name, value = dice.choice(fields)
     return json.dumps({**good, name: value}, ensure_ascii=dice.chance(0.5))
 
@@ -236,7 +229,7 @@ def _missing_field(dice: Dice, good: JSONDict) -> JSONDict:
 
 
 def _escaped(dice: Dice, good: JSONDict) -> JSONDict:
-    return _changed(dice, good, CONTROL_CHARACTERS)
+    return _changed(dice, good, CONTROLS)
 
 
 def _unknown_field(dice: Dice, good: JSONDict) -> JSONDict:
@@ -254,7 +247,7 @@ def _huge_text(dice: Dice, good: JSONDict, longest: int) -> str:
 def _not_json(dice: Dice, good: JSONDict, _longest: int) -> Any:
     cyclic: JSONDict = dict(good)
     cyclic["self"] = cyclic
-    odd: tuple[Any, ...] = ({(1, 2): 3}, {5: math.nan}, {"x": {1, 2}}, {"x": LONE_SURROGATE})
+    odd: tuple[Any, ...] = ({(1, 2): 3}, {5: math.nan}, {"x": {1, 2}}, {"x": SURROGATE})
     return dice.choice((cyclic, *odd))
 
 
@@ -276,7 +269,7 @@ _UNKNOWN_NAMES = (
 )
 _HUGE = ("1e999", "-1e999", "9" * 400, "9" * 5_000, "0." + "1" * 5_000, "1e-999", "-0", str(2**63))
 _MALFORMED = ("007", "+1", ".5", "1.", "0x1F", "1_000", "--1")
-_CONTROLS = [f'"{text}"' for text in (CONTROL_CHARACTERS, "\0", "\x1b[2J", "\n")]
+_CONTROLS = [f'"{text}"' for text in (CONTROLS, "\0", "\x1b[2J", "\n")]
 ARGUMENTS: Table[Spoiler] = Table(
     "arguments",
     {

@@ -8,14 +8,7 @@ from typing import Any, TypeAlias
 
 from treadle.messages import JSONDict
 from treadle.testing.chaos.arguments import ARGUMENTS, valid_arguments, written
-from treadle.testing.chaos.dice import (
-    CONTROL_CHARACTERS,
-    LONE_SURROGATE,
-    Dice,
-    Table,
-    always,
-    one_of,
-)
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 
 Offer: TypeAlias = tuple[str, Mapping[str, Any]]
 """A tool as a model sees it: its name and the schema of its arguments."""
@@ -23,17 +16,7 @@ Offer: TypeAlias = tuple[str, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Memory:
-    """What a model knows and remembers.
-
-    Args:
-        offers: the tools that it may call.
-        longest: the greatest length of a text, in characters.
-        most_calls: the greatest number of calls in one response.
-        is_endless: whether it may wait forever.
-        request: the number of the request, from 1.
-        ids: ids of earlier calls.
-        fixed: the calls that it repeats.
-    """
+    """What a model knows and remembers: its tools, its options, and what it called before."""
 
     offers: Sequence[Offer]
     longest: int
@@ -53,7 +36,7 @@ _MOST_IDS = 50
 """Ids that are remembered."""
 
 
-def good_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+def _good_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call of an existing tool with valid arguments."""
     name, schema = memory.offer(dice)
     return _well_formed(dice, memory, place, name, valid_arguments(dice, schema))
@@ -69,7 +52,7 @@ def _well_formed(
     return {"id": call_id, "type": "function", "function": function}
 
 
-def bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+def _bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call with one fault, or with several."""
     name, schema = memory.offer(dice)
     good = valid_arguments(dice, schema)
@@ -86,9 +69,9 @@ def bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     return call
 
 
-def mixed_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+def _mixed_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call that may be good or bad."""
-    return (good_call if dice.chance(0.6) else bad_call)(dice, memory, place)
+    return (_good_call if dice.chance(0.6) else _bad_call)(dice, memory, place)
 
 
 def _near_miss(dice: Dice, name: str) -> str:
@@ -114,8 +97,8 @@ _NAMES: Table[Callable[[Dice, str], Any]] = Table(
         "unknown": (3, one_of("launch", "python", "final_answer", "None")),
         "nearly right": (4, _near_miss),
         "empty": (1, one_of("", " ", "\n")),
-        "with control characters": (1, lambda _d, name: name + CONTROL_CHARACTERS),
-        "with a lone surrogate": (1, lambda _d, name: name + LONE_SURROGATE),
+        "with control characters": (1, lambda _d, name: name + CONTROLS),
+        "with a lone surrogate": (1, lambda _d, name: name + SURROGATE),
         "huge": (1, lambda dice, name: name * dice.choice((40, 400))),
         "not text": (0.3, one_of(None, 5, ["x"], {"name": "x"})),
         "a sentence": (1, lambda _d, name: f"I want to call {name}, please."),
@@ -133,14 +116,14 @@ _IDS: Table[Callable[[Dice, Memory], Any]] = Table(
         "a number": (2, one_of(0, 7, -1, 1.5)),
         "not text": (1, one_of(True, [], ["a"], {}, {"id": "a"})),
         "huge": (1, one_of("i" * 65, "i" * 5_000)),
-        "with control characters": (1, always(f"a{CONTROL_CHARACTERS}")),
-        "with a lone surrogate": (1, always(f"a{LONE_SURROGATE}")),
+        "with control characters": (1, always(f"a{CONTROLS}")),
+        "with a lone surrogate": (1, always(f"a{SURROGATE}")),
     },
 )
 _UNKNOWN_KEYS: JSONDict = {
     "extra_content": {"google": {"thought_signature": "c2ln"}},
     "weight": float("nan"),
-    "note": LONE_SURROGATE,
+    "note": SURROGATE,
 }
 _SHAPES: Table[Callable[[JSONDict], object]] = Table(
     "call",
@@ -161,7 +144,7 @@ CALL_NAMES = (*ARGUMENTS, *_NAMES, *_IDS, *_SHAPES)
 CallsMaker: TypeAlias = Callable[[Dice, Memory], list[JSONDict]]
 
 
-def some(make: Callable[[Dice, Memory, int], JSONDict]) -> CallsMaker:
+def _some(make: Callable[[Dice, Memory, int], JSONDict]) -> CallsMaker:
     """A few calls, seldom dozens."""
 
     def some_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
@@ -171,13 +154,13 @@ def some(make: Callable[[Dice, Memory, int], JSONDict]) -> CallsMaker:
     return some_calls
 
 
-def many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+def _many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     """As many calls as one response may have."""
     count = dice.randint(memory.most_calls // 2, memory.most_calls)
     kind = dice.randrange(4)
     if kind == 0:
-        return [good_call(dice, memory, place) for place in range(count)]
-    call = (bad_call if kind == 3 else good_call)(dice, memory)  # noqa: PLR2004 - one of four kinds
+        return [_good_call(dice, memory, place) for place in range(count)]
+    call = (_bad_call if kind == 3 else _good_call)(dice, memory)  # noqa: PLR2004 - one of four kinds
     # Thousands of huge texts are more than a client would accept.
     count = min(count, max(1, 20 * memory.longest // len(repr(call))))
     if kind == 1:
@@ -185,13 +168,13 @@ def many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     return [{**call, "id": f"call_{memory.request}_{place}"} for place in range(count)]
 
 
-def duplicate_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+def _duplicate_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     """The same call several times in one response."""
-    call = good_call(dice, memory)
+    call = _good_call(dice, memory)
     return [{**call, "id": f"{call['id']}_{place}"} for place in range(dice.randint(2, 5))]
 
 
-def in_turn(period: int) -> CallsMaker:
+def _in_turn(period: int) -> CallsMaker:
     """One of some calls in each response, always in the same order."""
 
     def next_call(dice: Dice, memory: Memory) -> list[JSONDict]:
@@ -204,3 +187,15 @@ def in_turn(period: int) -> CallsMaker:
         return [call]
 
     return next_call
+
+
+CALLS: Mapping[str, tuple[float, CallsMaker]] = {
+    "good calls": (34, _some(_good_call)),
+    "bad calls": (16, _some(_bad_call)),
+    "good and bad calls": (12, _some(_mixed_call)),
+    "thousands of calls": (0.15, _many_calls),
+    "the same call as before": (5, _in_turn(1)),
+    "two calls in turn": (2, _in_turn(2)),
+    "the same call several times at once": (3, _duplicate_calls),
+}
+"""What a model may call in one response, by name and with weights."""

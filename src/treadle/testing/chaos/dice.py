@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, TypeVar
 
-LONE_SURROGATE = "\ud83d"
+SURROGATE = "\ud83d"
 """Half of a surrogate pair: valid in Python's text, but it cannot be encoded."""
-CONTROL_CHARACTERS = "".join(map(chr, range(32))) + "\x7f\x85\u2028\u202e\ufeff\uffff"
+CONTROLS = "".join(map(chr, range(32))) + "\x7f\x85\u2028\u202e\ufeff\uffff"
+"""Control characters."""
 
 T = TypeVar("T")
 

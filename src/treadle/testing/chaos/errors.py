@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeAlias
 
-from treadle.testing.chaos.dice import CONTROL_CHARACTERS, LONE_SURROGATE, Dice, Table
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always
 
 ErrorMaker: TypeAlias = Callable[[Dice], BaseException]
 
@@ -21,19 +21,25 @@ class ChaosError(Exception):
         vars(self).update(attributes)
 
 
+def raising(text: str) -> Callable[..., NoReturn]:
+    """A method that raises, whatever its arguments."""
+
+    def method(*_arguments: Any, **_named: Any) -> NoReturn:
+        raise RuntimeError(text)
+
+    return method
+
+
 class UnprintableError(ChaosError):
     """An error whose ``str`` raises."""
 
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
+    __str__ = raising("no text")
 
 
 class TextlessError(ChaosError):
     """An error whose ``__str__`` returns None."""
 
-    def __str__(self) -> str:
-        wrong: Any = None
-        return wrong
+    __str__ = always(None)
 
 
 class GuardedError(ChaosError):
@@ -101,7 +107,7 @@ _TYPES = (
     *(TimeoutError, ConnectionError, BrokenPipeError, OSError, EOFError),
     *(MemoryError, RecursionError, StopIteration, StopAsyncIteration),
 )
-_UNENCODABLE = CONTROL_CHARACTERS + LONE_SURROGATE
+_UNENCODABLE = CONTROLS + SURROGATE
 ERRORS: Table[ErrorMaker] = Table(
     "raises",
     {

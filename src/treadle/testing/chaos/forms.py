@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from treadle.messages import CallChunk, Chunk, JSONDict, Response, ToolCall, Usage, is_dict, is_list
-from treadle.testing.chaos.dice import LONE_SURROGATE, Dice, Table, one_of
+from treadle.testing.chaos.dice import SURROGATE, Dice, Table, one_of
 from treadle.testing.chaos.errors import ERRORS
-from treadle.testing.chaos.replies import Endless, Fault, Piece, Reply, Silence, Unclosable
+from treadle.testing.chaos.replies import UNCLOSABLE, Endless, Piece, Reply, Silence
 
 # What a response reports next to the message.
 
 _REASONS: tuple[Any, ...] = (
     *("stop", "stop", "tool_calls", "tool_calls", "length", "content_filter", "function_call"),
-    *(None, "", "eos", "error", 5, {"reason": "stop"}, ["stop"], "r" * 5_000, LONE_SURROGATE),
+    *(None, "", "eos", "error", 5, {"reason": "stop"}, ["stop"], "r" * 5_000, SURROGATE),
 )
 REPORT_NAMES = ("finish reason: any", "usage: missing", "usage: any")
 
@@ -202,7 +202,7 @@ def _with(choose: Callable[[Dice, bool], Piece]) -> Change:
 
 
 def _breaks(dice: Dice, pieces: list[Piece], _endless: bool) -> list[Piece]:
-    return [*_start(dice, pieces), Fault(dice.pick(ERRORS)(dice))]
+    return [*_start(dice, pieces), dice.pick(ERRORS)(dice)]
 
 
 def _shuffled(dice: Dice, pieces: list[Piece], _endless: bool) -> list[Piece]:
@@ -259,7 +259,7 @@ STREAM_FAULTS: Table[Change] = Table(
         "does not end": (1, _repeats_a_piece),
         "cannot be closed": (
             1,
-            lambda _d, pieces, _e: [*pieces, Unclosable(ConnectionResetError("chaos"))],
+            lambda _d, pieces, _e: [*pieces, UNCLOSABLE],
         ),
         "of nothing": (0.5, lambda _d, _p, _e: []),
     },

@@ -9,19 +9,7 @@ from typing import Any, TypeAlias
 
 from treadle.errors import OptionError
 from treadle.messages import JSONDict, copy_json, is_dict, is_list, is_mapping
-from treadle.testing.chaos.calls import (
-    CALL_NAMES,
-    CallsMaker,
-    Memory,
-    Offer,
-    bad_call,
-    duplicate_calls,
-    good_call,
-    in_turn,
-    many_calls,
-    mixed_call,
-    some,
-)
+from treadle.testing.chaos.calls import CALL_NAMES, CALLS, CallsMaker, Memory, Offer
 from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.errors import ERRORS
 from treadle.testing.chaos.forms import FORMS, REPORT_NAMES, STREAM_FAULTS
@@ -57,13 +45,7 @@ def _hangs(_dice: Dice, memory: Memory) -> Reply:
 _ACTIONS: Table[Action] = Table(
     "does",
     {
-        "good calls": (34, _calling(some(good_call))),
-        "bad calls": (16, _calling(some(bad_call))),
-        "good and bad calls": (12, _calling(some(mixed_call))),
-        "thousands of calls": (0.15, _calling(many_calls)),
-        "the same call as before": (5, _calling(in_turn(1))),
-        "two calls in turn": (2, _calling(in_turn(2))),
-        "the same call several times at once": (3, _calling(duplicate_calls)),
+        **{name: (weight, _calling(make)) for name, (weight, make) in CALLS.items()},
         "a text": (7, _in_any_form(lambda d, memory: d.pick(TEXTS)(d, memory.longest))),
         "nothing": (4, _in_any_form(lambda d, _m: assistant(d.choice((None, "", " \n"))))),
         "garbage": (3, lambda dice, _m: Reply(dice.pick(GARBAGE)(dice))),

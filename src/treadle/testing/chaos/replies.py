@@ -14,17 +14,6 @@ import anyio
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """The stream raises ``error`` here."""
-
-    error: BaseException
-
-
-class Unclosable(Fault):
-    """The stream raises here, and closing it raises as well."""
-
-
-@dataclass(frozen=True, slots=True)
 class Silence:
     """The stream waits here for some seconds; infinity is forever."""
 
@@ -38,8 +27,10 @@ class Endless:
     piece: Any
 
 
+UNCLOSABLE = object()
+"""The stream raises here, and closing it raises as well."""
 Piece: TypeAlias = Any
-"""A chunk of any form, a `Fault`, a `Silence` or an `Endless`."""
+"""A chunk of any form, or one of these; or an exception, which the stream raises here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class Reply:
         if self.pieces is None:
             return self.value
         made = stream(self.pieces)
-        return unclosable(made) if Unclosable in map(type, self.pieces) else made
+        return unclosable(made) if self.pieces[-1:] == (UNCLOSABLE,) else made
 
 
 def _wait(seconds: float, released: threading.Event) -> None:
@@ -91,10 +82,12 @@ def _wait(seconds: float, released: threading.Event) -> None:
 
 
 def _performed(pieces: Sequence[Piece], is_over: Callable[[], bool]) -> Iterator[Any]:
-    """The pieces, with faults raised; a `Silence` is for the caller to wait."""
+    """The pieces, with exceptions raised; a `Silence` is for the caller to wait."""
     for piece in pieces:
-        if isinstance(piece, Fault):
-            raise piece.error
+        if isinstance(piece, BaseException):
+            raise piece
+        if piece is UNCLOSABLE:
+            raise ConnectionResetError("chaos")
         if not isinstance(piece, Endless):
             yield piece
             continue

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from treadle.messages import CallChunk, Chunk, JSONDict, Response, ToolCall
-from treadle.testing.chaos.dice import (
-    CONTROL_CHARACTERS,
-    LONE_SURROGATE,
-    Dice,
-    Table,
-    always,
-    one_of,
-)
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
+from treadle.testing.chaos.errors import raising
 
 MessageMaker: TypeAlias = Callable[[Dice, int], JSONDict]
 """Takes the greatest length of a text; returns an assistant message."""
@@ -35,7 +29,7 @@ def _huge(dice: Dice, longest: int) -> JSONDict:
 
 def _refusal(dice: Dice, _longest: int) -> JSONDict:
     refusal = "I cannot help with that."
-    refusals = (refusal, refusal, "", " ", 5, LONE_SURROGATE)
+    refusals = (refusal, refusal, "", " ", 5, SURROGATE)
     return assistant(dice.choice((None, None, "", "No.")), refusal=dice.choice(refusals))
 
 
@@ -51,13 +45,13 @@ _ODD_PARTS: tuple[list[Any], ...] = (
     [{"text": "without a type"}],
     [{"type": "image_url", "image_url": {"url": "data:,"}}],
     [[{"type": "text", "text": "nested"}]],
-    [{"type": "text", "text": LONE_SURROGATE}],
+    [{"type": "text", "text": SURROGATE}],
 )
 _EXTRAS: tuple[dict[Any, Any], ...] = (
     {"reasoning_content": "Let me see."},
     {"reasoning_details": [{"type": "reasoning.encrypted", "data": "AA=="}]},
     {"annotations": [], "audio": None, "function_call": None},
-    {"reasoning": LONE_SURROGATE},
+    {"reasoning": SURROGATE},
     {"score": math.nan, "logprobs": {"content": [{"logprob": -math.inf}]}},
     {"tool_call_id": "call_0", "name": 5},
     {"seen": object()},
@@ -77,8 +71,8 @@ TEXTS: Table[MessageMaker] = Table(
         "blank": (6, _saying(one_of(None, "", " ", "\n\n", "\t", []))),
         "invisible": (1, _saying(one_of("\u200b", "\ufeff", "\0"))),
         "huge": (0.5, _huge),
-        "control characters": (1, _saying(always(f"a{CONTROL_CHARACTERS}b"))),
-        "a lone surrogate": (1, _saying(always(f"a{LONE_SURROGATE}b"))),
+        "control characters": (1, _saying(always(f"a{CONTROLS}b"))),
+        "a lone surrogate": (1, _saying(always(f"a{SURROGATE}b"))),
         "a refusal": (2, _refusal),
         "that looks like a call": (2, _saying(one_of(*_LIKE_CALLS))),
         "in parts": (1, _saying(lambda _d: [_PART, _PART])),
@@ -101,21 +95,14 @@ class Awaitable:
 class _Undumpable:
     """An object of an SDK that cannot be dumped."""
 
-    def model_dump(self, **_options: Any) -> NoReturn:
-        raise RuntimeError("no dump")
+    model_dump = raising("no dump")
 
 
 class _Unreadable(Mapping[str, Any]):
     """A mapping that cannot be read."""
 
-    def __getitem__(self, key: str) -> NoReturn:
-        raise RuntimeError(key)
-
-    def __iter__(self) -> NoReturn:
-        raise RuntimeError("no keys")
-
-    def __len__(self) -> int:
-        return 1
+    __getitem__ = __iter__ = raising("no keys")
+    __len__ = always(1)
 
 
 _WRONG_TYPES: tuple[Any, ...] = (

@@ -18,15 +18,8 @@ import anyio
 
 from treadle.messages import JSONDict, copy_json, is_dict, is_list
 from treadle.results import Err, Ok
-from treadle.testing.chaos.dice import (
-    CONTROL_CHARACTERS,
-    LONE_SURROGATE,
-    Dice,
-    Table,
-    always,
-    one_of,
-)
-from treadle.testing.chaos.errors import ERRORS, ChaosError, UnprintableError
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
+from treadle.testing.chaos.errors import ERRORS, ChaosError, UnprintableError, raising
 from treadle.testing.chaos.replies import Reply
 from treadle.testing.chaos.responses import Awaitable
 from treadle.tools import Tool, ToolContext, tool
@@ -170,32 +163,21 @@ _APPROVALS: tuple[bool | Callable[[Mapping[str, Any]], Any], ...] = (
 class _Unprintable:
     """An object that has no text and cannot be dumped."""
 
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-    __repr__ = __str__
-
-    def model_dump(self, **_options: Any) -> NoReturn:
-        raise RuntimeError("no dump")
+    __str__ = __repr__ = raising("no text")
+    model_dump = raising("no dump")
 
 
 class _Textless:
     """An object whose text is a number."""
 
-    def __str__(self) -> str:
-        wrong: Any = 5
-        return wrong
-
-    __repr__ = __str__
+    __str__ = __repr__ = always(5)
 
 
 class _OtherText(str):
     """Text whose ``str`` is another text."""
 
     __slots__ = ()
-
-    def __str__(self) -> str:
-        return "something else"
+    __str__ = always("something else")
 
 
 def _cyclic(dice: Dice) -> Any:
@@ -238,7 +220,7 @@ _ODD: tuple[Any, ...] = (
     *(ChaosError("a value"), {1: 2, (3, 4): 5, None: 6}, {"a": {"b": {"c": object()}}}),
     *([object()], 10**5_000, True),
 )
-_SURROGATES = (LONE_SURROGATE, [LONE_SURROGATE], {LONE_SURROGATE: f"a{LONE_SURROGATE}"})
+_SURROGATES = (SURROGATE, [SURROGATE], {SURROGATE: f"a{SURROGATE}"})
 _WITHOUT_TEXT = (_UNPRINTABLE, _Textless(), [_UNPRINTABLE], {"a": _Textless()})
 _OK: tuple[Any, ...] = ("fine", None, {"a": 1}, Ok("twice"), _UNPRINTABLE, b"")
 _ERR: tuple[Any, ...] = ("no", None, 5, "", _UNPRINTABLE, ChaosError("no"))
@@ -258,7 +240,7 @@ _RESULTS: Table[Callable[[Dice], Any]] = Table(
         "an error as a value": (1, one_of(UnprintableError(), ChaosError())),
         "a lone surrogate": (2, one_of(*_SURROGATES)),
         "NUL": (1, one_of("\0", "a\0b", ["\0"])),
-        "control characters": (1, always(CONTROL_CHARACTERS.replace("\0", ""))),
+        "control characters": (1, always(CONTROLS.replace("\0", ""))),
         "text of another class": (1, lambda _d: _OtherText("this")),
         "a huge text": (1, lambda dice: "xé\n"[dice.randrange(3)] * dice.randrange(200_000)),
         "many lines": (1, lambda dice: "line\n" * dice.randrange(9_000)),
@@ -278,16 +260,7 @@ _RESULTS: Table[Callable[[Dice], Any]] = Table(
 
 @dataclass(frozen=True, slots=True)
 class ToolCallInfo:
-    """One call of a tool.
-
-    Args:
-        name: the name of the tool.
-        seed: the seed of all tools.
-        arguments: its arguments.
-        is_async: whether the tool is an async function.
-        timeout: seconds that it may take; None is no limit.
-        number: how often the tool was called with these arguments, including this time.
-    """
+    """One call of a tool; ``number`` counts the calls of the tool with these arguments."""
 
     name: str
     seed: int
