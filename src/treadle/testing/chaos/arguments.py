@@ -163,13 +163,13 @@ def written(dice: Dice, arguments: JSONDict) -> str:
 
 # Malformed arguments.
 
-Spoiler: TypeAlias = Callable[[Dice, JSONDict, int], Any]
-"""Takes valid arguments and the greatest length of a text; returns what the call has as its arguments."""
+Spoiler: TypeAlias = Callable[[Dice, JSONDict], Any]
+"""Takes valid arguments; returns what the call has as its arguments."""
 
 
 def _as_json(change: Callable[[Dice, JSONDict], JSONDict]) -> Spoiler:
     """Serialize changed arguments."""
-    return lambda dice, good, _n: json.dumps(change(dice, good))
+    return lambda dice, good: json.dumps(change(dice, good))
 
 
 def _field(dice: Dice, good: JSONDict) -> str:
@@ -187,32 +187,32 @@ def _with_raw(dice: Dice, good: JSONDict, raw: str) -> str:
 
 
 def _with_one_of(*raw: str) -> Spoiler:
-    return lambda dice, good, _n: _with_raw(dice, good, dice.choice(raw))
+    return lambda dice, good: _with_raw(dice, good, dice.choice(raw))
 
 
 def _written_as(template: str) -> Spoiler:
-    return lambda _d, good, _n: template.replace("...", json.dumps(good))
+    return lambda _d, good: template.replace("...", json.dumps(good))
 
 
-def _truncated(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _truncated(dice: Dice, good: JSONDict) -> str:
     text = json.dumps(good)
     return text[: dice.randrange(1, len(text))]
 
 
-def _duplicate_key(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _duplicate_key(dice: Dice, good: JSONDict) -> str:
     field = json.dumps(_field(dice, good))
     rest = json.dumps(good)[1:-1] or f"{field}: 1"
     return f"{{{field}: null, {rest}}}"
 
 
-def _deep(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _deep(dice: Dice, good: JSONDict) -> str:
     depth = dice.choice((60, 300, 480, 700, 900, 1_100, 3_000, 20_000))
     opening, closing = dice.choice((('{"x":', "}"), ("[", "]")))
     inner = opening * depth + "1" + closing * depth
     return _with_raw(dice, good, inner[: dice.choice((None, None, len(opening) * depth))])
 
 
-def _lone_surrogate(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _lone_surrogate(dice: Dice, good: JSONDict) -> str:
     fields = ((SURROGATE, 1), (_field(dice, good), f"a{SURROGATE}"))
     name, value = dice.choice(fields)
     return json.dumps({**good, name: value}, ensure_ascii=dice.chance(0.5))
@@ -240,11 +240,11 @@ def _many_fields(dice: Dice, good: JSONDict) -> JSONDict:
     return {**good, **{f"f{n}": n for n in range(dice.choice((30, 300)))}}
 
 
-def _huge_text(dice: Dice, good: JSONDict, longest: int) -> str:
-    return json.dumps(_changed(dice, good, dice.choice("xé\n") * dice.randrange(longest)))
+def _huge_text(dice: Dice, good: JSONDict) -> JSONDict:
+    return _changed(dice, good, dice.choice("xé\n") * dice.randrange(dice.longest))
 
 
-def _not_json(dice: Dice, good: JSONDict, _longest: int) -> Any:
+def _not_json(dice: Dice, good: JSONDict) -> Any:
     cyclic: JSONDict = dict(good)
     cyclic["self"] = cyclic
     odd: tuple[Any, ...] = ({(1, 2): 3}, {5: math.nan}, {"x": {1, 2}}, {"x": SURROGATE})
@@ -274,12 +274,12 @@ ARGUMENTS: Table[Spoiler] = Table(
     "arguments",
     {
         "truncated": (4, _truncated),
-        "in single quotes": (2, lambda _d, good, _n: repr(good)),
-        "with a trailing comma": (2, lambda _d, good, _n: json.dumps({**good, "x": 1})[:-1] + ",}"),
+        "in single quotes": (2, lambda _d, good: repr(good)),
+        "with a trailing comma": (2, lambda _d, good: json.dumps({**good, "x": 1})[:-1] + ",}"),
         "with a NaN": (2, _with_one_of("NaN", "-Infinity", "Infinity", "-NaN", "1.#INF")),
         "with a huge number": (2, _with_one_of(*_HUGE)),
         "with a malformed number": (2, _with_one_of(*_MALFORMED)),
-        "encoded twice": (2, lambda _d, good, _n: json.dumps(json.dumps(good))),
+        "encoded twice": (2, lambda _d, good: json.dumps(json.dumps(good))),
         "an array": (2, _written_as("[...]")),
         "a scalar": (2, one_of("5", "true", '"x"', "-0.0", '""')),
         "empty": (2, always("")),
@@ -293,16 +293,16 @@ ARGUMENTS: Table[Spoiler] = Table(
         "with a duplicate key": (2, _duplicate_key),
         "in a code fence": (1, _written_as("```json\n...\n```")),
         "in prose": (1, _written_as("Sure! ... I hope it helps.")),
-        "two objects": (1, lambda _d, good, _n: json.dumps(good) * 2),
-        "with a comment": (1, lambda _d, good, _n: "{// first\n" + json.dumps(good)[1:]),
+        "two objects": (1, lambda _d, good: json.dumps(good) * 2),
+        "with a comment": (1, lambda _d, good: "{// first\n" + json.dumps(good)[1:]),
         "after a byte order mark": (1, _written_as("\ufeff...")),
         "not JSON": (1, one_of("<x>1</x>", "x=1&y=2", "{x: 1}", "}{")),
         "of a wrong type": (6, _as_json(_wrong_type)),
         "with a missing field": (4, _as_json(_missing_field)),
         "with an unknown field": (3, _as_json(_unknown_field)),
         "with many unknown fields": (1, _as_json(_many_fields)),
-        "with a huge text": (1, _huge_text),
-        "an object instead of text": (2, lambda _d, good, _n: good),
+        "with a huge text": (1, _as_json(_huge_text)),
+        "an object instead of text": (2, lambda _d, good: good),
         "an object that is not JSON": (1, _not_json),
         "a number instead of text": (1, one_of(5, 0, True, 1.5)),
     },

@@ -19,9 +19,7 @@ class Memory:
     """What a model knows and remembers: its tools, its options, and what it called before."""
 
     offers: Sequence[Offer]
-    longest: int
     most_calls: int
-    is_endless: bool
     request: int = 0
     ids: list[str] = field(default_factory=list[str])
     fixed: list[tuple[str, JSONDict]] = field(default_factory=list[tuple[str, JSONDict]])
@@ -59,7 +57,7 @@ def _bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     call = _well_formed(dice, memory, place, name, good)
     kind = dice.randrange(10)  # 0 to 6: arguments; 7: name; 8: id; 9: all of them, and the shape
     if kind not in {7, 8}:
-        call["function"]["arguments"] = dice.pick(ARGUMENTS)(dice, good, memory.longest)
+        call["function"]["arguments"] = dice.pick(ARGUMENTS)(dice, good)
     if kind in {7, 9}:
         call["function"]["name"] = dice.pick(_NAMES)(dice, name)
     if kind in {8, 9}:
@@ -162,7 +160,7 @@ def _many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
         return [_good_call(dice, memory, place) for place in range(count)]
     call = (_bad_call if kind == 3 else _good_call)(dice, memory)  # noqa: PLR2004 - one of four kinds
     # Thousands of huge texts are more than a client would accept.
-    count = min(count, max(1, 20 * memory.longest // len(repr(call))))
+    count = min(count, max(1, 20 * dice.longest // len(repr(call))))
     if kind == 1:
         return [dict(call) for _ in range(count)]  # with the same id
     return [{**call, "id": f"call_{memory.request}_{place}"} for place in range(count)]

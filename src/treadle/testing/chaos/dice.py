@@ -29,17 +29,21 @@ class Table(dict[str, T]):
 
 
 class Dice(random.Random):
-    """Random numbers from a seed.
+    """Random numbers from a seed, and what bounds the choices.
 
     Args:
         seed: any text.
+        longest: the greatest length of a text, in characters.
+        is_endless: whether something may wait forever.
 
     Attributes:
         names: what was chosen from tables, in order, each name once.
     """
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, longest: int = 60_000, is_endless: bool = False) -> None:
         super().__init__(seed)
+        self.longest = longest
+        self.is_endless = is_endless
         self.names: list[str] = []
 
     def pick(self, table: Table[T]) -> T:

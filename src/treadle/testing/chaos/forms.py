@@ -77,8 +77,8 @@ class _SDKObject:
         return self._value
 
 
-Form: TypeAlias = Callable[[Dice, JSONDict, bool], Reply]
-"""Takes a message and whether a stream may hang forever; returns the reply."""
+Form: TypeAlias = Callable[[Dice, JSONDict], Reply]
+"""Takes a message; returns the reply."""
 
 
 def _completion(dice: Dice, message: JSONDict) -> JSONDict:
@@ -87,13 +87,13 @@ def _completion(dice: Dice, message: JSONDict) -> JSONDict:
     return {**made, "usage": _usage(dice), "provider": "chaos"}
 
 
-def _text(_dice: Dice, message: JSONDict, _endless: bool) -> Reply:
+def _text(_dice: Dice, message: JSONDict) -> Reply:
     content = message.get("content")
     is_text = isinstance(content, str) and message.keys() == {"role", "content"}
     return Reply(content if is_text else message)
 
 
-def _response(dice: Dice, message: JSONDict, _endless: bool) -> Reply:
+def _response(dice: Dice, message: JSONDict) -> Reply:
     """A `Response`, or the message if it cannot be one."""
     calls: Any = message.get("tool_calls")
     content = message.get("content")
@@ -183,42 +183,41 @@ def _as_chunk(piece: JSONDict) -> Chunk | JSONDict:
 
 # What goes wrong in a stream.
 
-Change: TypeAlias = Callable[[Dice, list[Piece], bool], list[Piece]]
-"""Takes the pieces and whether a stream may hang forever; returns the changed pieces."""
+Change: TypeAlias = Callable[[Dice, list[Piece]], list[Piece]]
 
 
-def _start(dice: Dice, pieces: list[Piece], _endless: bool = False) -> list[Piece]:
+def _start(dice: Dice, pieces: list[Piece]) -> list[Piece]:
     return pieces[: dice.randrange(len(pieces) + 1)]
 
 
-def _with(choose: Callable[[Dice, bool], Piece]) -> Change:
+def _with(choose: Callable[[Dice], Piece]) -> Change:
     """Insert a piece somewhere."""
 
-    def insert(dice: Dice, pieces: list[Piece], endless: bool) -> list[Piece]:
-        piece, place = choose(dice, endless), dice.randrange(len(pieces) + 1)
+    def insert(dice: Dice, pieces: list[Piece]) -> list[Piece]:
+        piece, place = choose(dice), dice.randrange(len(pieces) + 1)
         return [*pieces[:place], piece, *pieces[place:]]
 
     return insert
 
 
-def _breaks(dice: Dice, pieces: list[Piece], _endless: bool) -> list[Piece]:
+def _breaks(dice: Dice, pieces: list[Piece]) -> list[Piece]:
     return [*_start(dice, pieces), dice.pick(ERRORS)(dice)]
 
 
-def _shuffled(dice: Dice, pieces: list[Piece], _endless: bool) -> list[Piece]:
+def _shuffled(dice: Dice, pieces: list[Piece]) -> list[Piece]:
     dice.shuffle(pieces)
     return pieces
 
 
-def _repeats_a_piece(dice: Dice, pieces: list[Piece], endless: bool) -> list[Piece]:
+def _repeats_a_piece(dice: Dice, pieces: list[Piece]) -> list[Piece]:
     piece = dice.choice(pieces or [""])
-    return [*pieces, Endless(piece)] if endless else [*pieces, *[piece] * 200]
+    return [*pieces, Endless(piece)] if dice.is_endless else [*pieces, *[piece] * 200]
 
 
 def _with_calls(change: Callable[[JSONDict], object]) -> Change:
     """Change the calls in the pieces that have OpenAI's form."""
 
-    def made(_dice: Dice, pieces: list[Piece], _endless: bool) -> list[Piece]:
+    def made(_dice: Dice, pieces: list[Piece]) -> list[Piece]:
         for choice in (choice for piece in filter(is_dict, pieces) for choice in piece["choices"]):
             calls: Any = choice["delta"].get("tool_calls")
             for call in filter(is_dict, calls if is_list(calls) else ()):
@@ -246,56 +245,54 @@ _UNKNOWN: tuple[Any, ...] = (
 STREAM_FAULTS: Table[Change] = Table(
     "stream",
     {
-        "whole": (8, lambda _d, pieces, _e: pieces),
+        "whole": (8, lambda _d, pieces: pieces),
         "breaks off with an error": (4, _breaks),
         "ends early": (4, _start),
         "out of order": (2, _shuffled),
         "with empty pieces": (2, _with(one_of(*_EMPTY))),
         "with unknown pieces": (2, _with(one_of(*_UNKNOWN))),
-        "with a piece twice": (1, lambda d, pieces, _e: [*pieces, d.choice(pieces or [""])]),
+        "with a piece twice": (1, lambda d, pieces: [*pieces, d.choice(pieces or [""])]),
         "with one index for all calls": (1, _with_calls(lambda call: call.update(index=0))),
         "without indexes": (1, _with_calls(lambda call: call.pop("index", None))),
-        "falls silent": (1, _with(lambda _d, endless: Silence(math.inf if endless else 0.002))),
+        "falls silent": (1, _with(lambda dice: Silence(math.inf if dice.is_endless else 0.002))),
         "does not end": (1, _repeats_a_piece),
         "cannot be closed": (
             1,
-            lambda _d, pieces, _e: [*pieces, UNCLOSABLE],
+            lambda _d, pieces: [*pieces, UNCLOSABLE],
         ),
-        "of nothing": (0.5, lambda _d, _p, _e: []),
+        "of nothing": (0.5, lambda _d, _p: []),
     },
 )
 """The one thing that is wrong with a stream."""
 
 
 def _stream_of(convert: Callable[[JSONDict], Piece]) -> Form:
-    return lambda dice, message, endless: _faulty_stream(
-        dice, [convert(chunk) for chunk in _chunks(dice, message)], endless
-    )
+    return lambda dice, message: _faulty_stream(dice, [*map(convert, _chunks(dice, message))])
 
 
-def _faulty_stream(dice: Dice, pieces: list[Piece], endless: bool) -> Reply:
-    return Reply(pieces=tuple(dice.pick(STREAM_FAULTS)(dice, pieces, endless)))
+def _faulty_stream(dice: Dice, pieces: list[Piece]) -> Reply:
+    return Reply(pieces=tuple(dice.pick(STREAM_FAULTS)(dice, pieces)))
 
 
 _stream_of_dicts = _stream_of(lambda chunk: chunk)
 
 
-def _stream_of_text(dice: Dice, message: JSONDict, endless: bool) -> Reply:
+def _stream_of_text(dice: Dice, message: JSONDict) -> Reply:
     content = message.get("content")
     if not isinstance(content, str) or message.get("tool_calls"):
-        return _stream_of_dicts(dice, message, endless)
+        return _stream_of_dicts(dice, message)
     step = max(1, len(content) // 5)
     texts = [content[place : place + step] for place in range(0, len(content), step)]
-    return _faulty_stream(dice, texts, endless)
+    return _faulty_stream(dice, texts)
 
 
 FORMS: Table[Form] = Table(
     "form",
     {
         "text": (2, _text),
-        "message": (4, lambda _d, message, _e: Reply(message)),
-        "completion": (6, lambda dice, message, _e: Reply(_completion(dice, message))),
-        "object": (2, lambda dice, message, _e: Reply(_SDKObject(_completion(dice, message)))),
+        "message": (4, lambda _d, message: Reply(message)),
+        "completion": (6, lambda dice, message: Reply(_completion(dice, message))),
+        "object": (2, lambda dice, message: Reply(_SDKObject(_completion(dice, message)))),
         "Response": (2, _response),
         "stream of text": (1, _stream_of_text),
         "stream": (4, _stream_of_dicts),

@@ -25,7 +25,7 @@ Action: TypeAlias = Callable[[Dice, Memory], Reply]
 def _in_any_form(make: Callable[[Dice, Memory], JSONDict]) -> Action:
     def act(dice: Dice, memory: Memory) -> Reply:
         message = make(dice, memory)
-        return dice.pick(FORMS)(dice, message, memory.is_endless)
+        return dice.pick(FORMS)(dice, message)
 
     return act
 
@@ -38,15 +38,15 @@ def _calling(make: CallsMaker) -> Action:
     return _in_any_form(message)
 
 
-def _hangs(_dice: Dice, memory: Memory) -> Reply:
-    return Reply("late", pause=math.inf if memory.is_endless else 0.005)
+def _hangs(dice: Dice, _memory: Memory) -> Reply:
+    return Reply("late", pause=math.inf if dice.is_endless else 0.005)
 
 
 _ACTIONS: Table[Action] = Table(
     "does",
     {
         **{name: (weight, _calling(make)) for name, (weight, make) in CALLS.items()},
-        "a text": (7, _in_any_form(lambda d, memory: d.pick(TEXTS)(d, memory.longest))),
+        "a text": (7, _in_any_form(lambda dice, _m: dice.pick(TEXTS)(dice))),
         "nothing": (4, _in_any_form(lambda d, _m: assistant(d.choice((None, "", " \n"))))),
         "garbage": (3, lambda dice, _m: Reply(dice.pick(GARBAGE)(dice))),
         "raises": (6, lambda dice, _m: Reply(error=dice.pick(ERRORS)(dice))),
@@ -188,7 +188,8 @@ class ChaosLLM:
         self._is_async = is_async
         self._lock = threading.Lock()
         self._released = threading.Event()
-        self._memory = Memory(offers, longest, most_calls, is_endless=hangs)
+        self._hangs, self._longest = hangs, longest
+        self._memory = Memory(offers, most_calls)
         dice = Dice(f"{seed}")
         self._mood = dice.pick(_MOODS)
         self.behaviours += dice.names
@@ -208,7 +209,8 @@ class ChaosLLM:
             self._memory.request = self.sent
             if self._shown_tools is None and self.sent == 1:
                 self._memory.offers = _offered(opts)
-            dice = Dice(f"{self.seed}/{self.sent}")
+            seed = f"{self.seed}/{self.sent}"
+            dice = Dice(seed, longest=self._longest, is_endless=self._hangs)
             reply = self._chosen(dice)
             if dice.chance(_MUTATING):
                 dice.pick(MUTATIONS)(dice, messages, opts)
@@ -224,13 +226,12 @@ class ChaosLLM:
         return _ACTIONS[self._mood](dice, self._memory)
 
     def __repr__(self) -> str:
-        memory = self._memory
         options = [
             repr(self.seed),
             *([] if self._shown_tools is None else [self._shown_tools]),
             *([] if self._turns is None else [f"turns={self._turns}"]),
-            f"is_async={self._is_async}, hangs={memory.is_endless}",
-            f"longest={memory.longest}, most_calls={memory.most_calls}",
+            f"is_async={self._is_async}, hangs={self._hangs}",
+            f"longest={self._longest}, most_calls={self._memory.most_calls}",
         ]
         return f"ChaosLLM({', '.join(options)})"
 

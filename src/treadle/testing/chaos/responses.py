@@ -10,8 +10,7 @@ from treadle.messages import CallChunk, Chunk, JSONDict, Response, ToolCall
 from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 from treadle.testing.chaos.errors import raising
 
-MessageMaker: TypeAlias = Callable[[Dice, int], JSONDict]
-"""Takes the greatest length of a text; returns an assistant message."""
+MessageMaker: TypeAlias = Callable[[Dice], JSONDict]
 
 
 def assistant(content: Any, **more: Any) -> JSONDict:
@@ -20,14 +19,14 @@ def assistant(content: Any, **more: Any) -> JSONDict:
 
 
 def _saying(choose: Callable[[Dice], Any]) -> MessageMaker:
-    return lambda dice, _n: assistant(choose(dice))
+    return lambda dice: assistant(choose(dice))
 
 
-def _huge(dice: Dice, longest: int) -> JSONDict:
-    return assistant(dice.choice(("x", "word ", "\n", "é", "\0")) * (longest // 5))
+def _huge(dice: Dice) -> JSONDict:
+    return assistant(dice.choice(("x", "word ", "\n", "é", "\0")) * (dice.longest // 5))
 
 
-def _refusal(dice: Dice, _longest: int) -> JSONDict:
+def _refusal(dice: Dice) -> JSONDict:
     refusal = "I cannot help with that."
     refusals = (refusal, refusal, "", " ", 5, SURROGATE)
     return assistant(dice.choice((None, None, "", "No.")), refusal=dice.choice(refusals))
@@ -60,7 +59,7 @@ _EXTRAS: tuple[dict[Any, Any], ...] = (
 )
 
 
-def _with_extra_keys(dice: Dice, _longest: int) -> JSONDict:
+def _with_extra_keys(dice: Dice) -> JSONDict:
     return {**assistant("Here you are."), **dice.choice(_EXTRAS)}
 
 
@@ -78,7 +77,7 @@ TEXTS: Table[MessageMaker] = Table(
         "in parts": (1, _saying(lambda _d: [_PART, _PART])),
         "in odd parts": (2, _saying(lambda dice: [*dice.choice(_ODD_PARTS)])),
         "with unknown keys": (2, _with_extra_keys),
-        "with an empty list of calls": (1, lambda _d, _n: assistant("So.", tool_calls=[])),
+        "with an empty list of calls": (1, lambda _d: assistant("So.", tool_calls=[])),
     },
 )
 """Assistant messages without a call."""
