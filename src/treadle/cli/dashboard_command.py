@@ -7,13 +7,15 @@ import sys
 import time
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from treadle.cli.exits import Exit, UsageError, writing
+from treadle.cli.exits import Exit, UsageError, warn, writing
+from treadle.reports import RecordingError
+from treadle.reports.dashboard_page.file import static_page
+from treadle.reports.dashboard_page.server import HOST, PageServer
+from treadle.reports.sources.prometheus import PrometheusSource
+from treadle.reports.sources.recordings import RecordingSource
+from treadle.reports.sources.source import Source, SourceError
 from treadle.reports.text import escape_controls
-
-if TYPE_CHECKING:
-    from treadle.reports.sources.source import Source
 
 EXPORTED_FILES = ("grafana.json", "prometheus-rules.yml")
 MOST_PORT = 65535
@@ -54,15 +56,10 @@ def _export(folder: Path) -> Exit:
 
 def _source(args: argparse.Namespace) -> Source:
     if args.prometheus is not None:
-        from treadle.reports.sources.prometheus import PrometheusSource  # noqa: PLC0415 - not for --help
-
         try:
             return PrometheusSource(args.prometheus)
         except ValueError as error:
             raise UsageError(f"--prometheus: {error}") from error
-    from treadle.reports.recording.reader import RecordingError  # noqa: PLC0415 - as above
-    from treadle.reports.sources.recordings import RecordingSource  # noqa: PLC0415 - as above
-
     try:
         return RecordingSource(args.recordings)
     except OSError as error:
@@ -72,13 +69,10 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
-    from treadle.reports.dashboard_page.file import static_page  # noqa: PLC0415 - as above
-    from treadle.reports.sources.source import SourceError  # noqa: PLC0415 - as above
-
     try:
         html = static_page(source, first, agent, time.time())
     except SourceError as error:
-        print(f"treadle: {escape_controls(str(error))}", file=sys.stderr)
+        warn(str(error))
         return Exit.FAILED
     with writing("-o", target):
         target.write_text(html, encoding="utf-8")
@@ -87,9 +81,6 @@ def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
 
 
 def _serve(source: Source, first: str, agent: str | None, port: int) -> Exit:
-    from treadle.reports.dashboard_page.server import HOST, PageServer  # noqa: PLC0415 - as above
-    from treadle.reports.sources.source import SourceError  # noqa: PLC0415 - as above
-
     if not 0 <= port <= MOST_PORT:
         raise UsageError(f"--port: expected a number from 0 to {MOST_PORT}, got {port}")
     try:
@@ -100,8 +91,7 @@ def _serve(source: Source, first: str, agent: str | None, port: int) -> Exit:
         try:
             source.refresh()
         except SourceError as error:
-            # The page shows this error as well, and retries.
-            print(f"treadle: {escape_controls(str(error))}", file=sys.stderr)
+            warn(str(error))  # the page shows this error as well, and retries
         print(server.url, flush=True)
         print(f"{source.title}. Press Ctrl-C to stop.", file=sys.stderr, flush=True)
         server.serve_forever()

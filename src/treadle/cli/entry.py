@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from treadle.cli.arguments import make_parser
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, warn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.parser.error(str(error))
         raise  # not reached: error() exits
     except KeyboardInterrupt:
-        print("treadle: interrupted", file=sys.stderr)
+        warn("interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe, as in `treadle ... | head`. Python flushes again at exit.

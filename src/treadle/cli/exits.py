@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
+
+from treadle.reports.text import escape_controls
 
 
 class Exit(IntEnum):
@@ -22,6 +25,11 @@ class Exit(IntEnum):
 
 class UsageError(Exception):
     """The command cannot be executed as it was given. The message is one line."""
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr."""
+    print(f"treadle: {escape_controls(text)}", file=sys.stderr)
 
 
 @contextmanager

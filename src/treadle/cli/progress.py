@@ -112,11 +112,7 @@ def _shown(call: Any) -> str:
 
 
 def make_progress(stream: TextIO, *, quiet: bool = False) -> AbstractContextManager[OnEvent | None]:
-    """Show the progress of one run.
-
-    Args:
-        stream: the output. A terminal shows a live view if rich is installed.
-        quiet: show nothing.
+    """Show the progress of one run; a terminal shows a live view if rich is installed.
 
     Returns:
         A context manager that returns the observer for the run, or None if nothing is shown.

@@ -6,10 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError, writing
+from treadle.cli.exits import Exit, UsageError, warn, writing
 from treadle.cli.recording import same_file
-from treadle.reports.recording.reader import RecordingError, read_recording
-from treadle.reports.report.render import render_report
+from treadle.reports import RecordingError, read_recording, render_report
 from treadle.reports.text import escape_controls
 
 
@@ -29,7 +28,7 @@ def report(args: argparse.Namespace) -> Exit:
     if target != "-" and same_file(target, args.recording):
         raise UsageError(f"-o: {target} is the recording itself")
     for problem in recording.problems:
-        print(f"treadle: {escape_controls(problem)}", file=sys.stderr)
+        warn(problem)
     page = render_report(recording)
     if target == "-":
         sys.stdout.write(page)

@@ -12,7 +12,7 @@ from typing import Any
 
 from treadle.cli.arguments import given_options
 from treadle.cli.builtin_tools import read_only_tools
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, warn
 from treadle.cli.load_tools import load_tools
 from treadle.cli.output import answer, as_json, summary, transcript, why
 from treadle.cli.progress import make_progress
@@ -105,6 +105,5 @@ def _report(result: Result, args: argparse.Namespace) -> Exit:
     if was_cancelled and not args.json:
         for line in transcript(result.messages):
             print(line, file=sys.stderr)
-    reason = escape_controls(why(result) or "")
-    print(f"treadle: {reason} ({summary(result)})", file=sys.stderr)
+    warn(f"{why(result)} ({summary(result)})")
     return Exit.INTERRUPTED if was_cancelled else Exit.FAILED

@@ -98,12 +98,7 @@ class Instruments:
 
 
 def instruments_of(provider: Any, scope: tuple[Any, ...]) -> Instruments:
-    """Return the instruments of a meter provider; creating them takes longer than a short run.
-
-    Args:
-        provider: an OpenTelemetry meter provider.
-        scope: the name, version and schema URL of the instrumentation scope.
-    """
+    """Return the instruments of a meter provider; creating them takes longer than a short run."""
     try:
         if provider not in _CACHE:
             _CACHE[provider] = Instruments(provider.get_meter(*scope))

@@ -57,17 +57,12 @@ def _safely(fn: Callable[..., Any], *args: Any) -> None:
 
 
 class _Branch:
-    """Steps that run one after another, and the runs that they belong to.
-
-    Args:
-        root: the outermost run. The events of subagents arrive there, with their path.
-        run: the run that the steps belong to; a subagent may start and end in them.
-    """
+    """Steps that run one after another, and the runs that they belong to: a subagent may start and end in them."""
 
     __slots__ = ("_root", "_runs")
 
     def __init__(self, root: RunTelemetry, run: RunTelemetry) -> None:
-        self._root = root
+        self._root = root  # the outermost run: events of subagents arrive there, with their path
         self._runs = [run]
 
     def wrap(self, steps: Steps[R]) -> Steps[R]:
@@ -120,10 +115,6 @@ class _HandlingReporter:
     """The reporter of a call: handles the events that the call emits, and passes them on.
 
     It is created where the call runs, before the span of the call becomes the current one there.
-
-    Args:
-        root: the outermost run.
-        reporter: the reporter of the driver.
     """
 
     __slots__ = ("_emit", "_root", "now")

@@ -35,8 +35,7 @@ class OpenSpan(NamedTuple):
         span: the span.
         context: the context in which it is the current span.
         at: its start, in seconds since the epoch.
-        metric: the name of its duration metric.
-        labels: the labels of that metric.
+        metric, labels: the name and the labels of its duration metric.
         is_step: whether it is a step of a recipe, and not a call of the model.
     """
 
@@ -164,13 +163,7 @@ class RunTelemetry:
         meters.add(names.ACTIVE_RUNS, 1, self.labels, self.agent.context)
 
     def end(self, at: float, facts: Mapping[str, Any], *, is_good: bool) -> None:
-        """End all open spans, emit the completion event, and record the metrics of the run.
-
-        Args:
-            at: the end of the run, in seconds since the epoch.
-            facts: its iterations, its tool calls and its stop reason.
-            is_good: whether the run did not fail.
-        """
+        """End all open spans, emit the completion event with its facts, and record the metrics of the run."""
         agent, started = self.agent, self.started
         if agent is None or started is None:
             return

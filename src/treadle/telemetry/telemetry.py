@@ -69,14 +69,7 @@ class Telemetry:
         capture_content: bool | None = None,
         chat_telemetry: bool = True,
     ) -> Telemetry | None:
-        """Make the telemetry of a run.
-
-        Args:
-            tracer_provider: an OpenTelemetry tracer provider; None is the global one.
-            meter_provider: an OpenTelemetry meter provider; None is the global one.
-            logger_provider: an OpenTelemetry logger provider; None is the global one.
-            capture_content: whether spans have content; None is what the environment says.
-            chat_telemetry: whether model calls have spans and metrics.
+        """Make the telemetry of a run; a provider that is None is the global one.
 
         Returns:
             None if no provider has an SDK, so that the run does not even create events.
