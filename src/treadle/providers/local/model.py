@@ -45,6 +45,9 @@ class LocalModel:
         ValueError: the file is not in the GGUF format.
     """
 
+    provider = "llama.cpp"
+    """What runs the model."""
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -66,11 +69,6 @@ class LocalModel:
     def model(self) -> str:
         """The name of the file without its extension."""
         return Path(self.path).stem
-
-    @property
-    def provider(self) -> str:
-        """What runs the model."""
-        return "llama.cpp"
 
     def __call__(self, messages: Sequence[Message], **opts: Any) -> dict[str, Any]:
         """Call the model.

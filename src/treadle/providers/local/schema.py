@@ -51,56 +51,52 @@ def _resolve(root: Mapping[str, Any], reference: str) -> Any:
 
 
 class _Simplifier:
-    """Simplifies one schema; `refs` are the references that lead to a node."""
+    """Simplifies one schema; ``path`` are the steps to a node: references, and empty texts for other steps."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = MAX_NODES
 
-    def node(self, node: Any, refs: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+    def node(self, node: Any, path: tuple[str, ...]) -> dict[str, Any]:
         self._left -= 1
-        if not is_mapping(node) or depth > MAX_DEPTH or self._left < 0:
+        if not is_mapping(node) or len(path) > MAX_DEPTH or self._left < 0:
             return {}
         if "$ref" in node:
             reference = str(node["$ref"])
-            if reference in refs:
+            if reference in path:
                 return {}
-            return self.node(_resolve(self._root, reference), (*refs, reference), depth + 1)
+            return self.node(_resolve(self._root, reference), (*path, reference))
         if "const" in node:
             return {"const": node["const"]}
         if is_list(node.get("enum")) and node["enum"]:
             return {"enum": node["enum"]}
-        union = self._union(node, refs, depth)
-        return self._plain(node, refs, depth) if union is None else union
+        union = self._union(node, (*path, ""))
+        return self._plain(node, (*path, "")) if union is None else union
 
-    def _union(
-        self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int
-    ) -> dict[str, Any] | None:
+    def _union(self, node: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
         for keyword in ("anyOf", "oneOf"):
             either = node.get(keyword)
             if is_list(either) and either:
-                return {"anyOf": [self.node(each, refs, depth + 1) for each in either]}
+                return {"anyOf": [self.node(each, path) for each in either]}
         parts = node.get("allOf")
         if is_list(parts) and parts:
             # Merging several would be a guess.
-            return self.node(parts[0], refs, depth + 1) if len(parts) == 1 else {}
+            return self.node(parts[0], path) if len(parts) == 1 else {}
         return None
 
-    def _plain(self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int) -> dict[str, Any]:
+    def _plain(self, node: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         plain = _scalars(node)
-        properties = node.get("properties")
+        properties, extra = node.get("properties"), node.get("additionalProperties")
         if is_mapping(properties):
             plain["type"] = "object"
-            plain["properties"] = {
-                name: self.node(each, refs, depth + 1) for name, each in properties.items()
-            }
+            plain["properties"] = {name: self.node(each, path) for name, each in properties.items()}
             # A required name without a schema would make llama.cpp guess one.
             plain["required"] = [name for name in node.get("required") or () if name in properties]
             plain["additionalProperties"] = False
-        elif plain.get("type") == "object" and is_mapping(node.get("additionalProperties")):
-            plain["additionalProperties"] = self.node(node["additionalProperties"], refs, depth + 1)
+        elif plain.get("type") == "object" and is_mapping(extra):
+            plain["additionalProperties"] = self.node(extra, path)
         if is_mapping(node.get("items")):
-            plain["items"] = self.node(node["items"], refs, depth + 1)
+            plain["items"] = self.node(node["items"], path)
         return plain
 
 

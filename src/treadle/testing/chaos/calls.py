@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from treadle.messages import JSONDict
+from treadle.messages import JSONDict, copy_json
 from treadle.testing.chaos.arguments import ARGUMENTS, valid_arguments, written
 from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 
@@ -24,20 +24,20 @@ class Memory:
     ids: list[str] = field(default_factory=list[str])
     fixed: list[tuple[str, JSONDict]] = field(default_factory=list[tuple[str, JSONDict]])
 
-    def offer(self, dice: Dice) -> Offer:
-        """One of the tools; an unknown one if there are none."""
-        return dice.choice(self.offers) if self.offers else ("search", _NO_SCHEMA)
+    def wanted(self, dice: Dice) -> tuple[str, JSONDict]:
+        """The name of one of the tools, of an unknown one if there are none, and valid arguments."""
+        name, schema = dice.choice(self.offers) if self.offers else _UNKNOWN
+        return name, valid_arguments(dice, schema)
 
 
-_NO_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+_UNKNOWN: Offer = ("search", {"type": "object", "properties": {"query": {"type": "string"}}})
 _MOST_IDS = 50
 """Ids that are remembered."""
 
 
 def _good_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call of an existing tool with valid arguments."""
-    name, schema = memory.offer(dice)
-    return _well_formed(dice, memory, place, name, valid_arguments(dice, schema))
+    return _well_formed(dice, memory, place, *memory.wanted(dice))
 
 
 def _well_formed(
@@ -52,8 +52,7 @@ def _well_formed(
 
 def _bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call with one fault, or with several."""
-    name, schema = memory.offer(dice)
-    good = valid_arguments(dice, schema)
+    name, good = memory.wanted(dice)
     call = _well_formed(dice, memory, place, name, good)
     kind = dice.randrange(10)  # 0 to 6: arguments; 7: name; 8: id; 9: all of them, and the shape
     if kind not in {7, 8}:
@@ -131,7 +130,7 @@ _SHAPES: Table[Callable[[JSONDict], object]] = Table(
         "of another type": (1, lambda call: call.update(type="custom")),
         "without the function level": (1, lambda call: call.update(call.pop("function"))),
         "with an index": (1, lambda call: call.update(index=3)),
-        "with unknown keys": (1, lambda call: call.update(_UNKNOWN_KEYS)),
+        "with unknown keys": (1, lambda call: call.update(copy_json(_UNKNOWN_KEYS))),
         "with a function that is text": (0.2, lambda call: call.update(function="search")),
     },
 )
@@ -177,8 +176,7 @@ def _in_turn(period: int) -> CallsMaker:
 
     def next_call(dice: Dice, memory: Memory) -> list[JSONDict]:
         while len(memory.fixed) < period:
-            name, schema = memory.offer(dice)
-            memory.fixed.append((name, valid_arguments(dice, schema)))
+            memory.fixed.append(memory.wanted(dice))
         call = _well_formed(dice, memory, 0, *memory.fixed[memory.request % period])
         if dice.chance(0.3):
             call["id"] = "call_0"

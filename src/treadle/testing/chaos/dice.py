@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, TypeVar
 
+from treadle.messages import copy_json
+
 SURROGATE = "\ud83d"
 """Half of a surrogate pair: valid in Python's text, but it cannot be encoded."""
 CONTROLS = "".join(map(chr, range(32))) + "\x7f\x85\u2028\u202e\ufeff\uffff"
@@ -63,10 +65,11 @@ class Dice(random.Random):
 
 
 def one_of(*values: Any) -> Callable[..., Any]:
-    """What a table holds for a choice among values; it ignores all that it is given but the dice."""
+    """What a table holds for a choice among values; dicts and lists are copied, as a program may change them."""
 
     def choose(dice: Dice, *_: Any) -> Any:
-        return dice.choice(values)
+        value = dice.choice(values)
+        return copy_json(value) if isinstance(value, (dict, list)) else value
 
     return choose
 

@@ -60,7 +60,7 @@ _EXTRAS: tuple[dict[Any, Any], ...] = (
 
 
 def _with_extra_keys(dice: Dice) -> JSONDict:
-    return {**assistant("Here you are."), **dice.choice(_EXTRAS)}
+    return {**assistant("Here you are."), **one_of(*_EXTRAS)(dice)}
 
 
 TEXTS: Table[MessageMaker] = Table(
@@ -74,8 +74,8 @@ TEXTS: Table[MessageMaker] = Table(
         "a lone surrogate": (1, _saying(always(f"a{SURROGATE}b"))),
         "a refusal": (2, _refusal),
         "that looks like a call": (2, _saying(one_of(*_LIKE_CALLS))),
-        "in parts": (1, _saying(lambda _d: [_PART, _PART])),
-        "in odd parts": (2, _saying(lambda dice: [*dice.choice(_ODD_PARTS)])),
+        "in parts": (1, _saying(lambda _d: [{**_PART}, {**_PART}])),
+        "in odd parts": (2, _saying(one_of(*_ODD_PARTS))),
         "with unknown keys": (2, _with_extra_keys),
         "with an empty list of calls": (1, lambda _d: assistant("So.", tool_calls=[])),
     },
