@@ -15,7 +15,7 @@ from treadle.providers.local import LocalModel, LocalModelError, engine
 from treadle.providers.local.conversation import answer_messages, last_request, text_of
 from treadle.providers.local.model import CallOptions
 from treadle.providers.local.schema import MAX_NODES, simplify
-from treadle.providers.local.tool_choice import ToolChooser, ToolPrompt, example_arguments, split
+from treadle.providers.local.tool_choice import ToolChooser, example_arguments, split
 
 local = pytest.mark.local
 
@@ -409,7 +409,7 @@ def test_a_schema_that_is_too_large_becomes_any_object():
 
 
 def test_each_tool_is_listed_and_has_a_worked_example():
-    prompt = ToolPrompt(TOOLS).choice("What's the weather\nin Lima?")
+    prompt = ToolChooser(TOOLS).choice("What's the weather\nin Lima?")
     assert prompt.startswith("Tools:\nlist_files: List the files in a folder.\n")
     assert (
         "Request: Get the weather in a city: bravo\n"
@@ -419,19 +419,19 @@ def test_each_tool_is_listed_and_has_a_worked_example():
 
 
 def test_the_prompt_for_arguments_starts_with_the_prompt_for_the_choice():
-    prompt = ToolPrompt(TOOLS)
+    prompt = ToolChooser(TOOLS)
     assert prompt.arguments("Hi", "calculate") == prompt.choice("Hi") + " calculate\nArguments: "
 
 
 def test_a_tool_named_answer_is_not_mistaken_for_answering():
-    prompt = ToolPrompt([function("answer", "Answer the phone.")])
+    prompt = ToolChooser([function("answer", "Answer the phone.")])
     assert prompt.talk == "just_talk"
     assert set(prompt.words) == {"answer", "just_talk"}
 
 
 def test_a_tool_without_description_is_described_by_its_name():
     tool = {"type": "function", "function": {"name": "getWeatherNow"}}
-    prompt = ToolPrompt([tool])
+    prompt = ToolChooser([tool])
     assert "getWeatherNow: Get weather now.\n" in prompt.choice("Hi")
     assert prompt.schemas["getWeatherNow"]["properties"] == {}
 

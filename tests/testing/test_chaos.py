@@ -17,8 +17,7 @@ from treadle.testing import ChaosLLM, ChaosTools, check_history
 from treadle.testing.chaos.arguments import valid_arguments
 from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.model import MUTATIONS
-from treadle.testing.chaos.replies import Reply
-from treadle.testing.chaos.streams import Endless, Fault, Silence, Unclosable
+from treadle.testing.chaos.replies import UNCLOSABLE, Endless, Reply, Silence
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -141,9 +140,8 @@ def test_behaviours_are_listed_request_by_request():
     assert (model.seed, model.sent) == (0, 3)
 
 
-@pytest.mark.parametrize("name", MUTATIONS.names)
+@pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_changes_the_messages_or_the_options(name):
-    mutate = MUTATIONS.values[MUTATIONS.names.index(name)]
     call = {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "assistant", "content": [{"type": "text", "text": "a"}], "tool_calls": [call]},
@@ -152,7 +150,7 @@ def test_each_mutation_changes_the_messages_or_the_options(name):
     opts = {"tools": [add.as_openai()], "extra": {"a": [1]}}
     for seed in range(10):
         handed = copy.deepcopy((messages, opts))
-        mutate(Dice(str(seed)), *handed)
+        MUTATIONS[name](Dice(str(seed)), *handed)
         assert handed != (messages, opts)
 
 
@@ -331,7 +329,7 @@ NEVER = threading.Event()
 
 
 def test_a_stream_breaks_at_its_fault():
-    reply = Reply(pieces=("a", Silence(0.001), "b", Fault(KeyError("x")), "c"))
+    reply = Reply(pieces=("a", Silence(0.001), "b", KeyError("x"), "c"))
     read = []
     with pytest.raises(KeyError):
         read.extend(reply.play(NEVER))
@@ -355,7 +353,7 @@ def test_an_endless_stream_ends_when_its_model_is_released():
 
 
 def test_an_unclosable_stream_raises_at_its_end_and_when_it_is_closed():
-    reply = Reply(pieces=("a", Unclosable(ConnectionResetError("chaos"))))
+    reply = Reply(pieces=("a", UNCLOSABLE))
     stream = reply.play(NEVER)
     assert next(stream) == "a"
     with pytest.raises(ConnectionResetError):

@@ -17,7 +17,8 @@ from treadle.testing import ChaosTools, ScriptedLLM, call, calls, check_history
 from treadle.testing.chaos import ToolRun
 from treadle.testing.chaos.arguments import valid_arguments
 from treadle.testing.chaos.dice import Dice
-from treadle.testing.chaos.tool_actions import ACTIONS, ToolAction, ToolCallInfo
+from treadle.testing.chaos.replies import Reply
+from treadle.testing.chaos.tools import ACTIONS, ToolCallInfo
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -196,43 +197,39 @@ def test_a_tool_may_always_raise_the_same_error():
     assert len({shown(error) for error in errors}) == 1
 
 
-def action_of(behaviour, call):
-    return ACTIONS.values[ACTIONS.names.index(f"tool: {behaviour}")](Dice("a"), call)
+def reply_of(behaviour, **call):
+    """What a tool does that behaves in a certain way."""
+    facts = {"name": "t", "seed": 0, "arguments": {}, "is_async": True, "timeout": None} | call
+    return ACTIONS[f"tool: {behaviour}"](Dice("a"), ToolCallInfo(**facts))
 
 
 def test_only_a_tool_with_a_timeout_hangs():
-    free = ToolCallInfo("t", 0, 1, is_async=True, timeout=None)
-    bound = ToolCallInfo("t", 0, 1, is_async=True, timeout=0.01)
-    in_thread = ToolCallInfo("t", 0, 1, is_async=False, timeout=0.01)
-    assert action_of("hangs", free).pause < 0.01
-    assert action_of("hangs", bound).pause == math.inf
-    assert 0.01 < action_of("hangs", in_thread).pause < 0.1
-    assert action_of("ignores its cancellation", bound).ignores_cancellation
-    assert not action_of("ignores its cancellation", in_thread).ignores_cancellation
-    assert not action_of("ignores its cancellation", free).ignores_cancellation
+    assert reply_of("hangs").pause < 0.01
+    assert reply_of("hangs", timeout=0.01).pause == math.inf
+    assert 0.01 < reply_of("hangs", timeout=0.01, is_async=False).pause < 0.1
+    ignoring = reply_of("ignores its cancellation", timeout=0.01).value
+    assert inspect.iscoroutine(ignoring)
+    ignoring.close()
+    assert reply_of("ignores its cancellation", timeout=0.01, is_async=False).value == "late"
+    assert reply_of("ignores its cancellation").value == "rested"
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_hanging_tool_ends_when_cancelled_and_one_that_ignores_it_returns(backend):
     async def main():
         returned = []
-        for action in (
-            ToolAction("never", pause=math.inf),
-            ToolAction("returned", ignores_cancellation=True),
-        ):
+        for behaviour in ("hangs", "ignores its cancellation"):
             with anyio.move_on_after(0.01):
-                returned.append(await action.perform_async({}))
+                returned.append(await reply_of(behaviour, timeout=0.01).play_async())
         return returned
 
-    assert anyio.run(main, backend=backend) == ["returned"]
+    assert anyio.run(main, backend=backend) == ["cancelled, but returned"]
 
 
 def test_a_tool_changes_the_containers_in_its_arguments():
     arguments = {"list": [1], "dict": {"a": 1}, "text": "a"}
-    ToolAction(mutates=True).perform(arguments)
+    reply_of("changes its arguments", arguments=arguments)
     assert arguments == {"list": [1, "spoilt"], "dict": {}, "text": "a"}
-    asyncio.run(ToolAction(mutates=True).perform_async(arguments))
-    assert arguments["list"] == [1, "spoilt", "spoilt"]
 
 
 # What is logged.
@@ -264,15 +261,11 @@ def meeting(timeout):
     tools = ChaosTools(0)
     started = asyncio.Event()
 
-    def nature(_dice, called):
-        class Meeting(ToolAction):
-            async def perform_async(self, arguments):
-                await started.wait() if called.number == 1 else started.set()
-
-        return Meeting()
+    async def meet(called):
+        await started.wait() if called.number == 1 else started.set()
 
     options = {} if timeout is None else {"timeout": timeout}
-    tool = tools._tool("ping", "ping", True, options, nature)
+    tool = tools._tool("ping", "ping", True, options, lambda _dice, called: Reply(meet(called)))
 
     async def main():
         await asyncio.gather(tool.fn(), tool.fn())

@@ -102,6 +102,14 @@ def _absolute(value: Number) -> Number:
     return abs(value)
 
 
+def _least(*values: Number) -> Number:
+    return min(values)
+
+
+def _greatest(*values: Number) -> Number:
+    return max(values)
+
+
 def _sqrt(value: Number) -> Number:
     if value < 0:
         raise CalculationError("sqrt of a negative number has no real result")
@@ -116,14 +124,6 @@ def _round(value: Number, digits: Number | None = None) -> Number:
     return round(value, digits)
 
 
-def _least(*values: Number) -> Number:
-    return min(values)
-
-
-def _greatest(*values: Number) -> Number:
-    return max(values)
-
-
 _CONSTANTS: Final = {"pi": math.pi, "e": math.e}
 # Each function with how few and how many arguments it takes.
 _FUNCTIONS: Final[dict[str, tuple[Callable[..., Number], int, int]]] = {
@@ -133,15 +133,13 @@ _FUNCTIONS: Final[dict[str, tuple[Callable[..., Number], int, int]]] = {
     "min": (_least, 1, MAX_LENGTH),
     "max": (_greatest, 1, MAX_LENGTH),
 }
-_SUM: Final[dict[str, Callable[[Number, Number], Number]]] = {
-    "+": lambda left, right: left + right,
-    "-": lambda left, right: left - right,
-}
-_TERM: Final[dict[str, Callable[[Number, Number], Number]]] = {
-    "*": lambda left, right: left * right,
-    "/": lambda left, right: left / right,
-    "//": lambda left, right: left // right,
-    "%": lambda left, right: left % right,
+_Operations = dict[str, Callable[[Number, Number], Number]]
+_SUM: Final[_Operations] = {"+": lambda a, b: a + b, "-": lambda a, b: a - b}
+_TERM: Final[_Operations] = {
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
 }
 
 
@@ -168,17 +166,16 @@ class _Parser:
         return value
 
     def _sum(self) -> Number:
-        value = self._term()
-        while operation := _SUM.get(self._peek()):
-            self._next += 1
-            value = _bounded(operation(value, self._term()))
-        return value
+        return self._chain(self._term, _SUM)
 
     def _term(self) -> Number:
-        value = self._factor()
-        while operation := _TERM.get(self._peek()):
+        return self._chain(self._factor, _TERM)
+
+    def _chain(self, operand: Callable[[], Number], operations: _Operations) -> Number:
+        value = operand()
+        while operation := operations.get(self._peek()):
             self._next += 1
-            value = _bounded(operation(value, self._factor()))
+            value = _bounded(operation(value, operand()))
         return value
 
     def _factor(self) -> Number:

@@ -5,74 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, warn, writing
+from treadle.reports import RecordingError
+from treadle.reports.dashboard_page.file import static_page
+from treadle.reports.dashboard_page.server import HOST, PageServer
+from treadle.reports.sources.prometheus import PrometheusSource
+from treadle.reports.sources.recordings import RecordingSource
+from treadle.reports.sources.source import Source, SourceError
 from treadle.reports.text import escape_controls
 
-if TYPE_CHECKING:
-    from treadle.reports.sources.source import Source
-
 EXPORTED_FILES = ("grafana.json", "prometheus-rules.yml")
-RANGES = ("15m", "1h", "6h", "24h", "7d", "all")
 MOST_PORT = 65535
-
-
-def add_dashboard(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add the command to the parser.
-
-    Args:
-        add_parser: adds the parser of a command.
-    """
-    command = add_parser(
-        "dashboard",
-        help="show a dashboard of many runs",
-        description="Serve a dashboard of many runs on this machine, "
-        "from recordings or from a Prometheus.",
-        epilog="Exit codes: 0 success, 1 the Prometheus is not available, 2 bad usage, 130 Ctrl-C.",
-    )
-    command.add_argument(
-        "recordings",
-        metavar="RUN.jsonl|FOLDER",
-        nargs="*",
-        type=Path,
-        help="recordings, as written by treadle run --record, or folders of them",
-    )
-    command.add_argument(
-        "--prometheus", metavar="URL", help="query this Prometheus, such as http://127.0.0.1:9090"
-    )
-    command.add_argument("--agent", metavar="NAME", help="show the runs of this agent initially")
-    command.add_argument(
-        "--range",
-        choices=RANGES,
-        help="the time range to show initially (default: all for recordings, 1h for a Prometheus)",
-    )
-    command.add_argument(
-        "--port", metavar="N", type=int, help="the port to serve at (default: any free port)"
-    )
-    command.add_argument(
-        "-o", "--output", metavar="PAGE.html", type=Path, help="write the page to a file instead"
-    )
-    command.add_argument(
-        "--export",
-        metavar="FOLDER",
-        type=Path,
-        help="write the Grafana dashboard and the Prometheus rules to this folder, and exit",
-    )
-    command.set_defaults(parser=command, command="dashboard")
 
 
 def dashboard(args: argparse.Namespace) -> Exit:
     """Execute `treadle dashboard`.
-
-    Args:
-        args: the parsed arguments.
-
-    Returns:
-        The exit code.
 
     Raises:
         UsageError: the arguments are invalid, or a file cannot be read or written.
@@ -96,27 +46,20 @@ def dashboard(args: argparse.Namespace) -> Exit:
 
 def _export(folder: Path) -> Exit:
     data = resources.files("treadle.reports").joinpath("dashboards")
-    try:
+    with writing("--export", f"to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name in EXPORTED_FILES:
             (folder / name).write_bytes(data.joinpath(name).read_bytes())
             print(folder / name)
-    except OSError as error:
-        raise UsageError(f"--export: cannot write to {folder}: {error.strerror}") from error
     return Exit.OK
 
 
 def _source(args: argparse.Namespace) -> Source:
     if args.prometheus is not None:
-        from treadle.reports.sources.prometheus import PrometheusSource  # noqa: PLC0415 - not for --help
-
         try:
             return PrometheusSource(args.prometheus)
         except ValueError as error:
             raise UsageError(f"--prometheus: {error}") from error
-    from treadle.reports.recording.reader import RecordingError  # noqa: PLC0415 - as above
-    from treadle.reports.sources.recordings import RecordingSource  # noqa: PLC0415 - as above
-
     try:
         return RecordingSource(args.recordings)
     except OSError as error:
@@ -126,26 +69,18 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
-    from treadle.reports.dashboard_page.file import static_page  # noqa: PLC0415 - as above
-    from treadle.reports.sources.source import SourceError  # noqa: PLC0415 - as above
-
     try:
         html = static_page(source, first, agent, time.time())
     except SourceError as error:
-        print(f"treadle: {escape_controls(str(error))}", file=sys.stderr)
+        warn(str(error))
         return Exit.FAILED
-    try:
+    with writing("-o", target):
         target.write_text(html, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"-o: cannot write {target}: {error.strerror}") from error
     print(target)
     return Exit.OK
 
 
 def _serve(source: Source, first: str, agent: str | None, port: int) -> Exit:
-    from treadle.reports.dashboard_page.server import HOST, PageServer  # noqa: PLC0415 - as above
-    from treadle.reports.sources.source import SourceError  # noqa: PLC0415 - as above
-
     if not 0 <= port <= MOST_PORT:
         raise UsageError(f"--port: expected a number from 0 to {MOST_PORT}, got {port}")
     try:
@@ -156,8 +91,7 @@ def _serve(source: Source, first: str, agent: str | None, port: int) -> Exit:
         try:
             source.refresh()
         except SourceError as error:
-            # The page shows this error as well, and retries.
-            print(f"treadle: {escape_controls(str(error))}", file=sys.stderr)
+            warn(str(error))  # the page shows this error as well, and retries
         print(server.url, flush=True)
         print(f"{source.title}. Press Ctrl-C to stop.", file=sys.stderr, flush=True)
         server.serve_forever()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 
 from treadle.cli.arguments import make_parser
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, warn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,34 +28,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    parser = make_parser()
-    args = parser.parse_args(argv)
+    args = make_parser().parse_args(argv)
     try:
-        code = _execute(args)
+        # The module of a command is imported here to keep --help fast.
+        module = importlib.import_module(f"treadle.cli.{args.command}_command")
+        code: int = getattr(module, args.command)(args)
         sys.stdout.flush()
     except UsageError as error:
         args.parser.error(str(error))
         raise  # not reached: error() exits
     except KeyboardInterrupt:
-        print("treadle: interrupted", file=sys.stderr)
+        warn("interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe, as in `treadle ... | head`. Python flushes again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     return code
-
-
-def _execute(args: argparse.Namespace) -> int:
-    # Imported here to keep --help fast.
-    if args.command == "report":
-        from treadle.cli.report_command import report  # noqa: PLC0415 - as above
-
-        return report(args)
-    if args.command == "dashboard":
-        from treadle.cli.dashboard_command import dashboard  # noqa: PLC0415 - as above
-
-        return dashboard(args)
-    from treadle.cli.run_command import run  # noqa: PLC0415 - as above
-
-    return run(args)

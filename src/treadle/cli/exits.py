@@ -1,8 +1,13 @@
-"""Exit codes."""
+"""How the command ends: exit codes, bad usage, and files that cannot be written."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
+
+from treadle.reports.text import escape_controls
 
 
 class Exit(IntEnum):
@@ -20,3 +25,17 @@ class Exit(IntEnum):
 
 class UsageError(Exception):
     """The command cannot be executed as it was given. The message is one line."""
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr."""
+    print(f"treadle: {escape_controls(text)}", file=sys.stderr)
+
+
+@contextmanager
+def writing(option: str, target: object) -> Generator[None]:
+    """Raise UsageError, with the name of the option, if the file of an option cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{option}: cannot write {target}: {error.strerror}") from error

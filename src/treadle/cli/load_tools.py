@@ -13,8 +13,6 @@ from treadle.cli.exits import UsageError
 from treadle.errors import ToolDefinitionError, did_you_mean
 from treadle.tools import Tool, as_tool
 
-FORM = "MODULE:NAME[,NAME...]"
-
 
 def load_tools(specs: Iterable[str]) -> list[Tool]:
     """Import tools.
@@ -26,16 +24,15 @@ def load_tools(specs: Iterable[str]) -> list[Tool]:
     Raises:
         UsageError: the module or name does not exist, it cannot be imported, or it is not a tool.
     """
-    return [tool for spec in specs for tool in _load(spec)]
-
-
-def _load(spec: str) -> list[Tool]:
-    module_name, _, listed = spec.partition(":")
-    names = [name.strip() for name in listed.split(",")]
-    if not module_name or not all(names):
-        raise UsageError(f"--tools: expected {FORM}, got {spec!r}")
-    module = _imported(module_name)
-    return [tool for name in names for tool in _tools_of(module, name)]
+    tools: list[Tool] = []
+    for spec in specs:
+        module_name, _, listed = spec.partition(":")
+        names = [name.strip() for name in listed.split(",")]
+        if not module_name or not all(names):
+            raise UsageError(f"--tools: expected MODULE:NAME[,NAME...], got {spec!r}")
+        module = _imported(module_name)
+        tools += [tool for name in names for tool in _tools_of(module, name)]
+    return tools
 
 
 def _imported(name: str) -> ModuleType:

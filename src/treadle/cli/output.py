@@ -14,14 +14,10 @@ from treadle.results import Err, Ok, Result
 def as_json(result: Result) -> str:
     """The whole result on one line of JSON.
 
-    In ASCII: it survives any encoding, and has no control characters for a terminal.
+    It has each call that ran, with durations in seconds. In ASCII: it survives any encoding, and has no control
+    characters for a terminal.
     """
-    return json.dumps(document(result), default=_jsonable)
-
-
-def document(result: Result) -> dict[str, Any]:
-    """The whole result as a dict, with each call that ran. Durations are in seconds."""
-    return {
+    document = {
         "ok": isinstance(result, Ok),
         "reason": why(result),
         "stop_reason": result.stop_reason,
@@ -33,6 +29,7 @@ def document(result: Result) -> dict[str, Any]:
         "tool_calls_count": result.tool_calls_count,
         "calls": list(_calls(result)),
     }
+    return json.dumps(document, default=_jsonable)
 
 
 def why(result: Result) -> str | None:

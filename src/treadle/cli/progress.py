@@ -24,8 +24,7 @@ from treadle.reports.live import LiveView, can_show
 from treadle.reports.text import format_count, format_seconds, one_line
 
 OnEvent = Callable[[Event], None]
-
-_STYLES = {"plain": "", "good": "green", "bad": "yellow", "faint": "dim"}
+_BAD = "yellow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,12 @@ class Line:
 
     Args:
         text: one line, without control characters.
-        style: ``plain``, ``good``, ``bad`` or ``faint``.
+        style: its style in a live view, as rich names it.
         is_start: it reports the start of something, which a live view shows already.
     """
 
     text: str
-    style: str = "plain"
+    style: str = ""
     is_start: bool = False
 
 
@@ -49,7 +48,6 @@ class ProgressLines:
     def __init__(self) -> None:
         self._started = 0.0
         self._handlers: Mapping[type, Callable[[Any], Iterator[Line]]] = {
-            RunStarted: self._run_started,
             ModelRequested: self._model_requested,
             ModelRetried: self._model_retried,
             ModelResponded: self._model_responded,
@@ -61,12 +59,10 @@ class ProgressLines:
 
     def lines(self, event: Event) -> Iterator[Line]:
         """The lines for an event. Most kinds of events have none."""
+        if isinstance(event, RunStarted):
+            self._started = event.at
         describe = self._handlers.get(type(event))
         return describe(event) if describe is not None else iter(())
-
-    def _run_started(self, event: RunStarted) -> Iterator[Line]:
-        self._started = event.at
-        yield from ()
 
     def _model_requested(self, event: ModelRequested) -> Iterator[Line]:
         yield Line(f"iteration {event.iteration}: calling the model", is_start=True)
@@ -75,26 +71,25 @@ class ProgressLines:
         error = one_line(f"{event.error_type}: {event.error}")
         retry = f"retry in {format_seconds(event.delay)}"
         yield Line(
-            f"iteration {event.iteration}: attempt {event.attempt} failed, {retry}: {error}", "bad"
+            f"iteration {event.iteration}: attempt {event.attempt} failed, {retry}: {error}", _BAD
         )
 
     def _model_responded(self, event: ModelResponded) -> Iterator[Line]:
         calls, usage = event.response.tool_calls, event.response.usage
         made = format_count(len(calls), "tool call") if calls else "an answer"
         tokens = f", {usage.input_tokens} + {usage.output_tokens} tokens" if usage else ""
-        took = f"{tokens}, {format_seconds(event.duration)}"
-        yield Line(f"iteration {event.iteration}: {made}{took}")
+        took = format_seconds(event.duration)
+        yield Line(f"iteration {event.iteration}: {made}{tokens}, {took}")
 
     def _tool_started(self, event: ToolStarted) -> Iterator[Line]:
         yield Line(f"  {_shown(event.call)}", is_start=True)
 
     def _tool_finished(self, event: ToolFinished) -> Iterator[Line]:
-        start = f"  {_shown(event.call)}: "
+        call, took = _shown(event.call), format_seconds(event.duration)
         if event.result.is_error:
-            why = one_line(event.result.content)
-            yield Line(f"{start}failed in {format_seconds(event.duration)}: {why}", "bad")
+            yield Line(f"  {call}: failed in {took}: {one_line(event.result.content)}", _BAD)
         else:
-            yield Line(f"{start}done in {format_seconds(event.duration)}", "good")
+            yield Line(f"  {call}: done in {took}", "green")
 
     def _iteration_finished(self, event: IterationFinished) -> Iterator[Line]:
         """Report invalid calls, which have no events because they never started."""
@@ -102,13 +97,13 @@ class ProgressLines:
         for call in context.tool_calls:
             problems = context.validation_errors.get(call.id)
             if problems:
-                yield Line(f"  {_shown(call)}: not run: {one_line('; '.join(problems))}", "bad")
+                yield Line(f"  {_shown(call)}: not run: {one_line('; '.join(problems))}", _BAD)
 
     def _run_finished(self, event: RunFinished) -> Iterator[Line]:
         iterations = format_count(event.total_iterations, "iteration")
         calls = format_count(event.tool_calls_count, "tool call")
         took = format_seconds(event.at - self._started)
-        yield Line(f"{event.stop_reason}: {iterations}, {calls}, {took}", "faint")
+        yield Line(f"{event.stop_reason}: {iterations}, {calls}, {took}", "dim")
 
 
 def _shown(call: Any) -> str:
@@ -117,11 +112,7 @@ def _shown(call: Any) -> str:
 
 
 def make_progress(stream: TextIO, *, quiet: bool = False) -> AbstractContextManager[OnEvent | None]:
-    """Show the progress of one run.
-
-    Args:
-        stream: the output. A terminal shows a live view if rich is installed.
-        quiet: show nothing.
+    """Show the progress of one run; a terminal shows a live view if rich is installed.
 
     Returns:
         A context manager that returns the observer for the run, or None if nothing is shown.
@@ -153,7 +144,7 @@ def _live(view: LiveView) -> Generator[OnEvent]:
         view(event)
         for line in described.lines(event):
             if not line.is_start:
-                view.print(line.text, _STYLES[line.style])
+                view.print(line.text, line.style)
 
     with view:
         yield on_event

@@ -6,21 +6,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, warn, writing
 from treadle.cli.recording import same_file
-from treadle.reports.recording.reader import RecordingError, read_recording
-from treadle.reports.report.render import render_report
+from treadle.reports import RecordingError, read_recording, render_report
 from treadle.reports.text import escape_controls
 
 
 def report(args: argparse.Namespace) -> Exit:
     """Execute `treadle report`. The name of the report, or the report itself, is printed on stdout.
-
-    Args:
-        args: the parsed arguments.
-
-    Returns:
-        The exit code.
 
     Raises:
         UsageError: the recording is missing or broken, or the report cannot be written.
@@ -35,14 +28,12 @@ def report(args: argparse.Namespace) -> Exit:
     if target != "-" and same_file(target, args.recording):
         raise UsageError(f"-o: {target} is the recording itself")
     for problem in recording.problems:
-        print(f"treadle: {escape_controls(problem)}", file=sys.stderr)
+        warn(problem)
     page = render_report(recording)
     if target == "-":
         sys.stdout.write(page)
         return Exit.OK
-    try:
+    with writing("-o", target):
         Path(target).write_text(page, encoding="ascii")
-    except OSError as error:
-        raise UsageError(f"-o: cannot write {target}: {error.strerror}") from error
     print(target)
     return Exit.OK

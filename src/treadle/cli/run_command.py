@@ -12,7 +12,7 @@ from typing import Any
 
 from treadle.cli.arguments import given_options
 from treadle.cli.builtin_tools import read_only_tools
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, warn
 from treadle.cli.load_tools import load_tools
 from treadle.cli.output import answer, as_json, summary, transcript, why
 from treadle.cli.progress import make_progress
@@ -21,26 +21,19 @@ from treadle.errors import TreadleError
 from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
 from treadle.reports.text import escape_controls
-from treadle.results import Err, Ok, Paused, Result
+from treadle.results import Ok, Result
 
 
 def run(args: argparse.Namespace) -> Exit:
     """Execute `treadle run`.
-
-    Args:
-        args: the parsed arguments.
-
-    Returns:
-        The exit code.
 
     Raises:
         UsageError: the model, the tools or a limit are invalid, or a file cannot be written.
         KeyboardInterrupt: it was interrupted twice, or before the run started.
     """
     loop, model = _prepared(args)
-    messages = [{"role": "user", "content": _prompt(args.prompt)}]
-    if args.system:
-        messages.insert(0, {"role": "system", "content": args.system})
+    messages = [{"role": "system", "content": args.system}] if args.system else []
+    messages.append({"role": "user", "content": _prompt(args.prompt)})
     handle = RunHandle()
     # A tool may print; stdout is for the answer.
     with (
@@ -102,19 +95,15 @@ def _interrupts_end(handle: RunHandle) -> Generator[None]:
 def _report(result: Result, args: argparse.Namespace) -> Exit:
     if args.json:
         print(as_json(result))
-    elif isinstance(result, Ok):
-        text = answer(result)
-        print(escape_controls(text) if sys.stdout.isatty() else text)
-    if not isinstance(result, Ok):
-        sys.stdout.flush()
-        _report_error(result, with_history=not args.json)
-        return Exit.INTERRUPTED if result.stop_reason == "cancelled" else Exit.FAILED
-    return Exit.OK
-
-
-def _report_error(result: Err | Paused, *, with_history: bool) -> None:
-    if with_history and result.stop_reason == "cancelled":
+    if isinstance(result, Ok):
+        if not args.json:
+            text = answer(result)
+            print(escape_controls(text) if sys.stdout.isatty() else text)
+        return Exit.OK
+    sys.stdout.flush()
+    was_cancelled = result.stop_reason == "cancelled"
+    if was_cancelled and not args.json:
         for line in transcript(result.messages):
             print(line, file=sys.stderr)
-    reason = escape_controls(why(result) or "")
-    print(f"treadle: {reason} ({summary(result)})", file=sys.stderr)
+    warn(f"{why(result)} ({summary(result)})")
+    return Exit.INTERRUPTED if was_cancelled else Exit.FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.errors import OptionError
@@ -29,16 +30,26 @@ def open_model(spec: str, **opts: Any) -> Any:
         MissingExtraError: a package that the model needs is not installed.
     """
     provider, colon, name = spec.partition(":")
-    if provider not in {"local", "openai"}:
+    if provider not in _OPENERS:
         raise OptionError(f"model: {spec!r} is unknown; known are {', '.join(KNOWN_MODELS)}")
     if colon and not name:
         raise OptionError(f"model: {spec!r} has no name after the colon")
-    if provider == "openai":
-        from treadle.providers.openai import OpenAIModel  # noqa: PLC0415 - an extra
+    return _OPENERS[provider](name, **opts)
 
-        return OpenAIModel(name, **opts)
+
+def _open_local(name: str, *, base_url: str | None = None, **opts: Any) -> Any:
     from treadle.providers.local import LocalModel  # noqa: PLC0415 - an extra
 
-    if opts.pop("base_url", None) is not None:
+    if base_url is not None:
         raise OptionError("base_url: a local model has none; use it with openai:NAME")
     return LocalModel(name or None, **opts)
+
+
+def _open_openai(name: str, **opts: Any) -> Any:
+    from treadle.providers.openai import OpenAIModel  # noqa: PLC0415 - an extra
+
+    return OpenAIModel(name, **opts)
+
+
+_OPENERS: Mapping[str, Callable[..., Any]] = {"local": _open_local, "openai": _open_openai}
+"""By the first word of a model's name."""

@@ -29,12 +29,7 @@ _YES = frozenset({"1", "true", "yes", "span", "span_only", "span_and_event"})
 
 
 def captures_content(option: bool | None) -> bool:
-    """Whether content is captured.
-
-    Args:
-        option: ``capture_content`` of the loop; if it is None, the environment variable
-            ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` decides.
-    """
+    """Whether content is captured; if ``capture_content`` of the loop is None, the environment decides."""
     if option is not None:
         return option
     return os.environ.get(names.CAPTURE_VARIABLE, "").strip().lower() in _YES
@@ -43,13 +38,7 @@ def captures_content(option: bool | None) -> bool:
 def request_attributes(
     messages: Sequence[JSONDict], guidance: str | None, tools: Sequence[JSONDict]
 ) -> dict[str, str]:
-    """Return the attributes of a request.
-
-    Args:
-        messages: the conversation.
-        guidance: a text that is added to this request only; None is none.
-        tools: the tools that are offered, as OpenAI's dicts.
-    """
+    """Return the attributes of a request; the guidance is a text that is added to this request only."""
     instructions: list[JSONDict] = []
     conversation: list[JSONDict] = []
     for message in messages:
@@ -110,11 +99,8 @@ def _message(message: Mapping[str, Any]) -> JSONDict:
         result: JSONDict = {"role": str(message.get("role", "")), "parts": _parts(message)}
         name = message.get("name")
         return {**result, "name": name} if isinstance(name, str) else result
-    part = {
-        "type": "tool_call_response",
-        "id": message.get("tool_call_id"),
-        "response": message.get("content"),
-    }
+    call_id, content = message.get("tool_call_id"), message.get("content")
+    part = {"type": "tool_call_response", "id": call_id, "response": content}
     return {"role": "tool", "parts": [part]}
 
 
@@ -145,20 +131,18 @@ def _part(part: Any) -> JSONDict:
     """One part of a content; a type that the conventions do not define is kept as it is."""
     if not is_mapping(part):
         return _text(str(part))
-    match part.get("type"):
-        case "text":
-            return _text(str(part.get("text", "")))
-        case "image_url":
-            image = part.get("image_url")
-            media = _image(image.get("url") if is_mapping(image) else image)
-        case "input_audio":
-            media = _audio(part.get("input_audio"))
-        case _:
-            media = None
+    kind, media = part.get("type"), None
+    if kind == "text":
+        return _text(str(part.get("text", "")))
+    if kind == "image_url":
+        media = _image(part.get("image_url"))
+    elif kind == "input_audio":
+        media = _audio(part.get("input_audio"))
     return media or {"type": "other", **part}
 
 
-def _image(url: Any) -> JSONDict | None:
+def _image(image: Any) -> JSONDict | None:
+    url = image.get("url") if is_mapping(image) else image
     if not isinstance(url, str):
         return None
     data = _DATA_URL.fullmatch(url)

@@ -13,9 +13,7 @@ from treadle.effects import is_awaitable
 def in_context(context: Context, fn: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that it runs in a context, in whichever thread or task it is called.
 
-    Args:
-        context: the OpenTelemetry context.
-        fn: the function. An awaitable that it returns is awaited in that context, too.
+    An awaitable that it returns is awaited in that context, too.
     """
 
     def run(*args: Any) -> Any:
@@ -24,21 +22,17 @@ def in_context(context: Context, fn: Callable[..., Any]) -> Callable[..., Any]:
             value = fn(*args)
         finally:
             detach(token)
-        return Attached(value, context) if is_awaitable(value) else value
+        return _Attached(value, context) if is_awaitable(value) else value
 
     return run
 
 
-class Attached(Coroutine[Any, Any, Any]):
+class _Attached(Coroutine[Any, Any, Any]):
     """An awaitable with a context attached from its first step to its last.
 
     It is not an ``async def``: if it is cancelled before its first step, the cancellation has to reach the
     awaitable itself, or Python would warn that it was never awaited. It uses the context variables of its
     task and not a copy of them, so that telemetry does not change which variables the awaitable sees.
-
-    Args:
-        awaitable: a coroutine, or any other awaitable.
-        context: the OpenTelemetry context.
     """
 
     __slots__ = ("_context", "_inner", "_steps")
@@ -54,17 +48,14 @@ class Attached(Coroutine[Any, Any, Any]):
         return _attached(self._inner, self._context)
 
     def send(self, value: Any) -> Any:
-        """Resume; see `collections.abc.Coroutine`."""
         if self._steps is None:
             self._steps = self.__await__()
         return self._steps.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an exception where it waits; see `collections.abc.Coroutine`."""
         return (self._steps or self._inner).throw(*error)
 
     def close(self) -> None:
-        """Close it; see `collections.abc.Coroutine`."""
         (self._steps or self._inner).close()
 
 

@@ -1,9 +1,11 @@
-"""The handlers of events: they turn what happens in a run into spans and metrics."""
+"""The handlers of events: they turn what happens in a run into spans, span events and metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
+
+from opentelemetry.trace import SpanKind
 
 from treadle.events import (
     BreakerChanged,
@@ -28,17 +30,28 @@ from treadle.events import (
     ToolStarted,
     UserMessageAdded,
 )
-from treadle.telemetry import chat_spans, content, names, tool_spans
+from treadle.telemetry import content, names, spans
 from treadle.telemetry.run_telemetry import RunTelemetry
+
+NotRun: TypeAlias = CallSuppressed | CallDeferred | CallRefused
+
+
+def innermost(run: RunTelemetry, event: Event) -> tuple[RunTelemetry, Event]:
+    """Return the run that an event belongs to, the given one or a subagent in it, and the event of that run."""
+    while isinstance(event, SubagentEvent):
+        run, event = run.subagent(event.call_id), event.event
+    return run, event
 
 
 def handle_event(run: RunTelemetry, event: Event) -> None:
     """Handle an event of a run, or of a subagent in it."""
-    while isinstance(event, SubagentEvent):
-        run, event = run.subagent(event.call_id), event.event
+    run, event = innermost(run, event)
     handler = _HANDLERS.get(event.__class__)
     if handler is not None and (run.started is not None or event.__class__ is RunStarted):
         handler(run, event)
+
+
+# The run: a span, and an event in it for what happens outside of calls.
 
 
 def _run_finished(run: RunTelemetry, event: RunFinished) -> None:
@@ -53,13 +66,16 @@ def _run_finished(run: RunTelemetry, event: RunFinished) -> None:
     run.end(event.at, facts, is_good=event.stop_reason in _GOOD)
 
 
-def _history_repaired(run: RunTelemetry, event: HistoryRepaired) -> None:
-    run.add_event(names.HISTORY_REPAIRED, {names.COUNT: len(event.repairs)})
+_GOOD = frozenset({"answered", "output", "finished", "paused"})
 
 
 def _iteration_finished(run: RunTelemetry, event: IterationFinished) -> None:
     facts = {names.ITERATION: event.iteration, names.STAGES: " ".join(event.context.trace)}
     run.add_event(names.ITERATION_END, facts, event.at)
+
+
+def _history_repaired(run: RunTelemetry, event: HistoryRepaired) -> None:
+    run.add_event(names.HISTORY_REPAIRED, {names.COUNT: len(event.repairs)})
 
 
 def _user_message_added(run: RunTelemetry, event: UserMessageAdded) -> None:
@@ -72,7 +88,163 @@ def _limit_reached(run: RunTelemetry, event: LimitReached) -> None:
     run.add_event(names.LIMIT_REACHED, facts)
 
 
-_GOOD = frozenset({"answered", "output", "finished", "paused"})
+# Model calls: a ``chat`` span and metrics for each, which include its retries.
+
+
+def _model_requested(run: RunTelemetry, event: ModelRequested) -> None:
+    run.attempt_started = event.at
+    run.first_chunk = None
+    run.model_calls += 1
+    captured: dict[str, str] = {}
+    if run.telemetry.captures:
+        tools = () if run.started is None else run.started.tools
+        captured = content.request_attributes(event.messages, event.guidance, tools)
+        if run.model_calls == 1 and run.agent is not None:
+            run.agent.span.set_attributes(captured)
+    if run.telemetry.has_chats:
+        name = f"{names.CHAT} {run.request.get(names.REQUEST_MODEL, '')}".strip()
+        attributes = {**run.request, names.ITERATION: event.iteration, **captured}
+        labels = {names.OPERATION_NAME: names.CHAT, **run.model_labels}
+        run.chat = run.open(
+            name, attributes, event.at, labels, names.OPERATION_DURATION, kind=SpanKind.CLIENT
+        )
+
+
+def _first_chunk(run: RunTelemetry, event: FirstChunk) -> None:
+    run.first_chunk = max(0.0, event.at - run.attempt_started)
+
+
+def _model_retried(run: RunTelemetry, event: ModelRetried) -> None:
+    run.attempt_started, run.first_chunk = event.at + event.delay, None
+    facts = {names.ITERATION: event.iteration, **_retry_facts(event)}
+    span, meters = run.chat or run.agent, run.telemetry.instruments
+    if span is not None:
+        spans.add_event(span.span, names.MODEL_RETRY, facts, event.at)
+    error_type = meters.error_types(event.error_type)
+    meters.add(names.MODEL_RETRIES, 1, {**run.model_labels, names.ERROR_TYPE: error_type})
+
+
+def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
+    chat, response, meters = run.chat, event.response, run.telemetry.instruments
+    usage, model = response.usage, {}
+    if response.model is not None:
+        model = {names.RESPONSE_MODEL: meters.model_names(response.model)}
+    if usage is not None and usage.cost is not None:
+        meters.add(names.USAGE_COST, usage.cost, {**run.model_labels, **model})
+    if chat is None:  # the instrumentation of the model's SDK records the rest
+        return
+    labels = {**chat.labels, **model}
+    if run.first_chunk is not None:
+        meters.record(names.FIRST_CHUNK_DURATION, run.first_chunk, labels, chat.context)
+    if usage is not None:
+        for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
+            of_kind = {**labels, names.TOKEN_TYPE: kind}
+            meters.record(names.TOKEN_USAGE, count, of_kind, chat.context)
+    if chat.span.is_recording():
+        if response.model is not None and names.REQUEST_MODEL not in run.request:
+            chat.span.update_name(f"{names.CHAT} {spans.clean(response.model)}")
+        chat.span.set_attributes(spans.response_attributes(response, run.first_chunk))
+        if run.telemetry.captures:
+            chat.span.set_attributes(content.response_attributes(response))
+    run.chat = None
+    run.close(chat, event.at, model, event.duration)
+
+
+def _model_failed(run: RunTelemetry, event: ModelFailed) -> None:
+    chat, run.chat = run.chat, None
+    if chat is not None:
+        spans.fail(chat.span, event.error_type)
+        error_type = run.telemetry.instruments.error_types(event.error_type)
+        run.close(chat, event.at, {names.ERROR_TYPE: error_type})
+
+
+# Tool calls: an ``execute_tool`` span and a duration for each that ran, a span event for each that did not.
+
+
+def _tool_started(run: RunTelemetry, event: ToolStarted) -> None:
+    call, info = event.call, run.tool_info(event.call.name)
+    attributes: dict[str, Any] = {
+        **info.attributes,
+        names.TOOL_NAME: spans.clean(call.name),
+        names.TOOL_CALL_ID: spans.clean(call.id),
+        names.ITERATION: event.iteration,
+    }
+    if run.telemetry.captures:
+        attributes |= content.call_attributes(call)
+    parent = None if event.within is None else run.tools.get(event.within)
+    labels = {**info.labels, names.TOOL_TYPE: names.FUNCTION}
+    run.tools[call.id] = run.open(
+        info.span_name, attributes, event.at, labels, names.TOOL_DURATION, parent=parent
+    )
+
+
+def _tool_retried(run: RunTelemetry, event: ToolRetried) -> None:
+    tool = run.tools.get(event.call.id)
+    if tool is not None:
+        spans.add_event(tool.span, names.TOOL_RETRY, _retry_facts(event), event.at)
+
+
+def _tool_finished(run: RunTelemetry, event: ToolFinished) -> None:
+    tool, result = run.tools.pop(event.call.id, None), event.result
+    subagent = run.subagents.pop(event.call.id, None)
+    if subagent is not None:
+        subagent.abandon()  # nothing is open if it emitted its last event
+    if tool is None:
+        return
+    if run.telemetry.captures:
+        tool.span.set_attributes(content.result_attributes(result))
+    failed: dict[str, str] = {}
+    if result.is_error:
+        error_type = result.status if result.status in {"timeout", "cancelled"} else "tool_error"
+        failed = {names.ERROR_TYPE: error_type}
+        spans.fail(tool.span, error_type)
+    if result.status == "waiting":  # a call that waits for approval runs later
+        tool.span.end(spans.nanoseconds(event.at))
+        return
+    run.tool_calls += not tool.is_step
+    run.close(tool, event.at, failed, event.duration)
+
+
+def _call_not_run(name: str, counter: str) -> Callable[[RunTelemetry, NotRun], None]:
+    """Add an event for a call that does not run, and count it by its reason."""
+
+    def handle(run: RunTelemetry, event: NotRun) -> None:
+        reason = {names.REASON: event.reason.value}
+        run.add_event(name, {**_call_facts(event), **reason})
+        labels = {**run.tool_info(event.call.name).labels, **reason}
+        run.telemetry.instruments.add(counter, 1, labels)
+
+    return handle
+
+
+def _repeat_warned(run: RunTelemetry, event: RepeatWarned) -> None:
+    run.add_event(names.REPEAT_WARNED, {**_call_facts(event), names.COUNT: event.count})
+
+
+def _breaker_changed(run: RunTelemetry, event: BreakerChanged) -> None:
+    state = {names.BREAKER_STATE: event.after}
+    facts = {names.ITERATION: event.iteration, names.TOOL_NAME: event.tool, **state}
+    run.add_event(names.BREAKER_CHANGED, facts)
+    labels = {**run.tool_info(event.tool).labels, **state}
+    run.telemetry.instruments.add(names.BREAKER_TRANSITIONS, 1, labels)
+
+
+def _call_facts(event: NotRun | RepeatWarned) -> dict[str, Any]:
+    return {
+        names.ITERATION: event.iteration,
+        names.TOOL_NAME: event.call.name,
+        names.TOOL_CALL_ID: event.call.id,
+    }
+
+
+def _retry_facts(event: ModelRetried | ToolRetried) -> dict[str, Any]:
+    return {
+        names.ERROR_TYPE: event.error_type,
+        names.ATTEMPT: event.attempt,
+        names.DELAY: event.delay,
+    }
+
+
 _HANDLERS: Mapping[type, Callable[[RunTelemetry, Any], None]] = {
     RunStarted: RunTelemetry.start,
     RunFinished: _run_finished,
@@ -80,17 +252,17 @@ _HANDLERS: Mapping[type, Callable[[RunTelemetry, Any], None]] = {
     IterationFinished: _iteration_finished,
     UserMessageAdded: _user_message_added,
     LimitReached: _limit_reached,
-    ModelRequested: chat_spans.model_requested,
-    FirstChunk: chat_spans.first_chunk,
-    ModelRetried: chat_spans.model_retried,
-    ModelResponded: chat_spans.model_responded,
-    ModelFailed: chat_spans.model_failed,
-    ToolStarted: tool_spans.tool_started,
-    ToolRetried: tool_spans.tool_retried,
-    ToolFinished: tool_spans.tool_finished,
-    CallSuppressed: tool_spans.call_not_run,
-    CallDeferred: tool_spans.call_not_run,
-    CallRefused: tool_spans.call_not_run,
-    RepeatWarned: tool_spans.repeat_warned,
-    BreakerChanged: tool_spans.breaker_changed,
+    ModelRequested: _model_requested,
+    FirstChunk: _first_chunk,
+    ModelRetried: _model_retried,
+    ModelResponded: _model_responded,
+    ModelFailed: _model_failed,
+    ToolStarted: _tool_started,
+    ToolRetried: _tool_retried,
+    ToolFinished: _tool_finished,
+    CallSuppressed: _call_not_run(names.CALL_SUPPRESSED, names.SUPPRESSED_CALLS),
+    CallDeferred: _call_not_run(names.CALL_DEFERRED, names.DEFERRED_CALLS),
+    CallRefused: _call_not_run(names.CALL_REFUSED, names.REFUSED_CALLS),
+    RepeatWarned: _repeat_warned,
+    BreakerChanged: _breaker_changed,
 }

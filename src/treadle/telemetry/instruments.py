@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import Counter, Histogram, Meter
+from opentelemetry.metrics import Counter, Meter, NoOpMeter, UpDownCounter
 
-from treadle.messages import Usage
 from treadle.telemetry import names
 
 Labels: TypeAlias = dict[str, Any]
@@ -46,94 +45,68 @@ class LimitedValues:
         return value
 
 
-_S, _CALLS = names.SECONDS, names.TOOL_CALLS
-HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
+_S, _CALLS, _RUN = "s", "{tool_call}", "per run, since it was started or resumed."
+_HISTOGRAMS: Mapping[str, tuple[str, str, tuple[float, ...]]] = {
     names.OPERATION_DURATION: (_S, "Model calls, including retries.", names.SECONDS_BUCKETS),
     names.FIRST_CHUNK_DURATION: (_S, "Time to the first chunk.", names.FIRST_CHUNK_BUCKETS),
-    names.TOKEN_USAGE: (names.TOKENS, "Tokens of model calls.", names.TOKENS_BUCKETS),
+    names.TOKEN_USAGE: ("{token}", "Tokens of model calls.", names.TOKENS_BUCKETS),
     names.AGENT_DURATION: (_S, "Runs.", names.AGENT_SECONDS_BUCKETS),
     names.TOOL_DURATION: (_S, "Tool calls, including retries.", names.SECONDS_BUCKETS),
-    names.AGENT_INFERENCE_CALLS: (
-        names.INFERENCE_CALLS,
-        "Model calls per run, since it was started or resumed.",
-        names.COUNT_BUCKETS,
-    ),
-    names.AGENT_TOOL_CALLS: (
-        _CALLS,
-        "Executed tool calls per run, since it was started or resumed.",
-        names.COUNT_BUCKETS,
-    ),
-    names.ITERATIONS_METRIC: (
-        names.ITERATIONS_UNIT,
-        "Iterations per run.",
-        names.ITERATIONS_BUCKETS,
-    ),
+    names.AGENT_INFERENCE_CALLS: ("{inference_call}", f"Model calls {_RUN}", names.COUNT_BUCKETS),
+    names.AGENT_TOOL_CALLS: (_CALLS, f"Executed tool calls {_RUN}", names.COUNT_BUCKETS),
+    names.ITERATIONS_METRIC: ("{iteration}", "Iterations per run.", names.ITERATIONS_BUCKETS),
 }
-"""Histograms by name: the unit, the description, the bucket boundaries."""
-
-COUNTERS: Mapping[str, tuple[str, str]] = {
+"""By name: the unit, the description, the bucket boundaries."""
+_COUNTERS: Mapping[str, tuple[str, str]] = {
     names.SUPPRESSED_CALLS: (_CALLS, "Calls that did not run: they repeat an earlier call."),
     names.DEFERRED_CALLS: (_CALLS, "Calls that did not run yet; the model may request them again."),
     names.REFUSED_CALLS: (_CALLS, "Calls that did not run: a limit, or an open circuit breaker."),
-    names.BREAKER_TRANSITIONS: (names.TRANSITIONS, "State changes of shared circuit breakers."),
-    names.USAGE_COST: (names.US_DOLLARS, "Cost of model calls, where it is known."),
-    names.MODEL_RETRIES: (names.RETRIES, "Failed attempts at model calls that were retried."),
+    names.BREAKER_TRANSITIONS: ("{transition}", "State changes of shared circuit breakers."),
+    names.USAGE_COST: ("{USD}", "Cost of model calls, where it is known."),
+    names.MODEL_RETRIES: ("{retry}", "Failed attempts at model calls that were retried."),
 }
-"""Counters by name: the unit, the description."""
+"""By name: the unit, the description."""
 
 
 class Instruments:
     """All instruments of a meter, and the label values that were recorded so far."""
 
     def __init__(self, meter: Meter) -> None:
-        def histogram(name: str) -> Histogram:
-            unit, description, buckets = HISTOGRAMS[name]
-            return meter.create_histogram(
-                name, unit, description, explicit_bucket_boundaries_advisory=buckets
-            )
-
-        def counter(name: str) -> Counter:
-            return meter.create_counter(name, *COUNTERS[name])
-
         self.model_names = LimitedValues()
         self.error_types = LimitedValues()
         self.agent_names = LimitedValues()
-        self.operation = histogram(names.OPERATION_DURATION)
-        self.first_chunk = histogram(names.FIRST_CHUNK_DURATION)
-        self.tokens = histogram(names.TOKEN_USAGE)
-        self.agent = histogram(names.AGENT_DURATION)
-        self.tool = histogram(names.TOOL_DURATION)
-        self.inference_calls = histogram(names.AGENT_INFERENCE_CALLS)
-        self.tool_calls = histogram(names.AGENT_TOOL_CALLS)
-        self.iterations = histogram(names.ITERATIONS_METRIC)
-        self.suppressed = counter(names.SUPPRESSED_CALLS)
-        self.deferred = counter(names.DEFERRED_CALLS)
-        self.refused = counter(names.REFUSED_CALLS)
-        self.transitions = counter(names.BREAKER_TRANSITIONS)
-        self.cost = counter(names.USAGE_COST)
-        self.retries = counter(names.MODEL_RETRIES)
-        self.active = meter.create_up_down_counter(names.ACTIVE_RUNS, names.RUNS, "Active runs.")
+        self._histograms = {
+            name: meter.create_histogram(
+                name, unit, description, explicit_bucket_boundaries_advisory=buckets
+            )
+            for name, (unit, description, buckets) in _HISTOGRAMS.items()
+        }
+        self._counters: dict[str, Counter | UpDownCounter] = {
+            names.ACTIVE_RUNS: meter.create_up_down_counter(
+                names.ACTIVE_RUNS, "{run}", "Active runs."
+            ),
+            **{name: meter.create_counter(name, *facts) for name, facts in _COUNTERS.items()},
+        }
 
-    def record_tokens(self, usage: Usage, labels: Labels, context: Context) -> None:
-        """Record the tokens of one model call."""
-        for kind, count in ((names.INPUT, usage.input_tokens), (names.OUTPUT, usage.output_tokens)):
-            self.tokens.record(count, {**labels, names.TOKEN_TYPE: kind}, context)
+    def record(self, name: str, value: float, labels: Labels, context: Context) -> None:
+        """Record a value of a histogram."""
+        self._histograms[name].record(value, labels, context)
+
+    def add(self, name: str, value: float, labels: Labels, context: Context | None = None) -> None:
+        """Add a value to a counter."""
+        self._counters[name].add(value, labels, context)
 
 
 def instruments_of(provider: Any, scope: tuple[Any, ...]) -> Instruments:
-    """Return the instruments of a meter provider; creating them takes longer than a short run.
-
-    Args:
-        provider: an OpenTelemetry meter provider.
-        scope: the name, version and schema URL of the instrumentation scope.
-    """
+    """Return the instruments of a meter provider; creating them takes longer than a short run."""
     try:
-        instruments = _CACHE.get(provider)
-        if instruments is None:
-            instruments = _CACHE[provider] = Instruments(provider.get_meter(*scope))
+        if provider not in _CACHE:
+            _CACHE[provider] = Instruments(provider.get_meter(*scope))
+        return _CACHE[provider]
     except TypeError:  # a custom provider that is not hashable or not weakly referenceable
         return Instruments(provider.get_meter(*scope))
-    return instruments
 
 
 _CACHE: WeakKeyDictionary[Any, Instruments] = WeakKeyDictionary()
+NO_INSTRUMENTS = Instruments(NoOpMeter(names.SCOPE))
+"""Of a meter provider without an SDK: they record nothing."""

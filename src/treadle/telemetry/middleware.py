@@ -25,9 +25,9 @@ from treadle.effects import (
     map_nested,
     with_reporter,
 )
-from treadle.events import RunStarted, SubagentEvent
+from treadle.events import RunStarted
 from treadle.telemetry.current_span import in_context
-from treadle.telemetry.handlers import handle_event
+from treadle.telemetry.handlers import handle_event, innermost
 from treadle.telemetry.run_telemetry import RunTelemetry
 
 R = TypeVar("R")
@@ -57,17 +57,12 @@ def _safely(fn: Callable[..., Any], *args: Any) -> None:
 
 
 class _Branch:
-    """Steps that run one after another, and the runs that they belong to.
-
-    Args:
-        root: the outermost run. The events of subagents arrive there, with their path.
-        run: the run that the steps belong to; a subagent may start and end in them.
-    """
+    """Steps that run one after another, and the runs that they belong to: a subagent may start and end in them."""
 
     __slots__ = ("_root", "_runs")
 
     def __init__(self, root: RunTelemetry, run: RunTelemetry) -> None:
-        self._root = root
+        self._root = root  # the outermost run: events of subagents arrive there, with their path
         self._runs = [run]
 
     def wrap(self, steps: Steps[R]) -> Steps[R]:
@@ -94,8 +89,9 @@ class _Branch:
     def _change(self, effect: Effect) -> Effect:
         if isinstance(effect, Emit):
             _safely(handle_event, self._root, effect.event)
-            if isinstance(effect.event, (RunStarted, SubagentEvent)):
-                self._follow(effect.event)
+            run, event = innermost(self._root, effect.event)
+            if isinstance(event, RunStarted) and run is not self._runs[-1]:
+                self._runs.append(run)  # a subagent starts here
             return effect
         if isinstance(effect, Call):
             return self._in_span(effect)
@@ -105,14 +101,6 @@ class _Branch:
         if isinstance(effect, Parallel) and len(effect.steps) == 1:
             return map_nested(effect, self.wrap)
         return map_nested(effect, lambda steps: _Branch(self._root, self._run()).wrap(steps))
-
-    def _follow(self, event: Any) -> None:
-        """Add a subagent that starts here."""
-        run = self._root
-        while isinstance(event, SubagentEvent):
-            run, event = run.subagent(event.call_id), event.event
-        if isinstance(event, RunStarted) and run is not self._runs[-1]:
-            self._runs.append(run)
 
     def _in_span(self, call: Call) -> Call:
         """Copy a call so that its span is the current one in it, and that what it emits is handled."""
@@ -127,10 +115,6 @@ class _HandlingReporter:
     """The reporter of a call: handles the events that the call emits, and passes them on.
 
     It is created where the call runs, before the span of the call becomes the current one there.
-
-    Args:
-        root: the outermost run.
-        reporter: the reporter of the driver.
     """
 
     __slots__ = ("_emit", "_root", "now")

@@ -101,14 +101,13 @@ LIMIT_REACHED = "treadle.limit.reached"
 
 # Values
 
-INPUT, OUTPUT = "input", "output"
 FUNCTION = "function"
 OTHER = "_OTHER"
 """The conventions' fallback for a value outside a small set."""
 ABANDONED = "abandoned"
 """The stop reason of a run whose generator was closed before the run ended."""
 
-# Metrics of the conventions: name, unit, and the bucket boundaries where the conventions recommend them
+# Metrics of the conventions, and the bucket boundaries where the conventions recommend them
 
 OPERATION_DURATION = "gen_ai.client.operation.duration"
 FIRST_CHUNK_DURATION = "gen_ai.client.operation.time_to_first_chunk"
@@ -118,7 +117,6 @@ AGENT_INFERENCE_CALLS = "gen_ai.invoke_agent.inference_calls"
 AGENT_TOOL_CALLS = "gen_ai.invoke_agent.tool_calls"
 TOOL_DURATION = "gen_ai.execute_tool.duration"
 
-SECONDS = "s"
 SECONDS_BUCKETS = (
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 )  # fmt: skip
@@ -126,28 +124,20 @@ FIRST_CHUNK_BUCKETS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
 )  # fmt: skip
 AGENT_SECONDS_BUCKETS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6)
-TOKENS = "{token}"
 TOKENS_BUCKETS = (
     1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864,
 )  # fmt: skip
-INFERENCE_CALLS = "{inference_call}"
-TOOL_CALLS = "{tool_call}"
 COUNT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 # Metrics of treadle
 
 ITERATIONS_METRIC = "treadle.invoke_agent.iterations"
-ITERATIONS_UNIT = "{iteration}"
 ITERATIONS_BUCKETS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500)
 """Finer at the start, where most runs end: the default limit is ten iterations."""
 ACTIVE_RUNS = "treadle.invoke_agent.active"
-RUNS = "{run}"
 SUPPRESSED_CALLS = "treadle.tool_calls.suppressed"
 DEFERRED_CALLS = "treadle.tool_calls.deferred"
 REFUSED_CALLS = "treadle.tool_calls.refused"
 BREAKER_TRANSITIONS = "treadle.circuit_breaker.transitions"
-TRANSITIONS = "{transition}"
 USAGE_COST = "treadle.usage.cost"
-US_DOLLARS = "{USD}"
 MODEL_RETRIES = "treadle.model.retries"
-RETRIES = "{retry}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.trace import Link, Span, SpanKind
 
 from treadle import labels
 from treadle.events import RunStarted
@@ -20,15 +20,8 @@ if TYPE_CHECKING:
     from treadle.telemetry.telemetry import Telemetry
 
 
-@dataclass(frozen=True, slots=True)
-class ToolInfo:
-    """What all calls of a tool share.
-
-    Args:
-        span_name: the name of the span of a call.
-        attributes: the attributes of that span.
-        labels: the labels of the metrics of a call.
-    """
+class ToolInfo(NamedTuple):
+    """What all calls of a tool share: the name and attributes of their spans, and the labels of their metrics."""
 
     span_name: str
     attributes: Mapping[str, Any]
@@ -42,13 +35,14 @@ class OpenSpan(NamedTuple):
         span: the span.
         context: the context in which it is the current span.
         at: its start, in seconds since the epoch.
-        labels: the labels of its duration metric.
+        metric, labels: the name and the labels of its duration metric.
         is_step: whether it is a step of a recipe, and not a call of the model.
     """
 
     span: Span
     context: Context
     at: float
+    metric: str
     labels: Labels
     is_step: bool = False
 
@@ -68,7 +62,6 @@ class RunTelemetry:
         subagents: the runs in calls, by call id.
         labels: the labels of all metrics of the run; ``model_labels`` those of its requests.
         request: the attributes with which the span of each request starts.
-        tool_info: what all calls of a tool share, by its name; None is any unknown tool.
         attempt_started: the start of the latest attempt at a request, in seconds since the epoch.
         first_chunk: seconds from there to the first chunk; None if there was none.
         model_calls, tool_calls: their counts since the run was started or resumed.
@@ -85,11 +78,11 @@ class RunTelemetry:
     labels: Labels = field(default_factory=dict[str, Any])
     model_labels: Labels = field(default_factory=dict[str, Any])
     request: dict[str, Any] = field(default_factory=dict[str, Any])
-    tool_info: dict[str | None, ToolInfo] = field(default_factory=dict["str | None", ToolInfo])
     attempt_started: float = 0.0
     first_chunk: float | None = None
     model_calls: int = 0
     tool_calls: int = 0
+    _tool_info: dict[str | None, ToolInfo] = field(default_factory=dict["str | None", ToolInfo])
 
     def subagent(self, call_id: str) -> RunTelemetry:
         """Return the telemetry of the run in a call; its spans are children of the call's span."""
@@ -115,30 +108,34 @@ class RunTelemetry:
     def open(
         self,
         name: str,
-        kind: SpanKind,
         attributes: Mapping[str, Any],
         at: float,
         labels: Labels,
+        metric: str,
         *,
+        kind: SpanKind = SpanKind.INTERNAL,
         parent: OpenSpan | None = None,
+        links: Sequence[Link] = (),
     ) -> OpenSpan:
-        """Start a span.
-
-        Args:
-            name: its name.
-            kind: its kind.
-            attributes: its first attributes.
-            at: its start, in seconds since the epoch.
-            labels: the labels of its duration metric.
-            parent: the call that it is a step of; None is the run.
-        """
+        """Start a span; see `OpenSpan`. ``parent`` is the call that it is a step of; None is the run."""
         outer = parent or self.agent
         context = self.parent if outer is None else outer.context
         span = self.telemetry.tracer.start_span(
-            name, context, kind, attributes=attributes, start_time=spans.nanoseconds(at)
+            name, context, kind, attributes, links, spans.nanoseconds(at)
         )
         context = trace.set_span_in_context(span, context)
-        return OpenSpan(span, context, at, labels, parent is not None)
+        return OpenSpan(span, context, at, metric, labels, parent is not None)
+
+    def close(
+        self, span: OpenSpan, at: float, more: Mapping[str, Any], duration: float | None = None
+    ) -> None:
+        """End a span, and record its duration with more labels; None is the time since its start."""
+        seconds = max(0.0, at - span.at) if duration is None else duration
+        meters = self.telemetry.instruments
+        try:
+            meters.record(span.metric, seconds, {**span.labels, **more}, span.context)
+        finally:
+            span.span.end(spans.nanoseconds(at))
 
     def add_event(self, name: str, facts: Mapping[str, Any], at: float | None = None) -> None:
         """Add an event to the span of the run; see `spans.add_event`."""
@@ -152,51 +149,44 @@ class RunTelemetry:
         self.started, state = event, event.state
         self.labels, self.model_labels = self._labels_of(event)
         self.request = spans.request_attributes(event)
-        span = self.telemetry.tracer.start_span(
+        self.agent = self.open(
             f"{names.INVOKE_AGENT} {spans.clean(event.agent_name)}".strip(),
-            context=self.parent,
-            kind=SpanKind.INTERNAL,
-            attributes=spans.run_attributes(event),
+            spans.run_attributes(event),
+            event.at,
+            self.labels,
+            names.AGENT_DURATION,
             links=spans.links_to(None if state is None else state.traceparent),
-            start_time=spans.nanoseconds(event.at),
         )
-        context = trace.set_span_in_context(span, self.parent)
-        self.agent = OpenSpan(span, context, event.at, self.labels)
         if state is not None:
-            state.traceparent = spans.traceparent_of(span) or state.traceparent
-        if self.telemetry.instruments is not None:
-            self.telemetry.instruments.active.add(1, self.labels, context)
+            state.traceparent = spans.traceparent_of(self.agent.span) or state.traceparent
+        meters = self.telemetry.instruments
+        meters.add(names.ACTIVE_RUNS, 1, self.labels, self.agent.context)
 
     def end(self, at: float, facts: Mapping[str, Any], *, is_good: bool) -> None:
-        """End all open spans, emit the completion event, and record the metrics of the run.
-
-        Args:
-            at: the end of the run, in seconds since the epoch.
-            facts: its iterations, its tool calls and its stop reason.
-            is_good: whether the run did not fail.
-        """
+        """End all open spans, emit the completion event with its facts, and record the metrics of the run."""
         agent, started = self.agent, self.started
         if agent is None or started is None:
             return
         for subagent in self.subagents.values():
             subagent.abandon()
         self.subagents.clear()
-        reason, ended = facts[names.STOP_REASON], spans.nanoseconds(at)
+        reason = facts[names.STOP_REASON]
         self._end_calls(at, reason)
         self.agent = self.started = None
         agent.span.set_attributes(facts)
-        agent.span.add_event(names.COMPLETE, facts, ended)
+        agent.span.add_event(names.COMPLETE, facts, spans.nanoseconds(at))
         if not is_good:
             spans.fail(agent.span, reason)
+        labels = {names.STOP_REASON: reason} | ({} if is_good else {names.ERROR_TYPE: reason})
         try:
             # The log record may be the only thing that is exported, so it identifies its run.
             identity = {names.RUN_ID: spans.clean(started.run_id)}
             if started.agent_name:
                 identity[names.AGENT_NAME] = spans.clean(started.agent_name)
-            self.telemetry.log_completion(agent.context, {**identity, **facts}, ended)
-            self._measure(agent.context, facts, max(0.0, at - agent.at), is_good=is_good)
+            self.telemetry.log_completion(agent.context, {**identity, **facts}, at)
+            self._measure(agent.context, facts)
         finally:
-            agent.span.end(ended)
+            self.close(agent, at, labels)
 
     def abandon(self) -> None:
         """End the run, if it has not ended: its generator was closed, and there will be no last event."""
@@ -207,11 +197,37 @@ class RunTelemetry:
         }
         self.end(time.time(), facts, is_good=False)
 
+    def tool_info(self, name: str) -> ToolInfo:
+        """Return what all calls of a tool share. A tool that only the model named is ``_OTHER``."""
+        info = self._tool_info.get(name)
+        if info is None:
+            is_known = self.started is not None and name in self.started.available
+            key = name if is_known else None
+            info = self._tool_info.get(key) or self._new_tool_info(key)
+            self._tool_info[key] = info
+        return info
+
+    def _new_tool_info(self, name: str | None) -> ToolInfo:
+        attributes: dict[str, Any] = {
+            names.OPERATION_NAME: names.EXECUTE_TOOL,
+            names.TOOL_TYPE: names.FUNCTION,
+        }
+        if names.AGENT_NAME in self.request:
+            attributes[names.AGENT_NAME] = self.request[names.AGENT_NAME]
+        if name is None:
+            # Span names have few distinct values, so a name that the model made up is an attribute only.
+            labels = {**self.labels, names.TOOL_NAME: names.OTHER}
+            return ToolInfo(names.EXECUTE_TOOL, attributes, labels)
+        for tool in () if self.started is None else self.started.tools:
+            function = tool["function"]
+            if function["name"] == name and function["description"]:
+                attributes[names.TOOL_DESCRIPTION] = spans.clean(function["description"])
+        labels = {**self.labels, names.TOOL_NAME: spans.clean(name)}
+        return ToolInfo(f"{names.EXECUTE_TOOL} {spans.clean(name)}", attributes, labels)
+
     def _labels_of(self, event: RunStarted) -> tuple[Labels, Labels]:
         """The labels of all metrics of the run, and those of its requests."""
         meters = self.telemetry.instruments
-        if meters is None:
-            return {}, {}
         run = {names.AGENT_NAME: meters.agent_names(event.agent_name)} if event.agent_name else {}
         model = {names.PROVIDER_NAME: event.provider, names.REQUEST_MODEL: event.model}
         return run, run | {
@@ -222,30 +238,20 @@ class RunTelemetry:
 
     def _end_calls(self, at: float, reason: str) -> None:
         """End the spans of calls that a cancellation left open, and record their durations."""
-        meters, failed = self.telemetry.instruments, {names.ERROR_TYPE: reason}
         chat, tools = self.chat, list(self.tools.values())
         self.chat = None
         self.tools.clear()
         self.tool_calls += sum(not tool.is_step for tool in tools)
         for call in (chat, *tools):
-            if call is None:
-                continue
-            if meters is not None:
-                histogram = meters.operation if call is chat else meters.tool
-                histogram.record(max(0.0, at - call.at), {**call.labels, **failed}, call.context)
-            spans.fail(call.span, reason)
-            call.span.end(spans.nanoseconds(at))
+            if call is not None:
+                spans.fail(call.span, reason)
+                self.close(call, at, {names.ERROR_TYPE: reason})
 
-    def _measure(
-        self, context: Context, facts: Mapping[str, Any], duration: float, *, is_good: bool
-    ) -> None:
-        meters, reason = self.telemetry.instruments, facts[names.STOP_REASON]
-        if meters is None:
-            return
-        labels = {**self.labels, names.STOP_REASON: reason}
-        meters.iterations.record(facts[names.TOTAL_ITERATIONS], labels, context)
-        meters.inference_calls.record(self.model_calls, self.labels, context)
-        meters.tool_calls.record(self.tool_calls, self.labels, context)
-        failed = {} if is_good else {names.ERROR_TYPE: reason}
-        meters.agent.record(duration, {**labels, **failed}, context)
-        meters.active.add(-1, self.labels, context)
+    def _measure(self, context: Context, facts: Mapping[str, Any]) -> None:
+        meters, labels = self.telemetry.instruments, self.labels
+        reason = {names.STOP_REASON: facts[names.STOP_REASON]}
+        iterations = facts[names.TOTAL_ITERATIONS]
+        meters.record(names.ITERATIONS_METRIC, iterations, {**labels, **reason}, context)
+        meters.record(names.AGENT_INFERENCE_CALLS, self.model_calls, labels, context)
+        meters.record(names.AGENT_TOOL_CALLS, self.tool_calls, labels, context)
+        meters.add(names.ACTIVE_RUNS, -1, labels, context)

@@ -31,14 +31,7 @@ def fail(span: Span, error_type: str) -> None:
 
 
 def add_event(span: Span, name: str, facts: Mapping[str, Any], at: float | None = None) -> None:
-    """Add an event to a span, if it is recorded.
-
-    Args:
-        span: the span.
-        name: the name of the event.
-        facts: its attributes.
-        at: its time, in seconds since the epoch; None is now.
-    """
+    """Add an event to a span, if it is recorded; ``at`` is in seconds since the epoch, None is now."""
     if span.is_recording():
         attributes = {
             key: clean(value) if isinstance(value, str) else value for key, value in facts.items()
@@ -60,26 +53,30 @@ def run_attributes(event: RunStarted) -> dict[str, Any]:
 
 def request_attributes(event: RunStarted) -> dict[str, Any]:
     """Return the attributes with which the span of each request of a run starts."""
-    attributes: dict[str, Any] = {names.OPERATION_NAME: names.CHAT, **_common_attributes(event)}
-    for option, value in event.request.items():
-        valid = _attribute_value(value)
-        if valid is not None:
-            attributes[names.REQUEST_OPTIONS[option]] = valid
-    return attributes
+    options = {
+        names.REQUEST_OPTIONS[option]: _option_value(value)
+        for option, value in event.request.items()
+        if _option_value(value) is not None
+    }
+    return {names.OPERATION_NAME: names.CHAT, **_common_attributes(event), **options}
 
 
-def _common_attributes(event: RunStarted) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    if event.agent_name:
-        attributes[names.AGENT_NAME] = clean(event.agent_name)
-    if event.provider is not None:
-        attributes[names.PROVIDER_NAME] = clean(event.provider)
-    if event.model is not None:
-        attributes[names.REQUEST_MODEL] = clean(event.model)
-    return attributes
+def _common_attributes(event: RunStarted) -> dict[str, str]:
+    return _cleaned(
+        {
+            names.AGENT_NAME: event.agent_name or None,
+            names.PROVIDER_NAME: event.provider,
+            names.REQUEST_MODEL: event.model,
+        }
+    )
 
 
-def _attribute_value(value: Any) -> Any:
+def _cleaned(texts: Mapping[str, str | None]) -> dict[str, str]:
+    """Valid attributes, without those that are None."""
+    return {name: clean(text) for name, text in texts.items() if text is not None}
+
+
+def _option_value(value: Any) -> Any:
     """Convert the value of an option; None if it is not a valid attribute."""
     if isinstance(value, str):
         return clean(value)
@@ -91,17 +88,10 @@ def _attribute_value(value: Any) -> Any:
 
 
 def response_attributes(response: Response, first_chunk: float | None) -> dict[str, Any]:
-    """Return the attributes of a response.
-
-    Args:
-        response: the response.
-        first_chunk: seconds to its first chunk; None if it was not streamed.
-    """
-    attributes: dict[str, Any] = {}
-    if response.model is not None:
-        attributes[names.RESPONSE_MODEL] = clean(response.model)
-    if response.id is not None:
-        attributes[names.RESPONSE_ID] = clean(response.id)
+    """Return the attributes of a response; ``first_chunk`` is None if it was not streamed."""
+    attributes: dict[str, Any] = {
+        **_cleaned({names.RESPONSE_MODEL: response.model, names.RESPONSE_ID: response.id})
+    }
     if response.finish_reason is not None:
         attributes[names.FINISH_REASONS] = [clean(response.finish_reason)]
     if first_chunk is not None:

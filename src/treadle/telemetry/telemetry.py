@@ -14,9 +14,10 @@ from opentelemetry.context import Context
 
 from treadle.effects import Steps
 from treadle.telemetry import content, names
-from treadle.telemetry.instruments import Instruments, instruments_of
+from treadle.telemetry.instruments import NO_INSTRUMENTS, Instruments, instruments_of
 from treadle.telemetry.middleware import observe
 from treadle.telemetry.run_telemetry import RunTelemetry
+from treadle.telemetry.spans import nanoseconds
 
 R = TypeVar("R")
 
@@ -34,12 +35,10 @@ def scope() -> tuple[str, str | None, str]:
     return names.SCOPE, found, names.SCHEMA_URL
 
 
-def has_sdk(provider: object) -> bool:
+def _has_sdk(provider: object) -> bool:
     """Whether a provider does anything: those of the API itself are placeholders."""
-    module = type(provider).__module__
-    return not module.startswith(
-        ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._")
-    )
+    apis = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._")
+    return not type(provider).__module__.startswith(apis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,14 @@ class Telemetry:
 
     Args:
         tracer: creates spans.
-        instruments: record metrics; None if the meter provider has no SDK.
+        instruments: record metrics.
         logger: receives the completion event; None if the logger provider has no SDK.
         captures: whether spans have content.
         has_chats: whether model calls have spans and metrics.
     """
 
     tracer: trace.Tracer
-    instruments: Instruments | None
+    instruments: Instruments
     logger: Logger | None = None
     captures: bool = False
     has_chats: bool = True
@@ -70,14 +69,7 @@ class Telemetry:
         capture_content: bool | None = None,
         chat_telemetry: bool = True,
     ) -> Telemetry | None:
-        """Make the telemetry of a run.
-
-        Args:
-            tracer_provider: an OpenTelemetry tracer provider; None is the global one.
-            meter_provider: an OpenTelemetry meter provider; None is the global one.
-            logger_provider: an OpenTelemetry logger provider; None is the global one.
-            capture_content: whether spans have content; None is what the environment says.
-            chat_telemetry: whether model calls have spans and metrics.
+        """Make the telemetry of a run; a provider that is None is the global one.
 
         Returns:
             None if no provider has an SDK, so that the run does not even create events.
@@ -85,29 +77,23 @@ class Telemetry:
         tracers = tracer_provider or trace.get_tracer_provider()
         meters = meter_provider or metrics.get_meter_provider()
         loggers = logger_provider or get_logger_provider()
-        has_meters, has_loggers = has_sdk(meters), has_sdk(loggers)
-        if not (has_sdk(tracers) or has_meters or has_loggers):
+        has_meters, has_loggers = _has_sdk(meters), _has_sdk(loggers)
+        if not (_has_sdk(tracers) or has_meters or has_loggers):
             return None
         return cls(
             tracers.get_tracer(*scope()),
-            instruments_of(meters, scope()) if has_meters else None,
+            instruments_of(meters, scope()) if has_meters else NO_INSTRUMENTS,
             loggers.get_logger(*scope()) if has_loggers else None,
             content.captures_content(capture_content),
             chat_telemetry,
         )
 
-    def log_completion(self, context: Context, facts: Mapping[str, Any], at: int) -> None:
-        """Emit the completion event as a log record.
-
-        Args:
-            context: the context of the run's span.
-            facts: the attributes of the record.
-            at: nanoseconds since the epoch.
-        """
+    def log_completion(self, context: Context, facts: Mapping[str, Any], at: float) -> None:
+        """Emit the completion event as a log record in the context of the run's span."""
         if self.logger is not None:
             self.logger.emit(
                 LogRecord(
-                    timestamp=at,
+                    timestamp=nanoseconds(at),
                     context=context,
                     severity_number=SeverityNumber.INFO,
                     body=names.COMPLETE,

@@ -78,12 +78,10 @@ class Engine:
         threads: the number of computing threads.
 
     Raises:
-        MissingExtraError: xllamacpp is not installed.
         LocalModelError: llama.cpp cannot load the file.
     """
 
     def __init__(self, path: Path, n_ctx: int, threads: int) -> None:
-        check_installed()
         runtime = importlib.import_module("xllamacpp")
         # It always listens on a local port; the key keeps other programs out.
         self.api_key = secrets.token_hex(16)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -45,6 +45,9 @@ class LocalModel:
         ValueError: the file is not in the GGUF format.
     """
 
+    provider = "llama.cpp"
+    """What runs the model."""
+
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -59,18 +62,13 @@ class LocalModel:
         self.threads = threads if threads is not None else min(_cores(), 4)
         self.max_tokens = max_tokens
         self._engine: Engine | None = None
-        self._choosers: OrderedDict[str, ToolChooser] = OrderedDict()
+        self._chooser = lru_cache(MAX_TOOLSETS)(_chooser_of)
         self._lock = Lock()
 
     @property
     def model(self) -> str:
         """The name of the file without its extension."""
         return Path(self.path).stem
-
-    @property
-    def provider(self) -> str:
-        """What runs the model."""
-        return "llama.cpp"
 
     def __call__(self, messages: Sequence[Message], **opts: Any) -> dict[str, Any]:
         """Call the model.
@@ -94,7 +92,7 @@ class LocalModel:
             request, answered = last_request(messages)
             tools = options.offered(answered=answered)
             if tools:
-                chooser = self._chooser(tools)
+                chooser = self._chooser(json.dumps(tools, default=str))
                 name = options.forced or chooser.choose(engine, request, talk=options.may_talk)
                 if name is not None:
                     text, reply = chooser.fill(engine, request, name, options.sampling)
@@ -135,13 +133,9 @@ class LocalModel:
             self._engine = Engine(self.path, self.n_ctx, self.threads)
         return self._engine
 
-    def _chooser(self, tools: Sequence[Message]) -> ToolChooser:
-        key = json.dumps(tools, sort_keys=True, default=str)
-        chooser = self._choosers.pop(key, None) or ToolChooser(tools)
-        self._choosers[key] = chooser
-        if len(self._choosers) > MAX_TOOLSETS:
-            self._choosers.popitem(last=False)
-        return chooser
+
+def _chooser_of(tools: str) -> ToolChooser:
+    return ToolChooser(json.loads(tools))
 
 
 _SAMPLING = frozenset({
@@ -161,15 +155,7 @@ _KNOWN = _SAMPLING | _ANSWER_ONLY | _IGNORED | _HANDLED
 
 
 class CallOptions:
-    """The options of one call, checked.
-
-    Args:
-        opts: the keyword arguments of the call; None is the default.
-        max_tokens: the maximum length of a reply in tokens, if the call does not set one.
-
-    Raises:
-        OptionError: an option is unknown, or a local model does not support its value.
-    """
+    """The options of one call, checked; see `LocalModel.__call__`. An option that is None is not given."""
 
     def __init__(self, opts: Mapping[str, Any], max_tokens: int) -> None:
         given = {name: value for name, value in opts.items() if value is not None}

@@ -17,7 +17,6 @@ MAX_DEPTH = 12
 # llama.cpp unrolls bounded repetitions, so a large bound makes a huge grammar.
 MAX_BOUND = 64
 
-_ANYTHING: dict[str, Any] = {}
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 _BOUNDS = {"minItems", "maxItems", "minLength", "maxLength"}
 _NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
@@ -29,13 +28,8 @@ def simplify(schema: Any) -> dict[str, Any]:
     Local references are inlined, unions become `anyOf`, and keywords that llama.cpp's converter
     does not support (`pattern`, `format`, `not`, conditions, recursion) are dropped.
 
-    Args:
-        schema: a JSON schema, as in the `parameters` of an OpenAI tool. It is not changed.
-
-    Returns:
-        A new schema that is at least as loose as the given one, except that it excludes additional
-        properties; `{"type": "object"}` if the given one is too large or does not describe an
-        object.
+    The new schema is at least as loose as the given one, except that it excludes additional properties. It is
+    `{"type": "object"}` if the given one is too large or does not describe an object.
     """
     if not is_mapping(schema):
         return {"type": "object"}
@@ -45,78 +39,64 @@ def simplify(schema: Any) -> dict[str, Any]:
     return plain
 
 
-def resolve(root: Mapping[str, Any], reference: str) -> Any:
-    """Look up a local reference.
-
-    Args:
-        root: the schema that has the reference.
-        reference: a JSON pointer as a URI fragment (RFC 6901, section 6), such as `#/$defs/City`.
-
-    Returns:
-        The target, or None if it is outside of the document or does not exist.
-    """
+def _resolve(root: Mapping[str, Any], reference: str) -> Any:
+    """The target of a JSON pointer as a URI fragment (RFC 6901, section 6); None if it is not in the document."""
     if not reference.startswith("#"):
         return None
     found: Any = root
     for part in reference[1:].split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if not is_mapping(found):
-            return None
-        found = found.get(key)
+        found = found.get(key) if is_mapping(found) else None
     return found
 
 
 class _Simplifier:
-    """Simplifies one schema; `refs` are the references that lead to a node."""
+    """Simplifies one schema; ``path`` are the steps to a node: references, and empty texts for other steps."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._left = MAX_NODES
 
-    def node(self, node: Any, refs: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
+    def node(self, node: Any, path: tuple[str, ...]) -> dict[str, Any]:
         self._left -= 1
-        if not is_mapping(node) or depth > MAX_DEPTH or self._left < 0:
-            return dict(_ANYTHING)
+        if not is_mapping(node) or len(path) > MAX_DEPTH or self._left < 0:
+            return {}
         if "$ref" in node:
             reference = str(node["$ref"])
-            if reference in refs:
-                return dict(_ANYTHING)
-            return self.node(resolve(self._root, reference), (*refs, reference), depth + 1)
+            if reference in path:
+                return {}
+            return self.node(_resolve(self._root, reference), (*path, reference))
         if "const" in node:
             return {"const": node["const"]}
         if is_list(node.get("enum")) and node["enum"]:
             return {"enum": node["enum"]}
-        union = self._union(node, refs, depth)
-        return self._plain(node, refs, depth) if union is None else union
+        union = self._union(node, (*path, ""))
+        return self._plain(node, (*path, "")) if union is None else union
 
-    def _union(
-        self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int
-    ) -> dict[str, Any] | None:
+    def _union(self, node: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:
         for keyword in ("anyOf", "oneOf"):
             either = node.get(keyword)
             if is_list(either) and either:
-                return {"anyOf": [self.node(each, refs, depth + 1) for each in either]}
+                return {"anyOf": [self.node(each, path) for each in either]}
         parts = node.get("allOf")
         if is_list(parts) and parts:
             # Merging several would be a guess.
-            return self.node(parts[0], refs, depth + 1) if len(parts) == 1 else dict(_ANYTHING)
+            return self.node(parts[0], path) if len(parts) == 1 else {}
         return None
 
-    def _plain(self, node: Mapping[str, Any], refs: tuple[str, ...], depth: int) -> dict[str, Any]:
+    def _plain(self, node: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
         plain = _scalars(node)
-        properties = node.get("properties")
+        properties, extra = node.get("properties"), node.get("additionalProperties")
         if is_mapping(properties):
             plain["type"] = "object"
-            plain["properties"] = {
-                name: self.node(each, refs, depth + 1) for name, each in properties.items()
-            }
+            plain["properties"] = {name: self.node(each, path) for name, each in properties.items()}
             # A required name without a schema would make llama.cpp guess one.
             plain["required"] = [name for name in node.get("required") or () if name in properties]
             plain["additionalProperties"] = False
-        elif plain.get("type") == "object" and is_mapping(node.get("additionalProperties")):
-            plain["additionalProperties"] = self.node(node["additionalProperties"], refs, depth + 1)
+        elif plain.get("type") == "object" and is_mapping(extra):
+            plain["additionalProperties"] = self.node(extra, path)
         if is_mapping(node.get("items")):
-            plain["items"] = self.node(node["items"], refs, depth + 1)
+            plain["items"] = self.node(node["items"], path)
         return plain
 
 

@@ -52,73 +52,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class ToolChooser:
-    """The prompt of a set of tools, and the model's bias towards each of them.
-
-    Args:
-        tools: the tools, as OpenAI's dicts.
-    """
-
-    def __init__(self, tools: Sequence[Message]) -> None:
-        self._prompt = ToolPrompt(tools)
-        self._bias: dict[str, float] = {}
-
-    def choose(self, engine: Engine, request: str, *, talk: bool) -> str | None:
-        """Return the name of the tool that fits a request best; None to answer in text.
-
-        Args:
-            engine: the model.
-            request: the text of the user.
-            talk: whether it may answer in text.
-        """
-        words = {word for pair in self._prompt.words.values() for each in pair for word in each}
-        if not self._bias:
-            views = [_weigh(words, self._look(engine, neutral)) for neutral in _NEUTRAL]
-            self._bias = {word: fmean(view[word] for view in views) for word in words}
-        seen = _weigh(words, self._look(engine, request))
-        scores = {
-            name: sum(fmean(seen[word] - self._bias[word] for word in each) for each in pair)
-            for name, pair in self._prompt.words.items()
-            if talk or name != self._prompt.talk
-        }
-        best = max(scores, key=scores.__getitem__)
-        return None if best == self._prompt.talk else best
-
-    def fill(
-        self, engine: Engine, request: str, name: str, sampling: Mapping[str, Any]
-    ) -> tuple[str, dict[str, Any]]:
-        """Return the arguments of a call as JSON text, and the completion that has them."""
-        schema = self._prompt.schemas[name]
-        body = {**sampling, "prompt": self._prompt.arguments(request, name)}
-        try:
-            reply = engine.complete({**body, "json_schema": schema})
-        except LocalModelError as error:
-            if "schema" not in str(error):
-                raise
-            # The loop validates the arguments; a looser grammar is better than no answer.
-            reply = engine.complete({**body, "json_schema": {"type": "object"}})
-        text = reply["choices"][0]["text"].strip()
-        try:
-            return _json(json.loads(text)), reply  # on one line: the model tends to indent
-        except ValueError:
-            return text, reply
-
-    def _look(self, engine: Engine, request: str) -> dict[str, float]:
-        return engine.next_tokens(self._prompt.choice(request))
-
-
-def _weigh(words: set[str], tokens: Mapping[str, float]) -> dict[str, float]:
-    """Give each word the log-probability of the longest token that it can begin with."""
-    weights: dict[str, float] = {}
-    for word in words:
-        # Two characters and the space before them: a single letter begins too many words.
-        starts = (f" {word}"[:end] for end in range(len(word) + 1, 2, -1))
-        found = next((tokens[start] for start in starts if start in tokens), _UNLIKELY)
-        weights[word] = max(found, _UNLIKELY)
-    return weights
-
-
-class ToolPrompt:
-    """The part of the prompt that depends on the tools only, so that it is computed once.
+    """Chooses among a set of tools: the part of the prompt that depends on the tools only is computed once.
 
     Args:
         tools: the tools, as OpenAI's dicts.
@@ -134,6 +68,7 @@ class ToolPrompt:
         purposes[self.talk] = _TALK_PURPOSE
         self.words = {name: (split(name), split(text)) for name, text in purposes.items()}
         self._before = self._render(purposes)
+        self._bias: dict[str, float] = {}
 
     def choice(self, request: str) -> str:
         """Return the text that the name of a tool completes."""
@@ -142,6 +77,50 @@ class ToolPrompt:
     def arguments(self, request: str, name: str) -> str:
         """Return the text that the arguments of a tool complete, as JSON."""
         return f"{self.choice(request)} {name}\nArguments: "
+
+    def choose(self, engine: Engine, request: str, *, talk: bool) -> str | None:
+        """Return the name of the tool that fits a request best; None, if it may talk, is to answer in text."""
+        words = {word for pair in self.words.values() for each in pair for word in each}
+        if not self._bias:
+            views = [self._weights(engine, neutral, words) for neutral in _NEUTRAL]
+            self._bias = {word: fmean(view[word] for view in views) for word in words}
+        seen = self._weights(engine, request, words)
+        scores = {
+            name: sum(fmean(seen[word] - self._bias[word] for word in each) for each in pair)
+            for name, pair in self.words.items()
+            if talk or name != self.talk
+        }
+        best = max(scores, key=scores.__getitem__)
+        return None if best == self.talk else best
+
+    def fill(
+        self, engine: Engine, request: str, name: str, sampling: Mapping[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the arguments of a call as JSON text, and the completion that has them."""
+        body = {**sampling, "prompt": self.arguments(request, name)}
+        try:
+            reply = engine.complete({**body, "json_schema": self.schemas[name]})
+        except LocalModelError as error:
+            if "schema" not in str(error):
+                raise
+            # The loop validates the arguments; a looser grammar is better than no answer.
+            reply = engine.complete({**body, "json_schema": {"type": "object"}})
+        text = reply["choices"][0]["text"].strip()
+        try:
+            return _json(json.loads(text)), reply  # on one line: the model tends to indent
+        except ValueError:
+            return text, reply
+
+    def _weights(self, engine: Engine, request: str, words: set[str]) -> dict[str, float]:
+        """For each word, the log-probability of the longest token that it can begin with."""
+        tokens = engine.next_tokens(self.choice(request))
+        weights: dict[str, float] = {}
+        for word in words:
+            # Two characters and the space before them: a single letter begins too many words.
+            starts = (f" {word}"[:end] for end in range(len(word) + 1, 2, -1))
+            found = next((tokens[start] for start in starts if start in tokens), _UNLIKELY)
+            weights[word] = max(found, _UNLIKELY)
+        return weights
 
     def _render(self, purposes: Mapping[str, str]) -> str:
         listed = "\n".join(f"{name}: {purpose}" for name, purpose in purposes.items())
@@ -162,15 +141,7 @@ class ToolPrompt:
 
 
 def example_arguments(schema: Mapping[str, Any], words: Iterator[str]) -> dict[str, Any]:
-    """Make up arguments for a worked example.
-
-    Args:
-        schema: a schema that `simplify` returned.
-        words: values for strings.
-
-    Returns:
-        A value for each required property, or for each property if none is required.
-    """
+    """Make up arguments for a worked example: the required ones, or all if none is required."""
     properties = cast("Mapping[str, Any]", schema.get("properties") or {})
     names = schema.get("required") or list(properties)
     return {name: _example(properties[name], words) for name in names}

@@ -12,11 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from treadle.messages import JSONDict, is_list, is_mapping
-from treadle.testing.chaos.dice import Dice, Table
-
-LONE_SURROGATE = "\ud83d"
-"""Half of a surrogate pair: valid in Python's text, but it cannot be encoded."""
-CONTROL_CHARACTERS = "".join(map(chr, range(32))) + "\x7f\x85\u2028\u202e\ufeff\uffff"
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 
 _WORDS = ("alpha", "notes/today.md", "hello world", "naïve", "2026-07-01", "42", "東京", "x")
 _FORMATS: Mapping[str, str] = {
@@ -58,10 +54,12 @@ class _Generator:
         if "default" in schema and (depth > _DEEPEST or self._dice.chance(0.2)):
             return schema["default"]
         kind: Any = schema.get("type", "string" if "properties" not in schema else "object")
-        if is_list(kind):
-            kind = self._dice.choice(kind)
-        generate = _GENERATORS.get(kind, _GENERATORS["string"])
-        return generate(self, schema, depth)
+        kind = self._dice.choice(kind) if is_list(kind) else kind
+        if kind == "object":
+            return self.object(schema, depth)
+        if kind == "array":
+            return self._array(schema, depth)
+        return (_SCALARS.get(kind) or _text)(self._dice, schema)
 
     def _resolved(self, given: Any, depth: int) -> Mapping[str, Any]:
         """The schema with its references followed and one of its alternatives chosen."""
@@ -73,15 +71,14 @@ class _Generator:
             key = next((key for key in ("anyOf", "oneOf", "allOf") if schema.get(key)), None)
             if key is None:
                 break
-            rest = {name: schema[name] for name in schema if name != key}
             parts: list[Any] = schema[key]
-            if key == "allOf":
-                for part in parts:
-                    rest |= dict(self._resolved(part, depth + 1))
-                schema = rest
-            else:
+            if key != "allOf":
                 plain = [part for part in parts if "$ref" not in part] if depth > _DEEPEST else []
-                schema = {**rest, **self._resolved(self._dice.choice(plain or parts), depth + 1)}
+                parts = [self._dice.choice(plain or parts)]
+            merged = {name: schema[name] for name in schema if name != key}
+            for part in parts:
+                merged.update(self._resolved(part, depth + 1))
+            schema = merged
         return schema
 
     def _referenced(self, reference: str) -> Mapping[str, Any]:
@@ -107,7 +104,7 @@ class _Generator:
                 made.setdefault(word, self.value(extra, depth + 1))
         return made
 
-    def array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
         made = [self.value(part, depth + 1) for part in schema.get("prefixItems", ())]
         least = int(schema.get("minItems", 0))
         most = least if depth > _DEEPEST else int(schema.get("maxItems", least + 3))
@@ -118,39 +115,23 @@ class _Generator:
             made = [one for place, one in enumerate(made) if one not in made[:place]]
         return made
 
-    def text(self, schema: Mapping[str, Any], _depth: int) -> str:
-        made = _FORMATS.get(str(schema.get("format"))) or self._dice.choice(_WORDS)
-        made = made.ljust(int(schema.get("minLength", 0)), "x")
-        most = schema.get("maxLength")
-        return made if most is None else made[: int(most)]
 
-    def number(self, schema: Mapping[str, Any], _depth: int) -> float:
-        low, high = _bounds(schema, 1e-6)
-        return round(self._dice.uniform(low, high), 6) if low < high else low
-
-    def integer(self, schema: Mapping[str, Any], _depth: int) -> int:
-        low, high = _bounds(schema, 1)
-        step = int(schema.get("multipleOf", 1)) or 1
-        first, last = math.ceil(low / step), math.floor(high / step)
-        return step * self._dice.randint(first, max(first, last))
-
-    def boolean(self, _schema: Mapping[str, Any], _depth: int) -> bool:
-        return self._dice.chance(0.5)
-
-    def null(self, _schema: Mapping[str, Any], _depth: int) -> None:
-        return None
+def _text(dice: Dice, schema: Mapping[str, Any]) -> str:
+    made = _FORMATS.get(str(schema.get("format"))) or dice.choice(_WORDS)
+    made = made.ljust(int(schema.get("minLength", 0)), "x")
+    return made[: int(schema.get("maxLength", len(made)))]
 
 
-_GENERATORS: Mapping[Any, Callable[[_Generator, Mapping[str, Any], int], Any]] = {
-    "object": _Generator.object,
-    "array": _Generator.array,
-    "string": _Generator.text,
-    "number": _Generator.number,
-    "integer": _Generator.integer,
-    "boolean": _Generator.boolean,
-    "null": _Generator.null,
-}
-"""By JSON Schema type."""
+def _number(dice: Dice, schema: Mapping[str, Any]) -> float:
+    low, high = _bounds(schema, 1e-6)
+    return round(dice.uniform(low, high), 6) if low < high else low
+
+
+def _integer(dice: Dice, schema: Mapping[str, Any]) -> int:
+    low, high = _bounds(schema, 1)
+    step = int(schema.get("multipleOf", 1)) or 1
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return step * dice.randint(first, max(first, last))
 
 
 def _bounds(schema: Mapping[str, Any], least_step: float) -> tuple[float, float]:
@@ -163,6 +144,13 @@ def _bounds(schema: Mapping[str, Any], least_step: float) -> tuple[float, float]
     return low, low + 99 if high is None else high
 
 
+_SCALARS: Mapping[Any, Callable[[Dice, Mapping[str, Any]], Any]] = {
+    "number": _number,
+    "integer": _integer,
+    "boolean": lambda dice, _schema: dice.chance(0.5),
+    "null": always(None),
+}
+"""By JSON Schema type; all others are text."""
 _SEPARATORS = ((",", ":"), (", ", ": "), (" ,\n", " :\t"))
 
 
@@ -170,14 +158,18 @@ def written(dice: Dice, arguments: JSONDict) -> str:
     """Serialize arguments as JSON, with keys in any order and any white space."""
     keys = list(arguments)
     dice.shuffle(keys)
-    separators = _SEPARATORS[dice.randrange(3)]
-    return json.dumps({key: arguments[key] for key in keys}, separators=separators)
+    return json.dumps({key: arguments[key] for key in keys}, separators=dice.choice(_SEPARATORS))
 
 
 # Malformed arguments.
 
-Spoiler: TypeAlias = Callable[[Dice, JSONDict, int], Any]
-"""Takes valid arguments and the greatest length of a text; returns what the call has as its arguments."""
+Spoiler: TypeAlias = Callable[[Dice, JSONDict], Any]
+"""Takes valid arguments; returns what the call has as its arguments."""
+
+
+def _as_json(change: Callable[[Dice, JSONDict], JSONDict]) -> Spoiler:
+    """Serialize changed arguments."""
+    return lambda dice, good: json.dumps(change(dice, good))
 
 
 def _field(dice: Dice, good: JSONDict) -> str:
@@ -195,126 +187,124 @@ def _with_raw(dice: Dice, good: JSONDict, raw: str) -> str:
 
 
 def _with_one_of(*raw: str) -> Spoiler:
-    return lambda dice, good, _n: _with_raw(dice, good, dice.choice(raw))
+    return lambda dice, good: _with_raw(dice, good, dice.choice(raw))
 
 
-def _constant(*texts: Any) -> Spoiler:
-    return lambda dice, _g, _n: dice.choice(texts)
+def _written_as(template: str) -> Spoiler:
+    return lambda _d, good: template.replace("...", json.dumps(good))
 
 
-def _truncated(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _truncated(dice: Dice, good: JSONDict) -> str:
     text = json.dumps(good)
     return text[: dice.randrange(1, len(text))]
 
 
-def _duplicate_key(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _duplicate_key(dice: Dice, good: JSONDict) -> str:
     field = json.dumps(_field(dice, good))
     rest = json.dumps(good)[1:-1] or f"{field}: 1"
     return f"{{{field}: null, {rest}}}"
 
 
-def _deep(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _deep(dice: Dice, good: JSONDict) -> str:
     depth = dice.choice((60, 300, 480, 700, 900, 1_100, 3_000, 20_000))
     opening, closing = dice.choice((('{"x":', "}"), ("[", "]")))
     inner = opening * depth + "1" + closing * depth
     return _with_raw(dice, good, inner[: dice.choice((None, None, len(opening) * depth))])
 
 
-def _lone_surrogate(dice: Dice, good: JSONDict, _longest: int) -> str:
-    fields = ((LONE_SURROGATE, 1), (_field(dice, good), f"a{LONE_SURROGATE}"))
+def _lone_surrogate(dice: Dice, good: JSONDict) -> str:
+    fields = ((SURROGATE, 1), (_field(dice, good), f"a{SURROGATE}"))
     name, value = dice.choice(fields)
     return json.dumps({**good, name: value}, ensure_ascii=dice.chance(0.5))
 
 
-_TYPES: tuple[Any, ...] = (
-    None,
-    True,
-    5,
-    -1.5,
-    "five",
-    "",
-    [],
-    [[]],
-    {},
-    {"x": {"y": 1}},
-    "1",
-    "true",
-)
-
-
-def _wrong_type(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _wrong_type(dice: Dice, good: JSONDict) -> JSONDict:
     value = dice.choice(_TYPES)
-    return json.dumps(_changed(dice, good, value))
+    return _changed(dice, good, value)
 
 
-def _missing_field(dice: Dice, good: JSONDict, _longest: int) -> str:
+def _missing_field(dice: Dice, good: JSONDict) -> JSONDict:
     field = _field(dice, good)
-    return json.dumps({name: value for name, value in good.items() if name != field})
+    return {name: value for name, value in good.items() if name != field}
 
 
-def _extra_field(dice: Dice, good: JSONDict, _longest: int) -> str:
-    names = ("extra", "", " ", "self", "cls", "__class__", "fn", "context", "a" * 3_000, "\0", "ö")
-    return json.dumps({**good, dice.choice(names): dice.choice((1, None, [], "x"))})
+def _escaped(dice: Dice, good: JSONDict) -> JSONDict:
+    return _changed(dice, good, CONTROLS)
 
 
-def _many_fields(dice: Dice, good: JSONDict, _longest: int) -> str:
-    return json.dumps({**good, **{f"f{n}": n for n in range(dice.choice((30, 300)))}})
+def _unknown_field(dice: Dice, good: JSONDict) -> JSONDict:
+    return {**good, dice.choice(_UNKNOWN_NAMES): dice.choice((1, None, [], "x"))}
 
 
-def _huge_text(dice: Dice, good: JSONDict, longest: int) -> str:
-    return json.dumps(_changed(dice, good, dice.choice("xé\n") * dice.randrange(longest)))
+def _many_fields(dice: Dice, good: JSONDict) -> JSONDict:
+    return {**good, **{f"f{n}": n for n in range(dice.choice((30, 300)))}}
 
 
-def _not_json(dice: Dice, good: JSONDict, _longest: int) -> Any:
+def _huge_text(dice: Dice, good: JSONDict) -> JSONDict:
+    return _changed(dice, good, dice.choice("xé\n") * dice.randrange(dice.longest))
+
+
+def _not_json(dice: Dice, good: JSONDict) -> Any:
     cyclic: JSONDict = dict(good)
     cyclic["self"] = cyclic
-    odd: tuple[Any, ...] = ({(1, 2): 3}, {5: math.nan}, {"x": {1, 2}}, {"x": LONE_SURROGATE})
+    odd: tuple[Any, ...] = ({(1, 2): 3}, {5: math.nan}, {"x": {1, 2}}, {"x": SURROGATE})
     return dice.choice((cyclic, *odd))
 
 
+_TYPES: tuple[Any, ...] = (
+    *(None, True, 5, -1.5, "five", "", [], [[]], {}, {"x": {"y": 1}}, "1", "true"),
+)
+_UNKNOWN_NAMES = (
+    "extra",
+    "",
+    " ",
+    "self",
+    "cls",
+    "__class__",
+    "fn",
+    "context",
+    "a" * 3_000,
+    "\0",
+    "ö",
+)
 _HUGE = ("1e999", "-1e999", "9" * 400, "9" * 5_000, "0." + "1" * 5_000, "1e-999", "-0", str(2**63))
-_CONTROLS = [f'"{text}"' for text in (CONTROL_CHARACTERS, "\0", "\x1b[2J", "\n")]
+_MALFORMED = ("007", "+1", ".5", "1.", "0x1F", "1_000", "--1")
+_CONTROLS = [f'"{text}"' for text in (CONTROLS, "\0", "\x1b[2J", "\n")]
 ARGUMENTS: Table[Spoiler] = Table(
     "arguments",
     {
         "truncated": (4, _truncated),
-        "in single quotes": (2, lambda _d, good, _n: repr(good)),
-        "with a trailing comma": (2, lambda _d, good, _n: json.dumps({**good, "x": 1})[:-1] + ",}"),
+        "in single quotes": (2, lambda _d, good: repr(good)),
+        "with a trailing comma": (2, lambda _d, good: json.dumps({**good, "x": 1})[:-1] + ",}"),
         "with a NaN": (2, _with_one_of("NaN", "-Infinity", "Infinity", "-NaN", "1.#INF")),
         "with a huge number": (2, _with_one_of(*_HUGE)),
-        "with a malformed number": (
-            2,
-            _with_one_of("007", "+1", ".5", "1.", "0x1F", "1_000", "--1"),
-        ),
-        "encoded twice": (2, lambda _d, good, _n: json.dumps(json.dumps(good))),
-        "an array": (2, lambda _d, good, _n: json.dumps([good])),
-        "a scalar": (2, _constant("5", "true", '"x"', "-0.0", '""')),
-        "empty": (2, lambda _d, _g, _n: ""),
-        "white space": (1, _constant(" ", "\n\t\r ", "\u00a0", "\u200b")),
-        "null": (1, lambda _d, _g, _n: "null"),
-        "missing": (1, lambda _d, _g, _n: None),
+        "with a malformed number": (2, _with_one_of(*_MALFORMED)),
+        "encoded twice": (2, lambda _d, good: json.dumps(json.dumps(good))),
+        "an array": (2, _written_as("[...]")),
+        "a scalar": (2, one_of("5", "true", '"x"', "-0.0", '""')),
+        "empty": (2, always("")),
+        "white space": (1, one_of(" ", "\n\t\r ", "\u00a0", "\u200b")),
+        "null": (1, always("null")),
+        "missing": (1, always(None)),
         "control characters": (2, _with_one_of(*_CONTROLS)),
-        "escaped control characters": (
-            2,
-            lambda dice, good, _n: json.dumps(_changed(dice, good, CONTROL_CHARACTERS)),
-        ),
+        "escaped control characters": (2, _as_json(_escaped)),
         "with a lone surrogate": (2, _lone_surrogate),
         "deeply nested": (2, _deep),
         "with a duplicate key": (2, _duplicate_key),
-        "in a code fence": (1, lambda _d, good, _n: f"```json\n{json.dumps(good)}\n```"),
-        "in prose": (1, lambda _d, good, _n: f"Sure! {json.dumps(good)} I hope it helps."),
-        "two objects": (1, lambda _d, good, _n: json.dumps(good) * 2),
-        "with a comment": (1, lambda _d, good, _n: "{// first\n" + json.dumps(good)[1:]),
-        "after a byte order mark": (1, lambda _d, good, _n: "\ufeff" + json.dumps(good)),
-        "not JSON": (1, _constant("<x>1</x>", "x=1&y=2", "{x: 1}", "}{")),
-        "of a wrong type": (6, _wrong_type),
-        "with a missing field": (4, _missing_field),
-        "with an unknown field": (3, _extra_field),
-        "with many unknown fields": (1, _many_fields),
-        "with a huge text": (1, _huge_text),
-        "an object instead of text": (2, lambda _d, good, _n: good),
+        "in a code fence": (1, _written_as("```json\n...\n```")),
+        "in prose": (1, _written_as("Sure! ... I hope it helps.")),
+        "two objects": (1, lambda _d, good: json.dumps(good) * 2),
+        "with a comment": (1, lambda _d, good: "{// first\n" + json.dumps(good)[1:]),
+        "after a byte order mark": (1, _written_as("\ufeff...")),
+        "not JSON": (1, one_of("<x>1</x>", "x=1&y=2", "{x: 1}", "}{")),
+        "of a wrong type": (6, _as_json(_wrong_type)),
+        "with a missing field": (4, _as_json(_missing_field)),
+        "with an unknown field": (3, _as_json(_unknown_field)),
+        "with many unknown fields": (1, _as_json(_many_fields)),
+        "with a huge text": (1, _as_json(_huge_text)),
+        "an object instead of text": (2, lambda _d, good: good),
         "an object that is not JSON": (1, _not_json),
-        "a number instead of text": (1, _constant(5, 0, True, 1.5)),
+        "a number instead of text": (1, one_of(5, 0, True, 1.5)),
     },
 )
 """What becomes of the arguments of a call."""

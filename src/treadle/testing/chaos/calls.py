@@ -6,15 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from treadle.messages import JSONDict
-from treadle.testing.chaos.arguments import (
-    ARGUMENTS,
-    CONTROL_CHARACTERS,
-    LONE_SURROGATE,
-    valid_arguments,
-    written,
-)
-from treadle.testing.chaos.dice import Dice, Table
+from treadle.messages import JSONDict, copy_json
+from treadle.testing.chaos.arguments import ARGUMENTS, valid_arguments, written
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
 
 Offer: TypeAlias = tuple[str, Mapping[str, Any]]
 """A tool as a model sees it: its name and the schema of its arguments."""
@@ -22,40 +16,28 @@ Offer: TypeAlias = tuple[str, Mapping[str, Any]]
 
 @dataclass(slots=True)
 class Memory:
-    """What a model knows and remembers.
-
-    Args:
-        offers: the tools that it may call.
-        longest: the greatest length of a text, in characters.
-        most_calls: the greatest number of calls in one response.
-        is_endless: whether it may wait forever.
-        request: the number of the request, from 1.
-        ids: ids of earlier calls.
-        fixed: the calls that it repeats.
-    """
+    """What a model knows and remembers: its tools, its options, and what it called before."""
 
     offers: Sequence[Offer]
-    longest: int
     most_calls: int
-    is_endless: bool
     request: int = 0
     ids: list[str] = field(default_factory=list[str])
     fixed: list[tuple[str, JSONDict]] = field(default_factory=list[tuple[str, JSONDict]])
 
-    def offer(self, dice: Dice) -> Offer:
-        """One of the tools; an unknown one if there are none."""
-        return dice.choice(self.offers) if self.offers else ("search", _NO_SCHEMA)
+    def wanted(self, dice: Dice) -> tuple[str, JSONDict]:
+        """The name of one of the tools, of an unknown one if there are none, and valid arguments."""
+        name, schema = dice.choice(self.offers) if self.offers else _UNKNOWN
+        return name, valid_arguments(dice, schema)
 
 
-_NO_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"query": {"type": "string"}}}
+_UNKNOWN: Offer = ("search", {"type": "object", "properties": {"query": {"type": "string"}}})
 _MOST_IDS = 50
 """Ids that are remembered."""
 
 
-def good_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+def _good_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call of an existing tool with valid arguments."""
-    name, schema = memory.offer(dice)
-    return _well_formed(dice, memory, place, name, valid_arguments(dice, schema))
+    return _well_formed(dice, memory, place, *memory.wanted(dice))
 
 
 def _well_formed(
@@ -68,14 +50,13 @@ def _well_formed(
     return {"id": call_id, "type": "function", "function": function}
 
 
-def bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+def _bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call with one fault, or with several."""
-    name, schema = memory.offer(dice)
-    good = valid_arguments(dice, schema)
+    name, good = memory.wanted(dice)
     call = _well_formed(dice, memory, place, name, good)
     kind = dice.randrange(10)  # 0 to 6: arguments; 7: name; 8: id; 9: all of them, and the shape
     if kind not in {7, 8}:
-        call["function"]["arguments"] = dice.pick(ARGUMENTS)(dice, good, memory.longest)
+        call["function"]["arguments"] = dice.pick(ARGUMENTS)(dice, good)
     if kind in {7, 9}:
         call["function"]["name"] = dice.pick(_NAMES)(dice, name)
     if kind in {8, 9}:
@@ -85,9 +66,9 @@ def bad_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     return call
 
 
-def mixed_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
+def _mixed_call(dice: Dice, memory: Memory, place: int = 0) -> JSONDict:
     """A call that may be good or bad."""
-    return (good_call if dice.chance(0.6) else bad_call)(dice, memory, place)
+    return (_good_call if dice.chance(0.6) else _bad_call)(dice, memory, place)
 
 
 def _near_miss(dice: Dice, name: str) -> str:
@@ -110,44 +91,37 @@ def _near_miss(dice: Dice, name: str) -> str:
 _NAMES: Table[Callable[[Dice, str], Any]] = Table(
     "name",
     {
-        "unknown": (3, lambda dice, _n: dice.choice(("launch", "python", "final_answer", "None"))),
+        "unknown": (3, one_of("launch", "python", "final_answer", "None")),
         "nearly right": (4, _near_miss),
-        "empty": (1, lambda dice, _n: dice.choice(("", " ", "\n"))),
-        "with control characters": (1, lambda _d, name: name + CONTROL_CHARACTERS),
-        "with a lone surrogate": (1, lambda _d, name: name + LONE_SURROGATE),
+        "empty": (1, one_of("", " ", "\n")),
+        "with control characters": (1, lambda _d, name: name + CONTROLS),
+        "with a lone surrogate": (1, lambda _d, name: name + SURROGATE),
         "huge": (1, lambda dice, name: name * dice.choice((40, 400))),
-        "not text": (0.3, lambda dice, _n: dice.choice((None, 5, ["x"], {"name": "x"}))),
+        "not text": (0.3, one_of(None, 5, ["x"], {"name": "x"})),
         "a sentence": (1, lambda _d, name: f"I want to call {name}, please."),
     },
 )
-
 _IDS: Table[Callable[[Dice, Memory], Any]] = Table(
     "id",
     {
-        "missing": (2, lambda _d, _m: None),
-        "empty": (2, lambda _d, _m: ""),
+        "missing": (2, always(None)),
+        "empty": (2, always("")),
         "that of another call": (3, lambda dice, memory: dice.choice(memory.ids)),
-        "the same every time": (3, lambda _d, _m: "call_0"),
-        "as treadle would generate it": (
-            1,
-            lambda dice, memory: f"call_{memory.request}_{dice.choice('12')}",
-        ),
-        "numbered as treadle would": (1, lambda dice, _m: f"call_0_{dice.choice('23')}"),
-        "a number": (2, lambda dice, _m: dice.choice((0, 7, -1, 1.5))),
-        "not text": (1, lambda dice, _m: dice.choice((True, [], ["a"], {}, {"id": "a"}))),
-        "huge": (1, lambda dice, _m: "i" * dice.choice((65, 5_000))),
-        "with control characters": (1, lambda _d, _m: f"a{CONTROL_CHARACTERS}"),
-        "with a lone surrogate": (1, lambda _d, _m: f"a{LONE_SURROGATE}"),
+        "the same every time": (3, always("call_0")),
+        "as treadle would generate it": (1, lambda d, m: f"call_{m.request}_{d.choice('12')}"),
+        "numbered as treadle would": (1, one_of("call_0_2", "call_0_3")),
+        "a number": (2, one_of(0, 7, -1, 1.5)),
+        "not text": (1, one_of(True, [], ["a"], {}, {"id": "a"})),
+        "huge": (1, one_of("i" * 65, "i" * 5_000)),
+        "with control characters": (1, always(f"a{CONTROLS}")),
+        "with a lone surrogate": (1, always(f"a{SURROGATE}")),
     },
 )
-
-
-def _add_unknown_keys(call: JSONDict) -> None:
-    call["extra_content"] = {"google": {"thought_signature": "c2ln"}}
-    call["weight"] = float("nan")
-    call["note"] = LONE_SURROGATE
-
-
+_UNKNOWN_KEYS: JSONDict = {
+    "extra_content": {"google": {"thought_signature": "c2ln"}},
+    "weight": float("nan"),
+    "note": SURROGATE,
+}
 _SHAPES: Table[Callable[[JSONDict], object]] = Table(
     "call",
     {
@@ -156,56 +130,68 @@ _SHAPES: Table[Callable[[JSONDict], object]] = Table(
         "of another type": (1, lambda call: call.update(type="custom")),
         "without the function level": (1, lambda call: call.update(call.pop("function"))),
         "with an index": (1, lambda call: call.update(index=3)),
-        "with unknown keys": (1, _add_unknown_keys),
+        "with unknown keys": (1, lambda call: call.update(copy_json(_UNKNOWN_KEYS))),
         "with a function that is text": (0.2, lambda call: call.update(function="search")),
     },
 )
+CALL_NAMES = (*ARGUMENTS, *_NAMES, *_IDS, *_SHAPES)
+"""The names of everything that may be wrong with a call."""
 
-CALL_TABLES: tuple[Table[Any], ...] = (ARGUMENTS, _NAMES, _IDS, _SHAPES)
+
+CallsMaker: TypeAlias = Callable[[Dice, Memory], list[JSONDict]]
 
 
-def some_calls(
-    dice: Dice, memory: Memory, make: Callable[[Dice, Memory, int], JSONDict]
-) -> list[JSONDict]:
+def _some(make: Callable[[Dice, Memory, int], JSONDict]) -> CallsMaker:
     """A few calls, seldom dozens."""
-    count = min(dice.choice((1, 1, 1, 2, 3, 5, 12, 40)), memory.most_calls)
-    return [make(dice, memory, place) for place in range(count)]
+
+    def some_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+        count = min(dice.choice((1, 1, 1, 2, 3, 5, 12, 40)), memory.most_calls)
+        return [make(dice, memory, place) for place in range(count)]
+
+    return some_calls
 
 
-def many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+def _many_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     """As many calls as one response may have."""
     count = dice.randint(memory.most_calls // 2, memory.most_calls)
     kind = dice.randrange(4)
     if kind == 0:
-        return [good_call(dice, memory, place) for place in range(count)]
-    make = bad_call if kind == 3 else good_call  # noqa: PLR2004 - one of four kinds
-    call = make(dice, memory, 0)
+        return [_good_call(dice, memory, place) for place in range(count)]
+    call = (_bad_call if kind == 3 else _good_call)(dice, memory)  # noqa: PLR2004 - one of four kinds
     # Thousands of huge texts are more than a client would accept.
-    count = min(count, max(1, 20 * memory.longest // len(repr(call))))
+    count = min(count, max(1, 20 * dice.longest // len(repr(call))))
     if kind == 1:
         return [dict(call) for _ in range(count)]  # with the same id
     return [{**call, "id": f"call_{memory.request}_{place}"} for place in range(count)]
 
 
-def duplicate_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
+def _duplicate_calls(dice: Dice, memory: Memory) -> list[JSONDict]:
     """The same call several times in one response."""
-    call = good_call(dice, memory)
+    call = _good_call(dice, memory)
     return [{**call, "id": f"{call['id']}_{place}"} for place in range(dice.randint(2, 5))]
 
 
-def repeated_calls(dice: Dice, memory: Memory, period: int) -> list[JSONDict]:
-    """The same call in each response, or one of several in turn.
+def _in_turn(period: int) -> CallsMaker:
+    """One of some calls in each response, always in the same order."""
 
-    Args:
-        dice: chooses the calls the first time.
-        memory: remembers them.
-        period: how many calls take turns.
-    """
-    while len(memory.fixed) < period:
-        name, schema = memory.offer(dice)
-        memory.fixed.append((name, valid_arguments(dice, schema)))
-    name, arguments = memory.fixed[memory.request % period]
-    call = _well_formed(dice, memory, 0, name, arguments)
-    if dice.chance(0.3):
-        call["id"] = "call_0"
-    return [call]
+    def next_call(dice: Dice, memory: Memory) -> list[JSONDict]:
+        while len(memory.fixed) < period:
+            memory.fixed.append(memory.wanted(dice))
+        call = _well_formed(dice, memory, 0, *memory.fixed[memory.request % period])
+        if dice.chance(0.3):
+            call["id"] = "call_0"
+        return [call]
+
+    return next_call
+
+
+CALLS: Mapping[str, tuple[float, CallsMaker]] = {
+    "good calls": (34, _some(_good_call)),
+    "bad calls": (16, _some(_bad_call)),
+    "good and bad calls": (12, _some(_mixed_call)),
+    "thousands of calls": (0.15, _many_calls),
+    "the same call as before": (5, _in_turn(1)),
+    "two calls in turn": (2, _in_turn(2)),
+    "the same call several times at once": (3, _duplicate_calls),
+}
+"""What a model may call in one response, by name and with weights."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
+
+from treadle.messages import copy_json
+
+SURROGATE = "\ud83d"
+"""Half of a surrogate pair: valid in Python's text, but it cannot be encoded."""
+CONTROLS = "".join(map(chr, range(32))) + "\x7f\x85\u2028\u202e\ufeff\uffff"
+"""Control characters."""
 
 T = TypeVar("T")
 
 
-class Table(Generic[T]):
-    """Entries to choose from, each with a name and a weight.
+class Table(dict[str, T]):
+    """Entries to choose from by weight.
 
     Args:
         kind: the prefix of each name, as in ``arguments: truncated``.
@@ -20,31 +26,33 @@ class Table(Generic[T]):
     """
 
     def __init__(self, kind: str, entries: Mapping[str, tuple[float, T]]) -> None:
-        self.names = tuple(f"{kind}: {name}" for name in entries)
-        self.values = tuple(value for _, value in entries.values())
-        self.weights = tuple(accumulate(weight for weight, _ in entries.values()))
+        super().__init__({f"{kind}: {name}": value for name, (_, value) in entries.items()})
+        self.weights = list(accumulate(weight for weight, _ in entries.values()))
 
 
 class Dice(random.Random):
-    """Random numbers from a seed.
+    """Random numbers from a seed, and what bounds the choices.
 
     Args:
         seed: any text.
+        longest: the greatest length of a text, in characters.
+        is_endless: whether something may wait forever.
 
     Attributes:
         names: what was chosen from tables, in order, each name once.
     """
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, longest: int = 60_000, is_endless: bool = False) -> None:
         super().__init__(seed)
+        self.longest = longest
+        self.is_endless = is_endless
         self.names: list[str] = []
 
     def pick(self, table: Table[T]) -> T:
         """Choose from a table by weight, and note the name."""
-        place = bisect_right(table.weights, self.random() * table.weights[-1])
-        place = min(place, len(table.values) - 1)  # rounding may reach the end
-        self.note(table.names[place])
-        return table.values[place]
+        (name,) = self.choices(list(table), cum_weights=table.weights)
+        self.note(name)
+        return table[name]
 
     def note(self, name: str) -> None:
         """Add a name, unless it is there."""
@@ -56,6 +64,16 @@ class Dice(random.Random):
         return self.random() < share
 
 
-def names_of(*tables: Table[Any]) -> tuple[str, ...]:
-    """The names of all entries of some tables."""
-    return tuple(name for table in tables for name in table.names)
+def one_of(*values: Any) -> Callable[..., Any]:
+    """What a table holds for a choice among values; dicts and lists are copied, as a program may change them."""
+
+    def choose(dice: Dice, *_: Any) -> Any:
+        value = dice.choice(values)
+        return copy_json(value) if isinstance(value, (dict, list)) else value
+
+    return choose
+
+
+def always(value: Any) -> Callable[..., Any]:
+    """What a table holds for a single value."""
+    return lambda *_: value

@@ -9,23 +9,12 @@ from typing import Any, TypeAlias
 
 from treadle.errors import OptionError
 from treadle.messages import JSONDict, copy_json, is_dict, is_list, is_mapping
-from treadle.testing.chaos.calls import (
-    CALL_TABLES,
-    Memory,
-    Offer,
-    bad_call,
-    duplicate_calls,
-    good_call,
-    many_calls,
-    mixed_call,
-    repeated_calls,
-    some_calls,
-)
-from treadle.testing.chaos.dice import Dice, Table, names_of
+from treadle.testing.chaos.calls import CALL_NAMES, CALLS, CallsMaker, Memory, Offer
+from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.errors import ERRORS
-from treadle.testing.chaos.replies import FORMS, Reply
-from treadle.testing.chaos.responses import GARBAGE, REPORT_NAMES, TEXTS, assistant
-from treadle.testing.chaos.streams import STREAM_FAULTS
+from treadle.testing.chaos.forms import FORMS, REPORT_NAMES, STREAM_FAULTS
+from treadle.testing.chaos.replies import Reply
+from treadle.testing.chaos.responses import GARBAGE, TEXTS, assistant
 from treadle.tools import toolset
 
 # What it does.
@@ -33,74 +22,49 @@ from treadle.tools import toolset
 Action: TypeAlias = Callable[[Dice, Memory], Reply]
 
 
-def _calling(make: Callable[[Dice, Memory], list[JSONDict]]) -> Action:
+def _in_any_form(make: Callable[[Dice, Memory], JSONDict]) -> Action:
     def act(dice: Dice, memory: Memory) -> Reply:
-        calls = make(dice, memory)
-        content = dice.choice((None, None, None, "", "Let me see."))
-        return _in_any_form(dice, memory, assistant(content, tool_calls=calls))
+        message = make(dice, memory)
+        return dice.pick(FORMS)(dice, message)
 
     return act
 
 
-def _in_any_form(dice: Dice, memory: Memory, message: JSONDict) -> Reply:
-    return dice.pick(FORMS)(dice, message, memory.is_endless)
+def _calling(make: CallsMaker) -> Action:
+    def message(dice: Dice, memory: Memory) -> JSONDict:
+        calls = make(dice, memory)
+        return assistant(dice.choice((None, None, None, "", "Let me see.")), tool_calls=calls)
+
+    return _in_any_form(message)
 
 
-def _text(dice: Dice, memory: Memory) -> Reply:
-    return _in_any_form(dice, memory, dice.pick(TEXTS)(dice, memory.longest))
+def _hangs(dice: Dice, _memory: Memory) -> Reply:
+    return Reply("late", pause=math.inf if dice.is_endless else 0.005)
 
-
-def _blank(dice: Dice, memory: Memory) -> Reply:
-    return _in_any_form(dice, memory, assistant(dice.choice((None, "", " \n"))))
-
-
-def _garbage(dice: Dice, _memory: Memory) -> Reply:
-    return Reply(dice.pick(GARBAGE)(dice))
-
-
-def _raises(dice: Dice, _memory: Memory) -> Reply:
-    return Reply(error=dice.pick(ERRORS)(dice))
-
-
-def _hangs(_dice: Dice, memory: Memory) -> Reply:
-    return Reply("late", pause=math.inf if memory.is_endless else 0.005)
-
-
-_good_calls = _calling(lambda dice, memory: some_calls(dice, memory, good_call))
-_bad_calls = _calling(lambda dice, memory: some_calls(dice, memory, bad_call))
-_mixed_calls = _calling(lambda dice, memory: some_calls(dice, memory, mixed_call))
-_repeats = _calling(lambda dice, memory: repeated_calls(dice, memory, 1))
-_alternates = _calling(lambda dice, memory: repeated_calls(dice, memory, 2))
 
 _ACTIONS: Table[Action] = Table(
     "does",
     {
-        "good calls": (34, _good_calls),
-        "bad calls": (16, _bad_calls),
-        "good and bad calls": (12, _mixed_calls),
-        "thousands of calls": (0.15, _calling(many_calls)),
-        "the same call as before": (5, _repeats),
-        "two calls in turn": (2, _alternates),
-        "the same call several times at once": (3, _calling(duplicate_calls)),
-        "a text": (7, _text),
-        "nothing": (4, _blank),
-        "garbage": (3, _garbage),
-        "raises": (6, _raises),
+        **{name: (weight, _calling(make)) for name, (weight, make) in CALLS.items()},
+        "a text": (7, _in_any_form(lambda dice, _m: dice.pick(TEXTS)(dice))),
+        "nothing": (4, _in_any_form(lambda d, _m: assistant(d.choice((None, "", " \n"))))),
+        "garbage": (3, lambda dice, _m: Reply(dice.pick(GARBAGE)(dice))),
+        "raises": (6, lambda dice, _m: Reply(error=dice.pick(ERRORS)(dice))),
         "hangs": (1.5, _hangs),
     },
 )
-_MOODS: Table[Action | None] = Table(
+_MOODS: Table[str | None] = Table(
     "mood",
     {
         "chaotic": (60, None),
-        "diligent": (12, _good_calls),
-        "always the same call": (6, _repeats),
-        "always two calls in turn": (5, _alternates),
-        "always bad calls": (5, _bad_calls),
-        "always nothing": (4, _blank),
-        "always raising": (4, _raises),
-        "always garbage": (2, _garbage),
-        "always a text": (2, _text),
+        "diligent": (12, "does: good calls"),
+        "always the same call": (6, "does: the same call as before"),
+        "always two calls in turn": (5, "does: two calls in turn"),
+        "always bad calls": (5, "does: bad calls"),
+        "always nothing": (4, "does: nothing"),
+        "always raising": (4, "does: raises"),
+        "always garbage": (2, "does: garbage"),
+        "always a text": (2, "does: a text"),
     },
 )
 """What it does in every request; None chooses an action for each."""
@@ -197,10 +161,8 @@ class ChaosLLM:
     """
 
     BEHAVIOURS = (
-        *names_of(_MOODS, _ACTIONS, FORMS, STREAM_FAULTS, TEXTS, *CALL_TABLES),
-        *names_of(GARBAGE, ERRORS, MUTATIONS),
-        *REPORT_NAMES,
-        _ANSWERS,
+        *(*_MOODS, *_ACTIONS, *FORMS, *STREAM_FAULTS, *TEXTS, *CALL_NAMES),
+        *(*GARBAGE, *ERRORS, *MUTATIONS, *REPORT_NAMES, _ANSWERS),
     )
     """The names of everything that it may do."""
 
@@ -226,7 +188,8 @@ class ChaosLLM:
         self._is_async = is_async
         self._lock = threading.Lock()
         self._released = threading.Event()
-        self._memory = Memory(offers, longest, most_calls, is_endless=hangs)
+        self._hangs, self._longest = hangs, longest
+        self._memory = Memory(offers, most_calls)
         dice = Dice(f"{seed}")
         self._mood = dice.pick(_MOODS)
         self.behaviours += dice.names
@@ -246,7 +209,8 @@ class ChaosLLM:
             self._memory.request = self.sent
             if self._shown_tools is None and self.sent == 1:
                 self._memory.offers = _offered(opts)
-            dice = Dice(f"{self.seed}/{self.sent}")
+            seed = f"{self.seed}/{self.sent}"
+            dice = Dice(seed, longest=self._longest, is_endless=self._hangs)
             reply = self._chosen(dice)
             if dice.chance(_MUTATING):
                 dice.pick(MUTATIONS)(dice, messages, opts)
@@ -259,16 +223,15 @@ class ChaosLLM:
             return Reply(assistant("Done."))
         if self._mood is None or dice.chance(_MOODLESS):
             return dice.pick(_ACTIONS)(dice, self._memory)
-        return self._mood(dice, self._memory)
+        return _ACTIONS[self._mood](dice, self._memory)
 
     def __repr__(self) -> str:
-        memory = self._memory
         options = [
             repr(self.seed),
             *([] if self._shown_tools is None else [self._shown_tools]),
             *([] if self._turns is None else [f"turns={self._turns}"]),
-            f"is_async={self._is_async}, hangs={memory.is_endless}",
-            f"longest={memory.longest}, most_calls={memory.most_calls}",
+            f"is_async={self._is_async}, hangs={self._hangs}",
+            f"longest={self._longest}, most_calls={self._memory.most_calls}",
         ]
         return f"ChaosLLM({', '.join(options)})"
 

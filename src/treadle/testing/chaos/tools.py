@@ -1,82 +1,78 @@
-"""`ChaosTools`: misbehaving tools, their schemas and options, and a log of their runs."""
+"""`ChaosTools`: misbehaving tools, their schemas and options, what they do and return, and a log of their runs."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import math
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import wraps
 from typing import Any, NoReturn, TypeAlias, overload
 
-from treadle.messages import JSONDict, copy_json
-from treadle.testing.chaos.dice import Dice
-from treadle.testing.chaos.tool_actions import (
-    NATURES,
-    TOOL_BEHAVIOURS,
-    Behaviour,
-    ToolAction,
-    ToolCallInfo,
-)
+import anyio
+
+from treadle.messages import JSONDict, copy_json, is_dict, is_list
+from treadle.results import Err, Ok
+from treadle.testing.chaos.dice import CONTROLS, SURROGATE, Dice, Table, always, one_of
+from treadle.testing.chaos.errors import ERRORS, ChaosError, UnprintableError, raising
+from treadle.testing.chaos.replies import Reply
+from treadle.testing.chaos.responses import Awaitable
 from treadle.tools import Tool, ToolContext, tool
 
 # What they take.
 
 Run: TypeAlias = Callable[[Mapping[str, Any]], Any]
-"""Runs a tool with its arguments; async if the tool is async."""
+"""Runs a tool with its arguments; it returns an awaitable if the tool is async."""
 
 
-def _object(**properties: Any) -> JSONDict:
-    required = [name for name, schema in properties.items() if schema.pop("is_required", False)]
+def _object(*required: str, **properties: Any) -> JSONDict:
     return {
         "type": "object",
         "properties": properties,
-        "required": required,
+        "required": list(required),
         "additionalProperties": False,
     }
 
 
-_CONDITION: JSONDict = {"$ref": "#/$defs/condition"}
+_TEXT, _CONDITION = {"type": "string"}, {"$ref": "#/$defs/condition"}
+_PERSON = _object("address", name=_TEXT, address={"type": "string", "format": "email"})
+_CONDITIONS = (
+    _object("field", field=_TEXT, equals={}),
+    _object(all={"type": "array", "items": _CONDITION, "maxItems": 2}),
+)
 _SCHEMAS: Mapping[str, JSONDict] = {
     "search": _object(
-        query={"type": "string", "minLength": 1, "is_required": True},
+        "query",
+        query={"type": "string", "minLength": 1},
         limit={"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
     ),
     "read_file": _object(
-        path={"type": "string", "is_required": True},
+        "path",
+        path=_TEXT,
         lines={"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
     ),
     "send": _object(
-        to={
-            "type": "array",
-            "minItems": 1,
-            "is_required": True,
-            "items": _object(
-                name={"type": "string"},
-                address={"type": "string", "format": "email", "is_required": True},
-            ),
-        },
+        "to",
+        to={"type": "array", "minItems": 1, "items": _PERSON},
         priority={"enum": ["low", "high", 3, None]},
         body={"type": ["string", "null"], "maxLength": 200},
     ),
     "calculate": _object(
-        left={"type": "number", "is_required": True},
-        right={"type": "number", "exclusiveMinimum": 0, "is_required": True},
+        *("left", "right"),
+        left={"type": "number"},
+        right={"type": "number", "exclusiveMinimum": 0},
         exact={"type": "boolean"},
     ),
     "filter": {
         "type": "object",
         "properties": {"where": _CONDITION},
         "required": ["where"],
-        "$defs": {
-            "condition": {
-                "anyOf": [
-                    _object(field={"type": "string", "is_required": True}, equals={}),
-                    _object(all={"type": "array", "items": _CONDITION, "maxItems": 2}),
-                ]
-            }
-        },
+        "$defs": {"condition": {"anyOf": list(_CONDITIONS)}},
     },
     "ping": {"type": "object", "properties": {}},
     "store": {"type": "object", "additionalProperties": {"type": ["number", "array"]}},
@@ -91,14 +87,6 @@ def _add(run: Run) -> Callable[..., Any]:
     return add
 
 
-def _add_async(run: Run) -> Callable[..., Awaitable[Any]]:
-    async def add(a: int, b: int = 1) -> Any:
-        """Add two integers."""
-        return await run({"a": a, "b": b})
-
-    return add
-
-
 def _note(run: Run) -> Callable[..., Any]:
     def note(text: str, _context: ToolContext, tags: list[str] | None = None) -> Any:
         """Note a text."""
@@ -107,33 +95,33 @@ def _note(run: Run) -> Callable[..., Any]:
     return note
 
 
-def _note_async(run: Run) -> Callable[..., Awaitable[Any]]:
-    async def note(text: str, _context: ToolContext, tags: list[str] | None = None) -> Any:
-        """Note a text."""
-        return await run({"text": text, "tags": tags})
-
-    return note
-
-
-_FUNCTIONS: Mapping[str, tuple[Callable[[Run], Any], Callable[[Run], Any]]] = {
-    "add": (_add, _add_async),
-    "note": (_note, _note_async),
-}
-"""Tools whose schema is made of a function's signature, as sync and async functions."""
-
-
-def _made(name: str, kind: str, run: Run, *, is_async: bool, options: Mapping[str, Any]) -> Tool:
-    if kind in _FUNCTIONS:
-        return tool(name=name, **options)(_FUNCTIONS[kind][is_async](run))
-
-    async def fn_async(**arguments: Any) -> Any:
-        return await run(arguments)
-
+def _any(run: Run) -> Callable[..., Any]:
     def fn(**arguments: Any) -> Any:
         return run(arguments)
 
-    description = f"It can {name.replace('_', ' ')}."
-    return Tool(name, description, _SCHEMAS[kind], fn_async if is_async else fn, **options)
+    return fn
+
+
+_FUNCTIONS: Mapping[str, Callable[[Run], Callable[..., Any]]] = {"add": _add, "note": _note}
+"""Tools whose schema is made of a function's signature."""
+
+
+def _as_async(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """An async function with the signature of one that returns an awaitable."""
+
+    @wraps(fn)
+    async def call(*args: Any, **arguments: Any) -> Any:
+        return await fn(*args, **arguments)
+
+    return call
+
+
+def _made(name: str, kind: str, run: Run, *, is_async: bool, options: Mapping[str, Any]) -> Tool:
+    fn = _FUNCTIONS.get(kind, _any)(run)
+    fn = _as_async(fn) if is_async else fn
+    if kind in _FUNCTIONS:
+        return tool(name=name, **options)(fn)
+    return Tool(name, f"It can {name.replace('_', ' ')}.", _SCHEMAS[kind], fn, **options)
 
 
 # Their options.
@@ -148,15 +136,6 @@ def _raise(_arguments: Mapping[str, Any]) -> NoReturn:
     raise ValueError("chaos")
 
 
-def _if_several(arguments: Mapping[str, Any]) -> bool:
-    return len(arguments) > 1
-
-
-def _question(_arguments: Mapping[str, Any]) -> str:
-    return "Really?"
-
-
-_APPROVALS: tuple[Any, ...] = (True, _if_several, _question, _raise)
 _OPTIONS: tuple[tuple[str, float, tuple[Any, ...]], ...] = (
     ("parallel_safe", 0.3, (False, False, True)),
     ("requires_fresh_input", 0.06, (True,)),
@@ -172,6 +151,196 @@ _OPTIONS: tuple[tuple[str, float, tuple[Any, ...]], ...] = (
     ("annotations", 0.1, ({"readOnlyHint": True}, {"destructiveHint": True}, {"title": 5})),
 )
 """Each option, the share of tools that have it, and its values."""
+_APPROVALS: tuple[bool | Callable[[Mapping[str, Any]], Any], ...] = (
+    *(True, lambda arguments: len(arguments) > 1, lambda _: "Really?", _raise),
+)
+"""Values of the option ``requires_approval``."""
+
+
+# What they return.
+
+
+class _Unprintable:
+    """An object that has no text and cannot be dumped."""
+
+    __str__ = __repr__ = raising("no text")
+    model_dump = raising("no dump")
+
+
+class _Textless:
+    """An object whose text is a number."""
+
+    __str__ = __repr__ = always(5)
+
+
+class _OtherText(str):
+    """Text whose ``str`` is another text."""
+
+    __slots__ = ()
+    __str__ = always("something else")
+
+
+def _cyclic(dice: Dice) -> Any:
+    ring: list[Any] = [1]
+    ring.append(ring)
+    circle: dict[str, Any] = {}
+    circle["self"] = circle
+    return dice.choice((ring, circle, [{"ring": ring}]))
+
+
+def _deep(dice: Dice) -> Any:
+    made: Any = 1
+    for _ in range(dice.choice((50, 300, 1_200, 5_000))):
+        made = [made]
+    return made
+
+
+def _numbers() -> Iterator[int]:
+    yield from range(5)
+
+
+def _broken_numbers() -> Iterator[int]:
+    yield 1
+    raise ChaosError
+
+
+async def _async_numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+async def _coroutine(value: Any) -> Any:
+    return value
+
+
+_NAN = math.nan
+_UNPRINTABLE = _Unprintable()
+_ODD: tuple[Any, ...] = (
+    *({1, 2}, frozenset("a"), (1, (2,)), range(3), 1 + 2j, Decimal("NaN"), ..., NotImplemented),
+    *(dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.timedelta.max, int, len, object()),
+    *(ChaosError("a value"), {1: 2, (3, 4): 5, None: 6}, {"a": {"b": {"c": object()}}}),
+    *([object()], 10**5_000, True),
+)
+_SURROGATES = (SURROGATE, [SURROGATE], {SURROGATE: f"a{SURROGATE}"})
+_WITHOUT_TEXT = (_UNPRINTABLE, _Textless(), [_UNPRINTABLE], {"a": _Textless()})
+_OK: tuple[Any, ...] = ("fine", None, {"a": 1}, Ok("twice"), _UNPRINTABLE, b"")
+_ERR: tuple[Any, ...] = ("no", None, 5, "", _UNPRINTABLE, ChaosError("no"))
+_RESULTS: Table[Callable[[Dice], Any]] = Table(
+    "result",
+    {
+        "a text": (3, one_of("ok", "42", "", " ", "line\nline", "ünï", "{}")),
+        "a number": (1, one_of(0, -1, 1.5, 2**80, 1e300)),
+        "a dict": (2, lambda _d: {"found": 2, "items": [{"id": 1}, {"id": 2}]}),
+        "nothing": (2, always(None)),
+        "bytes": (2, one_of(b"\xff\0", bytearray(b"ab"), memoryview(b"abc"), b"")),
+        "NaN": (2, one_of(_NAN, math.inf, [_NAN], {"a": -math.inf})),
+        "something cyclic": (2, _cyclic),
+        "something deep": (1, _deep),
+        "something odd": (4, one_of(*_ODD)),
+        "something without text": (2, one_of(*_WITHOUT_TEXT)),
+        "an error as a value": (1, one_of(UnprintableError(), ChaosError())),
+        "a lone surrogate": (2, one_of(*_SURROGATES)),
+        "NUL": (1, one_of("\0", "a\0b", ["\0"])),
+        "control characters": (1, always(CONTROLS.replace("\0", ""))),
+        "text of another class": (1, lambda _d: _OtherText("this")),
+        "a huge text": (1, lambda dice: "xé\n"[dice.randrange(3)] * dice.randrange(200_000)),
+        "many lines": (1, lambda dice: "line\n" * dice.randrange(9_000)),
+        "a huge list": (1, lambda dice: list(range(dice.randrange(20_000)))),
+        "Ok": (2, lambda dice: Ok(dice.choice(_OK))),
+        "Err": (2, lambda dice: Err(dice.choice(_ERR))),
+        "an awaitable": (1, lambda _d: Awaitable()),
+        "a coroutine": (1, lambda _d: _coroutine("late")),
+        "a generator": (1, lambda dice: dice.choice((_numbers, _broken_numbers))()),
+        "an async generator": (1, lambda _d: _async_numbers()),
+    },
+)
+
+
+# What they do.
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallInfo:
+    """One call of a tool; ``number`` counts the calls of the tool with these arguments."""
+
+    name: str
+    seed: int
+    arguments: Mapping[str, Any]
+    is_async: bool
+    timeout: float | None
+    number: int = 1
+
+
+Behaviour: TypeAlias = Callable[[Dice, ToolCallInfo], Reply]
+"""Decides what a call does. A coroutine as the value of the reply is awaited."""
+
+
+def _mutates(dice: Dice, call: ToolCallInfo) -> Reply:
+    """Change the arguments, and fail in half of all cases, so that a retry would see the change."""
+    for value in call.arguments.values():
+        if is_list(value):
+            value.append("spoilt")
+        elif is_dict(value):
+            value.clear()
+    return Reply(call.number, error=ChaosError("changed") if dice.chance(0.5) else None)
+
+
+def _raises(dice: Dice, _call: ToolCallInfo) -> Reply:
+    return Reply(error=dice.pick(ERRORS)(dice))
+
+
+def _raises_the_same(_dice: Dice, call: ToolCallInfo) -> Reply:
+    return _raises(Dice(f"{call.seed} {call.name}"), call)
+
+
+def _sleeps(_dice: Dice, _call: ToolCallInfo) -> Reply:
+    return Reply("rested", pause=0.002)
+
+
+def _hangs(dice: Dice, call: ToolCallInfo) -> Reply:
+    """Wait until cancelled; in a thread, longer than the time limit; without a limit, some milliseconds."""
+    if call.timeout is None:
+        return _sleeps(dice, call)
+    return Reply("late", pause=math.inf if call.is_async else call.timeout + 0.02)
+
+
+def _ignores(dice: Dice, call: ToolCallInfo) -> Reply:
+    if call.timeout is None or not call.is_async:
+        return _hangs(dice, call)
+    return Reply(_until_cancelled())
+
+
+async def _until_cancelled() -> str:
+    try:
+        await anyio.sleep_forever()
+    except anyio.get_cancelled_exc_class():
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.002)
+    return "cancelled, but returned"
+
+
+ACTIONS: Table[Behaviour] = Table(
+    "tool",
+    {
+        "returns a text": (30, lambda d, c: Reply(f"{c.name}: {d.randrange(1_000)}")),
+        "returns anything": (30, lambda dice, _c: Reply(dice.pick(_RESULTS)(dice))),
+        "raises": (20, _raises),
+        "changes its arguments": (6, _mutates),
+        "sleeps": (4, _sleeps),
+        "hangs": (6, _hangs),
+        "ignores its cancellation": (4, _ignores),
+    },
+)
+_NATURES: Table[Behaviour] = Table(
+    "nature",
+    {
+        "chaotic": (50, lambda dice, call: dice.pick(ACTIONS)(dice, call)),
+        "always returns the same": (20, lambda _d, c: Reply(f"{c.name} says so")),
+        "always returns something new": (15, lambda _d, c: Reply(f"{c.name} number {c.number}")),
+        "always raises the same": (8, _raises_the_same),
+        "always raises something else": (7, _raises),
+    },
+)
+"""What a tool is like in all of its calls."""
 
 
 # The tools.
@@ -212,7 +381,7 @@ class ChaosTools(Sequence[Tool]):
         runs: the runs of all tools, in the order in which they began.
     """
 
-    BEHAVIOURS = TOOL_BEHAVIOURS
+    BEHAVIOURS = (*_NATURES, *ACTIONS, *_RESULTS, *ERRORS)
     """The names of everything that they may do."""
 
     def __init__(self, seed: int, *, count: int | None = None, approvals: bool = False) -> None:
@@ -245,7 +414,7 @@ class ChaosTools(Sequence[Tool]):
             options["requires_approval"] = dice.choice(_APPROVALS)
         is_async = dice.chance(0.5)
         name = f"{kind}_{again}" if again else kind
-        return self._tool(name, kind, is_async, options, dice.pick(NATURES))
+        return self._tool(name, kind, is_async, options, dice.pick(_NATURES))
 
     def _tool(
         self, name: str, kind: str, is_async: bool, options: Mapping[str, Any], nature: Behaviour
@@ -253,38 +422,36 @@ class ChaosTools(Sequence[Tool]):
         timeout: float | None = options.get("timeout")
 
         def run(arguments: Mapping[str, Any]) -> Any:
-            with self._running(name, arguments, nature, is_async, timeout) as action:
-                return action.perform(arguments)
+            with running(arguments) as reply:
+                return reply.play()
 
         async def run_async(arguments: Mapping[str, Any]) -> Any:
-            with self._running(name, arguments, nature, is_async, timeout) as action:
-                return await action.perform_async(arguments)
+            with running(arguments) as reply:
+                return await reply.play_async()
+
+        def running(arguments: Mapping[str, Any]) -> AbstractContextManager[Reply]:
+            return self._running(
+                ToolCallInfo(name, self.seed, arguments, is_async, timeout), nature
+            )
 
         return _made(name, kind, run_async if is_async else run, is_async=is_async, options=options)
 
     @contextmanager
-    def _running(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        nature: Behaviour,
-        is_async: bool,
-        timeout: float | None,
-    ) -> Generator[ToolAction]:
+    def _running(self, call: ToolCallInfo, nature: Behaviour) -> Generator[Reply]:
         """Decide what a tool does, and log its run."""
-        copy, key = _copied(arguments)
+        copy, key = _copied(call.arguments)
+        key = f"{call.name} {key}"
         with self._lock:
-            self._calls[f"{name} {key}"] += 1
-            times = self._calls[f"{name} {key}"]
-            dice = Dice(f"{self.seed} {name} {key} {times}")
-            action = nature(dice, ToolCallInfo(name, self.seed, times, is_async, timeout))
-            run = ToolRun(name, copy, tuple(dice.names), tuple(self._in_progress.values()))
+            self._calls[key] += 1
+            dice = Dice(f"{self.seed} {key} {self._calls[key]}")
+            reply = nature(dice, replace(call, number=self._calls[key]))
+            run = ToolRun(call.name, copy, tuple(dice.names), tuple(self._in_progress.values()))
             number = len(self.runs)
             self.runs.append(run)
-            if timeout is None:
+            if call.timeout is None:
                 self._in_progress[number] = run
         try:
-            yield action
+            yield reply
         finally:
             with self._lock:
                 self._in_progress.pop(number, None)
