@@ -24,7 +24,7 @@ ENDED = 'treadle_stop_reason!="paused"'
 FAILED = 'error_type!~"|cancelled|abandoned"'
 """Matches calls that failed. Cancelled calls did not fail."""
 BY_MODEL = "gen_ai_request_model, gen_ai_response_model"
-THE_MODEL = "{{gen_ai_request_model}} {{gen_ai_response_model}}"
+BY_TOOL = "gen_ai_tool_name"
 
 GOOD = "answered|output|finished"
 """Stop reasons of runs that ended with an answer."""
@@ -51,6 +51,11 @@ def selector(metric: str, *matchers: str) -> str:
 def of(metric: str, *matchers: str) -> str:
     """A metric, restricted to the selected agent."""
     return selector(metric, 'gen_ai_agent_name=~"{agent}"', *matchers)
+
+
+def legend_of(by: str) -> str:
+    """The legend that shows the labels of a sum: ``{{gen_ai_tool_name}} {{error_type}}``."""
+    return " ".join(f"{{{{{label}}}}}" for label in by.split(", ")) if by else ""
 
 
 def _sum(by: str) -> str:

@@ -44,18 +44,18 @@ class Panel:
         key: its identifier.
         title: its title.
         description: what it shows, and how to read it.
-        kind: how it is drawn.
         unit: the unit of its values.
         queries: its queries.
+        kind: how it is drawn.
         stacked: its series are drawn stacked, because they add up to a total.
     """
 
     key: str
     title: str
     description: str
-    kind: Kind
     unit: Unit
     queries: tuple[Query, ...]
+    kind: Kind = "timeseries"
     stacked: bool = False
 
 

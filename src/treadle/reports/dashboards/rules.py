@@ -77,127 +77,106 @@ def _breakers(states: str) -> str:
     return f"sum by ({_TOOL}) ({selector(BREAKER, matcher)})"
 
 
-RECORDING_RULES: tuple[RecordingRule, ...] = (
-    RecordingRule(
-        "treadle:runs_active:sum",
+_RULES = {
+    "treadle:runs_active:sum": (
         f"sum by ({_AGENT}) ({ACTIVE})",
         "runs that have started and not ended",
     ),
-    RecordingRule(
-        "treadle:runs:rate5m",
+    "treadle:runs:rate5m": (
         _rate(f"{_AGENT}, treadle_stop_reason", "5m", RUNS, ENDED),
         "runs that ended per second, by stop reason",
     ),
-    RecordingRule(
-        "treadle:runs:increase30m",
+    "treadle:runs:increase30m": (
         f"sum by ({_AGENT}) (increase({selector(RUNS, ENDED)}[30m]))",
         "runs that ended in 30 minutes",
     ),
-    RecordingRule(
-        "treadle:answered:ratio",
+    "treadle:answered:ratio": (
         _share_of_runs(GOOD),
         "share of runs that ended with an answer, over 30 minutes",
     ),
-    RecordingRule(
-        "treadle:budget_exhausted:ratio",
+    "treadle:budget_exhausted:ratio": (
         _share_of_runs(f"{LIMITS}|finished"),
         "share of runs that reached a limit, with or without a last answer, over 30 minutes",
     ),
-    RecordingRule(
-        "treadle:loop_detected:ratio",
+    "treadle:loop_detected:ratio": (
         _share_of_runs("loop_detected"),
         "share of runs in which the model repeated itself, over 30 minutes",
     ),
-    RecordingRule(
-        "treadle:iterations:p50",
+    "treadle:iterations:p50": (
         _quantile(0.5, _AGENT, ITERATIONS, ENDED),
         "iterations per run, median over 5 minutes",
     ),
-    RecordingRule(
-        "treadle:iterations:p95",
+    "treadle:iterations:p95": (
         _quantile(0.95, _AGENT, ITERATIONS, ENDED),
         "iterations per run, 95th percentile over 5 minutes",
     ),
-    RecordingRule(
-        "treadle:run_seconds:p95",
+    "treadle:run_seconds:p95": (
         _quantile(0.95, _AGENT, RUN, ENDED),
         "duration of runs in seconds, 95th percentile over 5 minutes",
     ),
-    RecordingRule(
-        "treadle:tool_calls:per_run",
+    "treadle:tool_calls:per_run": (
         f"{_rate(_AGENT, '30m', f'{TOOL_CALLS}_sum')} / ({_rate(_AGENT, '30m', RUNS, ENDED)} > 0)",
         "tool calls per run, mean over 30 minutes",
     ),
-    RecordingRule(
-        "treadle:tool_seconds:p95",
+    "treadle:tool_seconds:p95": (
         _quantile(0.95, _TOOL, TOOL),
         "duration of tool calls in seconds, 95th percentile over 5 minutes",
     ),
-    RecordingRule(
-        "treadle:tool_errors:ratio",
+    "treadle:tool_errors:ratio": (
         _share(
             _rate(_TOOL, "15m", f"{TOOL}_count", FAILED),
             _rate(_TOOL, "15m", f"{TOOL}_count"),
         ),
         "share of tool calls that failed, without cancelled ones, over 15 minutes",
     ),
-    RecordingRule(
-        "treadle:calls_suppressed:rate5m",
+    "treadle:calls_suppressed:rate5m": (
         _rate(f"{_TOOL}, treadle_reason", "5m", SUPPRESSED),
         "tool calls per second that were answered before and did not run",
     ),
-    RecordingRule(
-        "treadle:calls_deferred:rate5m",
+    "treadle:calls_deferred:rate5m": (
         _rate(f"{_TOOL}, treadle_reason", "5m", DEFERRED),
         "tool calls per second that were deferred",
     ),
-    RecordingRule(
-        "treadle:calls_refused:rate5m",
+    "treadle:calls_refused:rate5m": (
         _rate(f"{_TOOL}, treadle_reason", "5m", REFUSED),
         "tool calls per second that were over a budget or refused by an open circuit breaker",
     ),
-    RecordingRule(
-        "treadle:breakers_open:sum",
+    "treadle:breakers_open:sum": (
         f"{_breakers('open')} - ({_breakers('half_open')} or 0 * {_breakers('.+')})",
         "open shared circuit breakers, by tool",
     ),
-    RecordingRule(
-        "treadle:model_seconds:p95",
+    "treadle:model_seconds:p95": (
         _quantile(0.95, _MODEL, MODEL),
         "duration of model calls in seconds, 95th percentile over 5 minutes",
     ),
-    RecordingRule(
-        "treadle:first_chunk_seconds:p95",
+    "treadle:first_chunk_seconds:p95": (
         _quantile(0.95, _MODEL, FIRST_CHUNK),
         "seconds until the first chunk of a streamed response, 95th percentile over 5 minutes",
     ),
-    RecordingRule(
-        "treadle:model_errors:ratio",
+    "treadle:model_errors:ratio": (
         _share(
             _rate(_MODEL, "10m", f"{MODEL}_count", FAILED),
             _rate(_MODEL, "10m", f"{MODEL}_count"),
         ),
         "share of model calls that failed after all retries, without cancelled ones, over 10 minutes",
     ),
-    RecordingRule(
-        "treadle:model_retries:rate5m",
+    "treadle:model_retries:rate5m": (
         _rate(f"{_MODEL}, error_type", "5m", RETRIES),
         "failed attempts of model calls per second that were retried",
     ),
-    RecordingRule(
-        "treadle:tokens:rate5m",
+    "treadle:tokens:rate5m": (
         _rate(f"{_AGENT}, gen_ai_token_type", "5m", f"{TOKENS}_sum"),
         "tokens per second, of prompts (`input`) and responses (`output`)",
     ),
-    RecordingRule(
-        "treadle:cost_usd:per_hour",
+    "treadle:cost_usd:per_hour": (
         f"3600 * {_rate(_AGENT, '5m', COST)}",
         "US dollars per hour, at the rate of the last 5 minutes",
     ),
-    RecordingRule(
-        "treadle:cost_usd:per_run",
+    "treadle:cost_usd:per_run": (
         f"{_rate(_AGENT, '1h', COST)} / ({_rate(_AGENT, '1h', RUNS, ENDED)} > 0)",
         "US dollars per run that ended, mean over an hour",
     ),
-)
+}
+
+RECORDING_RULES = tuple(RecordingRule(name, *rest) for name, rest in _RULES.items())
 """The rules in the order of their evaluation."""

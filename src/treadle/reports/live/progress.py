@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from treadle.events import (
-    BreakerChanged,
-    CallDeferred,
-    CallRefused,
-    CallSuppressed,
-    Event,
-    FirstChunk,
-    HistoryRepaired,
-    IterationFinished,
-    IterationStarted,
-    LimitReached,
-    ModelFailed,
-    ModelRequested,
-    ModelResponded,
-    ModelRetried,
-    RepeatWarned,
-    RunFinished,
-    RunStarted,
-    SubagentEvent,
-    TextDelta,
-    ToolFinished,
-    ToolRetried,
-    ToolStarted,
-    UserMessageAdded,
-)
+from treadle import events
+from treadle.events import Event, SubagentEvent
 from treadle.limits import Limits
 from treadle.messages import ToolCall, Usage
+from treadle.reports.recording.lines import EVENT_NAMES
 from treadle.run_state import RunState
 
 Clock = Callable[[], float]
@@ -153,19 +130,45 @@ class RunProgress:
 
     def update(self, event: Event) -> None:
         """Update the progress. Events of an unknown kind are ignored."""
-        handle = _HANDLERS.get(event.__class__)
-        if handle is not None:
-            handle(self, event)
+        match innermost(event):
+            case events.ModelRequested():
+                self.model_calls += 1
+            case events.ModelResponded(response=response):
+                self.usage = self.usage.plus(response.usage)
+            case events.ModelFailed():
+                self.usage = self.usage.plus(None)
+            case events.ToolStarted(within=None):
+                self.tool_calls += 1
+            case _:
+                pass
+        name = EVENT_NAMES.get(type(event))
+        if isinstance(event, SubagentEvent):
+            child = self.children.get(event.call_id)
+            if child is None:
+                child = self.children[event.call_id] = RunProgress(self._clock)
+            child.update(event.event)
+        elif name in _COUNTED:
+            self._count(_COUNTED[name])
+        elif hasattr(self, f"_{name}"):
+            getattr(self, f"_{name}")(event)
 
-    def enter(self, phase: Phase) -> None:
-        """Enter a phase."""
+    def _enter(self, phase: Phase) -> None:
         self.phase, self.phase_since, self.retry = phase, self._clock(), None
 
-    def count(self, what: str, number: int = 1) -> None:
-        """Count a guard, a retry or a repair."""
+    def _count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
 
-    def run_started(self, event: RunStarted) -> None:
+    def _retry(self, event: events.ModelRetried | events.ToolRetried) -> Retry:
+        self._count("retried")
+        return Retry(event.attempt + 1, event.error_type, self._clock() + event.delay)
+
+    def _end_calls(self) -> None:
+        self.running_calls.clear()
+        self.children.clear()
+
+    # The handlers of events, by the names of the events.
+
+    def _run_started(self, event: events.RunStarted) -> None:
         """Start, or resume with the usage before the pause."""
         self.name, self.run_id, self.limits = event.agent_name, event.run_id, event.limits
         self.state, self._started_at, self._is_resumed = event.state, event.at, event.resumed
@@ -178,118 +181,85 @@ class RunProgress:
             call.started_at is not None for node in nodes for call in node.tool_calls
         )
 
-    def iteration_started(self, event: IterationStarted) -> None:
-        """Start an iteration."""
+    def _iteration_started(self, event: events.IterationStarted) -> None:
         self.iteration = event.iteration
-        self.enter(Phase.WORKING)
+        self._enter(Phase.WORKING)
 
-    def model_requested(self, event: ModelRequested) -> None:
-        """Call the model."""
+    def _model_requested(self, _: events.ModelRequested) -> None:
         self.characters = 0
-        self.enter(Phase.ASKING)
-        self.spend(event)
+        self._enter(Phase.ASKING)
 
-    def history_repaired(self, event: HistoryRepaired) -> None:
-        """Count repairs, and note the stage that made them necessary."""
-        self.count("repaired", len(event.repairs))
+    def _history_repaired(self, event: events.HistoryRepaired) -> None:
+        self._count("repaired", len(event.repairs))
         stage = event.stage
         if stage is not None and stage not in self.repaired_after:
             self.repaired_after.append(stage)
 
-    def text_came(self, event: TextDelta) -> None:
-        """Count streamed text."""
+    def _first_chunk(self, _: events.FirstChunk) -> None:
+        self._enter(Phase.ANSWERING)
+
+    def _text_delta(self, event: events.TextDelta) -> None:
         self.characters += len(event.text)
 
-    def model_retried(self, event: ModelRetried) -> None:
+    def _model_retried(self, event: events.ModelRetried) -> None:
         """Discard the streamed text and wait for the retry."""
         self.characters = 0
-        self.enter(Phase.RETRYING)
-        self.retry = Retry(event.attempt + 1, event.error_type, self._clock() + event.delay)
-        self.count("retried")
+        self._enter(Phase.RETRYING)
+        self.retry = self._retry(event)
 
-    def model_ended(self, event: ModelResponded | ModelFailed) -> None:
-        """The model responded, or failed for good."""
-        self.enter(Phase.WORKING)
-        self.spend(event)
+    def _model_ended(self, _: events.ModelResponded | events.ModelFailed) -> None:
+        self._enter(Phase.WORKING)
 
-    def tool_started(self, event: ToolStarted) -> None:
-        """A call or a step of a recipe has started."""
+    _model_responded = _model_failed = _model_ended
+
+    def _user_message_added(self, event: events.UserMessageAdded) -> None:
+        self._count("steered", len(event.messages))
+
+    def _tool_started(self, event: events.ToolStarted) -> None:
         self.running_calls[event.call.id] = RunningCall(event.call, self._clock(), event.within)
-        if event.within is None:
-            self.own_calls += 1
-        self.spend(event)
+        self.own_calls += event.within is None
 
-    def tool_retried(self, event: ToolRetried) -> None:
-        """A call waits for a retry."""
-        running = self.running_calls.get(event.call.id)
+    def _tool_retried(self, event: events.ToolRetried) -> None:
+        retry, running = self._retry(event), self.running_calls.get(event.call.id)
         if running is not None:
-            until = self._clock() + event.delay
-            running.retry = Retry(event.attempt + 1, event.error_type, until)
-        self.count("retried")
+            running.retry = retry
 
-    def tool_finished(self, event: ToolFinished) -> None:
-        """A call has finished, and with it its subagent."""
+    def _tool_finished(self, event: events.ToolFinished) -> None:
         self.running_calls.pop(event.call.id, None)
         self.children.pop(event.call.id, None)
         if event.result.is_error:
-            self.count("failed")
+            self._count("failed")
 
-    def breaker_changed(self, event: BreakerChanged) -> None:
-        """Keep the state of breakers that are not closed."""
+    def _breaker_changed(self, event: events.BreakerChanged) -> None:
         if event.after == "closed":
             self.breakers.pop(event.tool, None)
         else:
             self.breakers[event.tool] = event.after
 
-    def iteration_finished(self, event: IterationFinished) -> None:
+    def _limit_reached(self, event: events.LimitReached) -> None:
+        self.limit = event.reason.stop_reason
+
+    def _iteration_finished(self, event: events.IterationFinished) -> None:
         """No call runs between iterations; take over the run's own numbers."""
-        context = event.context
-        self.own_calls = context.tool_calls_count
-        self.model_calls, self.tool_calls = (
-            context.run.budget.iterations,
-            context.run.budget.tool_calls,
-        )
-        self.usage = context.run.budget.usage
+        budget = event.context.run.budget
+        self.own_calls = event.context.tool_calls_count
+        self.model_calls, self.tool_calls = budget.iterations, budget.tool_calls
+        self.usage = budget.usage
         if self._is_resumed and self._started_at is not None:
             # The time before the pause is not known earlier.
-            self.since -= self._started_at - context.run.budget.started_at
+            self.since -= self._started_at - budget.started_at
             self._is_resumed = False
-        self.running_calls.clear()
-        self.children.clear()
-        self.enter(Phase.WORKING)
+        self._end_calls()
+        self._enter(Phase.WORKING)
 
-    def run_finished(self, event: RunFinished) -> None:
-        """End the run."""
+    def _run_finished(self, event: events.RunFinished) -> None:
         self.iteration, self.own_calls = event.total_iterations, event.tool_calls_count
         self.usage = event.usage
         started = self._started_at
         seconds = self._clock() - self.since if started is None else event.at - started
         self.ending = Ending(event.stop_reason, event.error is not None, seconds)
         self.state = self.retry = None
-        self.running_calls.clear()
-        self.children.clear()
-
-    def subagent_event(self, event: SubagentEvent) -> None:
-        """Update the progress of a subagent."""
-        child = self.children.get(event.call_id)
-        if child is None:
-            child = self.children[event.call_id] = RunProgress(self._clock)
-        child.update(event.event)
-        inner = innermost(event)
-        if isinstance(inner, _SPENDING):
-            self.spend(inner)
-
-    def spend(self, event: Any) -> None:
-        """Count usage of this run or of a subagent."""
-        kind = event.__class__
-        if kind is ModelResponded:
-            self.usage = self.usage.plus(event.response.usage)
-        elif kind is ModelFailed:
-            self.usage = self.usage.plus(None)
-        elif kind is ToolStarted:
-            self.tool_calls += event.within is None
-        else:
-            self.model_calls += 1
+        self._end_calls()
 
 
 def innermost(event: Event) -> Event:
@@ -299,29 +269,10 @@ def innermost(event: Event) -> Event:
     return event
 
 
-_SPENDING = (ModelRequested, ModelResponded, ModelFailed, ToolStarted)
-
-_HANDLERS: Mapping[type, Callable[[RunProgress, Any], None]] = {
-    RunStarted: RunProgress.run_started,
-    HistoryRepaired: RunProgress.history_repaired,
-    IterationStarted: RunProgress.iteration_started,
-    ModelRequested: RunProgress.model_requested,
-    FirstChunk: lambda run, _: run.enter(Phase.ANSWERING),
-    TextDelta: RunProgress.text_came,
-    ModelRetried: RunProgress.model_retried,
-    ModelResponded: RunProgress.model_ended,
-    ModelFailed: RunProgress.model_ended,
-    UserMessageAdded: lambda run, event: run.count("steered", len(event.messages)),
-    CallSuppressed: lambda run, _: run.count("suppressed"),
-    CallDeferred: lambda run, _: run.count("deferred"),
-    CallRefused: lambda run, _: run.count("refused"),
-    BreakerChanged: RunProgress.breaker_changed,
-    ToolStarted: RunProgress.tool_started,
-    ToolRetried: RunProgress.tool_retried,
-    ToolFinished: RunProgress.tool_finished,
-    RepeatWarned: lambda run, _: run.count("nudged"),
-    LimitReached: lambda run, event: setattr(run, "limit", event.reason.stop_reason),
-    IterationFinished: RunProgress.iteration_finished,
-    RunFinished: RunProgress.run_finished,
-    SubagentEvent: RunProgress.subagent_event,
+_COUNTED = {
+    "call_suppressed": "suppressed",
+    "call_deferred": "deferred",
+    "call_refused": "refused",
+    "repeat_warned": "nudged",
 }
+"""The name under which an event is counted, by the name of the event."""
