@@ -1,4 +1,7 @@
-"""Any value as one line of JSON. Values that JSON cannot represent become text, and nothing raises."""
+"""Values as JSON and from JSON.
+
+`to_json_line` writes any value. Values that JSON cannot represent become text, and nothing raises.
+"""
 
 from __future__ import annotations
 
@@ -94,3 +97,13 @@ def _simplified(value: Any) -> Any:
         except Exception:  # noqa: BLE001 - a user-supplied model
             return safe_str(value)
     return safe_str(value)
+
+
+def finite(value: Any) -> float | None:
+    """A finite number; None for anything else, such as ``1e999``, which JSON readers take for infinity."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer with hundreds of digits
+        return None

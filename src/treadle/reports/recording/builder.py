@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 from treadle.messages import JSONDict, Usage, is_dict
+from treadle.reports.json_line import finite
 from treadle.reports.recording.lines import common_prefix
 from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retry, Run
 
@@ -289,13 +289,3 @@ def time_of(value: Any) -> float | None:
     """A time in seconds since the epoch; None if it is missing or no date can show it."""
     at = finite(value)
     return at if at is not None and 0 <= at < LAST_TIME else None
-
-
-def finite(value: Any) -> float | None:
-    """A finite number; None for anything else, such as ``1e999``, which JSON readers take for infinity."""
-    if not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer with hundreds of digits
-        return None

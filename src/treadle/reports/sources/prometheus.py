@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 from treadle.messages import is_dict, is_list
 from treadle.reports.dashboards.expressions import ACTIVE
-from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError, finite
+from treadle.reports.json_line import finite
+from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of a response."""

@@ -6,7 +6,6 @@ results from recordings.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -107,8 +106,3 @@ class Source(Protocol):
 def duration(seconds: float) -> str:
     """A PromQL duration: ``90000ms``."""
     return f"{max(1, round(seconds * 1000))}ms"
-
-
-def finite(value: float) -> float | None:
-    """The number; None if it is not finite, as after a division by zero."""
-    return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Samples of recorded runs, stored so that sums over a time range are fast."""
+"""Samples of recorded runs, sorted by series and time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from operator import attrgetter
 from typing import TypeAlias
 
+from treadle.reports.json_line import finite
 from treadle.reports.sources.promql import Matcher
-from treadle.reports.sources.source import finite
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values of labels, sorted by name, without empty values."""
@@ -40,27 +40,21 @@ def labels_of(given: Mapping[str, str | None]) -> Labels:
 
 @dataclass(slots=True)
 class Track:
-    """The samples of one series, sorted by time.
-
-    Args:
-        labels: its labels.
-        times: when each was made.
-        values: what each was.
-        sums: the sums of all up to each, with 0 before the first.
-    """
+    """The samples of one series: their times, sorted, and their values."""
 
     labels: Labels
     times: list[float] = field(default_factory=list[float])
     values: list[float] = field(default_factory=list[float])
-    sums: list[float] = field(default_factory=list[float])
 
-    def within(self, start: float, end: float) -> tuple[int, int]:
-        """The index range of the samples after ``start`` and up to ``end``."""
-        return bisect_right(self.times, start), bisect_right(self.times, end)
+    def until(self, time: float, window: float | None = None) -> list[float] | None:
+        """The values up to a time, in a window before it; None before the first sample of the series."""
+        end = bisect_right(self.times, time)
+        start = 0 if window is None else bisect_right(self.times, time - window)
+        return self.values[start:end] if end else None
 
 
 class Store:
-    """Finds series.
+    """Finds series. Values that are not finite are left out.
 
     Args:
         samples: in any order.
@@ -68,17 +62,13 @@ class Store:
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._tracks: defaultdict[str, dict[Labels, Track]] = defaultdict(dict)
-        for sample in sorted(samples, key=lambda one: one.at):
-            value = _number(sample.value)
-            if value is None:
-                continue
-            tracks = self._tracks[sample.metric]
-            track = tracks.setdefault(sample.labels, Track(sample.labels))
-            track.times.append(sample.at)
-            track.values.append(value)
-        for tracks in self._tracks.values():
-            for track in tracks.values():
-                track.sums = [0.0, *accumulate(track.values)]
+        for sample in sorted(samples, key=attrgetter("at")):
+            value = finite(sample.value)
+            if value is not None:
+                tracks = self._tracks[sample.metric]
+                track = tracks.setdefault(sample.labels, Track(sample.labels))
+                track.times.append(sample.at)
+                track.values.append(value)
 
     def find(self, metric: str, matchers: Iterable[Matcher]) -> Iterator[Track]:
         """The series of a metric that match."""
@@ -94,11 +84,3 @@ class Store:
         if not tracks:
             return None
         return min(one.times[0] for one in tracks), max(one.times[-1] for one in tracks)
-
-
-def _number(value: float) -> float | None:
-    """The value as a float; None for an integer with hundreds of digits."""
-    try:
-        return finite(float(value))
-    except OverflowError:
-        return None
