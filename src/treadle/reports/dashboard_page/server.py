@@ -14,7 +14,6 @@ from typing import Any
 
 from treadle.reports.dashboard_page.data import page_data
 from treadle.reports.dashboard_page.page import make_page
-from treadle.reports.dashboard_page.times import titles
 from treadle.reports.sources.source import Source, SourceError
 
 HOST = "127.0.0.1"
@@ -52,14 +51,7 @@ class PageServer(ThreadingHTTPServer):
         self, source: Source, *, port: int = 0, range_key: str = "1h", agent: str | None = None
     ) -> None:
         self.source = source
-        start = {
-            "title": source.title,
-            "ranges": titles(source.span()),
-            "range": range_key,
-            "agent": agent,
-            "data": None,
-        }
-        self.page = make_page(start, is_served=True)
+        self.page = make_page(source, range_key, agent)
         super().__init__((HOST, port), _Handler)
 
     @property

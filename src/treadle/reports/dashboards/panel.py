@@ -58,6 +58,11 @@ class Panel:
     kind: Kind = "timeseries"
     stacked: bool = False
 
+    @property
+    def is_over_time(self) -> bool:
+        """Whether it has a time axis. Other panels show one value of each series for the whole range."""
+        return self.kind in {"timeseries", "heatmap"}
+
 
 ALL_AGENTS = ".*"
 """For `fill`: every agent, including those without a name."""
