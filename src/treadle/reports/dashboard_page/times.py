@@ -20,9 +20,8 @@ ALL = "all"
 """The key of the range of all data, if the source knows it."""
 _MOST_POINTS = 80
 _DAY = 86400.0
-_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30) + tuple(
-    60 * minutes for minutes in (1, 2, 5, 10, 20, 30, 60, 120, 240, 720)
-)
+_MINUTES = (1, 2, 5, 10, 20, 30, 60, 120, 240, 720)
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, *(60 * minutes for minutes in _MINUTES))
 
 
 @dataclass(frozen=True, slots=True)

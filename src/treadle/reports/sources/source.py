@@ -61,16 +61,17 @@ class Series:
 
 
 class Source(Protocol):
-    """Answers queries."""
+    """Answers queries.
+
+    Attributes:
+        hint: what to do if it has no data.
+    """
+
+    hint: str
 
     @property
     def title(self) -> str:
         """Its name for users."""
-        ...
-
-    @property
-    def hint(self) -> str:
-        """What to do if it has no data."""
         ...
 
     def refresh(self) -> None:
