@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -11,19 +12,10 @@ from itertools import islice
 from rich.cells import cell_len
 from rich.text import Text
 
+from treadle.messages import ToolCall, is_mapping, safe_str
 from treadle.reports.live.board import Board
-from treadle.reports.live.formatting import (
-    budgets,
-    call_name,
-    call_time,
-    guards,
-    name_of,
-    outcome,
-    spent,
-    under_way,
-)
-from treadle.reports.live.progress import Ending, RunProgress
-from treadle.reports.text import format_count, format_dollars, format_elapsed
+from treadle.reports.live.progress import Ending, Phase, Retry, RunningCall, RunProgress
+from treadle.reports.text import fixed_width, format_count, format_dollars, format_elapsed
 
 MOST_CALLS = 5
 """Maximum number of running calls that are shown one by one."""
@@ -35,6 +27,12 @@ _SOON, _LATE = 0.7, 0.9
 
 _MOST_NAME = 20
 """Maximum number of columns to which names are padded for alignment."""
+_NAME_LENGTH = 24
+_ID_LENGTH = 16
+_SHORT_ID_LENGTH = 6
+_ARGUMENT_LENGTH = 60
+_REASON_LENGTH = 40
+_HALTED = frozenset({"paused", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class Table:
             yield from self._calls(run, detail, depth)
             if not depth:
                 yield from self._bars(run)
-            shown = guards(run)
+            shown = _guards(run)
             if shown:
                 yield self._line(Text(f"{_margin(depth + 1)}{shown}", style="yellow"))
         elif detail is Detail.NESTED:
@@ -128,23 +126,24 @@ class Table:
         glyphs = self._glyphs
         if depth:
             start = Text(_margin(depth)).append(f"{glyphs.branch} ", style="dim")
-            start.append(name_of(run, with_id=False), style="cyan")
+            start.append(_run_name(run, with_id=False), style="cyan")
         else:
             start = Text().append(f"{glyphs.running} ", style="cyan")
             start.append(self._padded_name(run), style="bold")
         if run.ending is not None:  # a subagent that ended before its call
-            start.append(f"  {outcome(run, run.ending)}", style="dim")
-            return self._line(start, [*spent(run), format_elapsed(run.ending.seconds)])
+            start.append(f"  {_outcome(run, run.ending)}", style="dim")
+            return self._line(start, [*_spent(run), format_elapsed(run.ending.seconds)])
         start.append(f"  {run.iteration}/{run.limits.max_iterations}  ")
-        start.append(under_way(run, self._now, with_calls=detail is not Detail.FULL))
-        return self._line(start, [*spent(run), format_elapsed(self._now - run.since)])
+        start.append(_under_way(run, self._now, with_calls=detail is not Detail.FULL))
+        return self._line(start, [*_spent(run), format_elapsed(self._now - run.since)])
 
     def _calls(self, run: RunProgress, detail: Detail, depth: int) -> Iterator[Text]:
         calls = list(run.running_calls.items())
         for call_id, running in calls[:MOST_CALLS]:
             inner = depth + 1 + (running.within is not None)
-            text = Text(f"{_margin(inner)}{call_name(running)}")
-            yield self._line(text, [call_time(running, self._now)])
+            name = f"{_name(running.call.name)} {_main_argument(running.call)}".rstrip()
+            text = Text(f"{_margin(inner)}{name}")
+            yield self._line(text, [_call_time(running, self._now)])
             child = run.children.get(call_id)
             if child is not None:
                 yield from self._run(child, detail, depth + 2)
@@ -155,7 +154,7 @@ class Table:
     def _bars(self, run: RunProgress) -> Iterator[Text]:
         """The bars of the limits, as many per line as fit."""
         line = Text()
-        for what, share, numbers in budgets(run, self._now):
+        for what, share, numbers in _budgets(run, self._now):
             bar = self._bar(what, share, numbers)
             if line and line.cell_len + len(_GAP) + bar.cell_len > self._width:
                 yield self._line(line)
@@ -179,11 +178,11 @@ class Table:
         elif ending.is_error:
             sign, style = glyphs.bad, "red"
         text = Text().append(f"{sign} ", style=style).append(self._padded_name(run), style="bold")
-        text.append(f"  {outcome(run, ending)}")
-        return self._line(text, [*spent(run), format_elapsed(ending.seconds)])
+        text.append(f"  {_outcome(run, ending)}")
+        return self._line(text, [*_spent(run), format_elapsed(ending.seconds)])
 
     def _name(self, run: RunProgress) -> str:
-        return name_of(run, with_id=self._names[run.name] > 1)
+        return _run_name(run, with_id=self._names[run.name] > 1)
 
     def _padded_name(self, run: RunProgress) -> str:
         name = self._name(run)
@@ -241,4 +240,119 @@ def _margin(depth: int) -> str:
     return "    " * depth
 
 
-_HALTED = frozenset({"paused", "cancelled"})
+def _name(text: str, limit: int = _NAME_LENGTH) -> str:
+    return fixed_width(safe_str(text), limit)
+
+
+def _run_name(run: RunProgress, *, with_id: bool) -> str:
+    """The name of a run: that of its loop, or its id. The id is added if another run has the same name."""
+    name = _name(run.name) if run.name else ""
+    if name and not with_id:
+        return name
+    run_id = safe_str(run.run_id)
+    # Generated ids are long and random; ids of a user have a meaning.
+    most = _SHORT_ID_LENGTH if len(run_id) > _ID_LENGTH else _ID_LENGTH
+    return f"{name} {fixed_width(run_id[:most])}".strip() or "run"
+
+
+def _under_way(run: RunProgress, now: float, *, with_calls: bool) -> str:
+    """What an active run is doing, and for how long; with the names of the running calls, or their number."""
+    if run.running_calls:
+        return _calls(run, now) if with_calls else format_count(len(run.running_calls), "call")
+    retry = run.retry
+    if retry is not None and retry.until > now:
+        return _waiting(retry, now)
+    if retry is not None:
+        return f"{Phase.ASKING.value} {format_elapsed(now - retry.until)}, attempt {retry.attempt}"
+    streamed = f", {format_count(run.characters, 'character')}" if run.characters else ""
+    return f"{run.phase.value} {format_elapsed(now - run.phase_since)}{streamed}"
+
+
+def _calls(run: RunProgress, now: float) -> str:
+    """The names of the running calls, and the time of the longest."""
+    running = [one for one in run.running_calls.values() if one.within is None]
+    running = running or list(run.running_calls.values())
+    names = Counter(_name(one.call.name) for one in running)
+    shown = ", ".join(f"{count} {name}" if count > 1 else name for name, count in names.items())
+    return f"{shown} {format_elapsed(now - min(one.since for one in running))}"
+
+
+def _waiting(retry: Retry, now: float) -> str:
+    kind = _name(retry.error_type, _REASON_LENGTH)
+    return f"retry in {format_elapsed(retry.until - now)} (attempt {retry.attempt}, {kind})"
+
+
+def _call_time(running: RunningCall, now: float) -> str:
+    """How long a call has been running, or when it is retried."""
+    retry = running.retry
+    if retry is not None and retry.until > now:
+        return _waiting(retry, now)
+    again = f", attempt {retry.attempt}" if retry is not None else ""
+    return f"{format_elapsed(now - running.since)}{again}"
+
+
+def _main_argument(call: ToolCall) -> str:
+    """The main argument of a call: its first text, else its first argument, else its raw arguments."""
+    given = call.input
+    shown = call.arguments if call.arguments.strip() not in {"", "{}"} else ""
+    if is_mapping(given) and given:
+        values = list(given.values())
+        first = next((one for one in values if isinstance(one, str) and one), values[0])
+        if isinstance(first, str) and first:
+            shown = first
+        else:
+            is_plain = first is None or isinstance(first, (bool, int, float, str))
+            shown = json.dumps(first) if is_plain else call.arguments
+    return fixed_width(shown, _ARGUMENT_LENGTH)
+
+
+def _spent(run: RunProgress) -> list[str]:
+    """The known tokens and the known cost of a run so far."""
+    usage, parts = run.usage, list[str]()
+    if usage.total_tokens:
+        parts.append(f"{usage.total_tokens:,}{'+' if usage.is_lower_bound else ''} tokens")
+    if usage.cost is not None:
+        parts.append(format_dollars(usage.cost))
+    return parts
+
+
+def _guards(run: RunProgress) -> str:
+    """The counts of guards, retries and repairs, open breakers and the limit; empty if there are none."""
+    parts = [f"{run.counts[what]} {what}" for what in sorted(run.counts)]
+    if run.repaired_after:
+        stages = ", ".join(fixed_width(stage, _NAME_LENGTH) for stage in run.repaired_after)
+        parts.append(f"repaired after stage {stages}")
+    parts += [f"breaker of {_name(tool)} {_name(state)}" for tool, state in run.breakers.items()]
+    if run.limit is not None:
+        parts.append(f"limit: {_name(run.limit, _REASON_LENGTH)}")
+    return ", ".join(parts)
+
+
+def _outcome(run: RunProgress, ending: Ending) -> str:
+    reason = _name(ending.stop_reason, _REASON_LENGTH)
+    iterations = format_count(run.iteration, "iteration")
+    return f"{reason}: {iterations}, {format_count(run.own_calls, 'call')}"
+
+
+def _budgets(run: RunProgress, now: float) -> Iterator[tuple[str, float, str]]:
+    """The limits that are set: the name, the used share, and both numbers of each."""
+    limits, usage = run.limits, run.usage
+    cost, seconds = usage.cost or 0.0, max(0.0, now - run.since)
+    budgets: tuple[tuple[str, float, float | None, Callable[[float], str]], ...] = (
+        ("iterations", run.model_calls, limits.max_iterations, "{:,}".format),
+        ("tool calls", run.tool_calls, limits.max_tool_calls, "{:,}".format),
+        ("input tokens", usage.input_tokens, limits.max_input_tokens, "{:,}".format),
+        ("output tokens", usage.output_tokens, limits.max_output_tokens, "{:,}".format),
+        ("tokens", usage.total_tokens, limits.max_total_tokens, "{:,}".format),
+        ("cost", cost, limits.max_cost, format_dollars),
+    )
+    for what, used, limit, shown in budgets:
+        if limit is not None:
+            yield what, _share(used, limit), f"{shown(used)}/{shown(limit)}"
+    if limits.max_seconds is not None:
+        share = _share(seconds, limits.max_seconds)
+        yield "seconds", share, f"{seconds:.0f}/{limits.max_seconds:g}"
+
+
+def _share(used: float, limit: float) -> float:
+    return min(1.0, used / limit) if limit > 0 else 1.0
