@@ -66,10 +66,8 @@ class Board:
 
     def _remove_subagent(self, state: RunState | None) -> None:
         """Remove a run that reports its events here as well, now that it is shown inside its parent."""
-        for key, run in self.active.items():
-            if run.state is state is not None:
-                del self.active[key]
-                return
+        if state is not None:
+            self.active = {key: run for key, run in self.active.items() if run.state is not state}
 
     def _end(self, run: RunProgress) -> None:
         self.finished.append(run)
@@ -79,11 +77,10 @@ class Board:
             self.forgotten += 1
 
     def _remove_finished(self, run_id: str) -> None:
-        for run in reversed(self.finished):
-            if run.run_id == run_id:
-                self.finished.remove(run)
-                self._add(run, -1)
-                return
+        run = next((run for run in reversed(self.finished) if run.run_id == run_id), None)
+        if run is not None:
+            self.finished.remove(run)
+            self._add(run, -1)
 
     def _add(self, run: RunProgress, sign: int) -> None:
         self.tokens += sign * run.usage.total_tokens
@@ -113,7 +110,3 @@ class RunObserver:
             run = self._run
             if run is not None:
                 board.update(run, event)
-
-
-def ignore(_event: Event) -> None:
-    """Handle an event of a run that is not shown."""

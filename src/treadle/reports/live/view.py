@@ -7,12 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from treadle.errors import MissingExtraError
 from treadle.events import Event
-from treadle.reports.live.board import Board, RunObserver, ignore
+from treadle.reports.live.board import Board, RunObserver
 from treadle.reports.live.progress import Clock
 from treadle.reports.live.redirect import is_terminal
 from treadle.reports.text import escape_controls
@@ -58,10 +57,10 @@ class LiveView:
         self._board = Board(clock)
         self._screen: Screen | None = None
         self._around: TextIO | None = None
-        self._direct: Observer = RunObserver(self._board) if self.enabled else ignore
+        self._direct = self.for_run()
         self._drawn: tuple[object, ...] = ()
-        if self.enabled:
-            _need_rich()
+        if self.enabled and importlib.util.find_spec("rich") is None:
+            raise MissingExtraError("rich", "pip install 'treadle[cli]'")
 
     def __enter__(self) -> Self:
         if not self.enabled:
@@ -82,19 +81,15 @@ class LiveView:
         self._screen = screen
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         screen, self._screen, self._around = self._screen, None, None
         if screen is not None:
             screen.close()
 
     def __call__(self, event: Event) -> None:
         """Handle an event of one run after another. For concurrent runs, use `for_run`."""
-        self._direct(event)
+        if self._direct is not None:
+            self._direct(event)
 
     def for_run(self) -> Observer | None:
         """An observer of one run; None if the view is disabled, so that no events are made for it."""
@@ -150,8 +145,3 @@ def can_show(stream: TextIO | None = None, environ: Mapping[str, str] = os.envir
     if environ.get("TERM", "").lower() in _DUMB or environ.get("CI", "").lower() not in _OFF:
         return False
     return is_terminal(sys.stderr if stream is None else stream)
-
-
-def _need_rich() -> None:
-    if importlib.util.find_spec("rich") is None:
-        raise MissingExtraError("rich", "pip install 'treadle[cli]'")
