@@ -21,7 +21,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.messages import JSONDict, safe_str
-from treadle.results import Err, Ok, Paused, Reason
+from treadle.results import Err, Ok, Paused, Reason, Result
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -54,37 +54,34 @@ class Lines:
         self._finished_calls: set[str] = set()
 
     def fields_of(self, event: Event) -> Fields:
-        """The fields of an event, without those that every line has."""
+        """The fields of an event, without those that every line has. They become JSON when they are written."""
         if type(event) not in EVENT_NAMES:
             return {"kind": type(event).__name__, "data": event}
-        facts = _all_fields(event, without=_REPLACED.get(EVENT_NAMES[type(event)], ()))
-        return facts | self._replaced(event)
-
-    def _replaced(self, event: Event) -> Fields:
-        """The fields that are not written as they are in the event."""
-        replaced: Fields = {}
+        facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
         match event:
             case RunStarted():
+                del facts["run_id"], facts["state"]
                 self._started, self._written, self._last = event, [], None
             case IterationStarted():
                 self._started_calls, self._finished_calls = set(), set()
-            case IterationFinished(context=context):
-                replaced = self._outcome(context) | self._change(context.messages)
-            case LimitReached(reason=reason):
-                replaced = {"reason": reason_as_json(reason)}
-            case RunFinished():
-                replaced = self._summary(event)
-            case ToolStarted(call=call, within=within):
+            case ModelRequested():
+                facts |= self._request(facts.pop("messages"))
+            case ToolStarted(call=call):
                 self._started_calls.add(call.id)
                 # Every line may have `within`: the path of the run that it belongs to.
-                replaced = {"of": within}
+                facts["of"] = facts.pop("within")
             case ToolFinished(call=call):
                 self._finished_calls.add(call.id)
-            case ModelRequested():
-                replaced = self._request(event.messages)
+            case LimitReached(reason=reason):
+                facts["reason"] = reason_as_json(reason)
+            case IterationFinished(context=context):
+                del facts["context"]
+                facts |= self._outcome(context) | self._change(context.messages)
+            case RunFinished():
+                facts |= self._summary(facts.pop("result"))
             case _:
                 pass
-        return replaced
+        return facts
 
     def _request(self, messages: Sequence[JSONDict]) -> Fields:
         """The messages of a request: the conversation, or a view that stages made of it."""
@@ -124,15 +121,13 @@ class Lines:
             "stages": context.trace,
         }
 
-    def _summary(self, event: RunFinished) -> Fields:
-        result, started = event.result, self._started
+    def _summary(self, result: Result | None) -> Fields:
         facts: Fields = {"status": "cancelled", "reason": None, "limit": None, "output": None}
         facts["pending"] = ()
         if result is None:
             # Nothing is returned, but the run state has the history.
-            state = None if started is None else started.state
-            messages: Sequence[JSONDict] = self._written if state is None else state.history
-            return facts | self._change(messages)
+            state = self._started and self._started.state
+            return facts | self._change(state.history if state else self._written)
         facts["output"] = result.output
         match result:
             case Ok(limit=limit):
@@ -142,18 +137,6 @@ class Lines:
             case Paused(pending=pending):
                 facts |= {"status": "paused", "pending": pending}
         return facts | self._change(result.messages)
-
-
-_REPLACED: Mapping[str, tuple[str, ...]] = {
-    "run_started": ("run_id", "state"),
-    "iteration_started": ("messages",),
-    "model_requested": ("messages",),
-    "iteration_finished": ("context",),
-    "tool_started": ("within",),
-    "limit_reached": ("reason",),
-    "run_finished": ("result",),
-}
-"""The fields of events that are left out, or that `Lines` writes in another form."""
 
 
 def reason_as_json(reason: Any) -> Fields | None:
@@ -209,10 +192,3 @@ def _are_equal(before: Any, now: Any) -> bool:
         return before == now
     except Exception:  # noqa: BLE001 - a user-supplied value that cannot be compared
         return False
-
-
-def _all_fields(event: Any, *, without: tuple[str, ...] = ()) -> Fields:
-    """The fields of an event in their order. Their values become JSON when the line is written."""
-    return {
-        spec.name: getattr(event, spec.name) for spec in fields(event) if spec.name not in without
-    }
