@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+from treadle.messages import JSONDict
 from treadle.reports.recording.model import Guard, Iteration, Run
 
 HEADLINES: Mapping[str, str] = {
@@ -42,24 +43,22 @@ def headline(run: Run) -> str:
     """How a run ended, in a few words."""
     if not run.stop_reason:
         return "Did not end"
-    known = HEADLINES.get(run.stop_reason)
-    return known if known is not None else f"Ended: {run.stop_reason}"
+    return HEADLINES.get(run.stop_reason, f"Ended: {run.stop_reason}")
 
 
 def why(run: Run) -> str:
     """Why a run ended, as a sentence; empty if the headline says everything."""
     if run.status == "paused":
-        return "; ".join(_pending(run))
+        return "; ".join(map(_waiting, run.pending))
     if run.stop_reason == "":
         return _last_state(run)
     reason = run.reason or run.limit
     return f"{reason[:1].upper()}{reason[1:]}"
 
 
-def _pending(run: Run) -> Iterator[str]:
-    for call in run.pending:
-        question = call.get("question")
-        yield f"{call.get('name')} waits for approval{f': {question}' if question else ''}"
+def _waiting(call: JSONDict) -> str:
+    question = call.get("question")
+    return f"{call.get('name')} waits for approval{f': {question}' if question else ''}"
 
 
 def _last_state(run: Run) -> str:
