@@ -37,12 +37,7 @@ def to_json_value(value: Any) -> Any:
 
 
 def _converted(value: Any, around: frozenset[int]) -> Any:
-    """Convert one part.
-
-    Args:
-        value: the part.
-        around: the ids of the values around it, to detect cycles.
-    """
+    """Convert one part; ``around`` are the ids of the values around it, to detect cycles."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -88,8 +83,7 @@ def _simplified(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [spec.name for spec in dataclasses.fields(value)]
-        return {name: getattr(value, name, None) for name in names}
+        return {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         try:

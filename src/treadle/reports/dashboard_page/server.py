@@ -77,21 +77,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request for this machine."""
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) != 1 or not _OWN_NAME.fullmatch(hosts[0].strip()):
-            self._say(
-                HTTPStatus.FORBIDDEN,
-                "this server only answers requests to 127.0.0.1 and localhost\n",
-            )
-            return
-        if self.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITES:
-            self._say(HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n")
-            return
         try:
             parts = urllib.parse.urlsplit(self.path)
         except ValueError:
+            parts = None
+        if len(hosts) != 1 or not _OWN_NAME.fullmatch(hosts[0].strip()):
+            problem = "this server only answers requests to 127.0.0.1 and localhost\n"
+            self._say(HTTPStatus.FORBIDDEN, problem)
+        elif self.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITES:
+            self._say(HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n")
+        elif parts is None:
             self._say(HTTPStatus.BAD_REQUEST, "the request target is invalid\n")
-            return
-        if parts.path == "/":
+        elif parts.path == "/":
             page = self.server.page
             self._send(HTTPStatus.OK, "text/html", page.html, policy=page.policy)
         elif parts.path == "/data.json":

@@ -60,20 +60,16 @@ def times(key: str, now: float, span: tuple[float, float] | None) -> Times:
     """
     if key in RANGES:
         _, seconds, step = RANGES[key]
-        end = math.ceil(now / step) * step
-        return _times(end - seconds, end, step, now)
-    if key != ALL or span is None:
-        known = ", ".join(titles(span))
-        raise ValueError(f"unknown range {key!r}; expected one of {known}")
-    first, last = span
-    # Two more steps, for the partial ones at both ends.
-    step = next((one for one in _STEPS if (last - first) / one <= _MOST_POINTS - 2), 0.0)
-    step = step or math.ceil((last - first) / (_MOST_POINTS - 2) / _DAY) * _DAY
-    # A point covers the times after the start of its step; the start itself belongs to the step before.
-    start = (math.ceil(first / step) - 1) * step
-    end = max(math.ceil(last / step) * step, start + step)
-    return _times(start, end, step, end)
-
-
-def _times(start: float, end: float, step: float, shown_to: float) -> Times:
+        end, shown_to = math.ceil(now / step) * step, now
+        start = end - seconds
+    elif key == ALL and span is not None:
+        first, last = span
+        # Two more steps, for the partial ones at both ends.
+        step = next((one for one in _STEPS if (last - first) / one <= _MOST_POINTS - 2), 0.0)
+        step = step or math.ceil((last - first) / (_MOST_POINTS - 2) / _DAY) * _DAY
+        # A point covers the times after the start of its step; the start itself belongs to the step before.
+        start = (math.ceil(first / step) - 1) * step
+        end = shown_to = max(math.ceil(last / step) * step, start + step)
+    else:
+        raise ValueError(f"unknown range {key!r}; expected one of {', '.join(titles(span))}")
     return Times(start, shown_to, Grid(start + step, step, round((end - start) / step)))

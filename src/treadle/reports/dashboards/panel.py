@@ -72,22 +72,15 @@ def fill(expression: str, *, agent: str = ALL_AGENTS, window: str = "5m", range:
     """Replace the placeholders of an expression.
 
     Args:
-        expression: the expression of a `Query`.
+        expression: PromQL with placeholders.
         agent: a regular expression, escaped for a PromQL string; see `exactly`.
         window: a PromQL duration, such as ``5m``; at least four times the scrape interval.
         range: a PromQL duration, the whole time range.
-
-    Returns:
-        PromQL without placeholders.
     """
     values = {"agent": agent, "window": window, "range": range}
     return re.sub(r"\{(agent|window|range)\}", lambda found: values[found[1]], expression)
 
 
 def exactly(name: str) -> str:
-    """The regular expression that matches one name, escaped for a PromQL string.
-
-    Args:
-        name: the name of an agent; empty for agents without a name.
-    """
+    """The regular expression that matches the name of one agent, escaped for a PromQL string."""
     return json.dumps(re.escape(name), ensure_ascii=False)[1:-1]

@@ -89,11 +89,7 @@ class Board:
 
 
 class RunObserver:
-    """Observes one run, or several runs one after another.
-
-    Args:
-        board: the board that shows them.
-    """
+    """Updates a board with the events of one run, or of several runs one after another."""
 
     __slots__ = ("_board", "_run")
 

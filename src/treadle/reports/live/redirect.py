@@ -73,10 +73,6 @@ def redirected(show: Show, board: Board) -> Generator[None]:
     """Show everything that is printed or logged to the terminal above the live view.
 
     Output to files and pipes is not changed.
-
-    Args:
-        show: prints lines above the live view.
-        board: the runs that the live view shows.
     """
     stdout, stderr = sys.stdout, sys.stderr
     originals = {id(stream): stream for stream in (stdout, stderr) if is_terminal(stream)}

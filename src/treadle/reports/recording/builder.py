@@ -12,11 +12,7 @@ from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retr
 
 
 class RunBuilder:
-    """Adds the lines of one run, and of the runs of its subagents, to a `Run`.
-
-    Args:
-        run: the run to fill.
-    """
+    """Adds the lines of one run, and of the runs of its subagents, to a `Run`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -26,19 +22,13 @@ class RunBuilder:
         self._paused_at: float | None = None
 
     def add(self, name: str, line: JSONDict, depth: int = 0) -> None:
-        """Add a line.
-
-        Args:
-            name: the name of its event.
-            line: the line; it is valid against the schema.
-            depth: the number of calls in ``within`` that lead to this run.
-        """
+        """Add a line that is valid against the schema; ``depth`` calls in ``within`` lead to this run."""
         at = time_of(line["at"])
         if at is not None:
             self.run.last_at = at
         path = line.get("within", ())
         if depth == len(path):
-            getattr(self, f"_{name}")(line, at)
+            self._add_to_run(name, line, at)
             return
         call_id = path[depth]
         within = self._within.get(call_id)
@@ -73,9 +63,27 @@ class RunBuilder:
                 elif call.status == "running" and run.ended_at is not None:
                     call.status = "cancelled"
 
-    # The handlers of lines, by the names of the events.
+    def _add_to_run(self, name: str, line: JSONDict, at: float | None) -> None:
+        match name:
+            case "run_started":
+                self._start(line, at)
+            case "run_finished":
+                self._end(line, at)
+            case "history_repaired":
+                stage, repairs = line.get("stage"), tuple(line["repairs"])
+                if stage is None:
+                    self.run.repairs = repairs
+                else:
+                    number = self.run.total_iterations or 1
+                    self._guard("repaired", number, f"after stage {stage}: {'; '.join(repairs)}")
+            case "other":
+                self.run.others.append(line)
+            case _ if name.startswith(("call_", "tool_", "repeat_")):
+                self._add_to_call(name, line, at)
+            case _:
+                self._add_to_iteration(name, line, at, self._iteration(line["iteration"]))
 
-    def _run_started(self, line: JSONDict, at: float | None) -> None:
+    def _start(self, line: JSONDict, at: float | None) -> None:
         run = self.run
         run.run_id = str(line.get("run_id", line["run"]))
         run.agent_name, run.request = line["agent_name"], line["request"]
@@ -88,27 +96,86 @@ class RunBuilder:
         if run.started_at is None:
             run.started_at = at
 
-    def _history_repaired(self, line: JSONDict, _at: float | None) -> None:
-        repairs, stage = tuple(line["repairs"]), line.get("stage")
-        if stage is None:
-            self.run.repairs = repairs
-        else:
-            number = self.run.total_iterations or 1
-            self._guard("repaired", number, f"after stage {stage}: {'; '.join(repairs)}")
+    def _end(self, line: JSONDict, at: float | None) -> None:
+        run = self.run
+        run.ended_at, run.status, run.stop_reason = at, line["status"], line["stop_reason"]
+        reason, limit = line["reason"], line["limit"]
+        run.reason = reason["text"] if reason is not None else line["error"] or ""
+        run.limit = "" if limit is None else limit["text"]
+        run.output, run.pending = line["output"], line["pending"]
+        run.total_iterations = line["total_iterations"]
+        run.tool_calls_count = line["tool_calls_count"]
+        run.usage = _usage(line["usage"])
+        run.ending = self._changed(line)
+        if run.status == "paused":
+            self._paused_at = at
 
-    def _iteration_started(self, line: JSONDict, at: float | None) -> None:
-        iteration = self._iteration(line["iteration"])
-        iteration.started_at = at
-        self.run.total_iterations = max(self.run.total_iterations, iteration.number)
+    def _add_to_call(self, name: str, line: JSONDict, at: float | None) -> None:
+        call = self._recorded_call(line["call"], self._iteration(line["iteration"]))
+        match name:
+            case "tool_started":
+                call.started_at, call.status, call.within = at, "running", line["of"]
+                self.run.tool_calls_count += 1
+            case "tool_retried":
+                call.retries.append(_retry(line, at))
+            case "tool_finished":
+                call.ended_at, call.duration = at, finite(line["duration"])
+                _answer(call, line["result"])
+            case "repeat_warned":
+                call.nudges = line["count"]
+                self._guard("nudged", line["iteration"], str(line["count"]), call.id, call.name)
+            case _:  # it did not run
+                call.not_run = line["reason"]
+                kind = name.removeprefix("call_")
+                self._guard(kind, line["iteration"], line["reason"], call.id, call.name)
 
-    def _model_requested(self, line: JSONDict, at: float | None) -> None:
-        iteration = self._iteration(line["iteration"])
-        iteration.asked_at = at
-        iteration.guidance = line["guidance"]
-        iteration.instructions = line.get("instructions")
-        iteration.sent = self._changed(line)
-        view = line["view"]
-        iteration.view = None if view is None else list(self._viewed(view))
+    def _add_to_iteration(
+        self, name: str, line: JSONDict, at: float | None, iteration: Iteration
+    ) -> None:
+        match name:
+            case "iteration_started":
+                iteration.started_at = at
+                self.run.total_iterations = max(self.run.total_iterations, iteration.number)
+            case "iteration_finished":
+                self._end_iteration(line, at, iteration)
+            case "user_message_added":
+                iteration.steered.extend(line["messages"])
+            case "calls_planned":
+                iteration.plan = line["reason"]
+            case "breaker_changed":
+                detail = f"{line['before']} to {line['after']}"
+                self._guard("breaker", iteration.number, detail, None, line["tool"])
+            case "limit_reached":
+                self._guard("limit", iteration.number, line["reason"]["text"])
+            case _:
+                self._add_to_request(name, line, at, iteration)
+
+    def _add_to_request(
+        self, name: str, line: JSONDict, at: float | None, iteration: Iteration
+    ) -> None:
+        match name:
+            case "model_requested":
+                iteration.asked_at, iteration.guidance = at, line["guidance"]
+                iteration.instructions = line.get("instructions")
+                iteration.sent = self._changed(line)
+                view = line["view"]
+                iteration.view = None if view is None else list(self._viewed(view))
+            case "first_chunk":
+                iteration.first_chunk_at = at
+            case "text_delta":
+                iteration.streamed += line["text"]
+            case "model_retried":
+                iteration.retries.append(_retry(line, at))
+                iteration.streamed, iteration.first_chunk_at = "", None
+            case "model_responded":
+                iteration.answered_at, iteration.model_seconds = at, finite(line["duration"])
+                iteration.response, iteration.streamed = line["response"], ""
+                usage = line["response"]["usage"]
+                iteration.usage = None if usage is None else _usage(usage)
+                self.run.usage = self.run.usage.plus(iteration.usage)
+            case _:  # "model_failed"
+                iteration.ended_at = at
+                iteration.failure = f"{line['error_type']}: {line['error']}"
 
     def _viewed(self, view: list[Any]) -> Iterator[JSONDict]:
         """The messages of a request: those in the line, and ranges of the conversation."""
@@ -119,71 +186,7 @@ class RunBuilder:
                 start, end = (max(0, place) for place in part)
                 yield from self.run.messages[start:end]
 
-    def _first_chunk(self, line: JSONDict, at: float | None) -> None:
-        self._iteration(line["iteration"]).first_chunk_at = at
-
-    def _text_delta(self, line: JSONDict, _at: float | None) -> None:
-        self._iteration(line["iteration"]).streamed += line["text"]
-
-    def _model_retried(self, line: JSONDict, at: float | None) -> None:
-        iteration = self._iteration(line["iteration"])
-        iteration.retries.append(_retry(line, at))
-        iteration.streamed, iteration.first_chunk_at = "", None
-
-    def _model_responded(self, line: JSONDict, at: float | None) -> None:
-        iteration = self._iteration(line["iteration"])
-        iteration.answered_at, iteration.model_seconds = at, finite(line["duration"])
-        iteration.response, iteration.streamed = line["response"], ""
-        usage = line["response"]["usage"]
-        iteration.usage = None if usage is None else _usage(usage)
-        self.run.usage = self.run.usage.plus(iteration.usage)
-
-    def _model_failed(self, line: JSONDict, at: float | None) -> None:
-        iteration = self._iteration(line["iteration"])
-        iteration.ended_at = at
-        iteration.failure = f"{line['error_type']}: {line['error']}"
-
-    def _user_message_added(self, line: JSONDict, _at: float | None) -> None:
-        self._iteration(line["iteration"]).steered.extend(line["messages"])
-
-    def _calls_planned(self, line: JSONDict, _at: float | None) -> None:
-        self._iteration(line["iteration"]).plan = line["reason"]
-
-    def _call_not_run(self, line: JSONDict, _at: float | None) -> None:
-        call = self._call_of(line)
-        call.not_run = line["reason"]
-        kind = line["event"].removeprefix("call_")
-        self._guard(kind, line["iteration"], line["reason"], call.id, call.name)
-
-    _call_suppressed = _call_deferred = _call_refused = _call_not_run
-
-    def _breaker_changed(self, line: JSONDict, _at: float | None) -> None:
-        detail = f"{line['before']} to {line['after']}"
-        self._guard("breaker", line["iteration"], detail, None, line["tool"])
-
-    def _tool_started(self, line: JSONDict, at: float | None) -> None:
-        call = self._call_of(line)
-        call.started_at, call.status, call.within = at, "running", line["of"]
-        self.run.tool_calls_count += 1
-
-    def _tool_retried(self, line: JSONDict, at: float | None) -> None:
-        self._call_of(line).retries.append(_retry(line, at))
-
-    def _tool_finished(self, line: JSONDict, at: float | None) -> None:
-        call = self._call_of(line)
-        call.ended_at, call.duration = at, finite(line["duration"])
-        _answer(call, line["result"])
-
-    def _repeat_warned(self, line: JSONDict, _at: float | None) -> None:
-        call = self._call_of(line)
-        call.nudges = line["count"]
-        self._guard("nudged", line["iteration"], str(line["count"]), call.id, call.name)
-
-    def _limit_reached(self, line: JSONDict, _at: float | None) -> None:
-        self._guard("limit", line["iteration"], line["reason"]["text"])
-
-    def _iteration_finished(self, line: JSONDict, at: float | None) -> None:
-        iteration = self._iteration(line["iteration"])
+    def _end_iteration(self, line: JSONDict, at: float | None, iteration: Iteration) -> None:
         iteration.ended_at, iteration.status = at, line["status"]
         iteration.stages = tuple(line["stages"])
         for call in line["not_started"]:
@@ -202,32 +205,12 @@ class RunBuilder:
         iteration.calls.sort(key=lambda call: places.get(call.id, len(places)))
         iteration.added = self._changed(line)
 
-    def _run_finished(self, line: JSONDict, at: float | None) -> None:
-        run = self.run
-        run.ended_at, run.status, run.stop_reason = at, line["status"], line["stop_reason"]
-        reason, limit = line["reason"], line["limit"]
-        run.reason = reason["text"] if reason is not None else line["error"] or ""
-        run.limit = "" if limit is None else limit["text"]
-        run.output, run.pending = line["output"], line["pending"]
-        run.total_iterations = line["total_iterations"]
-        run.tool_calls_count = line["tool_calls_count"]
-        run.usage = _usage(line["usage"])
-        run.ending = self._changed(line)
-        if run.status == "paused":
-            self._paused_at = at
-
-    def _other(self, line: JSONDict, _at: float | None) -> None:
-        self.run.others.append(line)
-
     def _iteration(self, number: int) -> Iteration:
         iteration = self._iterations.get(number)
         if iteration is None:
             iteration = self._iterations[number] = Iteration(number)
             self.run.iterations.append(iteration)
         return iteration
-
-    def _call_of(self, line: JSONDict) -> Call:
-        return self._recorded_call(line["call"], self._iteration(line["iteration"]))
 
     def _recorded_call(self, recorded: JSONDict, iteration: Iteration) -> Call:
         return self._call(recorded["id"], recorded["name"], recorded["arguments"], iteration)

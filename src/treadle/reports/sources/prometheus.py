@@ -67,11 +67,7 @@ class PrometheusSource:
         self._scrape = USUAL_SCRAPE
 
     def refresh(self) -> None:
-        """Check that it responds, and determine its scrape interval.
-
-        Raises:
-            SourceError: it does not respond, or is not a Prometheus.
-        """
+        """Check that it responds, and determine its scrape interval."""
         try:
             data = self._get("query", f"{ACTIVE}[10m]", {"time": time.time()})
         except RefusedError as error:
@@ -105,12 +101,7 @@ class PrometheusSource:
             raise self._nonsense() from error
 
     def _get(self, path: str, expression: str, times: Mapping[str, float]) -> dict[str, Any]:
-        """The data of an answer.
-
-        Raises:
-            SourceError: the Prometheus is not available.
-            RefusedError: it rejected the query.
-        """
+        """The data of an answer."""
         parameters = {"query": expression, **{name: f"{at:.3f}" for name, at in times.items()}}
         query = urllib.parse.urlencode(parameters, errors="replace")
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ checks

@@ -75,11 +75,7 @@ class Source(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Read new data. Called before the queries of a page.
-
-        Raises:
-            SourceError: the source is not available.
-        """
+        """Read new data. Called before the queries of a page. Raises `SourceError`."""
         ...
 
     def span(self) -> tuple[float, float] | None:
@@ -91,16 +87,7 @@ class Source(Protocol):
         ...
 
     def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
-        """Answer a query.
-
-        Args:
-            expression: PromQL without placeholders.
-            grid: the times of the values.
-
-        Raises:
-            SourceError: the source is not available.
-            RefusedError: the query was rejected.
-        """
+        """Answer a query: PromQL without placeholders. Raises `SourceError` and `RefusedError`."""
         ...
 
 
