@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -32,7 +32,6 @@ _ID_LENGTH = 16
 _SHORT_ID_LENGTH = 6
 _ARGUMENT_LENGTH = 60
 _REASON_LENGTH = 40
-_HALTED = frozenset({"paused", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +75,21 @@ class Table:
         self._now = now
         self._encoding = encoding
         self._glyphs = Glyphs() if encoding.startswith("utf") else PLAIN
-        self._name_width = 0
-        self._has_many = False
-        self._names: Counter[str] = Counter()
+        self._names: dict[int, str] = {}
 
     def lines(self, board: Board) -> list[Text]:
         """The lines that fit: active runs first, then the most recent finished runs."""
-        active, finished = list(board.active.values()), board.finished
-        self._has_many = board.count > 1
-        room = self._height - self._has_many if self._height > 1 else 1
-        newest = list(islice(reversed(finished), room))[::-1]
-        named = [*active[:room], *newest]
-        self._names = Counter(run.name for run in named)
-        names = map(self._name, named)
-        self._name_width = min(max(map(cell_len, names), default=0), _MOST_NAME)
+        active = list(board.active.values())
+        has_total = board.count > 1 and self._height > 1
+        room = self._height - has_total
+        newest = list(islice(reversed(board.finished), room))[::-1]
+        self._names = _aligned_names([*active[:room], *newest])
         shown, running = self._running(active, room)
         ended = newest[-(room - len(running)) :] if room > len(running) else []
-        over = [self._ended(run, run.ending) for run in ended if run.ending is not None]
-        lines = [*over, *running]
-        if self._has_many and self._height > 1:
-            hidden = board.count - len(ended) - shown
-            lines.append(self._total(board, active, hidden))
+        lines = [self._ended(run, run.ending) for run in ended if run.ending is not None]
+        lines += running
+        if has_total:
+            lines.append(self._total(board, active, board.count - len(ended) - shown))
         return lines
 
     def _running(self, active: list[RunProgress], room: int) -> tuple[int, list[Text]]:
@@ -123,13 +116,12 @@ class Table:
                 yield from self._run(child, detail, depth + 1)
 
     def _head(self, run: RunProgress, detail: Detail, depth: int) -> Text:
-        glyphs = self._glyphs
         if depth:
-            start = Text(_margin(depth)).append(f"{glyphs.branch} ", style="dim")
+            start = Text(_margin(depth)).append(f"{self._glyphs.branch} ", style="dim")
             start.append(_run_name(run, with_id=False), style="cyan")
         else:
-            start = Text().append(f"{glyphs.running} ", style="cyan")
-            start.append(self._padded_name(run), style="bold")
+            start = Text().append(f"{self._glyphs.running} ", style="cyan")
+            start.append(self._names[id(run)], style="bold")
         if run.ending is not None:  # a subagent that ended before its call
             start.append(f"  {_outcome(run, run.ending)}", style="dim")
             return self._line(start, [*_spent(run), format_elapsed(run.ending.seconds)])
@@ -171,22 +163,14 @@ class Table:
         return bar.append(f" {numbers}")
 
     def _ended(self, run: RunProgress, ending: Ending) -> Text:
-        glyphs = self._glyphs
-        sign, style = glyphs.good, "green"
-        if ending.stop_reason in _HALTED:
-            sign, style = glyphs.halted, "yellow"
+        sign, style = self._glyphs.good, "green"
+        if ending.stop_reason in {"paused", "cancelled"}:
+            sign, style = self._glyphs.halted, "yellow"
         elif ending.is_error:
-            sign, style = glyphs.bad, "red"
-        text = Text().append(f"{sign} ", style=style).append(self._padded_name(run), style="bold")
+            sign, style = self._glyphs.bad, "red"
+        text = Text().append(f"{sign} ", style=style).append(self._names[id(run)], style="bold")
         text.append(f"  {_outcome(run, ending)}")
         return self._line(text, [*_spent(run), format_elapsed(ending.seconds)])
-
-    def _name(self, run: RunProgress) -> str:
-        return _run_name(run, with_id=self._names[run.name] > 1)
-
-    def _padded_name(self, run: RunProgress) -> str:
-        name = self._name(run)
-        return name + " " * (self._name_width - cell_len(name))
 
     def _total(self, board: Board, active: list[RunProgress], hidden: int) -> Text:
         """The totals of all runs, and the number of runs that are not shown."""
@@ -218,9 +202,8 @@ class Table:
         return left
 
     def _cut(self, text: Text, width: int) -> Text:
-        plain = text.plain
-        encoded = self._encoded(plain)
-        if encoded != plain:
+        encoded = self._encoded(text.plain)
+        if encoded != text.plain:
             text = Text(encoded)
         if text.cell_len > width:
             text.truncate(max(0, width - 1), overflow="crop")
@@ -253,6 +236,14 @@ def _run_name(run: RunProgress, *, with_id: bool) -> str:
     # Generated ids are long and random; ids of a user have a meaning.
     most = _SHORT_ID_LENGTH if len(run_id) > _ID_LENGTH else _ID_LENGTH
     return f"{name} {fixed_width(run_id[:most])}".strip() or "run"
+
+
+def _aligned_names(runs: Sequence[RunProgress]) -> dict[int, str]:
+    """The names of runs, padded to the same width, by the ids of their objects."""
+    counts = Counter(run.name for run in runs)
+    names = {id(run): _run_name(run, with_id=counts[run.name] > 1) for run in runs}
+    width = min(max(map(cell_len, names.values()), default=0), _MOST_NAME)
+    return {key: name + " " * (width - cell_len(name)) for key, name in names.items()}
 
 
 def _under_way(run: RunProgress, now: float, *, with_calls: bool) -> str:
