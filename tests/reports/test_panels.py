@@ -142,7 +142,7 @@ def test_rules_read_only_metrics_that_treadle_exported():
     """As panels do: those of the same names that others export are left out."""
     named = re.sub(r'__name__=~\\"[^"]*",', "{", TEXT)
     restrictions = re.findall(r"gen_ai_\w+_(?:count|sum|bucket)\b(.{,30})", named)
-    assert set(restrictions) == {r'{otel_scope_name=~\"treadle|\"'}
+    assert set(restrictions) == {r"{otel_scope_name=~\"treadle|\""}
 
 
 def test_rules_name_the_reasons_and_errors_that_panels_name():

@@ -28,12 +28,7 @@ def to_json_line(value: Any) -> str:
         # The fast path, written in C. It covers nearly all values.
         return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_simplified)
     except Exception:  # noqa: BLE001 - a NaN, a cycle, a user-supplied key or subclass: convert part by part
-        return json.dumps(to_json_value(value), separators=(",", ":"))
-
-
-def to_json_value(value: Any) -> Any:
-    """A copy of a value that `json` can write; see `to_json_line`."""
-    return _converted(value, frozenset())
+        return json.dumps(_converted(value, frozenset()), separators=(",", ":"))
 
 
 def _converted(value: Any, around: frozenset[int]) -> Any:
@@ -55,7 +50,7 @@ def _of_parts(value: Any, inside: frozenset[int]) -> Any:
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
         try:
-            return {_key(key): _converted(part, inside) for key, part in value.items()}
+            return {safe_str(key): _converted(part, inside) for key, part in value.items()}
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)
     plainer = _simplified(value)
@@ -70,10 +65,6 @@ def _number(value: Any) -> Any:
     except ValueError:  # more digits than Python prints
         return safe_str(value)
     return int(value)
-
-
-def _key(key: Any) -> str:
-    return str.__str__(key) if isinstance(key, str) else safe_str(key)
 
 
 def _simplified(value: Any) -> Any:

@@ -22,8 +22,8 @@ from treadle.reports.dashboards.expressions import (
 )
 from treadle.reports.dashboards.panel import ALL_AGENTS, Panel, Query, Unit, exactly, fill
 from treadle.reports.dashboards.panels import PANELS, ROWS
+from treadle.reports.sources.samples import Labels, labels_of
 from treadle.reports.sources.source import Grid, RefusedError, Series, Source, duration
-from treadle.reports.sources.store import Labels, labels_of
 
 AGENT_LABEL = "gen_ai_agent_name"
 _MAX_QUERIES = 8

@@ -142,6 +142,8 @@ class RunProgress:
             case _:
                 pass
         name = EVENT_NAMES.get(type(event))
+        if name in _PHASES:
+            self.phase, self.phase_since, self.retry = _PHASES[name], self._clock(), None
         if isinstance(event, SubagentEvent):
             child = self.children.get(event.call_id)
             if child is None:
@@ -151,9 +153,6 @@ class RunProgress:
             self._count(_COUNTED[name])
         elif hasattr(self, f"_{name}"):
             getattr(self, f"_{name}")(event)
-
-    def _enter(self, phase: Phase) -> None:
-        self.phase, self.phase_since, self.retry = phase, self._clock(), None
 
     def _count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
@@ -183,11 +182,9 @@ class RunProgress:
 
     def _iteration_started(self, event: events.IterationStarted) -> None:
         self.iteration = event.iteration
-        self._enter(Phase.WORKING)
 
     def _model_requested(self, _: events.ModelRequested) -> None:
         self.characters = 0
-        self._enter(Phase.ASKING)
 
     def _history_repaired(self, event: events.HistoryRepaired) -> None:
         self._count("repaired", len(event.repairs))
@@ -195,22 +192,13 @@ class RunProgress:
         if stage is not None and stage not in self.repaired_after:
             self.repaired_after.append(stage)
 
-    def _first_chunk(self, _: events.FirstChunk) -> None:
-        self._enter(Phase.ANSWERING)
-
     def _text_delta(self, event: events.TextDelta) -> None:
         self.characters += len(event.text)
 
     def _model_retried(self, event: events.ModelRetried) -> None:
         """Discard the streamed text and wait for the retry."""
         self.characters = 0
-        self._enter(Phase.RETRYING)
         self.retry = self._retry(event)
-
-    def _model_ended(self, _: events.ModelResponded | events.ModelFailed) -> None:
-        self._enter(Phase.WORKING)
-
-    _model_responded = _model_failed = _model_ended
 
     def _user_message_added(self, event: events.UserMessageAdded) -> None:
         self._count("steered", len(event.messages))
@@ -250,7 +238,6 @@ class RunProgress:
             self.since -= self._started_at - budget.started_at
             self._is_resumed = False
         self._end_calls()
-        self._enter(Phase.WORKING)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         self.iteration, self.own_calls = event.total_iterations, event.tool_calls_count
@@ -269,6 +256,16 @@ def innermost(event: Event) -> Event:
     return event
 
 
+_PHASES = {
+    "iteration_started": Phase.WORKING,
+    "model_requested": Phase.ASKING,
+    "first_chunk": Phase.ANSWERING,
+    "model_retried": Phase.RETRYING,
+    "model_responded": Phase.WORKING,
+    "model_failed": Phase.WORKING,
+    "iteration_finished": Phase.WORKING,
+}
+"""The phase that an event begins, by the name of the event."""
 _COUNTED = {
     "call_suppressed": "suppressed",
     "call_deferred": "deferred",

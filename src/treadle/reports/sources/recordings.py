@@ -13,10 +13,9 @@ from stat import S_ISREG
 from treadle.reports.dashboards.expressions import ACTIVE
 from treadle.reports.recording.model import Run
 from treadle.reports.recording.reader import RecordingError, read_recording
-from treadle.reports.sources.evaluate import evaluate
-from treadle.reports.sources.samples import BOUNDS, samples_of, with_children
+from treadle.reports.sources.evaluate import Store, evaluate
+from treadle.reports.sources.samples import BOUNDS, Sample, labels_of, samples_of, with_children
 from treadle.reports.sources.source import Grid, Series, SourceError
-from treadle.reports.sources.store import Sample, Store, labels_of
 
 SILENCE = 3600.0
 """Seconds without events after which a run that did not end counts as killed."""

@@ -9,8 +9,33 @@ from typing import TypeAlias
 
 from treadle.reports.dashboards import expressions as metrics
 from treadle.reports.recording.model import Call, Guard, Iteration, Run
-from treadle.reports.sources.store import Sample, labels_of
 from treadle.telemetry import names
+
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of labels, sorted by name, without empty values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample: an increase of a counter, a change of a gauge, or a value of a histogram.
+
+    Args:
+        metric: its name in Prometheus, without ``_bucket``, ``_sum`` and ``_count`` of a histogram.
+        labels: its labels.
+        at: seconds since the epoch.
+        value: the increase, the change or the value.
+    """
+
+    metric: str
+    labels: Labels
+    at: float
+    value: float
+
+
+def labels_of(given: Mapping[str, str | None]) -> Labels:
+    """Labels in canonical form."""
+    return tuple(sorted((name, value) for name, value in given.items() if value))
+
 
 BOUNDS: Mapping[str, tuple[float, ...]] = {
     metrics.RUN: names.AGENT_SECONDS_BUCKETS,
