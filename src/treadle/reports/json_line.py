@@ -50,7 +50,12 @@ def _of_parts(value: Any, inside: frozenset[int]) -> Any:
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
         try:
-            return {safe_str(key): _converted(part, inside) for key, part in value.items()}
+            return {
+                str.__str__(key) if isinstance(key, str) else safe_str(key): _converted(
+                    part, inside
+                )
+                for key, part in value.items()
+            }
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)
     plainer = _simplified(value)

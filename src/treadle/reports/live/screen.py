@@ -109,22 +109,15 @@ class Screen:
 
     def tick(self) -> None:
         """Draw if anything has changed."""
-        lines = self._lines()
+        size = self._console.size
+        # Without the terminal's lock: the picture waits for runs, and runs print.
+        lines = self._picture(size.width, size.height, self._console.encoding)
         with self._lock:
-            if self._live.is_started:  # always draw what was made: it may be the last state
-                self._draw(lines)
+            # Always draw what was made: it may be the last state.
+            if self._live.is_started and lines is not None and (size, lines) != self._drawn:
+                self._drawn = (size, lines)
+                self._live.update(Group(*lines), refresh=True)
         self._flush()
-
-    def _lines(self) -> list[Text] | None:
-        """The lines to draw. Call it without the terminal's lock: it waits for runs, and runs print."""
-        size = self._console.size
-        return self._picture(size.width, size.height, self._console.encoding)
-
-    def _draw(self, lines: list[Text] | None) -> None:
-        size = self._console.size
-        if lines is not None and (size, lines) != self._drawn:
-            self._drawn = (size, lines)
-            self._live.update(Group(*lines), refresh=True)
 
     def _tick_on(self) -> None:
         while not self._done.wait(1 / FRAMES):
@@ -142,9 +135,7 @@ class Screen:
         """Draw the last state or erase it. The cursor is shown again in any case."""
         try:
             with contextlib.suppress(Exception):
-                lines = self._lines()
-                with self._lock:
-                    self._draw(lines)
+                self.tick()
             with self._lock:
                 self._live.stop()
             self._flush()

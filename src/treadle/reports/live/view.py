@@ -136,11 +136,7 @@ _OFF = frozenset({"", "0", "false", "no"})
 def can_show(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a live view can be shown: on a terminal that can move its cursor, and not in CI.
 
-    ``NO_COLOR`` only removes the colours.
-
-    Args:
-        stream: the stream to draw on; None is stderr.
-        environ: the environment.
+    ``NO_COLOR`` only removes the colours. Without a stream, it is stderr.
     """
     if environ.get("TERM", "").lower() in _DUMB or environ.get("CI", "").lower() not in _OFF:
         return False

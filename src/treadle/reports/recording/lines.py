@@ -26,15 +26,12 @@ from treadle.results import Err, Ok, Paused, Reason, Result
 Fields: TypeAlias = dict[str, Any]
 
 
-def event_name(kind: type) -> str:
-    """The name of a kind of event in a recording: ``ToolFinished`` is ``tool_finished``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
 EVENT_NAMES: Mapping[type, str] = {
-    kind: event_name(kind) for kind in get_args(Event) if kind is not SubagentEvent
+    kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+    for kind in get_args(Event)
+    if kind is not SubagentEvent
 }
-"""The name of each kind of event. An event of a subagent is written under its own name."""
+"""The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Events of subagents have the same names."""
 
 OTHER = "other"
 """The name of every event that a custom stage emits."""
@@ -108,13 +105,12 @@ class Lines:
 
     def _outcome(self, context: Context) -> Fields:
         """How an iteration ended: calls and results without events, and guidance for the next."""
-        results = context.tool_results
-        calls = context.tool_calls
+        calls, results = context.tool_calls, context.tool_results.items()
         return {
             "status": context.status,
             "calls": [call.id for call in calls],
             "not_started": [call for call in calls if call.id not in self._started_calls],
-            "results": [results[key] for key in results if key not in self._finished_calls],
+            "results": [result for key, result in results if key not in self._finished_calls],
             "invalid": context.validation_errors,
             "guidance": context.guidance,
             "error": reason_as_json(context.error),
@@ -181,10 +177,7 @@ def common_prefix(before: list[JSONDict], now: Sequence[JSONDict]) -> int:
     least = min(len(before), len(now))
     if _are_equal(before if least == len(before) else before[:least], now[:least]):
         return least
-    for place in range(least):
-        if not _are_equal(before[place], now[place]):
-            return place
-    return least
+    return next((at for at in range(least) if not _are_equal(before[at], now[at])), least)
 
 
 def _are_equal(before: Any, now: Any) -> bool:

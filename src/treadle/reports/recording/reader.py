@@ -47,12 +47,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
 
 
 def read_lines(lines: Iterable[bytes], name: str) -> Recording:
-    """Read the lines of a recording; see `read_recording`.
-
-    Args:
-        lines: the lines, each with its line end.
-        name: the name of the file in errors.
-    """
+    """Read the lines of a recording, each with its line end; ``name`` is the file in errors."""
     reader = _Reader(name)
     for number, line in enumerate(lines, 1):
         reader.add(number, line)
@@ -162,11 +157,7 @@ class _Reader:
 
 
 def _parsed(line: bytes) -> JSONDict:
-    """A line as an object.
-
-    Raises:
-        ValueError: it is not an object; the message says why.
-    """
+    """A line as an object. The message of a `ValueError` says why it is none."""
     try:
         parsed: Any = json.loads(line, parse_constant=_reject_number)
     except RecursionError:
