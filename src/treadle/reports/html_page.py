@@ -21,12 +21,7 @@ from treadle.reports.json_line import to_json_line
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page.
-
-    Args:
-        html: its content.
-        policy: its Content-Security-Policy.
-    """
+    """The content of a page, and its Content-Security-Policy."""
 
     html: str
     policy: str

@@ -50,12 +50,7 @@ def _of_parts(value: Any, inside: frozenset[int]) -> Any:
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
         try:
-            return {
-                str.__str__(key) if isinstance(key, str) else safe_str(key): _converted(
-                    part, inside
-                )
-                for key, part in value.items()
-            }
+            return {_key(key): _converted(part, inside) for key, part in value.items()}
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)
     plainer = _simplified(value)
@@ -70,6 +65,10 @@ def _number(value: Any) -> Any:
     except ValueError:  # more digits than Python prints
         return safe_str(value)
     return int(value)
+
+
+def _key(key: Any) -> str:
+    return str.__str__(key) if isinstance(key, str) else safe_str(key)
 
 
 def _simplified(value: Any) -> Any:

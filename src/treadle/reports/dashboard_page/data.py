@@ -36,11 +36,7 @@ TOOL_LABEL = "gen_ai_tool_name"
 class Column:
     """A column of the table of tools.
 
-    Args:
-        key: its identifier.
-        title: its title.
-        unit: the unit of its values.
-        query: its query. The series differ only in the name of the tool.
+    The series of its query differ only in the name of the tool.
     """
 
     key: str

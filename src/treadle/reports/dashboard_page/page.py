@@ -23,14 +23,13 @@ SCRIPTS = tuple(
 def make_page(
     source: Source, range_key: str, agent: str | None, data: Sequence[Any] | None = None
 ) -> Page:
-    """Make the page.
+    """Make the page, which shows a range and an agent initially.
 
     Args:
         source: the source of the metrics.
-        range_key: the time range that is shown initially.
-        agent: the agent that is shown initially; None for all agents.
-        data: for a self-contained file, the data of each choice. Without it, the page is served, and requests its
-            data from the server.
+        range_key: the time range.
+        agent: the name of the agent; None for all agents.
+        data: for a self-contained file, the data of each choice. Without it, the page requests its data.
     """
     is_served = data is None
     start = {

@@ -25,12 +25,7 @@ Unit: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query to Prometheus.
-
-    Args:
-        expression: PromQL with placeholders; `fill` replaces them.
-        legend: the name of each series; ``{{label}}`` is replaced by the value of the label.
-    """
+    """One query: PromQL with placeholders, and the name of each series with ``{{label}}`` for its labels."""
 
     expression: str
     legend: str = ""
@@ -38,17 +33,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel.
-
-    Args:
-        key: its identifier.
-        title: its title.
-        description: what it shows, and how to read it.
-        unit: the unit of its values.
-        queries: its queries.
-        kind: how it is drawn.
-        stacked: its series are drawn stacked, because they add up to a total.
-    """
+    """One panel. If it is ``stacked``, its series are drawn stacked, because they add up to a total."""
 
     key: str
     title: str

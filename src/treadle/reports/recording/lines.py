@@ -31,7 +31,7 @@ EVENT_NAMES: Mapping[type, str] = {
     for kind in get_args(Event)
     if kind is not SubagentEvent
 }
-"""The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Events of subagents have the same names."""
+"""The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Those of subagents have the same."""
 
 OTHER = "other"
 """The name of every event that a custom stage emits."""

@@ -46,11 +46,7 @@ class Track:
 
 
 class Store:
-    """Finds series. Values that are not finite are left out.
-
-    Args:
-        samples: in any order.
-    """
+    """Finds the series of samples in any order. Values that are not finite are left out."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
         self._tracks: defaultdict[str, dict[Labels, Track]] = defaultdict(dict)

@@ -27,10 +27,7 @@ class _Part:
 
     Args:
         key: what two recordings of the run have in common.
-        samples: its samples.
-        agent: the name of its loop.
         last_event: the time of its last event, in seconds since the epoch; None if it ended.
-        is_subagent: it is the run of a subagent.
     """
 
     key: tuple[object, object]
