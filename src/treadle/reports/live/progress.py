@@ -29,13 +29,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Retry:
-    """A wait before another attempt.
-
-    Args:
-        attempt: the number of the next attempt, from 2.
-        error_type: the class of the exception.
-        until: the clock's time of the next attempt.
-    """
+    """A wait for the next attempt: its number, the class of the exception, and the clock's time."""
 
     attempt: int
     error_type: str
@@ -44,11 +38,9 @@ class Retry:
 
 @dataclass(slots=True)
 class RunningCall:
-    """A tool call that is running.
+    """A tool call that is running since a time of the clock.
 
     Args:
-        call: the call.
-        since: the clock's time at which it started.
         within: the id of the call whose recipe has this step; None for a call that the model made.
         retry: the retry that it waits for; None while it runs.
     """
@@ -61,13 +53,7 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended.
-
-    Args:
-        stop_reason: why, in one word.
-        is_error: there is no answer, and the run is not paused.
-        seconds: the time since its start, or since it was resumed.
-    """
+    """How a run ended, and the seconds since its start, or since it was resumed. A pause is no error."""
 
     stop_reason: str
     is_error: bool

@@ -28,11 +28,7 @@ log = logging.getLogger("treadle.reports")
 class Screen:
     """Redraws lines in place until it is closed, and prints other output above them.
 
-    Args:
-        stream: the terminal.
-        picture: returns the lines to draw.
-        board: the runs that are shown.
-        transient: erase the lines at the end; otherwise the last ones stay.
+    If it is ``transient``, the lines are erased at the end; otherwise the last ones stay.
     """
 
     def __init__(self, stream: TextIO, picture: Picture, board: Board, *, transient: bool) -> None:

@@ -129,15 +129,13 @@ class LiveView:
             return Table(width, height, board.clock(), encoding).lines(board)
 
 
-_DUMB = frozenset({"dumb", "unknown"})
-_OFF = frozenset({"", "0", "false", "no"})
-
-
 def can_show(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a live view can be shown: on a terminal that can move its cursor, and not in CI.
 
     ``NO_COLOR`` only removes the colours. Without a stream, it is stderr.
     """
-    if environ.get("TERM", "").lower() in _DUMB or environ.get("CI", "").lower() not in _OFF:
+    if environ.get("TERM", "").lower() in {"dumb", "unknown"}:
+        return False
+    if environ.get("CI", "").lower() not in {"", "0", "false", "no"}:
         return False
     return is_terminal(sys.stderr if stream is None else stream)

@@ -58,7 +58,7 @@ class PrometheusSource:
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if parts.username is not None:
-            login = f"{_unquoted(parts.username)}:{_unquoted(parts.password)}".encode()
+            login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
         # A proxy of the environment would not reach 127.0.0.1 of this machine.
         is_here = parts.hostname in _HERE
@@ -150,10 +150,6 @@ class PrometheusSource:
 
     def _nonsense(self) -> SourceError:
         return SourceError(f"the server at {self._url} is not a Prometheus")
-
-
-def _unquoted(text: str | None) -> str:
-    return urllib.parse.unquote(text or "")
 
 
 def _one_line(text: object) -> str:
