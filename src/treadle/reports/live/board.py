@@ -7,7 +7,6 @@ from collections import deque
 
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.reports.live.progress import Clock, RunProgress, innermost
-from treadle.run_state import RunState
 
 KEPT = 200
 """Maximum number of finished runs that are kept one by one."""
@@ -26,7 +25,6 @@ class Board:
         forgotten: the number of runs that finished before those.
         tokens: the tokens of all finished runs.
         cost: US dollars of all finished runs; None if no cost is known.
-        changes: a counter that increases with every event.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,7 +36,6 @@ class Board:
         self.forgotten = 0
         self.tokens = 0
         self.cost: float | None = None
-        self.changes = 0
 
     @property
     def count(self) -> int:
@@ -49,38 +46,28 @@ class Board:
         """Start to follow a run. A run that was resumed is removed from the finished runs."""
         run = RunProgress(self.clock)
         self.active[id(run)] = run
-        if started.resumed:
-            self._remove_finished(started.run_id)
+        paused = [one for one in self.finished if started.resumed and one.run_id == started.run_id]
+        if paused:
+            self.finished.remove(paused[-1])
+            self._add(paused[-1], -1)
         return run
 
     def update(self, run: RunProgress, event: Event) -> None:
         """Update a run with an event."""
-        self.changes += 1
         run.update(event)
         if isinstance(event, SubagentEvent):
             inner = innermost(event)
-            if isinstance(inner, RunStarted):
-                self._remove_subagent(inner.state)
+            if isinstance(inner, RunStarted) and inner.state is not None:
+                # If it reports its events here as well, it is shown inside its parent only.
+                self.active = {
+                    key: one for key, one in self.active.items() if one.state is not inner.state
+                }
         elif run.ending is not None and self.active.pop(id(run), None) is not None:
-            self._end(run)
-
-    def _remove_subagent(self, state: RunState | None) -> None:
-        """Remove a run that reports its events here as well, now that it is shown inside its parent."""
-        if state is not None:
-            self.active = {key: run for key, run in self.active.items() if run.state is not state}
-
-    def _end(self, run: RunProgress) -> None:
-        self.finished.append(run)
-        self._add(run, 1)
-        if len(self.finished) > KEPT:
-            self.finished.popleft()
-            self.forgotten += 1
-
-    def _remove_finished(self, run_id: str) -> None:
-        run = next((run for run in reversed(self.finished) if run.run_id == run_id), None)
-        if run is not None:
-            self.finished.remove(run)
-            self._add(run, -1)
+            self.finished.append(run)
+            self._add(run, 1)
+            if len(self.finished) > KEPT:
+                self.finished.popleft()
+                self.forgotten += 1
 
     def _add(self, run: RunProgress, sign: int) -> None:
         self.tokens += sign * run.usage.total_tokens

@@ -19,8 +19,8 @@ from treadle.reports.live.redirect import redirected
 FRAMES = 8
 """Maximum number of redraws a second."""
 
-Picture = Callable[[int, int, str], list[Text] | None]
-"""Returns the lines for a width, a height and an encoding; None if nothing has changed."""
+Picture = Callable[[int, int, str], list[Text]]
+"""Returns the lines for a width, a height and an encoding."""
 
 log = logging.getLogger("treadle.reports")
 
@@ -107,10 +107,10 @@ class Screen:
         """Draw if anything has changed."""
         size = self._console.size
         # Without the terminal's lock: the picture waits for runs, and runs print.
-        lines = self._picture(size.width, size.height, self._console.encoding)
+        lines = self._picture(size.width, size.height - 1, self._console.encoding)
         with self._lock:
             # Always draw what was made: it may be the last state.
-            if self._live.is_started and lines is not None and (size, lines) != self._drawn:
+            if self._live.is_started and (size, lines) != self._drawn:
                 self._drawn = (size, lines)
                 self._live.update(Group(*lines), refresh=True)
         self._flush()

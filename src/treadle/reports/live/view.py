@@ -58,7 +58,6 @@ class LiveView:
         self._screen: Screen | None = None
         self._around: TextIO | None = None
         self._direct = self.for_run()
-        self._drawn: tuple[object, ...] = ()
         if self.enabled and importlib.util.find_spec("rich") is None:
             raise MissingExtraError("rich", "pip install 'treadle[cli]'")
 
@@ -76,7 +75,7 @@ class LiveView:
             return self
         from treadle.reports.live.screen import Screen  # noqa: PLC0415 - needs an extra
 
-        screen = Screen(stream, self._picture, self._board, transient=self._transient)
+        screen = Screen(stream, self._lines, self._board, transient=self._transient)
         screen.open()
         self._screen = screen
         return self
@@ -110,16 +109,6 @@ class LiveView:
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Text]:
         """The current state, for rich."""
         yield from self._lines(options.max_width, options.size.height, options.encoding)
-
-    def _picture(self, width: int, height: int, encoding: str) -> list[Text] | None:
-        """The lines to draw; None if nothing has changed."""
-        board = self._board
-        # Without active runs and new events, the lines are the same.
-        state = (board.changes, width, height)
-        if state == self._drawn and not board.active:
-            return None
-        self._drawn = state
-        return self._lines(width, height - 1, encoding)
 
     def _lines(self, width: int, height: int, encoding: str) -> list[Text]:
         from treadle.reports.live.table import Table  # noqa: PLC0415 - needs an extra

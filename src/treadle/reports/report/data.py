@@ -97,32 +97,28 @@ def _usage(usage: Usage) -> JSONDict:
 
 
 def _steps(run: Run, clock: Clock) -> Iterator[JSONDict]:
-    instructions: str | None = None
+    """The iterations and their rows."""
+    before: str | None = None
     for iteration in run.iterations:
-        yield _iteration(iteration, instructions, clock)
+        yield {
+            "n": iteration.number,
+            "t": clock(iteration.started_at),
+            "q": clock(iteration.asked_at),
+            "p": clock(iteration.first_chunk_at),
+            "a": clock(iteration.answered_at),
+            "e": clock(iteration.ended_at),
+            "m": iteration.model_seconds,
+            "usage": None if iteration.usage is None else _usage(iteration.usage),
+            "retries": [_retry(one, clock) for one in iteration.retries],
+            "failed": bool(iteration.failure),
+            "rows": list(_rows(iteration, before, clock)),
+        }
         if iteration.sent is not None:
-            instructions = iteration.instructions
-
-
-def _iteration(iteration: Iteration, before: str | None, clock: Clock) -> JSONDict:
-    """An iteration and its rows; ``before`` is the system message of the request before."""
-    return {
-        "n": iteration.number,
-        "t": clock(iteration.started_at),
-        "q": clock(iteration.asked_at),
-        "p": clock(iteration.first_chunk_at),
-        "a": clock(iteration.answered_at),
-        "e": clock(iteration.ended_at),
-        "m": iteration.model_seconds,
-        "usage": None if iteration.usage is None else _usage(iteration.usage),
-        "retries": [_retry(one, clock) for one in iteration.retries],
-        "failed": bool(iteration.failure),
-        "rows": list(_rows(iteration, before, clock)),
-    }
+            before = iteration.instructions
 
 
 def _rows(iteration: Iteration, before: str | None, clock: Clock) -> Iterator[JSONDict]:
-    """The rows of an iteration, in the order of what happened."""
+    """The rows of an iteration as they happened; ``before`` is the system message of the request before."""
     added = [] if iteration.added is None else iteration.added.messages
     # What the model receives for each call, after notes were added and long results truncated.
     contents = {

@@ -39,6 +39,14 @@ _NOT_RUN: Mapping[str, str] = {
 """Why a call did not run, by the reason in the plan."""
 
 
+_GUARDS: Mapping[str, str] = {
+    "nudged": "The result has a note: the same call was made {detail} times.",
+    "breaker": "The circuit breaker of {tool} changed from {detail}.",
+    "repaired": "The history was repaired {detail}",
+}
+"""What a guard did, by its kind."""
+
+
 def headline(run: Run) -> str:
     """How a run ended, in a few words."""
     if not run.stop_reason:
@@ -80,13 +88,10 @@ def _activity(iteration: Iteration) -> str:
 
 def explain_guard(guard: Guard) -> str:
     """What a guard did and why, as a sentence."""
-    if guard.kind == "nudged":
-        return f"The result has a note: the same call was made {guard.detail} times."
-    if guard.kind == "breaker":
-        return f"The circuit breaker of {guard.tool} changed from {guard.detail}."
-    if guard.kind == "repaired":
-        return f"The history was repaired {guard.detail}"
-    return explain_not_run(guard.detail)
+    known = _GUARDS.get(guard.kind)
+    if known is None:
+        return explain_not_run(guard.detail)
+    return known.format(tool=guard.tool, detail=guard.detail)
 
 
 def explain_not_run(reason: str) -> str:

@@ -9,23 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from treadle.reports.sources.source import RefusedError
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """A number."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(NamedTuple):
     """A condition on a label; ``operator`` is one of ``=``, ``!=``, ``=~`` and ``!~``."""
 
     label: str
@@ -39,8 +36,7 @@ class Matcher:
         return bool(re.fullmatch(self.value, value)) == (self.operator == "=~")
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """The series of one metric; with a ``window``, the samples of so many seconds before each point."""
 
     metric: str
@@ -48,24 +44,21 @@ class Selector:
     window: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A function call."""
 
     function: str
     arguments: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(NamedTuple):
     """The sum of series, grouped by labels."""
 
     by: tuple[str, ...]
     of: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(NamedTuple):
     """A binary operator with its operands."""
 
     operator: str

@@ -110,15 +110,12 @@ class RecordingSource:
         if files != self._files or self._is_live:
             parts = _without_duplicates(files.values())
             samples = [sample for one in parts for sample in one.samples]
-            self._is_live = False
-            for one in parts:
-                if one.last_event is None:
-                    continue
-                if now - one.last_event <= SILENCE:
-                    self._is_live = True
-                else:
-                    agent = labels_of({"gen_ai_agent_name": one.agent})
-                    samples.append(Sample(ACTIVE, agent, one.last_event, -1))
+            open_ends = [(one.last_event, one.agent) for one in parts if one.last_event is not None]
+            for at, agent in open_ends:
+                if now - at > SILENCE:
+                    labels = labels_of({"gen_ai_agent_name": agent})
+                    samples.append(Sample(ACTIVE, labels, at, -1))
+            self._is_live = any(now - at <= SILENCE for at, _ in open_ends)
             self._store = Store(samples)
             self._runs = sum(not one.is_subagent for one in parts)
         self._files, self._unread = files, unread
