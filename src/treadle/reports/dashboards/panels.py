@@ -6,6 +6,7 @@ The Grafana dashboard, the dashboard page of ``treadle dashboard`` and the table
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from treadle.reports.dashboards.expressions import (
     ACTIVE,
@@ -41,6 +42,8 @@ from treadle.reports.dashboards.expressions import (
 )
 from treadle.reports.dashboards.panel import Panel, Query
 
+_stat = partial(Panel, kind="stat")
+_stacked = partial(Panel, stacked=True)
 _NOT_RUN = {"suppressed": SUPPRESSED, "deferred": DEFERRED, "refused": REFUSED}
 
 
@@ -57,64 +60,57 @@ def _percentiles(metric: str, *matchers: str, by: str = "") -> tuple[Query, ...]
 
 
 OVERVIEW = (
-    Panel(
+    _stat(
         "active_runs",
         "Active runs",
         "Runs that have started and not ended. A subagent is a run of its own.",
         "runs",
         (Query(f"sum({of(ACTIVE)})", "active"),),
-        kind="stat",
     ),
-    Panel(
+    _stat(
         "runs",
         "Runs",
         "Runs that ended in the time range. A paused run is counted when it ends after it was resumed.",
         "runs",
         (Query(grown(RUNS, ENDED), "runs"),),
-        kind="stat",
     ),
-    Panel(
+    _stat(
         "answered",
         "Answered",
         "The share of runs that ended with an answer, including answers given after a limit was reached.",
         "ratio",
         (Query(share(grown(RUNS, stopped_by(GOOD)), grown(RUNS, ENDED)), "answered"),),
-        kind="stat",
     ),
-    Panel(
+    _stat(
         "cost",
         "Cost",
         "US dollars spent in the time range, as reported by the backend or by `cost_of=`.",
         "dollars",
         (Query(grown(COST), "cost"),),
-        kind="stat",
     ),
-    Panel(
+    _stat(
         "mean_cost",
         "Mean cost per run",
         "US dollars per run that ended in the time range.",
         "dollars",
         (Query(f"{grown(COST)} / ({grown(RUNS, ENDED)} > 0)", "mean"),),
-        kind="stat",
     ),
 )
 
 RUNS_ROW = (
-    Panel(
+    _stacked(
         "runs_per_minute",
         "Runs per minute",
         "Runs that ended, by agent.",
         "per_minute",
         (_per_minute("gen_ai_agent_name", RUNS, ENDED),),
-        stacked=True,
     ),
-    Panel(
+    _stacked(
         "active_runs_by_agent",
         "Active runs by agent",
         "Runs that have started and not ended. If the number only grows, runs hang.",
         "runs",
         (Query(f"sum by (gen_ai_agent_name) ({of(ACTIVE)})", "{{gen_ai_agent_name}}"),),
-        stacked=True,
     ),
     Panel(
         "run_duration",
@@ -123,14 +119,13 @@ RUNS_ROW = (
         "seconds",
         _percentiles(RUN, ENDED),
     ),
-    Panel(
+    _stacked(
         "stop_reasons",
         "Stop reasons",
         "Why runs ended, per minute. `answered` and `output` are answers, `finished` is an answer given after a "
         "limit was reached, and all others are runs without an answer.",
         "per_minute",
         (_per_minute("treadle_stop_reason", RUNS, ENDED),),
-        stacked=True,
     ),
     Panel(
         "stop_reasons_total",
@@ -140,7 +135,7 @@ RUNS_ROW = (
         (Query(grown(RUNS, ENDED, by="treadle_stop_reason"), "{{treadle_stop_reason}}"),),
         kind="table",
     ),
-    Panel(
+    _stacked(
         "budget_exhausted",
         "Limits reached",
         "The share of runs that reached a limit (iterations, calls, tokens, cost, time), without an answer and "
@@ -150,7 +145,6 @@ RUNS_ROW = (
             Query(share(rate(RUNS, stopped_by(LIMITS)), rate(RUNS, ENDED)), "no answer"),
             Query(share(rate(RUNS, stopped_by("finished")), rate(RUNS, ENDED)), "last answer"),
         ),
-        stacked=True,
     ),
 )
 
@@ -190,13 +184,12 @@ ITERATIONS_ROW = (
 )
 
 TOOLS_ROW = (
-    Panel(
+    _stacked(
         "tool_calls",
         "Tool calls",
         "Tool calls that ran, per minute. `_OTHER` stands for names of unknown tools.",
         "per_minute",
         (_per_minute(BY_TOOL, f"{TOOL}_count"),),
-        stacked=True,
     ),
     Panel(
         "tool_latency",
@@ -314,13 +307,12 @@ MODEL_ROW = (
 )
 
 COST_ROW = (
-    Panel(
+    _stacked(
         "cost_per_hour",
         "Cost per hour",
         "US dollars per hour at the current rate, by model.",
         "dollars",
         (Query(f"3600 * {rate(COST, by=BY_MODEL)}", legend_of(BY_MODEL)),),
-        stacked=True,
     ),
     Panel(
         "cost_per_run",

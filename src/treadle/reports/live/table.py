@@ -14,7 +14,7 @@ from rich.text import Text
 
 from treadle.messages import ToolCall, is_mapping, safe_str
 from treadle.reports.live.board import Board
-from treadle.reports.live.progress import Ending, Phase, Retry, RunningCall, RunProgress
+from treadle.reports.live.progress import Ending, Phase, Retry, RunProgress
 from treadle.reports.text import fixed_width, format_count, format_dollars, format_elapsed
 
 MOST_CALLS = 5
@@ -135,7 +135,7 @@ class Table:
             inner = depth + 1 + (running.within is not None)
             name = f"{_name(running.call.name)} {_main_argument(running.call)}".rstrip()
             text = Text(f"{_margin(inner)}{name}")
-            yield self._line(text, [_call_time(running, self._now)])
+            yield self._line(text, [_since("", running.since, running.retry, self._now)])
             child = run.children.get(call_id)
             if child is not None:
                 yield from self._run(child, detail, depth + 2)
@@ -250,11 +250,8 @@ def _under_way(run: RunProgress, now: float, *, with_calls: bool) -> str:
     """What an active run is doing, and for how long; with the names of the running calls, or their number."""
     if run.running_calls:
         return _calls(run, now) if with_calls else format_count(len(run.running_calls), "call")
-    retry = run.retry
-    if retry is not None and retry.until > now:
-        return _waiting(retry, now)
-    if retry is not None:
-        return f"{Phase.ASKING.value} {format_elapsed(now - retry.until)}, attempt {retry.attempt}"
+    if run.retry is not None:
+        return _since(f"{Phase.ASKING.value} ", run.retry.until, run.retry, now)
     streamed = f", {format_count(run.characters, 'character')}" if run.characters else ""
     return f"{run.phase.value} {format_elapsed(now - run.phase_since)}{streamed}"
 
@@ -268,18 +265,13 @@ def _calls(run: RunProgress, now: float) -> str:
     return f"{shown} {format_elapsed(now - min(one.since for one in running))}"
 
 
-def _waiting(retry: Retry, now: float) -> str:
-    kind = _name(retry.error_type, _REASON_LENGTH)
-    return f"retry in {format_elapsed(retry.until - now)} (attempt {retry.attempt}, {kind})"
-
-
-def _call_time(running: RunningCall, now: float) -> str:
-    """How long a call has been running, or when it is retried."""
-    retry = running.retry
+def _since(what: str, since: float, retry: Retry | None, now: float) -> str:
+    """How long something has been going on, or when it is retried."""
     if retry is not None and retry.until > now:
-        return _waiting(retry, now)
+        kind = _name(retry.error_type, _REASON_LENGTH)
+        return f"retry in {format_elapsed(retry.until - now)} (attempt {retry.attempt}, {kind})"
     again = f", attempt {retry.attempt}" if retry is not None else ""
-    return f"{format_elapsed(now - running.since)}{again}"
+    return f"{what}{format_elapsed(now - since)}{again}"
 
 
 def _main_argument(call: ToolCall) -> str:

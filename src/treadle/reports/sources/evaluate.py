@@ -16,16 +16,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from treadle.reports.json_line import finite
-from treadle.reports.sources.promql import (
-    Binary,
-    Call,
-    Matcher,
-    Node,
-    Number,
-    Selector,
-    Sum,
-    parse,
-)
+from treadle.reports.sources import promql
 from treadle.reports.sources.samples import Labels, Sample
 from treadle.reports.sources.source import Grid, RefusedError, Series
 
@@ -58,7 +49,7 @@ class Store:
                 track.times.append(sample.at)
                 track.values.append(value)
 
-    def find(self, metric: str, matchers: Iterable[Matcher]) -> Iterator[Track]:
+    def find(self, metric: str, matchers: Iterable[promql.Matcher]) -> Iterator[Track]:
         """The series of a metric that match."""
         wanted = tuple(matchers)
         for track in self._tracks.get(metric, {}).values():
@@ -90,7 +81,7 @@ def evaluate(expression: str, grid: Grid, store: Store, bounds: Bounds) -> list[
     Raises:
         RefusedError: the expression uses unsupported PromQL.
     """
-    found = _Evaluation(grid, store, bounds).value(parse(expression))
+    found = _Evaluation(grid, store, bounds).value(promql.parse(expression))
     if not isinstance(found, dict):
         return [Series({}, found)]
     columns = ((labels, [finite(one) for one in column]) for labels, column in found.items())
@@ -107,36 +98,41 @@ class _Evaluation:
         self._store = store
         self._bounds = bounds
 
-    def value(self, node: Node) -> Vector | Column:
+    def value(self, node: promql.Node) -> Vector | Column:
         """Series, or a number for each time."""
         match node:
-            case Number(value):
+            case promql.Number(value):
                 return self._constant(value)
-            case Selector(window=None):
+            case promql.Selector(window=None):
                 return {
                     track.labels: self._sums(track)
                     for track in self._store.find(node.metric, node.matchers)
                 }
-            case Selector():
+            case promql.Selector():
                 raise RefusedError("expected an instant vector, got a range")
-            case Sum(by, of):
+            case promql.Sum(by, of):
                 return _sum(by, _series(self.value(of)))
-            case Binary(sign, left, right):
+            case promql.Binary(sign, left, right):
                 return _binary(sign, self.value(left), self.value(right))
-            case Call():
+            case promql.Call():
                 return self._called(node)
 
-    def _called(self, call: Call) -> Vector:
+    def _called(self, call: promql.Call) -> Vector:
         match call:
-            case Call("vector", (Number(value),)):
+            case promql.Call("vector", (promql.Number(value),)):
                 return {(): self._constant(value)}
-            case Call("rate", (Selector(window=float() as window) as of,)):
+            case promql.Call("rate", (promql.Selector(window=float() as window) as of,)):
                 return self._grown(of, window, window)
-            case Call("increase", (Selector(window=float() as window) as of,)):
+            case promql.Call("increase", (promql.Selector(window=float() as window) as of,)):
                 return self._grown(of, window, 1.0)
-            case Call(
+            case promql.Call(
                 "histogram_quantile",
-                (Number(q), Sum(by, Call("rate", (Selector(window=float() as window) as of,)))),
+                (
+                    promql.Number(q),
+                    promql.Sum(
+                        by, promql.Call("rate", (promql.Selector(window=float() as window) as of,))
+                    ),
+                ),
             ) if "le" in by and of.metric.endswith("_bucket"):
                 return self._quantile(q, by, of, window)
             case _:
@@ -151,7 +147,7 @@ class _Evaluation:
         counts = (len(track.until(time) or ()) for time in self._grid)
         return [sums[count - 1] if count else None for count in counts]
 
-    def _grown(self, of: Selector, window: float, per: float) -> Vector:
+    def _grown(self, of: promql.Selector, window: float, per: float) -> Vector:
         """The increase of counters in the window before each time."""
         base, _, suffix = of.metric.rpartition("_")
         if f"_{suffix}" not in _SUFFIXES:
@@ -173,7 +169,9 @@ class _Evaluation:
         windows = (track.until(time, window) for time in self._grid)
         return [None if values is None else measure(values) / per for values in windows]
 
-    def _quantile(self, share: float, by: tuple[str, ...], of: Selector, window: float) -> Vector:
+    def _quantile(
+        self, share: float, by: tuple[str, ...], of: promql.Selector, window: float
+    ) -> Vector:
         """The smallest value that is not exceeded by the given share of values; NaN without values."""
         groups: defaultdict[Labels, list[Track]] = defaultdict(list)
         for track in self._store.find(of.metric.removesuffix("_bucket"), of.matchers):
