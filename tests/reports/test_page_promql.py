@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.reports.dashboard_page.data import TOOLS, named
+from treadle.reports.dashboard_page.data import named
 from treadle.reports.dashboards.panel import fill
-from treadle.reports.dashboards.panels import PANELS
+from treadle.reports.dashboards.panels import PANELS, TOOLS
 from treadle.reports.sources.evaluate import Store, evaluate
 from treadle.reports.sources.promql import Binary, Matcher, Number, Selector, Sum, parse, seconds
 from treadle.reports.sources.samples import Sample, labels_of

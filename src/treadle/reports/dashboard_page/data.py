@@ -6,55 +6,17 @@ import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Self
 
 from treadle.reports.dashboard_page.times import Times, times, titles
-from treadle.reports.dashboards.expressions import (
-    ACTIVE,
-    RUNS,
-    SUPPRESSED,
-    TOOL,
-    grown,
-    of,
-    quantile,
-    rate,
-)
-from treadle.reports.dashboards.panel import ALL_AGENTS, Panel, Query, Unit, exactly, fill
-from treadle.reports.dashboards.panels import PANELS, ROWS
+from treadle.reports.dashboards.expressions import BY_AGENT, BY_TOOL
+from treadle.reports.dashboards.panel import ALL_AGENTS, Panel, Query, exactly, fill
+from treadle.reports.dashboards.panels import AGENTS, PANELS, ROWS, TOOLS
 from treadle.reports.sources.samples import Labels, labels_of
 from treadle.reports.sources.source import Grid, RefusedError, Series, Source, duration
 
-AGENT_LABEL = "gen_ai_agent_name"
 _MAX_QUERIES = 8
 """Maximum number of concurrent queries. A Prometheus runs twenty by default."""
-_BY_AGENT = (rate(RUNS, by=AGENT_LABEL), f"sum by ({AGENT_LABEL}) ({of(ACTIVE)})")
-TOOL_LABEL = "gen_ai_tool_name"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table of tools.
-
-    The series of its query differ only in the name of the tool.
-    """
-
-    key: str
-    title: str
-    unit: Unit
-    query: Query
-
-
-TOOLS = (
-    Column("calls", "Calls", "calls", Query(grown(f"{TOOL}_count", by=TOOL_LABEL))),
-    Column(
-        "errors", "Errors", "calls", Query(grown(f"{TOOL}_count", 'error_type!=""', by=TOOL_LABEL))
-    ),
-    Column("p50", "p50", "seconds", Query(quantile(0.5, TOOL, by=TOOL_LABEL))),
-    Column("p95", "p95", "seconds", Query(quantile(0.95, TOOL, by=TOOL_LABEL))),
-    Column("suppressed", "Suppressed", "calls", Query(grown(SUPPRESSED, by=TOOL_LABEL))),
-)
-"""The columns, each over the whole time range."""
 
 
 def page_data(source: Source, range_key: str, agent: str | None, now: float) -> dict[str, Any]:
@@ -84,7 +46,7 @@ def page_data(source: Source, range_key: str, agent: str | None, now: float) -> 
                     queries.ask(query.expression, over_time=True)
         for column in TOOLS:
             queries.ask(column.query.expression)
-        for expression in _BY_AGENT:
+        for expression in AGENTS:
             queries.ask(expression, agent=ALL_AGENTS)
         return {
             "source": source.title,
@@ -178,7 +140,7 @@ def _tools(queries: _Queries) -> dict[str, Any]:
     try:
         for column in TOOLS:
             for one in queries.ask(column.query.expression).result():
-                name = one.labels.get(TOOL_LABEL, "")
+                name = one.labels.get(BY_TOOL, "")
                 rows.setdefault(name, {"name": name})[column.key] = _rounded(one.values[0])
     except RefusedError as error:
         return {"columns": columns, "rows": [], "error": str(error)}
@@ -189,10 +151,10 @@ def _tools(queries: _Queries) -> dict[str, Any]:
 def _agents(queries: _Queries) -> list[str]:
     """The names of all agents that had runs in the time range; none of queries that were rejected."""
     names: set[str] = set()
-    for expression in _BY_AGENT:
+    for expression in AGENTS:
         with contextlib.suppress(RefusedError):
             names |= {
-                one.labels.get(AGENT_LABEL, "")
+                one.labels.get(BY_AGENT, "")
                 for one in queries.ask(expression, agent=ALL_AGENTS).result()
             }
     return sorted(names)

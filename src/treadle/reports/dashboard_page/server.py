@@ -83,22 +83,24 @@ class _Handler(BaseHTTPRequestHandler):
             parts = None
         if len(hosts) != 1 or not _OWN_NAME.fullmatch(hosts[0].strip()):
             problem = "this server only answers requests to 127.0.0.1 and localhost\n"
-            self._say(HTTPStatus.FORBIDDEN, problem)
+            self._send(HTTPStatus.FORBIDDEN, problem)
         elif self.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITES:
-            self._say(HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n")
+            self._send(
+                HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n"
+            )
         elif parts is None:
-            self._say(HTTPStatus.BAD_REQUEST, "the request target is invalid\n")
+            self._send(HTTPStatus.BAD_REQUEST, "the request target is invalid\n")
         elif parts.path == "/":
             page = self.server.page
-            self._send(HTTPStatus.OK, "text/html", page.html, policy=page.policy)
+            self._send(HTTPStatus.OK, page.html, "text/html", page.policy)
         elif parts.path == "/data.json":
             self._send_data(urllib.parse.parse_qs(parts.query, keep_blank_values=True))
         else:
-            self._say(HTTPStatus.NOT_FOUND, "not found; the page is at /\n")
+            self._send(HTTPStatus.NOT_FOUND, "not found; the page is at /\n")
 
     def _not_allowed(self) -> None:
         self.close_connection = True  # the request body is not read
-        self._say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported\n", Allow="GET")
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported\n", Allow="GET")
 
     def __getattr__(self, name: str) -> Any:
         """Reject all other HTTP methods."""
@@ -116,13 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
             status, data = HTTPStatus.BAD_REQUEST, {"error": str(error)}
         except SourceError as error:
             status, data = HTTPStatus.BAD_GATEWAY, {"error": str(error)}
-        self._send(status, "application/json", json.dumps(data, separators=(",", ":")))
-
-    def _say(self, status: HTTPStatus, text: str, **headers: str) -> None:
-        self._send(status, "text/plain", text, **headers)
+        self._send(status, json.dumps(data, separators=(",", ":")), "application/json")
 
     def _send(
-        self, status: HTTPStatus, kind: str, text: str, *, policy: str = _NOTHING, **headers: str
+        self,
+        status: HTTPStatus,
+        text: str,
+        kind: str = "text/plain",
+        policy: str = _NOTHING,
+        **headers: str,
     ) -> None:
         body = text.encode()
         self.send_response(status)

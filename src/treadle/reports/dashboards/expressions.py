@@ -17,6 +17,8 @@ BREAKER = "treadle_circuit_breaker_transitions_total"
 COST = "treadle_usage_cost_total"
 RETRIES = "treadle_model_retries_total"
 ACTIVE = "treadle_invoke_agent_active"
+NOT_RUN = {"suppressed": SUPPRESSED, "deferred": DEFERRED, "refused": REFUSED}
+"""The counters of calls that a guard prevented, by what it does."""
 
 RUNS = f"{RUN}_count"
 ENDED = 'treadle_stop_reason!="paused"'
@@ -25,6 +27,7 @@ FAILED = 'error_type!~"|cancelled|abandoned"'
 """Matches calls that failed. Cancelled calls did not fail."""
 BY_MODEL = "gen_ai_request_model, gen_ai_response_model"
 BY_TOOL = "gen_ai_tool_name"
+BY_AGENT = "gen_ai_agent_name"
 
 GOOD = "answered|output|finished"
 """Stop reasons of runs that ended with an answer."""

@@ -49,6 +49,19 @@ class Panel:
         return self.kind in {"timeseries", "heatmap"}
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table of tools.
+
+    The series of its query differ only in the name of the tool.
+    """
+
+    key: str
+    title: str
+    unit: Unit
+    query: Query
+
+
 ALL_AGENTS = ".*"
 """For `fill`: every agent, including those without a name."""
 

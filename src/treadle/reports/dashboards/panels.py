@@ -11,10 +11,10 @@ from functools import partial
 from treadle.reports.dashboards.expressions import (
     ACTIVE,
     BREAKER,
+    BY_AGENT,
     BY_MODEL,
     BY_TOOL,
     COST,
-    DEFERRED,
     ENDED,
     FAILED,
     FIRST_CHUNK,
@@ -23,7 +23,7 @@ from treadle.reports.dashboards.expressions import (
     LIMITS,
     MODEL,
     MODEL_CALLS,
-    REFUSED,
+    NOT_RUN,
     RETRIES,
     RUN,
     RUNS,
@@ -40,11 +40,10 @@ from treadle.reports.dashboards.expressions import (
     share,
     stopped_by,
 )
-from treadle.reports.dashboards.panel import Panel, Query
+from treadle.reports.dashboards.panel import Column, Panel, Query
 
 _stat = partial(Panel, kind="stat")
 _stacked = partial(Panel, stacked=True)
-_NOT_RUN = {"suppressed": SUPPRESSED, "deferred": DEFERRED, "refused": REFUSED}
 
 
 def _per_minute(by: str, metric: str, *matchers: str) -> Query:
@@ -103,14 +102,14 @@ RUNS_ROW = (
         "Runs per minute",
         "Runs that ended, by agent.",
         "per_minute",
-        (_per_minute("gen_ai_agent_name", RUNS, ENDED),),
+        (_per_minute(BY_AGENT, RUNS, ENDED),),
     ),
     _stacked(
         "active_runs_by_agent",
         "Active runs by agent",
         "Runs that have started and not ended. If the number only grows, runs hang.",
         "runs",
-        (Query(f"sum by (gen_ai_agent_name) ({of(ACTIVE)})", "{{gen_ai_agent_name}}"),),
+        (Query(f"sum by ({BY_AGENT}) ({of(ACTIVE)})", legend_of(BY_AGENT)),),
     ),
     Panel(
         "run_duration",
@@ -217,7 +216,7 @@ TOOLS_ROW = (
                 f"60 * {rate(metric, by=f'{BY_TOOL}, treadle_reason')}",
                 f"{what} {{{{gen_ai_tool_name}}}}: {{{{treadle_reason}}}}",
             )
-            for what, metric in _NOT_RUN.items()
+            for what, metric in NOT_RUN.items()
         ),
     ),
 )
@@ -336,3 +335,17 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
 
 PANELS: tuple[Panel, ...] = tuple(panel for row in ROWS.values() for panel in row)
 """All panels, in display order."""
+
+TOOLS = (
+    Column("calls", "Calls", "calls", Query(grown(f"{TOOL}_count", by=BY_TOOL))),
+    Column(
+        "errors", "Errors", "calls", Query(grown(f"{TOOL}_count", 'error_type!=""', by=BY_TOOL))
+    ),
+    Column("p50", "p50", "seconds", Query(quantile(0.5, TOOL, by=BY_TOOL))),
+    Column("p95", "p95", "seconds", Query(quantile(0.95, TOOL, by=BY_TOOL))),
+    Column("suppressed", "Suppressed", "calls", Query(grown(SUPPRESSED, by=BY_TOOL))),
+)
+"""The columns of the table of tools, each over the whole time range."""
+
+AGENTS = (rate(RUNS, by=BY_AGENT), f"sum by ({BY_AGENT}) ({of(ACTIVE)})")
+"""Queries whose series have the names of all agents."""

@@ -38,7 +38,7 @@ class RunBuilder:
             if within is not None:
                 within.settle()
             within = self._within[call_id] = RunBuilder(Run(""))
-            self._call(call_id, "", "").runs.append(within.run)
+            self._call({"id": call_id, "name": "", "arguments": ""}).runs.append(within.run)
         within.add(name, line, depth + 1)
 
     def settle(self) -> None:
@@ -53,7 +53,7 @@ class RunBuilder:
             if iteration.status or iteration.response is None:
                 continue
             for line in iteration.response["tool_calls"]:
-                call = self._recorded_call(line, iteration)
+                call = self._call(line, iteration)
                 if call.content is not None:
                     continue
                 answer = answers.get(call.id)
@@ -111,7 +111,7 @@ class RunBuilder:
             self._paused_at = at
 
     def _add_to_call(self, name: str, line: JSONDict, at: float | None) -> None:
-        call = self._recorded_call(line["call"], self._iteration(line["iteration"]))
+        call = self._call(line["call"], self._iteration(line["iteration"]))
         match name:
             case "tool_started":
                 call.started_at, call.status, call.within = at, "running", line["of"]
@@ -123,11 +123,11 @@ class RunBuilder:
                 _answer(call, line["result"])
             case "repeat_warned":
                 call.nudges = line["count"]
-                self._guard("nudged", line["iteration"], str(line["count"]), call.id, call.name)
+                self._guard("nudged", line["iteration"], str(line["count"]), call)
             case _:  # it did not run
                 call.not_run = line["reason"]
                 kind = name.removeprefix("call_")
-                self._guard(kind, line["iteration"], line["reason"], call.id, call.name)
+                self._guard(kind, line["iteration"], line["reason"], call)
 
     def _add_to_iteration(
         self, name: str, line: JSONDict, at: float | None, iteration: Iteration
@@ -144,7 +144,7 @@ class RunBuilder:
                 iteration.plan = line["reason"]
             case "breaker_changed":
                 detail = f"{line['before']} to {line['after']}"
-                self._guard("breaker", iteration.number, detail, None, line["tool"])
+                self._guard("breaker", iteration.number, detail, line["tool"])
             case "limit_reached":
                 self._guard("limit", iteration.number, line["reason"]["text"])
             case _:
@@ -190,7 +190,7 @@ class RunBuilder:
         iteration.ended_at, iteration.status = at, line["status"]
         iteration.stages = tuple(line["stages"])
         for call in line["not_started"]:
-            self._recorded_call(call, iteration)
+            self._call(call, iteration)
         by_id = {call.id: call for call in iteration.calls}
         for result in line["results"]:
             if result["tool_call_id"] in by_id:
@@ -200,7 +200,7 @@ class RunBuilder:
                 call = by_id[call_id]
                 call.problems = tuple(map(str, problems))
                 detail = "; ".join(call.problems)
-                self._guard("invalid", iteration.number, detail, call.id, call.name)
+                self._guard("invalid", iteration.number, detail, call)
         places = {call_id: place for place, call_id in enumerate(line["calls"])}
         iteration.calls.sort(key=lambda call: places.get(call.id, len(places)))
         iteration.added = self._changed(line)
@@ -212,12 +212,8 @@ class RunBuilder:
             self.run.iterations.append(iteration)
         return iteration
 
-    def _recorded_call(self, recorded: JSONDict, iteration: Iteration) -> Call:
-        return self._call(recorded["id"], recorded["name"], recorded["arguments"], iteration)
-
-    def _call(
-        self, call_id: str, name: str, arguments: str, iteration: Iteration | None = None
-    ) -> Call:
+    def _call(self, recorded: JSONDict, iteration: Iteration | None = None) -> Call:
+        call_id, name, arguments = recorded["id"], recorded["name"], recorded["arguments"]
         call = self._calls.get(call_id)
         if call is None:
             iteration = iteration or self._iteration(self.run.total_iterations or 1)
@@ -227,12 +223,12 @@ class RunBuilder:
             call.name, call.arguments = name, arguments
         return call
 
-    def _guard(
-        self, kind: str, iteration: int, detail: str, call_id: str | None = None, tool: str = ""
-    ) -> None:
-        guard = Guard(kind, iteration, detail, call_id, tool)
+    def _guard(self, kind: str, number: int, detail: str, of: Call | str = "") -> None:
+        """Add a guard, of a call or of a tool."""
+        call_id, tool = (of.id, of.name) if isinstance(of, Call) else (None, of)
+        guard = Guard(kind, number, detail, call_id, tool)
         self.run.guards.append(guard)
-        self._iteration(iteration).guards.append(guard)
+        self._iteration(number).guards.append(guard)
 
     def _changed(self, line: JSONDict) -> Change:
         """Apply the messages of a line to the conversation.

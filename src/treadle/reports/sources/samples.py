@@ -50,12 +50,6 @@ BOUNDS: Mapping[str, tuple[float, ...]] = {
 """The buckets of each histogram, by its name in Prometheus."""
 _WAITING = "waiting"
 """The status of a call that waits for approval."""
-_NOT_RUN = {
-    "suppressed": metrics.SUPPRESSED,
-    "deferred": metrics.DEFERRED,
-    "refused": metrics.REFUSED,
-}
-"""The metric of each guard that prevents a call."""
 
 
 def with_children(run: Run, until: float | None = None) -> Iterator[tuple[Run, float | None]]:
@@ -189,8 +183,8 @@ def _of_call(call: Call, over: _Part | None) -> Iterator[_Made]:
 
 def _of_guard(guard: Guard, at: float) -> Iterator[_Made]:
     labels = {"gen_ai_tool_name": guard.tool}
-    if guard.kind in _NOT_RUN:
-        yield _NOT_RUN[guard.kind], at, 1, {**labels, "treadle_reason": guard.detail}
+    if guard.kind in metrics.NOT_RUN:
+        yield metrics.NOT_RUN[guard.kind], at, 1, {**labels, "treadle_reason": guard.detail}
     elif guard.kind == "breaker":
         state = guard.detail.rpartition(" ")[2]
         yield metrics.BREAKER, at, 1, {**labels, "treadle_circuit_breaker_state": state}
