@@ -116,7 +116,7 @@ def test_the_panels_that_the_program_names_are_in_the_list():
         .joinpath("panels.js")
         .read_text(encoding="utf-8")
     )
-    named = set(re.findall(r'(?:key|course): "(\w+)"', program))
+    named = set(re.findall(r'(?:key|trend): "(\w+)"', program))
     named |= set(
         re.findall(
             r"^  (\w+):", program.partition("const EMPTY")[2].partition("};")[0], re.MULTILINE

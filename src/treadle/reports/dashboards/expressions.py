@@ -44,7 +44,7 @@ def selector(metric: str, *matchers: str) -> str:
     """A metric, restricted to series that treadle exported.
 
     Instrumentations of model SDKs export metrics of the same names. If the exporter does not export scopes, they
-    cannot be told apart, and the matcher accepts all of them.
+    cannot be distinguished, and the matcher accepts all of them.
     """
     scope = () if metric.startswith("treadle_") else ('otel_scope_name=~"treadle|"',)
     inside = ",".join((*scope, *matchers))

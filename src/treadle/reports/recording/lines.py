@@ -144,7 +144,7 @@ def reason_as_json(reason: Any) -> Fields | None:
 
 
 def view_of(history: Sequence[JSONDict], sent: Sequence[JSONDict]) -> list[JSONDict | list[int]]:
-    """A request as messages of its own and as ranges ``[start, end]`` of the history.
+    """A request as new messages and as ranges ``[start, end]`` of the history.
 
     So a view that drops, replaces or adds a few messages costs a few numbers, however long the history is.
     """

@@ -129,7 +129,7 @@ class _Reader:
     def _builder_of(self, name: str, line: JSONDict) -> RunBuilder:
         """The builder of a line's run.
 
-        Runs are told apart by number and id: several processes may append to one file, and each counts from 1.
+        Number and id identify a run: several processes may append to one file, and each counts from 1.
         A run that was resumed continues the paused one.
         """
         run_id, key = line["run"], (line["no"], line["run"])

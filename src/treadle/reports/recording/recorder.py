@@ -55,11 +55,7 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        to: str | os.PathLike[str] | TextIO,
-        *,
-        append: bool = False,
-        text_deltas: bool = True,
+        self, to: str | os.PathLike[str] | TextIO, *, append: bool = False, text_deltas: bool = True
     ) -> None:
         self.failure: Exception | None = None
         self._text_deltas = text_deltas
