@@ -11,17 +11,7 @@ MOST_AGENTS = 6
 
 
 def static_page(source: Source, range_key: str, agent: str | None, now: float) -> str:
-    """The HTML of the file.
-
-    Args:
-        source: the source of the metrics.
-        range_key: the time range that is shown initially.
-        agent: the agent that is shown initially; None for all agents.
-        now: seconds since the epoch.
-
-    Raises:
-        SourceError: the source is not available.
-    """
+    """The HTML of the file, which shows a range and an agent initially; see `page_data`."""
     first = page_data(source, range_key, None, now)
     agents: list[str] = first["agents"] if len(first["agents"]) <= MOST_AGENTS else []
     if agent is not None and agent not in agents:

@@ -25,11 +25,7 @@ def make_page(
 ) -> Page:
     """Make the page, which shows a range and an agent initially.
 
-    Args:
-        source: the source of the metrics.
-        range_key: the time range.
-        agent: the name of the agent; None for all agents.
-        data: for a self-contained file, the data of each choice. Without it, the page requests its data.
+    A self-contained file has the data of each choice. Without data, the page requests it.
     """
     is_served = data is None
     start = {

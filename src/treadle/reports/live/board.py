@@ -15,9 +15,6 @@ KEPT = 200
 class Board:
     """Follows any number of runs, from any thread.
 
-    Args:
-        clock: returns the time.
-
     Attributes:
         lock: hold it while reading.
         active: the active runs, the oldest first.

@@ -147,10 +147,6 @@ class RunProgress:
         self._count("retried")
         return Retry(event.attempt + 1, event.error_type, self._clock() + event.delay)
 
-    def _end_calls(self) -> None:
-        self.running_calls.clear()
-        self.children.clear()
-
     # The handlers of events, by the names of the events.
 
     def _run_started(self, event: events.RunStarted) -> None:
@@ -223,7 +219,7 @@ class RunProgress:
             # The time before the pause is not known earlier.
             self.since -= self._started_at - budget.started_at
             self._is_resumed = False
-        self._end_calls()
+        self.running_calls, self.children = {}, {}
 
     def _run_finished(self, event: events.RunFinished) -> None:
         self.iteration, self.own_calls = event.total_iterations, event.tool_calls_count
@@ -232,7 +228,7 @@ class RunProgress:
         seconds = self._clock() - self.since if started is None else event.at - started
         self.ending = Ending(event.stop_reason, event.error is not None, seconds)
         self.state = self.retry = None
-        self._end_calls()
+        self.running_calls, self.children = {}, {}
 
 
 def innermost(event: Event) -> Event:

@@ -21,7 +21,7 @@ MOST_CALLS = 5
 """Maximum number of running calls that are shown one by one."""
 
 _BAR_LENGTH = 8
-_GAP = "   "
+_GAP, _MARGIN = "   ", "    "
 _SOON, _LATE = 0.7, 0.9
 """Shares of a budget from which its bar is yellow or red."""
 
@@ -110,14 +110,14 @@ class Table:
                 yield from self._bars(run)
             shown = _guards(run)
             if shown:
-                yield self._line(Text(f"{_margin(depth + 1)}{shown}", style="yellow"))
+                yield self._line(Text(f"{_MARGIN * (depth + 1)}{shown}", style="yellow"))
         elif detail is Detail.NESTED:
             for child in run.children.values():
                 yield from self._run(child, detail, depth + 1)
 
     def _head(self, run: RunProgress, detail: Detail, depth: int) -> Text:
         if depth:
-            start = Text(_margin(depth)).append(f"{self._glyphs.branch} ", style="dim")
+            start = Text(_MARGIN * depth).append(f"{self._glyphs.branch} ", style="dim")
             start.append(_run_name(run, with_id=False), style="cyan")
         else:
             start = Text().append(f"{self._glyphs.running} ", style="cyan")
@@ -134,14 +134,14 @@ class Table:
         for call_id, running in calls[:MOST_CALLS]:
             inner = depth + 1 + (running.within is not None)
             name = f"{_name(running.call.name)} {_main_argument(running.call)}".rstrip()
-            text = Text(f"{_margin(inner)}{name}")
+            text = Text(f"{_MARGIN * inner}{name}")
             yield self._line(text, [_since("", running.since, running.retry, self._now)])
             child = run.children.get(call_id)
             if child is not None:
                 yield from self._run(child, detail, depth + 2)
         if len(calls) > MOST_CALLS:
             more = format_count(len(calls) - MOST_CALLS, "more call")
-            yield self._line(Text(f"{_margin(depth + 1)}and {more}", style="dim"))
+            yield self._line(Text(f"{_MARGIN * (depth + 1)}and {more}", style="dim"))
 
     def _bars(self, run: RunProgress) -> Iterator[Text]:
         """The bars of the limits, as many per line as fit."""
@@ -151,7 +151,7 @@ class Table:
             if line and line.cell_len + len(_GAP) + bar.cell_len > self._width:
                 yield self._line(line)
                 line = Text()
-            line.append(_GAP if line else _margin(1)).append_text(bar)
+            line.append(_GAP if line else _MARGIN).append_text(bar)
         yield self._line(line)
 
     def _bar(self, what: str, share: float, numbers: str) -> Text:
@@ -217,10 +217,6 @@ class Table:
             return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
         except LookupError:
             return text.encode("ascii", "backslashreplace").decode("ascii")
-
-
-def _margin(depth: int) -> str:
-    return "    " * depth
 
 
 def _name(text: str, limit: int = _NAME_LENGTH) -> str:
@@ -320,22 +316,21 @@ def _outcome(run: RunProgress, ending: Ending) -> str:
 def _budgets(run: RunProgress, now: float) -> Iterator[tuple[str, float, str]]:
     """The limits that are set: the name, the used share, and both numbers of each."""
     limits, usage = run.limits, run.usage
-    cost, seconds = usage.cost or 0.0, max(0.0, now - run.since)
-    budgets: tuple[tuple[str, float, float | None, Callable[[float], str]], ...] = (
-        ("iterations", run.model_calls, limits.max_iterations, "{:,}".format),
-        ("tool calls", run.tool_calls, limits.max_tool_calls, "{:,}".format),
-        ("input tokens", usage.input_tokens, limits.max_input_tokens, "{:,}".format),
-        ("output tokens", usage.output_tokens, limits.max_output_tokens, "{:,}".format),
-        ("tokens", usage.total_tokens, limits.max_total_tokens, "{:,}".format),
-        ("cost", cost, limits.max_cost, format_dollars),
+    count = "{:,}/{:,}".format
+    budgets: tuple[tuple[str, float, float | None, Callable[[float, float], str]], ...] = (
+        ("iterations", run.model_calls, limits.max_iterations, count),
+        ("tool calls", run.tool_calls, limits.max_tool_calls, count),
+        ("input tokens", usage.input_tokens, limits.max_input_tokens, count),
+        ("output tokens", usage.output_tokens, limits.max_output_tokens, count),
+        ("tokens", usage.total_tokens, limits.max_total_tokens, count),
+        ("cost", usage.cost or 0.0, limits.max_cost, _dollars),
+        ("seconds", max(0.0, now - run.since), limits.max_seconds, "{:.0f}/{:g}".format),
     )
     for what, used, limit, shown in budgets:
         if limit is not None:
-            yield what, _share(used, limit), f"{shown(used)}/{shown(limit)}"
-    if limits.max_seconds is not None:
-        share = _share(seconds, limits.max_seconds)
-        yield "seconds", share, f"{seconds:.0f}/{limits.max_seconds:g}"
+            share = min(1.0, used / limit) if limit > 0 else 1.0
+            yield what, share, shown(used, limit)
 
 
-def _share(used: float, limit: float) -> float:
-    return min(1.0, used / limit) if limit > 0 else 1.0
+def _dollars(used: float, limit: float) -> str:
+    return f"{format_dollars(used)}/{format_dollars(limit)}"

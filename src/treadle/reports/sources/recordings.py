@@ -23,12 +23,7 @@ SILENCE = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is kept of a run.
-
-    Args:
-        key: what two recordings of the run have in common.
-        last_event: the time of its last event, in seconds since the epoch; None if it ended.
-    """
+    """What is kept of a run. Two recordings of it have the same key. If it ended, it has no last event."""
 
     key: tuple[object, object]
     samples: tuple[Sample, ...]

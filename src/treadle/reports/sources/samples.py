@@ -17,13 +17,9 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample: an increase of a counter, a change of a gauge, or a value of a histogram.
+    """An increase of a counter, a change of a gauge, or a value of a histogram, in seconds since the epoch.
 
-    Args:
-        metric: its name in Prometheus, without ``_bucket``, ``_sum`` and ``_count`` of a histogram.
-        labels: its labels.
-        at: seconds since the epoch.
-        value: the increase, the change or the value.
+    The metric has its name in Prometheus, without ``_bucket``, ``_sum`` and ``_count`` of a histogram.
     """
 
     metric: str

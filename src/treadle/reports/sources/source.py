@@ -21,13 +21,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Equidistant times.
-
-    Args:
-        first: the first time, in seconds since the epoch.
-        step: seconds between two times.
-        count: the number of times.
-    """
+    """``count`` times, ``step`` seconds apart; the first one is in seconds since the epoch."""
 
     first: float
     step: float
@@ -49,12 +43,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of a result.
-
-    Args:
-        labels: its labels.
-        values: one for each time of the grid; None if there is no finite value.
-    """
+    """A series of a result: its labels, and a value for each time; None if there is no finite value."""
 
     labels: Mapping[str, str]
     values: Sequence[float | None]
