@@ -38,17 +38,10 @@ def make_html(
     has_policy: bool = True,
     **parts: str,
 ) -> Page:
-    """Fill the template of a page.
+    """Fill the template of a page: a part replaces each ``{{name}}``. Placeholders in parts stay.
 
-    Args:
-        package: the package with the files of the page.
-        template: its file with ``{{name}}`` for each part.
-        styles: its style sheets.
-        scripts: its scripts in the order in which they are joined. They share one private scope.
-        data: its data, as of `to_json_line`.
-        directives: further directives of its policy.
-        has_policy: the policy is part of the page; otherwise the page is served with it.
-        **parts: further parts. Placeholders in them are not replaced.
+    The scripts are joined in their order and share one private scope. The policy may have further directives; if
+    it is not part of the page, the page has to be served with it.
     """
     style = "\n".join(_file(package, name) for name in styles)
     opened, closed = '"use strict";\n(() => {', "})();"

@@ -82,10 +82,8 @@ class _Queries:
     ) -> Future[Sequence[Series]]:
         """Start a query, or return the one that was started.
 
-        Args:
-            expression: PromQL with placeholders.
-            over_time: query the points of the graphs; otherwise one value for the whole range.
-            agent: a regular expression; None is the page's agent.
+        It has the points of the graphs, or one value for the whole range. The agent is a regular expression; None
+        is the page's agent.
         """
         whole = duration(self._shown.end - self._shown.start)
         grid, window = Grid.at(self._shown.end), whole

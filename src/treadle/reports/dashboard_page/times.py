@@ -42,15 +42,8 @@ def titles(span: tuple[float, float] | None) -> dict[str, str]:
 def times(key: str, now: float, span: tuple[float, float] | None) -> Times:
     """The times of a range.
 
-    Points are multiples of the step, so a bar shows the same values after a refresh.
-
-    Args:
-        key: one of `RANGES`, or `ALL`.
-        now: seconds since the epoch.
-        span: the times of the first and the last data; None if unknown.
-
-    Raises:
-        ValueError: the range is unknown.
+    Points are multiples of the step, so a bar shows the same values after a refresh. ``span`` are the times of the
+    first and the last data; without it, the range of all data is unknown, which raises `ValueError`.
     """
     if key in RANGES:
         _, seconds, step = RANGES[key]

@@ -66,9 +66,6 @@ class RunProgress:
     Usage of subagents counts for the run, as it does for its limits. At the end of each iteration the numbers are
     replaced by the run's own.
 
-    Args:
-        clock: returns the time.
-
     Attributes:
         name: the name of the loop; empty if it has none.
         run_id: its id.

@@ -82,11 +82,8 @@ class Screen:
         """Print lines above the drawn area.
 
         This never blocks: if another thread is writing, that thread writes these lines as well. It may be called
-        by a finalizer that runs during drawing, or while the caller holds a lock that drawing waits for.
-
-        Args:
-            text: the lines, without the last line end. ANSI colours are kept.
-            style: a style of rich.
+        by a finalizer that runs during drawing, or while the caller holds a lock that drawing waits for. ANSI
+        colours of the text are kept.
         """
         self._output.append((text, style))
         self._flush()

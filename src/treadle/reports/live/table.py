@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -34,8 +34,7 @@ _ARGUMENT_LENGTH = 60
 _REASON_LENGTH = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Glyphs:
+class Glyphs(NamedTuple):
     """The symbols of a view. Those of `PLAIN` are ASCII."""
 
     running: str = "●"
@@ -60,13 +59,9 @@ class Detail(Enum):
 
 
 class Table:
-    """Renders the lines of the view once.
+    """Renders the lines of the view once, at most ``height``.
 
-    Args:
-        width: the columns of the terminal; the last column stays free.
-        height: the maximum number of lines.
-        now: the clock's time.
-        encoding: the encoding of the terminal. Characters that it lacks are escaped.
+    The last column of the terminal stays free. Characters that its encoding lacks are escaped.
     """
 
     def __init__(self, width: int, height: int, now: float, encoding: str = "utf-8") -> None:

@@ -133,11 +133,7 @@ class Recorder:
 
 
 def _ends_within_a_line(path: Path) -> bool:
-    """Whether the last line of a recording is torn.
-
-    Raises:
-        ValueError: the file is not a recording.
-    """
+    """Whether the last line of a recording is torn. Raises `ValueError` if the file is none."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

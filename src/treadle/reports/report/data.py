@@ -42,6 +42,8 @@ def _clock_of(run: Run) -> Clock:
 
 def _run(run: Run, clock: Clock) -> JSONDict:
     end = run.last_at if run.ended_at is None else run.ended_at
+    responses = (one.response for one in run.iterations if one.response is not None)
+    answered_by = (str(response["model"] or "") for response in responses)
     return {
         "id": run.run_id,
         "agent": run.agent_name,
@@ -52,7 +54,7 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "t": clock(run.started_at),
         "e": clock(end),
         "duration": run.duration,
-        "model": run.model or _answering_model(run),
+        "model": run.model or next(filter(None, answered_by), ""),
         "provider": run.provider,
         "limits": {name: most for name in run.limits if (most := finite(run.limits[name]))},
         "request": to_json_line(run.request) if run.request else "",
@@ -71,11 +73,6 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "steps": list(_steps(run, clock)),
         "tail": [] if run.ending is None else [_message(one) for one in run.ending.messages],
     }
-
-
-def _answering_model(run: Run) -> str:
-    models = (one.response["model"] for one in run.iterations if one.response is not None)
-    return next((str(model) for model in models if model), "")
 
 
 def _answer_of(run: Run) -> str:

@@ -76,11 +76,7 @@ _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
 def evaluate(expression: str, grid: Grid, store: Store, bounds: Bounds) -> list[Series]:
-    """Evaluate PromQL without placeholders.
-
-    Raises:
-        RefusedError: the expression uses unsupported PromQL.
-    """
+    """Evaluate PromQL without placeholders. Raises `RefusedError` if it is invalid or not supported."""
     found = _Evaluation(grid, store, bounds).value(promql.parse(expression))
     if not isinstance(found, dict):
         return [Series({}, found)]

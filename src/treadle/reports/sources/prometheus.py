@@ -157,11 +157,7 @@ def _one_line(text: object) -> str:
 
 
 def _parsed(body: bytes) -> dict[str, Any]:
-    """The object in a response; empty if it is invalid.
-
-    Raises:
-        RefusedError: it says that the query was rejected.
-    """
+    """The object in a response; empty if it is invalid. Raises `RefusedError` if the query was rejected."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):

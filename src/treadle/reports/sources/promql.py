@@ -84,11 +84,7 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y
 
 
 def parse(expression: str) -> Node:
-    """Parse PromQL without placeholders.
-
-    Raises:
-        RefusedError: it is not valid, or it uses unsupported PromQL.
-    """
+    """Parse PromQL without placeholders. Raises `RefusedError` if it is invalid or not supported."""
     return _Reader(expression).whole()
 
 

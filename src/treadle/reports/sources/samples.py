@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import TypeAlias
 
 from treadle.reports.dashboards import expressions as metrics
@@ -56,18 +55,11 @@ def with_children(run: Run, until: float | None = None) -> Iterator[tuple[Run, f
 
 
 def samples_of(run: Run, until: float | None = None) -> Iterator[Sample]:
-    """All samples of a run, without its subagents.
-
-    Args:
-        run: a recorded run. If it did not end, it is active from its start.
-        until: the end of its parent, at which it has ended as well.
-    """
+    """All samples of a run, without its subagents. If it did not end, it is active ``until`` its parent ended."""
     parts = list(_parts(run, until))
     over = parts[-1] if parts and parts[-1].end is not None else None
-    made = chain(
-        chain.from_iterable(_of_part(run, part) for part in parts),
-        chain.from_iterable(_of_iteration(run, one, over) for one in run.iterations),
-    )
+    made = [one for part in parts for one in _of_part(run, part)]
+    made += [one for iteration in run.iterations for one in _of_iteration(run, iteration, over)]
     for metric, at, value, labels in made:
         all_labels = labels_of({"gen_ai_agent_name": run.agent_name, **labels})
         yield Sample(metric, all_labels, at, value)
