@@ -75,7 +75,7 @@ class PrometheusSource:
         try:
             gaps = [gap for series in _result(data) for gap in _gaps(series)]
         except _MALFORMED as error:
-            raise self._nonsense() from error
+            raise self._not_prometheus() from error
         self._scrape = median(gaps) if gaps else USUAL_SCRAPE
 
     def span(self) -> None:
@@ -98,7 +98,7 @@ class PrometheusSource:
         try:
             return [_series(series, grid) for series in _result(data)]
         except _MALFORMED as error:
-            raise self._nonsense() from error
+            raise self._not_prometheus() from error
 
     def _get(self, path: str, expression: str, times: Mapping[str, float]) -> dict[str, Any]:
         """The data of an answer."""
@@ -117,7 +117,7 @@ class PrometheusSource:
         answer = _parsed(body)
         data = answer.get("data")
         if answer.get("status") != "success" or not is_dict(data):
-            raise self._nonsense()
+            raise self._not_prometheus()
         return data
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
@@ -144,11 +144,11 @@ class PrometheusSource:
         if isinstance(cause, TimeoutError):
             return SourceError(f"{self.title} did not respond within {self._timeout:g} seconds")
         if isinstance(cause, http.client.HTTPException):
-            return self._nonsense()
+            return self._not_prometheus()
         problem = getattr(cause, "strerror", None) or str(cause)
         return SourceError(f"{self.title} cannot be reached: {_one_line(problem)}")
 
-    def _nonsense(self) -> SourceError:
+    def _not_prometheus(self) -> SourceError:
         return SourceError(f"the server at {self._url} is not a Prometheus")
 
 
