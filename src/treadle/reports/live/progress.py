@@ -134,8 +134,8 @@ class RunProgress:
             child.update(event.event)
         elif name in _COUNTED:
             self._count(_COUNTED[name])
-        elif hasattr(self, f"_{name}"):
-            getattr(self, f"_{name}")(event)
+        elif name in _HANDLERS:
+            _HANDLERS[name](self, event)
 
     def _count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
@@ -252,3 +252,6 @@ _COUNTED = {
     "repeat_warned": "nudged",
 }
 """The name under which an event is counted, by the name of the event."""
+_METHODS = vars(RunProgress)
+_HANDLERS = {name: _METHODS[f"_{name}"] for name in EVENT_NAMES.values() if f"_{name}" in _METHODS}
+"""The handler of an event, by the name of the event."""
