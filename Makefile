@@ -57,7 +57,7 @@ coverage: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready  ## all tests in 
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
-dashboards: $(VENV)/.test  ## build the Grafana dashboard and the Prometheus rules
+dashboards: $(VENV)/.test  ## build the Grafana dashboard
 	$(BIN)/python scripts/build_dashboards.py
 
 bench: $(VENV)/.test  ## ratios against a hand-written loop, from one run

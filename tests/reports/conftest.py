@@ -1,6 +1,5 @@
 """A Prometheus that has seen real runs; it is started once for all tests that ask for it."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,12 +7,10 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
-from treadle.reports.dashboards import panels
-
 from .prometheus import Endpoint, Prometheus, Still
+from .rules import RULES
 from .scripted_runs import Rounds
 
-RULES = Path(panels.__file__).with_name("prometheus-rules.yml")
 ROUNDS = 2
 
 

@@ -2,16 +2,12 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from treadle.reports.dashboards import panels
-from treadle.reports.dashboards.alerts import ALERTS
-
 from .prometheus import program
+from .rules import ALERTS, RULES
 
-RULES = Path(panels.__file__).with_name("prometheus-rules.yml")
 pytestmark = pytest.mark.prometheus
 
 

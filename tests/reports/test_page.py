@@ -24,8 +24,6 @@ from treadle.reports.sources.source import Grid, RefusedError, SourceError
 
 from .page_runs import Fixed, ask, numbers_of, serving
 
-START = {"title": "", "ranges": {}, "range": "1h", "agent": None, "data": None}
-
 
 @pytest.fixture(scope="module")
 def server():
@@ -87,7 +85,7 @@ def test_the_program_has_no_way_to_make_markup_of_text(server):
 
 def test_what_the_page_starts_with_cannot_end_its_element():
     evil = "</script><script>alert(1)</script><!--{{script}}{{start}}"
-    html = make_page({**START, "agent": evil}, is_served=True).html
+    html = make_page(Fixed(), "1h", evil).html
     told = re.search(r'<script type="application/json" id="start">(.*?)</script>', html)[1]
     assert json.loads(told)["agent"] == evil
     assert html.count("</script>") == 2
@@ -118,7 +116,7 @@ def test_the_panels_that_the_program_names_are_in_the_list():
         .joinpath("panels.js")
         .read_text(encoding="utf-8")
     )
-    named = set(re.findall(r'(?:key|course): "(\w+)"', program))
+    named = set(re.findall(r'(?:key|trend): "(\w+)"', program))
     named |= set(
         re.findall(
             r"^  (\w+):", program.partition("const EMPTY")[2].partition("};")[0], re.MULTILINE

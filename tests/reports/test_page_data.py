@@ -29,9 +29,9 @@ from treadle.reports.sources.source import Grid, SourceError
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call
 
-from .conftest import RULES
 from .page_runs import QUESTION, add, earlier, fail, recorded
 from .prometheus import Endpoint, Prometheus, Still
+from .rules import RULES
 from .scripted_runs import INPUT_TOKENS, OUTPUT_TOKENS, Rounds, chunks, reply
 
 COST = 0.25

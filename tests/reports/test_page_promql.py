@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.reports.dashboard_page.data import TOOLS, named
+from treadle.reports.dashboard_page.data import named
 from treadle.reports.dashboards.panel import fill
-from treadle.reports.dashboards.panels import PANELS
-from treadle.reports.sources.evaluate import evaluate
+from treadle.reports.dashboards.panels import PANELS, TOOLS
+from treadle.reports.sources.evaluate import Store, evaluate
 from treadle.reports.sources.promql import Binary, Matcher, Number, Selector, Sum, parse, seconds
+from treadle.reports.sources.samples import Sample, labels_of
 from treadle.reports.sources.source import Grid, RefusedError, duration
-from treadle.reports.sources.store import Sample, Store, labels_of
 
 BOUNDS = {"took": (1.0, 2.0, 5.0)}
 GRID = Grid(10, 10, 3)

@@ -7,10 +7,10 @@ import pytest
 
 from treadle import results as types
 from treadle.reports.dashboards import expressions
-from treadle.reports.dashboards.alerts import ALERTS
 from treadle.reports.dashboards.panel import ALL_AGENTS, exactly, fill
 from treadle.reports.dashboards.panels import PANELS, ROWS
-from treadle.reports.dashboards.rules import RECORDING_RULES
+
+from .rules import ALERTS, RECORDING_RULES, TEXT
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide-dashboards.md"
 QUERIES = [
@@ -134,7 +134,28 @@ def test_alerts_read_series_that_are_recorded():
     recorded = {one.name for one in RECORDING_RULES}
     read = {name for alert in ALERTS for name in re.findall(r"treadle:\w+:\w+", alert.expression)}
     assert read <= recorded
-    assert len(recorded) == len(RECORDING_RULES)
+    assert len(recorded) == len(RECORDING_RULES) == TEXT.count("- record:")
+    assert len(ALERTS) == TEXT.count("- alert:")
+
+
+def test_rules_read_only_metrics_that_treadle_exported():
+    """As panels do: those of the same names that others export are left out."""
+    named = re.sub(r'__name__=~\\"[^"]*",', "{", TEXT)
+    restrictions = re.findall(r"gen_ai_\w+_(?:count|sum|bucket)\b(.{,30})", named)
+    assert set(restrictions) == {r"{otel_scope_name=~\"treadle|\""}
+
+
+def test_rules_name_the_reasons_and_errors_that_panels_name():
+    reasons = set(re.findall(r'treadle_stop_reason=~\\"([^"\\]*)', TEXT))
+    assert reasons == {
+        expressions.GOOD,
+        f"{expressions.LIMITS}|finished",
+        "loop_detected",
+    }
+    errors = set(re.findall(r'error_type!~\\"[^"]*"', TEXT))
+    assert {error.replace("\\", "") for error in errors} == {expressions.FAILED}
+    ended = set(re.findall(r'treadle_stop_reason!=\\"[^"]*"', TEXT))
+    assert {one.replace("\\", "") for one in ended} == {expressions.ENDED}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

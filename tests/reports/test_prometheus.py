@@ -5,14 +5,13 @@ from collections import Counter
 
 import pytest
 
-from treadle.reports.dashboards.alerts import ALERTS
 from treadle.reports.dashboards.panel import exactly, fill
 from treadle.reports.dashboards.panels import PANELS
-from treadle.reports.dashboards.rules import RECORDING_RULES
 from treadle.telemetry import names
 
 from . import scripted_runs as script
 from .conftest import ROUNDS
+from .rules import ALERTS, RECORDING_RULES
 
 pytestmark = pytest.mark.prometheus
 

@@ -1,4 +1,4 @@
-"""Building blocks of self-contained HTML pages in which text of models stays text.
+"""Self-contained HTML pages in which text of models stays text.
 
 A page has one style sheet and one script. Its Content-Security-Policy names both by their digests, so no other
 style or script takes effect. Data is in a ``script`` element of the type ``application/json``, and the script
@@ -10,44 +10,71 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from treadle.reports.json_line import to_json_line
 
 
-def join_scripts(parts: Iterable[str]) -> str:
-    """The scripts of a page as one script with a private scope."""
-    return "\n".join(['"use strict";', "(() => {", *parts, "})();"])
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The content of a page, and its Content-Security-Policy."""
+
+    html: str
+    policy: str
 
 
-def content_security_policy(style: str, script: str, *allowed: str) -> str:
-    """The Content-Security-Policy of a page.
+def make_html(
+    package: str,
+    template: str,
+    styles: Iterable[str],
+    scripts: Iterable[str],
+    data: Any,
+    *,
+    directives: Iterable[str] = (),
+    has_policy: bool = True,
+    **parts: str,
+) -> Page:
+    """Fill the template of a page: a part replaces each ``{{name}}``. Placeholders in parts stay.
 
-    Args:
-        style: the content of its style element.
-        script: the content of its script element.
-        allowed: further directives.
+    The scripts are joined in their order and share one private scope. The policy may have further directives; if
+    it is not part of the page, the page has to be served with it.
     """
-    return "; ".join(
+    style = "\n".join(_file(package, name) for name in styles)
+    opened, closed = '"use strict";\n(() => {', "})();"
+    # The policy has the hash of what the browser sees, so the script must not depend on an encoding.
+    script = _in_ascii("\n".join([opened, *(_file(package, name) for name in scripts), closed]))
+    policy = "; ".join(
         (
             "default-src 'none'",
             f"style-src '{_digest(style)}'",
             f"script-src '{_digest(script)}'",
-            *allowed,
+            *directives,
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",
             "trusted-types 'none'",
         )
     )
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    # JSON that cannot close its HTML element or open another.
+    escaped = to_json_line(data).translate({ord(one): f"\\u{ord(one):04x}" for one in "&<>"})
+    known = {"policy": meta if has_policy else "", "style": style, "script": script}
+    values = {**known, "data": escaped, **parts}
+    html = re.sub(r"\{\{(\w+)\}\}", lambda name: values[name[1]], _file(package, template))
+    return Page(html, policy)
 
 
-def escape_json(data: str) -> str:
-    """JSON in ASCII that cannot close its HTML element or open another."""
-    return data.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+@cache
+def _file(package: str, name: str) -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")
 
 
-def fill_template(template: str, parts: Mapping[str, str]) -> str:
-    """The template with each ``{{name}}`` replaced. Placeholders in the values are not replaced again."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], template)
+def _in_ascii(script: str) -> str:
+    return "".join(one if one.isascii() else f"\\u{{{ord(one):x}}}" for one in script)
 
 
 def _digest(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Any value as one line of JSON. Values that JSON cannot represent become text, and nothing raises."""
+"""Values as JSON and from JSON.
+
+`to_json_line` writes any value. Values that JSON cannot represent become text, and nothing raises.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +28,11 @@ def to_json_line(value: Any) -> str:
         # The fast path, written in C. It covers nearly all values.
         return json.dumps(value, allow_nan=False, separators=(",", ":"), default=_simplified)
     except Exception:  # noqa: BLE001 - a NaN, a cycle, a user-supplied key or subclass: convert part by part
-        return json.dumps(to_json_value(value), separators=(",", ":"))
-
-
-def to_json_value(value: Any) -> Any:
-    """A copy of a value that `json` can write; see `to_json_line`."""
-    return _converted(value, frozenset())
+        return json.dumps(_converted(value, frozenset()), separators=(",", ":"))
 
 
 def _converted(value: Any, around: frozenset[int]) -> Any:
-    """Convert one part.
-
-    Args:
-        value: the part.
-        around: the ids of the values around it, to detect cycles.
-    """
+    """Convert one part; ``around`` are the ids of the values around it, to detect cycles."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -85,8 +78,7 @@ def _simplified(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [spec.name for spec in dataclasses.fields(value)]
-        return {name: getattr(value, name, None) for name in names}
+        return {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         try:
@@ -94,3 +86,13 @@ def _simplified(value: Any) -> Any:
         except Exception:  # noqa: BLE001 - a user-supplied model
             return safe_str(value)
     return safe_str(value)
+
+
+def finite(value: Any) -> float | None:
+    """A finite number; None for anything else, such as ``1e999``, which JSON readers take for infinity."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer with hundreds of digits
+        return None

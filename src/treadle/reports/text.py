@@ -42,12 +42,7 @@ def _shown(char: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """The text on one line, escaped and truncated.
-
-    Args:
-        text: any text.
-        limit: the maximum number of characters.
-    """
+    """The text on one line, escaped and truncated to a number of characters."""
     line = escape_controls(" ".join(text[: 4 * limit].split()))
     return line if len(line) <= limit else f"{line[:limit]}..."
 
@@ -56,19 +51,10 @@ def fixed_width(text: str, limit: int = 100) -> str:
     """One line as of `one_line`, without characters whose width differs between terminals.
 
     Text that is redrawn in place must not be wider than was calculated.
-
-    Args:
-        text: any text.
-        limit: the maximum number of characters.
     """
     line = one_line(unicodedata.normalize("NFC", text[: 4 * limit]), limit)
-    if line.isascii():
-        return line
-    return "".join(
-        char
-        for char in line
-        if char not in _JOINING and unicodedata.category(char) not in _UNSTEADY
-    )
+    category = unicodedata.category
+    return "".join(one for one in line if one not in _JOINING and category(one) not in _UNSTEADY)
 
 
 def format_count(number: int, what: str) -> str:

@@ -22,13 +22,13 @@ function chart(panel, frame) {
   }));
   const visible = () => shown.filter((series) => !hiddenSeries.has(series.key));
   const paint = (svg, area) => (panel.stacked ? bars : lines)(svg, area, panel, visible());
-  const tell = (place) => [headline(frame, place), readings(panel, visible(), place)];
+  const readoutOf = (place) => [headline(frame, place), readings(panel, visible(), place)];
   const summary = shown.map((series) => `${series.name} ${format(panel.unit, series.whole)}`).join(", ");
   const holder = make("div", { class: "holder" });
   const build = () => {
     const old = holder.firstChild;
     if (old) plots.delete(old);
-    holder.replaceChildren(plot(`${panel.title}: ${summary}`, frame, paint, tell));
+    holder.replaceChildren(plot(`${panel.title}: ${summary}`, frame, paint, readoutOf));
   };
   build();
   return [holder, legend(panel, shown, all.length - shown.length, build)];
@@ -123,7 +123,7 @@ function legend(panel, shown, more, build) {
   return make("ul", { class: "legend", "aria-label": "Over the whole time" }, items);
 }
 
-// The course of a tile, small and without a scale.
+// The trend of a tile, small and without a scale.
 function sparkline(values) {
   const present = values.map((value) => value || 0);
   const most = Math.max(...present);

@@ -42,7 +42,7 @@ function dollars(value) {
 
 function percent(value) {
   const hundredths = value * 100;
-  // What is nearly all is not all.
+  // A share just below 100 % is not rounded up to it.
   if (hundredths > 99 && hundredths < 100) return `${plain(Math.floor(hundredths * 10) / 10, 1)} %`;
   return `${plain(hundredths, hundredths > 0 && hundredths < 10 ? 1 : 0)} %`;
 }

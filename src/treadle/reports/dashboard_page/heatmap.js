@@ -21,10 +21,10 @@ function heatmap(panel, frame) {
     });
     svg.append(draw("line", { class: "base", x1: area.left, x2: area.right, y1: area.bottom + 0.5, y2: area.bottom + 0.5 }));
   };
-  const tell = (place) => [headline(frame, place), counts(bands, place)];
+  const readoutOf = (place) => [headline(frame, place), counts(bands, place)];
   const runs = bands.reduce((sum, band) => sum + band.counts.reduce((a, b) => a + b, 0), 0);
   return [
-    make("div", { class: "holder" }, plot(`${panel.title}: ${count(runs)} runs`, frame, paint, tell)),
+    make("div", { class: "holder" }, plot(`${panel.title}: ${count(runs)} runs`, frame, paint, readoutOf)),
     scale(most),
   ];
 }

@@ -2,19 +2,19 @@
 
 const start = JSON.parse(find("start").textContent);
 const isServed = start.data === null;
-const kept = store();
+const settings = storage();
 const chosen = {
   range: start.range,
   agent: start.agent,
   refresh: 15,
-  ...(isServed ? fromAddress() : {}),
+  ...(isServed ? readAddress() : {}),
 };
-let told = null;
-let asking = null;
+let data = null;
+let request = null;
 let timer = 0;
 
 // A page from a file may not be allowed to store settings.
-function store() {
+function storage() {
   try {
     localStorage.getItem("treadle-theme");
     return localStorage;
@@ -23,7 +23,7 @@ function store() {
   }
 }
 
-function fromAddress() {
+function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const found = {};
   if (given.has("range")) found.range = given.get("range");
@@ -32,7 +32,7 @@ function fromAddress() {
   return found;
 }
 
-function intoAddress() {
+function writeAddress() {
   if (!isServed) return;
   const given = new URLSearchParams({ range: chosen.range, refresh: String(chosen.refresh) });
   if (chosen.agent !== null) given.set("agent", chosen.agent);
@@ -41,32 +41,32 @@ function intoAddress() {
 
 async function load() {
   clearTimeout(timer);
-  if (asking) asking.abort();
-  const mine = new AbortController();
-  asking = mine;
+  if (request) request.abort();
+  const own = new AbortController();
+  request = own;
   document.body.classList.add("asking");
   try {
-    const found = isServed ? await fetched(mine.signal) : fromFile();
-    if (mine !== asking) return;
-    told = found;
+    const found = isServed ? await fetchData(own.signal) : dataOfFile();
+    if (own !== request) return;
+    data = found;
     show();
   } catch (error) {
-    if (mine !== asking) return;
-    trouble(error.message);
+    if (own !== request) return;
+    showError(error.message);
   } finally {
-    if (mine === asking) {
+    if (own === request) {
       document.body.classList.remove("asking");
-      again();
+      scheduleRefresh();
     }
   }
 }
 
-function again() {
+function scheduleRefresh() {
   clearTimeout(timer);
   if (isServed && chosen.refresh && !document.hidden) timer = setTimeout(load, chosen.refresh * 1000);
 }
 
-async function fetched(signal) {
+async function fetchData(signal) {
   const query = new URLSearchParams({ range: chosen.range });
   if (chosen.agent !== null) query.set("agent", chosen.agent);
   let answer;
@@ -80,19 +80,19 @@ async function fetched(signal) {
   return found;
 }
 
-function fromFile() {
+function dataOfFile() {
   const found = start.data.find((one) => one.range === chosen.range && one.agent === chosen.agent);
   if (!found) throw new Error("This file does not contain data for this range and agent.");
   return found;
 }
 
-function trouble(message) {
+function showError(message) {
   const box = find("trouble");
-  const old = told ? ` The data below is from ${timeOf(told.now, 1)}.` : "";
+  const old = data ? ` The data below is from ${timeOf(data.now, 1)}.` : "";
   const next = isServed && chosen.refresh ? " Retrying." : "";
-  box.replaceChildren(make("strong", null, told ? "No new data. " : "No data. "), `${sentence(message)}${old}${next}`);
+  box.replaceChildren(make("strong", null, data ? "No new data. " : "No data. "), `${sentence(message)}${old}${next}`);
   box.hidden = false;
-  document.body.classList.toggle("stale", told !== null);
+  document.body.classList.toggle("stale", data !== null);
   find("status").textContent = "";
 }
 
@@ -101,35 +101,35 @@ const sentence = (text) => (/[.!?]$/.test(text) ? text : `${text}.`);
 function show() {
   find("trouble").hidden = true;
   document.body.classList.remove("stale");
-  find("source").textContent = told.source;
+  find("source").textContent = data.source;
   controls();
-  const isEmpty = !panelsOf(told).some((panel) => panel.series.some(isSomething)) && !panelsOf(told).some((panel) => panel.error);
-  nothing(isEmpty);
+  const isEmpty = !panelsOf(data).some((panel) => panel.series.some(isSomething)) && !panelsOf(data).some((panel) => panel.error);
+  showEmpty(isEmpty);
   plots.clear();
   watcher.disconnect();
   const focused = focusPath();
-  const before = reading;
-  find("tiles").replaceChildren(...tiles(told));
-  find("rows").replaceChildren(...(isEmpty ? [] : rows(told)));
+  const before = cursor;
+  find("tiles").replaceChildren(...tiles(data));
+  find("rows").replaceChildren(...(isEmpty ? [] : rows(data)));
   if (focused) refocus(focused);
-  reading = before; // drawing has reset it
-  const end = Math.min(told.now, told.start + told.step * told.count);
-  const when = `${timeOf(told.start, told.step)} to ${timeOf(end, told.step)}`;
+  cursor = before; // drawing has reset it
+  const end = Math.min(data.now, data.start + data.step * data.count);
+  const when = `${timeOf(data.start, data.step)} to ${timeOf(end, data.step)}`;
   find("status").textContent = isServed
-    ? `${when}, as of ${timeOf(told.now, 1)}`
-    : `${when}, written ${timeOf(told.now, 60)}`;
+    ? `${when}, as of ${timeOf(data.now, 1)}`
+    : `${when}, written ${timeOf(data.now, 60)}`;
 }
 
 const isSomething = (series) => Boolean(series.whole) || (series.values || []).some((value) => value);
 
-function nothing(isEmpty) {
+function showEmpty(isEmpty) {
   const box = find("nothing");
   box.hidden = !isEmpty;
   if (!isEmpty) return;
-  const whose = chosen.agent === null ? "" : ` of ${chosen.agent || "unnamed agents"}`;
+  const ofAgent = chosen.agent === null ? "" : ` of ${chosen.agent || "unnamed agents"}`;
   box.replaceChildren(
-    make("h2", null, `No runs${whose} in this range`),
-    make("p", null, prose(told.hint)),
+    make("h2", null, `No runs${ofAgent} in this range`),
+    make("p", null, prose(data.hint)),
   );
 }
 
@@ -150,7 +150,7 @@ function refocus({ panel, place }) {
 }
 
 function controls() {
-  const agents = told.agents.includes(chosen.agent) || chosen.agent === null ? told.agents : [...told.agents, chosen.agent];
+  const agents = data.agents.includes(chosen.agent) || chosen.agent === null ? data.agents : [...data.agents, chosen.agent];
   const options = [make("option", { value: "all" }, "All agents")];
   for (const name of agents) options.push(make("option", { value: `=${name}` }, name || "(unnamed)"));
   const select = find("agent");
@@ -158,7 +158,7 @@ function controls() {
   if (before !== options.map((one) => one.value + one.text).join("\n")) select.replaceChildren(...options);
   select.value = chosen.agent === null ? "all" : `=${chosen.agent}`;
   find("agent-field").hidden = agents.length === 0;
-  ranges(told.ranges);
+  ranges(data.ranges);
 }
 
 function ranges(titles) {
@@ -175,8 +175,8 @@ function ranges(titles) {
   for (const input of box.querySelectorAll("input")) input.checked = input.value === chosen.range;
 }
 
-function themed() {
-  const wanted = kept.getItem("treadle-theme");
+function applyTheme() {
+  const wanted = settings.getItem("treadle-theme");
   const dark = wanted ? wanted === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "dark" : "light";
   find("theme").setAttribute("aria-pressed", String(dark));
@@ -184,7 +184,7 @@ function themed() {
 
 function change(what) {
   Object.assign(chosen, what);
-  intoAddress();
+  writeAddress();
   load();
 }
 
@@ -197,16 +197,16 @@ find("refresh").addEventListener("change", (event) => change({ refresh: Number(e
 find("now").addEventListener("click", () => load());
 find("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme !== "dark";
-  kept.setItem("treadle-theme", dark ? "dark" : "light");
-  themed();
+  settings.setItem("treadle-theme", dark ? "dark" : "light");
+  applyTheme();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themed);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) clearTimeout(timer);
   else if (chosen.refresh) load();
 });
 find("source").textContent = start.title;
-themed();
+applyTheme();
 ranges(start.ranges);
 find("refresh").value = String(chosen.refresh);
 if (find("refresh").selectedIndex < 0) find("refresh").value = String((chosen.refresh = 15));

@@ -5,76 +5,43 @@ It loads nothing from other sites, and its policy forbids it; see `treadle.repor
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from treadle.reports.html_page import (
-    content_security_policy,
-    escape_json,
-    fill_template,
-    join_scripts,
-)
+from treadle.reports.dashboard_page.times import titles
+from treadle.reports.html_page import Page, make_html
+from treadle.reports.sources.source import Source
 
 STYLES = ("page.css", "panels.css")
-SCRIPTS = (
-    "dom.js",
-    "format.js",
-    "plot.js",
-    "chart.js",
-    "heatmap.js",
-    "tables.js",
-    "panels.js",
-    "page.js",
+SCRIPTS = tuple(
+    f"{name}.js"
+    for name in ("dom", "format", "plot", "chart", "heatmap", "tables", "panels", "page")
 )
-"""The scripts in the order in which they are joined. They share one scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A page.
+def make_page(
+    source: Source, range_key: str, agent: str | None, data: Sequence[Any] | None = None
+) -> Page:
+    """Make the page, which shows a range and an agent initially.
 
-    Args:
-        html: its content.
-        policy: the Content-Security-Policy to serve it with.
+    A self-contained file has the data of each choice. Without data, the page requests it.
     """
-
-    html: str
-    policy: str
-
-
-def make_page(start: Mapping[str, Any], *, is_served: bool) -> Page:
-    """Make the page.
-
-    Args:
-        start: the initial state: the ``range`` and the ``agent`` to show and, for a self-contained file, ``data``
-            for each choice.
-        is_served: it is served, and requests its data from the server. Otherwise it is a file that contains its
-            data and its policy.
-    """
-    style = "\n".join(map(_part, STYLES))
-    script = join_scripts(map(_part, SCRIPTS))
-    source = "connect-src 'self'" if is_served else "connect-src 'none'"
-    directives = content_security_policy(style, script, source, "img-src data:")
-    parts = {
-        "policy": "" if is_served else _as_meta(directives),
-        "style": style,
-        "script": script,
-        "start": escape_json(json.dumps(start, separators=(",", ":"))),
+    is_served = data is None
+    start = {
+        "title": source.title,
+        "ranges": titles(source.span()),
+        "range": range_key,
+        "agent": agent,
+        "data": data,
     }
-    html = fill_template(_part("page.html"), parts)
-    return Page(html, directives if not is_served else f"{directives}; frame-ancestors 'none'")
-
-
-@cache
-def _part(name: str) -> str:
-    return (
-        resources.files("treadle.reports.dashboard_page").joinpath(name).read_text(encoding="utf-8")
+    page = make_html(
+        "treadle.reports.dashboard_page",
+        "page.html",
+        STYLES,
+        SCRIPTS,
+        start,
+        directives=(f"connect-src '{'self' if is_served else 'none'}'", "img-src data:"),
+        has_policy=not is_served,
     )
-
-
-def _as_meta(directives: str) -> str:
-    return f'<meta http-equiv="Content-Security-Policy" content="{directives}">'
+    return replace(page, policy=f"{page.policy}; frame-ancestors 'none'") if is_served else page

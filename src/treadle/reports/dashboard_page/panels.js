@@ -2,14 +2,14 @@
 
 // The panels shown as tiles, and the panel whose values are drawn as a sparkline.
 const TILES = [
-  { key: "runs", course: "runs_per_minute" },
-  { key: "active_runs", course: "active_runs_by_agent" },
+  { key: "runs", trend: "runs_per_minute" },
+  { key: "active_runs", trend: "active_runs_by_agent" },
   { key: "answered" },
-  { key: "iterations", title: "Iterations per run", parts: true, course: "iterations" },
-  { key: "cost", course: "cost_per_hour" },
-  { key: "cost_per_hour", title: "Cost per hour", course: "cost_per_hour" },
-  { key: "mean_cost", title: "Cost per run", course: "cost_per_run" },
-  { key: "tokens", title: "Tokens/second", course: "tokens" },
+  { key: "iterations", title: "Iterations per run", parts: true, trend: "iterations" },
+  { key: "cost", trend: "cost_per_hour" },
+  { key: "cost_per_hour", title: "Cost per hour", trend: "cost_per_hour" },
+  { key: "mean_cost", title: "Cost per run", trend: "cost_per_run" },
+  { key: "tokens", title: "Tokens/second", trend: "tokens" },
 ];
 
 const EMPTY = {
@@ -29,22 +29,22 @@ const EMPTY = {
   cost_per_run: "No cost is known. Set cost_of= on the loop, or use a backend that reports costs.",
 };
 
-const panelsOf = (told) => told.rows.flatMap((row) => row.panels);
+const panelsOf = (data) => data.rows.flatMap((row) => row.panels);
 const sumOf = (series) => {
   const values = series.map((one) => one.whole).filter((value) => value !== null && value !== undefined);
   return values.length ? values.reduce((a, b) => a + b, 0) : null;
 };
 
-function tiles(told) {
-  const byKey = new Map(panelsOf(told).map((panel) => [panel.key, panel]));
+function tiles(data) {
+  const byKey = new Map(panelsOf(data).map((panel) => [panel.key, panel]));
   const named = new Set(TILES.map((one) => one.key));
-  const others = panelsOf(told).filter((panel) => panel.kind === "stat" && !named.has(panel.key));
+  const others = panelsOf(data).filter((panel) => panel.kind === "stat" && !named.has(panel.key));
   return [...TILES, ...others].filter((one) => byKey.has(one.key)).map((one) => tile(one, byKey));
 }
 
 function tile(wanted, byKey) {
   const panel = byKey.get(wanted.key);
-  const course = byKey.get(wanted.course);
+  const trend = byKey.get(wanted.trend);
   const value = wanted.parts
     ? panel.series.map((one) => [
         make("span", { class: "part" }, make("small", null, one.name), format(panel.unit, one.whole)),
@@ -56,7 +56,7 @@ function tile(wanted, byKey) {
     { class: "tile", id: `tile-${panel.key}`, title: panel.description },
     make("h3", null, wanted.title || panel.title),
     make("p", { class: isNothing ? "value nothing-yet" : "value" }, isNothing ? "–" : value),
-    course ? sparkline(totals(course.series)) : null,
+    trend ? sparkline(totals(trend.series)) : null,
   );
 }
 
@@ -68,10 +68,10 @@ function totals(series) {
   return used[0].values.map((_, place) => used.reduce((sum, one) => sum + (one.values[place] || 0), 0));
 }
 
-function rows(told) {
-  const drawn = told.rows.map((row) => {
-    const cards = row.panels.filter((panel) => panel.kind !== "stat").map((panel) => card(panel, told));
-    if (row.title === "Tools") cards.unshift(toolsCard(told.tools));
+function rows(data) {
+  const drawn = data.rows.map((row) => {
+    const cards = row.panels.filter((panel) => panel.kind !== "stat").map((panel) => card(panel, data));
+    if (row.title === "Tools") cards.unshift(toolsCard(data.tools));
     if (!cards.length) return null;
     return make(
       "section",
@@ -83,23 +83,23 @@ function rows(told) {
   return drawn.filter((row) => row);
 }
 
-function card(panel, told) {
+function card(panel, data) {
   return make(
     "article",
     { class: `card ${panel.kind}`, id: `panel-${panel.key}` },
     make("h3", null, panel.title),
     make("p", { class: "about" }, prose(panel.description)),
-    body(panel, told),
+    body(panel, data),
   );
 }
 
-function body(panel, told) {
+function body(panel, data) {
   if (panel.error) return make("p", { class: "refused" }, panel.error);
   const some = panel.series.filter(panel.kind === "table" ? (one) => one.whole > 0 : hasValues);
   const counts = panel.kind === "heatmap" ? some.filter((one) => one.values.some((value) => value > 0)) : some;
   if (!counts.length) return make("p", { class: "empty" }, EMPTY[panel.key] || "No data in this range.");
   if (panel.kind === "table") return table(panel);
-  return panel.kind === "heatmap" ? heatmap(panel, told) : chart(panel, told);
+  return panel.kind === "heatmap" ? heatmap(panel, data) : chart(panel, data);
 }
 
 function toolsCard(tools) {

@@ -1,20 +1,20 @@
-// What graphs have in common: their frame, their axes, and what they say at a point in time.
+// What graphs have in common: their frame, their axes, and the readout at a point in time.
 
 const HEIGHT = 172;
 const EDGE = { left: 48, right: 10, top: 10, bottom: 22 };
 const plots = new Set();
-// Where the reader is: a panel and a point of its graph, which outlast the numbers that are shown.
-let reading = null;
+// The position of the cursor: a panel and a point of its graph. It stays when the data changes.
+let cursor = null;
 const panelOf = (root) => root.closest("article").id;
 const watcher = new ResizeObserver((entries) => {
   for (const { target } of entries) if (target.redraw) target.redraw();
 });
 
-// A graph that draws itself as wide as there is room. `paint(svg, area)` draws; `tell(place)` gives what is at a point.
-function plot(label, frame, paint, tell) {
+// A graph that draws itself as wide as there is room. `paint(svg, area)` draws; `readoutOf(place)` returns what it shows at a point.
+function plot(label, frame, paint, readoutOf) {
   const svg = draw("svg", { class: "graph", width: "100%", height: HEIGHT, "aria-hidden": "true" });
-  const said = make("div", { class: "readout", hidden: true, "aria-live": "polite" });
-  const root = make("div", { class: "plot", tabindex: "0", role: "group", "aria-label": label }, svg, said);
+  const readout = make("div", { class: "readout", hidden: true, "aria-live": "polite" });
+  const root = make("div", { class: "plot", tabindex: "0", role: "group", "aria-label": label }, svg, readout);
   const line = draw("line", { class: "cross", visibility: "hidden" });
   let area = null;
 
@@ -29,7 +29,7 @@ function plot(label, frame, paint, tell) {
     paint(svg, area);
     fill(line, { y1: area.top, y2: area.bottom }, []);
     svg.append(line);
-    if (reading && reading.panel === panelOf(root)) root.read(reading.place);
+    if (cursor && cursor.panel === panelOf(root)) root.read(cursor.place);
   };
   root.mark = (place) => {
     if (!area || place === null) {
@@ -39,13 +39,13 @@ function plot(label, frame, paint, tell) {
     const x = area.middle(place).toFixed(1);
     fill(line, { x1: x, x2: x, visibility: "visible" }, []);
   };
-  root.say = (place) => {
-    said.hidden = place === null;
+  root.showReadout = (place) => {
+    readout.hidden = place === null;
     if (place === null) return;
-    said.replaceChildren(...tell(place));
+    readout.replaceChildren(...readoutOf(place));
     const x = area.middle(place);
-    const room = said.offsetWidth + 14;
-    said.style.left = `${x + room < area.width ? x + 12 : Math.max(0, x - room)}px`;
+    const room = readout.offsetWidth + 14;
+    readout.style.left = `${x + room < area.width ? x + 12 : Math.max(0, x - room)}px`;
   };
   listen(root, () => area, frame);
   plots.add(root);
@@ -72,9 +72,9 @@ function areaOf(width, frame) {
 
 function listen(root, area, frame) {
   const go = (to) => {
-    reading = to === null ? null : { panel: panelOf(root), place: to };
+    cursor = to === null ? null : { panel: panelOf(root), place: to };
     for (const one of plots) one.mark(to);
-    root.say(to);
+    root.showReadout(to);
   };
   root.read = go;
   root.addEventListener("pointermove", (event) => {
@@ -87,7 +87,7 @@ function listen(root, area, frame) {
     if (event.key === "Escape") go(null);
     if (!area() || moves[event.key] === undefined) return;
     event.preventDefault();
-    const from = reading && reading.panel === panelOf(root) ? reading.place : frame.count;
+    const from = cursor && cursor.panel === panelOf(root) ? cursor.place : frame.count;
     go(Math.min(frame.count - 1, Math.max(0, from + moves[event.key])));
   });
 }
@@ -105,7 +105,7 @@ function timeAxis(svg, area, frame) {
   }
 }
 
-// Lines across, with round numbers; gives where a value is.
+// Horizontal lines at round numbers. Returns the function from a value to its position.
 function valueAxis(svg, area, most, unit) {
   const marks = ticks(most, unit);
   const top = marks[marks.length - 1];
@@ -120,13 +120,13 @@ function valueAxis(svg, area, most, unit) {
   return y;
 }
 
-// The unit is in the legend; an axis has no room for it, but for what is no plain number.
+// The unit is in the legend. An axis shows it only for dollars, seconds and shares.
 function axisText(unit, value) {
   if (unit === "dollars") return `$${short(value)}`;
   return unit === "seconds" || unit === "ratio" ? format(unit, value) : short(value);
 }
 
-// The time of a point: all that came in the step before it.
+// The time of a point: the step before it.
 const headline = (frame, place) =>
   make(
     "p",

@@ -14,7 +14,6 @@ from typing import Any
 
 from treadle.reports.dashboard_page.data import page_data
 from treadle.reports.dashboard_page.page import make_page
-from treadle.reports.dashboard_page.times import titles
 from treadle.reports.sources.source import Source, SourceError
 
 HOST = "127.0.0.1"
@@ -52,14 +51,7 @@ class PageServer(ThreadingHTTPServer):
         self, source: Source, *, port: int = 0, range_key: str = "1h", agent: str | None = None
     ) -> None:
         self.source = source
-        start = {
-            "title": source.title,
-            "ranges": titles(source.span()),
-            "range": range_key,
-            "agent": agent,
-            "data": None,
-        }
-        self.page = make_page(start, is_served=True)
+        self.page = make_page(source, range_key, agent)
         super().__init__((HOST, port), _Handler)
 
     @property
@@ -85,31 +77,30 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a request for this machine."""
         hosts = self.headers.get_all("Host", [])
-        if len(hosts) != 1 or not _OWN_NAME.fullmatch(hosts[0].strip()):
-            self._say(
-                HTTPStatus.FORBIDDEN,
-                "this server only answers requests to 127.0.0.1 and localhost\n",
-            )
-            return
-        if self.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITES:
-            self._say(HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n")
-            return
         try:
             parts = urllib.parse.urlsplit(self.path)
         except ValueError:
-            self._say(HTTPStatus.BAD_REQUEST, "the request target is invalid\n")
-            return
-        if parts.path == "/":
+            parts = None
+        if len(hosts) != 1 or not _OWN_NAME.fullmatch(hosts[0].strip()):
+            problem = "this server only answers requests to 127.0.0.1 and localhost\n"
+            self._send(HTTPStatus.FORBIDDEN, problem)
+        elif self.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITES:
+            self._send(
+                HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n"
+            )
+        elif parts is None:
+            self._send(HTTPStatus.BAD_REQUEST, "the request target is invalid\n")
+        elif parts.path == "/":
             page = self.server.page
-            self._send(HTTPStatus.OK, "text/html", page.html, policy=page.policy)
+            self._send(HTTPStatus.OK, page.html, "text/html", page.policy)
         elif parts.path == "/data.json":
             self._send_data(urllib.parse.parse_qs(parts.query, keep_blank_values=True))
         else:
-            self._say(HTTPStatus.NOT_FOUND, "not found; the page is at /\n")
+            self._send(HTTPStatus.NOT_FOUND, "not found; the page is at /\n")
 
     def _not_allowed(self) -> None:
         self.close_connection = True  # the request body is not read
-        self._say(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported\n", Allow="GET")
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is supported\n", Allow="GET")
 
     def __getattr__(self, name: str) -> Any:
         """Reject all other HTTP methods."""
@@ -127,13 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
             status, data = HTTPStatus.BAD_REQUEST, {"error": str(error)}
         except SourceError as error:
             status, data = HTTPStatus.BAD_GATEWAY, {"error": str(error)}
-        self._send(status, "application/json", json.dumps(data, separators=(",", ":")))
-
-    def _say(self, status: HTTPStatus, text: str, **headers: str) -> None:
-        self._send(status, "text/plain", text, **headers)
+        self._send(status, json.dumps(data, separators=(",", ":")), "application/json")
 
     def _send(
-        self, status: HTTPStatus, kind: str, text: str, *, policy: str = _NOTHING, **headers: str
+        self,
+        status: HTTPStatus,
+        text: str,
+        kind: str = "text/plain",
+        policy: str = _NOTHING,
+        **headers: str,
     ) -> None:
         body = text.encode()
         self.send_response(status)

@@ -28,7 +28,7 @@ const head = (text, isNumber) => make("th", { scope: "col", class: isNumber ? "n
 
 let sortedBy = { key: "calls", down: true };
 
-function toolsTable(tools, again) {
+function toolsTable(tools, redraw) {
   const columns = [{ key: "name", title: "Tool" }, ...tools.columns];
   const sign = sortedBy.down ? -1 : 1;
   const value = (row) => (row[sortedBy.key] === undefined ? null : row[sortedBy.key]);
@@ -41,17 +41,17 @@ function toolsTable(tools, again) {
   return make(
     "table",
     { class: "tools" },
-    make("thead", null, make("tr", null, columns.map((column) => sortable(column, again)))),
+    make("thead", null, make("tr", null, columns.map((column) => sortable(column, redraw)))),
     make("tbody", null, rows.map((row) => toolRow(row, tools.columns, most))),
   );
 }
 
-function sortable(column, again) {
+function sortable(column, redraw) {
   const isIt = sortedBy.key === column.key;
   const button = make("button", { type: "button" }, column.title);
   button.addEventListener("click", () => {
     sortedBy = { key: column.key, down: isIt ? !sortedBy.down : column.key !== "name" };
-    again(column.key);
+    redraw(column.key);
   });
   const direction = isIt ? (sortedBy.down ? "descending" : "ascending") : "none";
   button.dataset.key = column.key;

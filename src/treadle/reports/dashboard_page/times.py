@@ -20,38 +20,13 @@ ALL = "all"
 """The key of the range of all data, if the source knows it."""
 _MOST_POINTS = 80
 _DAY = 86400.0
-_STEPS = (
-    0.1,
-    0.2,
-    0.5,
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    1200,
-    1800,
-    3600,
-    7200,
-    14400,
-    43200,
-)
+_MINUTES = (1, 2, 5, 10, 20, 30, 60, 120, 240, 720)
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, *(60 * minutes for minutes in _MINUTES))
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of one page.
-
-    Args:
-        start: its start, in seconds since the epoch.
-        end: its end, in seconds since the epoch.
-        grid: the points of its graphs. Each stands for the step before it.
-    """
+    """The start and the end of a page, and the points of its graphs. Each stands for the step before it."""
 
     start: float
     end: float
@@ -67,32 +42,21 @@ def titles(span: tuple[float, float] | None) -> dict[str, str]:
 def times(key: str, now: float, span: tuple[float, float] | None) -> Times:
     """The times of a range.
 
-    Points are multiples of the step, so a bar shows the same values after a refresh.
-
-    Args:
-        key: one of `RANGES`, or `ALL`.
-        now: seconds since the epoch.
-        span: the times of the first and the last data; None if unknown.
-
-    Raises:
-        ValueError: the range is unknown.
+    Points are multiples of the step, so a bar shows the same values after a refresh. ``span`` are the times of the
+    first and the last data; without it, the range of all data is unknown, which raises `ValueError`.
     """
     if key in RANGES:
         _, seconds, step = RANGES[key]
-        end = math.ceil(now / step) * step
-        return _times(end - seconds, end, step, now)
-    if key != ALL or span is None:
-        known = ", ".join(titles(span))
-        raise ValueError(f"unknown range {key!r}; expected one of {known}")
-    first, last = span
-    # Two more steps, for the partial ones at both ends.
-    step = next((one for one in _STEPS if (last - first) / one <= _MOST_POINTS - 2), 0.0)
-    step = step or math.ceil((last - first) / (_MOST_POINTS - 2) / _DAY) * _DAY
-    # A point covers the times after the start of its step; the start itself belongs to the step before.
-    start = (math.ceil(first / step) - 1) * step
-    end = max(math.ceil(last / step) * step, start + step)
-    return _times(start, end, step, end)
-
-
-def _times(start: float, end: float, step: float, shown_to: float) -> Times:
+        end, shown_to = math.ceil(now / step) * step, now
+        start = end - seconds
+    elif key == ALL and span is not None:
+        first, last = span
+        # Two more steps, for the partial ones at both ends.
+        step = next((one for one in _STEPS if (last - first) / one <= _MOST_POINTS - 2), 0.0)
+        step = step or math.ceil((last - first) / (_MOST_POINTS - 2) / _DAY) * _DAY
+        # A point covers the times after the start of its step; the start itself belongs to the step before.
+        start = (math.ceil(first / step) - 1) * step
+        end = shown_to = max(math.ceil(last / step) * step, start + step)
+    else:
+        raise ValueError(f"unknown range {key!r}; expected one of {', '.join(titles(span))}")
     return Times(start, shown_to, Grid(start + step, step, round((end - start) / step)))

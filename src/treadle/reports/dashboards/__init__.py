@@ -1,1 +1,1 @@
-"""Panels, recording rules and alerts as data, and the Grafana and Prometheus files generated from them."""
+"""Panels as data, the Grafana dashboard generated from them, and Prometheus rules and alerts."""

@@ -17,6 +17,8 @@ BREAKER = "treadle_circuit_breaker_transitions_total"
 COST = "treadle_usage_cost_total"
 RETRIES = "treadle_model_retries_total"
 ACTIVE = "treadle_invoke_agent_active"
+NOT_RUN = {"suppressed": SUPPRESSED, "deferred": DEFERRED, "refused": REFUSED}
+"""The counters of calls that a guard prevented, by what it does."""
 
 RUNS = f"{RUN}_count"
 ENDED = 'treadle_stop_reason!="paused"'
@@ -24,7 +26,8 @@ ENDED = 'treadle_stop_reason!="paused"'
 FAILED = 'error_type!~"|cancelled|abandoned"'
 """Matches calls that failed. Cancelled calls did not fail."""
 BY_MODEL = "gen_ai_request_model, gen_ai_response_model"
-THE_MODEL = "{{gen_ai_request_model}} {{gen_ai_response_model}}"
+BY_TOOL = "gen_ai_tool_name"
+BY_AGENT = "gen_ai_agent_name"
 
 GOOD = "answered|output|finished"
 """Stop reasons of runs that ended with an answer."""
@@ -41,7 +44,7 @@ def selector(metric: str, *matchers: str) -> str:
     """A metric, restricted to series that treadle exported.
 
     Instrumentations of model SDKs export metrics of the same names. If the exporter does not export scopes, they
-    cannot be told apart, and the matcher accepts all of them.
+    cannot be distinguished, and the matcher accepts all of them.
     """
     scope = () if metric.startswith("treadle_") else ('otel_scope_name=~"treadle|"',)
     inside = ",".join((*scope, *matchers))
@@ -51,6 +54,11 @@ def selector(metric: str, *matchers: str) -> str:
 def of(metric: str, *matchers: str) -> str:
     """A metric, restricted to the selected agent."""
     return selector(metric, 'gen_ai_agent_name=~"{agent}"', *matchers)
+
+
+def legend_of(by: str) -> str:
+    """The legend that shows the labels of a sum: ``{{gen_ai_tool_name}} {{error_type}}``."""
+    return " ".join(f"{{{{{label}}}}}" for label in by.split(", ")) if by else ""
 
 
 def _sum(by: str) -> str:

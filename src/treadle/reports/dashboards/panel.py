@@ -25,12 +25,7 @@ Unit: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query to Prometheus.
-
-    Args:
-        expression: PromQL with placeholders; `fill` replaces them.
-        legend: the name of each series; ``{{label}}`` is replaced by the value of the label.
-    """
+    """One query: PromQL with placeholders, and the name of each series with ``{{label}}`` for its labels."""
 
     expression: str
     legend: str = ""
@@ -38,25 +33,33 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel.
-
-    Args:
-        key: its identifier.
-        title: its title.
-        description: what it shows, and how to read it.
-        kind: how it is drawn.
-        unit: the unit of its values.
-        queries: its queries.
-        stacked: its series are drawn stacked, because they add up to a total.
-    """
+    """One panel. If it is ``stacked``, its series are drawn stacked, because they add up to a total."""
 
     key: str
     title: str
     description: str
-    kind: Kind
     unit: Unit
     queries: tuple[Query, ...]
+    kind: Kind = "timeseries"
     stacked: bool = False
+
+    @property
+    def is_over_time(self) -> bool:
+        """Whether it has a time axis. Other panels show one value of each series for the whole range."""
+        return self.kind in {"timeseries", "heatmap"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table of tools.
+
+    The series of its query differ only in the name of the tool.
+    """
+
+    key: str
+    title: str
+    unit: Unit
+    query: Query
 
 
 ALL_AGENTS = ".*"
@@ -67,22 +70,15 @@ def fill(expression: str, *, agent: str = ALL_AGENTS, window: str = "5m", range:
     """Replace the placeholders of an expression.
 
     Args:
-        expression: the expression of a `Query`.
+        expression: PromQL with placeholders.
         agent: a regular expression, escaped for a PromQL string; see `exactly`.
         window: a PromQL duration, such as ``5m``; at least four times the scrape interval.
         range: a PromQL duration, the whole time range.
-
-    Returns:
-        PromQL without placeholders.
     """
     values = {"agent": agent, "window": window, "range": range}
     return re.sub(r"\{(agent|window|range)\}", lambda found: values[found[1]], expression)
 
 
 def exactly(name: str) -> str:
-    """The regular expression that matches one name, escaped for a PromQL string.
-
-    Args:
-        name: the name of an agent; empty for agents without a name.
-    """
+    """The regular expression that matches the name of one agent, escaped for a PromQL string."""
     return json.dumps(re.escape(name), ensure_ascii=False)[1:-1]

@@ -6,13 +6,15 @@ The Grafana dashboard, the dashboard page of ``treadle dashboard`` and the table
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from treadle.reports.dashboards.expressions import (
     ACTIVE,
     BREAKER,
+    BY_AGENT,
     BY_MODEL,
+    BY_TOOL,
     COST,
-    DEFERRED,
     ENDED,
     FAILED,
     FIRST_CHUNK,
@@ -21,16 +23,16 @@ from treadle.reports.dashboards.expressions import (
     LIMITS,
     MODEL,
     MODEL_CALLS,
-    REFUSED,
+    NOT_RUN,
     RETRIES,
     RUN,
     RUNS,
     SUPPRESSED,
-    THE_MODEL,
     TOKENS,
     TOOL,
     TOOL_CALLS,
     grown,
+    legend_of,
     of,
     per_run,
     quantile,
@@ -38,111 +40,110 @@ from treadle.reports.dashboards.expressions import (
     share,
     stopped_by,
 )
-from treadle.reports.dashboards.panel import Panel, Query
+from treadle.reports.dashboards.panel import Column, Panel, Query
+
+_stat = partial(Panel, kind="stat")
+_stacked = partial(Panel, stacked=True)
+
+
+def _per_minute(by: str, metric: str, *matchers: str) -> Query:
+    return Query(f"60 * {rate(metric, *matchers, by=by)}", legend_of(by))
+
+
+def _percentiles(metric: str, *matchers: str, by: str = "") -> tuple[Query, ...]:
+    """The median and the 95th percentile of a histogram."""
+    return tuple(
+        Query(quantile(share, metric, *matchers, by=by), f"{name} {legend_of(by)}".rstrip())
+        for name, share in (("p50", 0.5), ("p95", 0.95))
+    )
+
 
 OVERVIEW = (
-    Panel(
+    _stat(
         "active_runs",
         "Active runs",
         "Runs that have started and not ended. A subagent is a run of its own.",
-        "stat",
         "runs",
         (Query(f"sum({of(ACTIVE)})", "active"),),
     ),
-    Panel(
+    _stat(
         "runs",
         "Runs",
         "Runs that ended in the time range. A paused run is counted when it ends after it was resumed.",
-        "stat",
         "runs",
         (Query(grown(RUNS, ENDED), "runs"),),
     ),
-    Panel(
+    _stat(
         "answered",
         "Answered",
         "The share of runs that ended with an answer, including answers given after a limit was reached.",
-        "stat",
         "ratio",
         (Query(share(grown(RUNS, stopped_by(GOOD)), grown(RUNS, ENDED)), "answered"),),
     ),
-    Panel(
+    _stat(
         "cost",
         "Cost",
         "US dollars spent in the time range, as reported by the backend or by `cost_of=`.",
-        "stat",
         "dollars",
         (Query(grown(COST), "cost"),),
     ),
-    Panel(
+    _stat(
         "mean_cost",
         "Mean cost per run",
         "US dollars per run that ended in the time range.",
-        "stat",
         "dollars",
         (Query(f"{grown(COST)} / ({grown(RUNS, ENDED)} > 0)", "mean"),),
     ),
 )
 
 RUNS_ROW = (
-    Panel(
+    _stacked(
         "runs_per_minute",
         "Runs per minute",
         "Runs that ended, by agent.",
-        "timeseries",
         "per_minute",
-        (Query(f"60 * {rate(RUNS, ENDED, by='gen_ai_agent_name')}", "{{gen_ai_agent_name}}"),),
-        stacked=True,
+        (_per_minute(BY_AGENT, RUNS, ENDED),),
     ),
-    Panel(
+    _stacked(
         "active_runs_by_agent",
         "Active runs by agent",
         "Runs that have started and not ended. If the number only grows, runs hang.",
-        "timeseries",
         "runs",
-        (Query(f"sum by (gen_ai_agent_name) ({of(ACTIVE)})", "{{gen_ai_agent_name}}"),),
-        stacked=True,
+        (Query(f"sum by ({BY_AGENT}) ({of(ACTIVE)})", legend_of(BY_AGENT)),),
     ),
     Panel(
         "run_duration",
         "Run duration",
         "The time from the start to the end of a run.",
-        "timeseries",
         "seconds",
-        (
-            Query(quantile(0.5, RUN, ENDED), "p50"),
-            Query(quantile(0.95, RUN, ENDED), "p95"),
-        ),
+        _percentiles(RUN, ENDED),
     ),
-    Panel(
+    _stacked(
         "stop_reasons",
         "Stop reasons",
         "Why runs ended, per minute. `answered` and `output` are answers, `finished` is an answer given after a "
         "limit was reached, and all others are runs without an answer.",
-        "timeseries",
         "per_minute",
-        (Query(f"60 * {rate(RUNS, ENDED, by='treadle_stop_reason')}", "{{treadle_stop_reason}}"),),
-        stacked=True,
+        (_per_minute("treadle_stop_reason", RUNS, ENDED),),
     ),
     Panel(
         "stop_reasons_total",
         "Stop reasons, total",
         "The number of runs that ended for each reason in the time range.",
-        "table",
         "runs",
         (Query(grown(RUNS, ENDED, by="treadle_stop_reason"), "{{treadle_stop_reason}}"),),
+        kind="table",
     ),
-    Panel(
+    _stacked(
         "budget_exhausted",
         "Limits reached",
         "The share of runs that reached a limit (iterations, calls, tokens, cost, time), without an answer and "
         "with a last answer.",
-        "timeseries",
         "ratio",
         (
             Query(share(rate(RUNS, stopped_by(LIMITS)), rate(RUNS, ENDED)), "no answer"),
             Query(share(rate(RUNS, stopped_by("finished")), rate(RUNS, ENDED)), "last answer"),
         ),
-        stacked=True,
     ),
 )
 
@@ -151,33 +152,27 @@ ITERATIONS_ROW = (
         "iterations",
         "Iterations per run",
         "The number of model calls of a run. If it is close to `max_iterations`, runs are cut short.",
-        "timeseries",
         "iterations",
-        (
-            Query(quantile(0.5, ITERATIONS, ENDED), "p50"),
-            Query(quantile(0.95, ITERATIONS, ENDED), "p95"),
-        ),
+        _percentiles(ITERATIONS, ENDED),
     ),
     Panel(
         "iterations_heatmap",
         "Iterations per run, distribution",
         "The number of runs by their number of iterations. A band at the limit means runs that do not finish by "
         "themselves.",
-        "heatmap",
         "iterations",
         (
             Query(
-                f"sum by (le) (increase({of(f'{ITERATIONS}_bucket', ENDED)}[{{window}}]))",
-                "{{le}}",
+                f"sum by (le) (increase({of(f'{ITERATIONS}_bucket', ENDED)}[{{window}}]))", "{{le}}"
             ),
         ),
+        kind="heatmap",
     ),
     Panel(
         "calls_per_run",
         "Calls per run",
         "Tool calls and model calls of a run. The parts of a paused run, before and after the pause, are measured "
         "separately: means are of whole runs, p95 is of parts.",
-        "timeseries",
         "calls",
         (
             Query(per_run(f"{TOOL_CALLS}_sum"), "tool calls, mean"),
@@ -188,36 +183,26 @@ ITERATIONS_ROW = (
 )
 
 TOOLS_ROW = (
-    Panel(
+    _stacked(
         "tool_calls",
         "Tool calls",
         "Tool calls that ran, per minute. `_OTHER` stands for names of unknown tools.",
-        "timeseries",
         "per_minute",
-        (Query(f"60 * {rate(f'{TOOL}_count', by='gen_ai_tool_name')}", "{{gen_ai_tool_name}}"),),
-        stacked=True,
+        (_per_minute(BY_TOOL, f"{TOOL}_count"),),
     ),
     Panel(
         "tool_latency",
         "Tool latency",
         "The 95th percentile of the duration of tool calls, including retries.",
-        "timeseries",
         "seconds",
-        (Query(quantile(0.95, TOOL, by="gen_ai_tool_name"), "{{gen_ai_tool_name}}"),),
+        (Query(quantile(0.95, TOOL, by=BY_TOOL), legend_of(BY_TOOL)),),
     ),
     Panel(
         "tool_errors",
         "Tool errors",
         "Tool calls that failed, per minute: `tool_error`, `timeout` or `cancelled`.",
-        "timeseries",
         "per_minute",
-        (
-            Query(
-                "60 * "
-                + rate(f"{TOOL}_count", 'error_type!=""', by="gen_ai_tool_name, error_type"),
-                "{{gen_ai_tool_name}} {{error_type}}",
-            ),
-        ),
+        (_per_minute(f"{BY_TOOL}, error_type", f"{TOOL}_count", 'error_type!=""'),),
     ),
     Panel(
         "calls_held",
@@ -225,21 +210,13 @@ TOOLS_ROW = (
         "Calls that did not run, per minute, by reason. `suppressed`: the call was answered before. `deferred`: "
         "the model may repeat the call later. `refused`: a budget is exhausted, or the tool's circuit breaker is "
         "open.",
-        "timeseries",
         "per_minute",
-        (
+        tuple(
             Query(
-                f"60 * {rate(SUPPRESSED, by='gen_ai_tool_name, treadle_reason')}",
-                "suppressed {{gen_ai_tool_name}}: {{treadle_reason}}",
-            ),
-            Query(
-                f"60 * {rate(DEFERRED, by='gen_ai_tool_name, treadle_reason')}",
-                "deferred {{gen_ai_tool_name}}: {{treadle_reason}}",
-            ),
-            Query(
-                f"60 * {rate(REFUSED, by='gen_ai_tool_name, treadle_reason')}",
-                "refused {{gen_ai_tool_name}}: {{treadle_reason}}",
-            ),
+                f"60 * {rate(metric, by=f'{BY_TOOL}, treadle_reason')}",
+                f"{what} {{{{gen_ai_tool_name}}}}: {{{{treadle_reason}}}}",
+            )
+            for what, metric in NOT_RUN.items()
         ),
     ),
 )
@@ -249,29 +226,21 @@ FAILURES_ROW = (
         "breaker_transitions",
         "Breaker transitions",
         "How often shared circuit breakers opened, allowed a probe call (`half_open`) and closed, per minute.",
-        "timeseries",
         "per_minute",
-        (
-            Query(
-                f"60 * {rate(BREAKER, by='gen_ai_tool_name, treadle_circuit_breaker_state')}",
-                "{{gen_ai_tool_name}} {{treadle_circuit_breaker_state}}",
-            ),
-        ),
+        (_per_minute(f"{BY_TOOL}, treadle_circuit_breaker_state", BREAKER),),
     ),
     Panel(
         "breakers_open",
         "Open breakers",
         "Shared circuit breakers that are open. Calls of their tools are refused. "
         "Counted over all agents, because agents share them.",
-        "timeseries",
         "breakers",
         (
             Query(
-                f'sum by (gen_ai_tool_name) ({BREAKER}{{treadle_circuit_breaker_state="open"}}) - '
-                f"(sum by (gen_ai_tool_name) ("
-                f'{BREAKER}{{treadle_circuit_breaker_state="half_open"}}) or '
-                f"0 * sum by (gen_ai_tool_name) ({BREAKER}))",
-                "{{gen_ai_tool_name}}",
+                f'sum by ({BY_TOOL}) ({BREAKER}{{treadle_circuit_breaker_state="open"}}) - '
+                f'(sum by ({BY_TOOL}) ({BREAKER}{{treadle_circuit_breaker_state="half_open"}}) or '
+                f"0 * sum by ({BY_TOOL}) ({BREAKER}))",
+                legend_of(BY_TOOL),
             ),
         ),
     ),
@@ -280,15 +249,8 @@ FAILURES_ROW = (
         "Runs stopped by a guard",
         "Runs per minute that ended because a tool kept failing with the same error (`circuit_broken`), "
         "or because the model repeated itself (`loop_detected`).",
-        "timeseries",
         "per_minute",
-        (
-            Query(
-                "60 * "
-                + rate(RUNS, stopped_by("circuit_broken|loop_detected"), by="treadle_stop_reason"),
-                "{{treadle_stop_reason}}",
-            ),
-        ),
+        (_per_minute("treadle_stop_reason", RUNS, stopped_by("circuit_broken|loop_detected")),),
     ),
 )
 
@@ -297,48 +259,33 @@ MODEL_ROW = (
         "model_latency",
         "Model latency",
         "The duration of model calls, including retries and the whole stream.",
-        "timeseries",
         "seconds",
-        (
-            Query(quantile(0.5, MODEL, by=BY_MODEL), f"p50 {THE_MODEL}"),
-            Query(quantile(0.95, MODEL, by=BY_MODEL), f"p95 {THE_MODEL}"),
-        ),
+        _percentiles(MODEL, by=BY_MODEL),
     ),
     Panel(
         "time_to_first_chunk",
         "Time to first token",
         "The time until the first chunk of a streamed response.",
-        "timeseries",
         "seconds",
-        (
-            Query(quantile(0.5, FIRST_CHUNK, by=BY_MODEL), f"p50 {THE_MODEL}"),
-            Query(quantile(0.95, FIRST_CHUNK, by=BY_MODEL), f"p95 {THE_MODEL}"),
-        ),
+        _percentiles(FIRST_CHUNK, by=BY_MODEL),
     ),
     Panel(
         "tokens",
         "Tokens",
         "Tokens per second of all model calls, as counted by the provider.",
-        "timeseries",
         "tokens_per_second",
-        (
-            Query(
-                rate(f"{TOKENS}_sum", by="gen_ai_token_type"),
-                "{{gen_ai_token_type}}",
-            ),
-        ),
+        (Query(rate(f"{TOKENS}_sum", by="gen_ai_token_type"), "{{gen_ai_token_type}}"),),
     ),
     Panel(
         "output_speed",
         "Output speed",
         "Output tokens per second of model call duration.",
-        "timeseries",
         "tokens_per_second",
         (
             Query(
                 rate(f"{TOKENS}_sum", 'gen_ai_token_type="output"', by=BY_MODEL)
                 + f" / ({rate(f'{MODEL}_sum', by=BY_MODEL)} > 0)",
-                THE_MODEL,
+                legend_of(BY_MODEL),
             ),
         ),
     ),
@@ -346,35 +293,30 @@ MODEL_ROW = (
         "model_retries",
         "Model retries",
         "Failed attempts that were retried, per minute, by type of error.",
-        "timeseries",
         "per_minute",
-        (Query(f"60 * {rate(RETRIES, by='error_type')}", "{{error_type}}"),),
+        (_per_minute("error_type", RETRIES),),
     ),
     Panel(
         "model_errors",
         "Model errors",
         "The share of model calls that failed after all retries. Cancelled calls do not count as failed.",
-        "timeseries",
         "ratio",
         (Query(share(rate(f"{MODEL}_count", FAILED), rate(f"{MODEL}_count")), "failed"),),
     ),
 )
 
 COST_ROW = (
-    Panel(
+    _stacked(
         "cost_per_hour",
         "Cost per hour",
         "US dollars per hour at the current rate, by model.",
-        "timeseries",
         "dollars",
-        (Query(f"3600 * {rate(COST, by=BY_MODEL)}", THE_MODEL),),
-        stacked=True,
+        (Query(f"3600 * {rate(COST, by=BY_MODEL)}", legend_of(BY_MODEL)),),
     ),
     Panel(
         "cost_per_run",
         "Cost per run",
         "US dollars per run that ended. The cost of an active run is counted before it ends.",
-        "timeseries",
         "dollars",
         (Query(per_run(COST), "mean"),),
     ),
@@ -393,3 +335,17 @@ ROWS: Mapping[str, tuple[Panel, ...]] = {
 
 PANELS: tuple[Panel, ...] = tuple(panel for row in ROWS.values() for panel in row)
 """All panels, in display order."""
+
+TOOLS = (
+    Column("calls", "Calls", "calls", Query(grown(f"{TOOL}_count", by=BY_TOOL))),
+    Column(
+        "errors", "Errors", "calls", Query(grown(f"{TOOL}_count", 'error_type!=""', by=BY_TOOL))
+    ),
+    Column("p50", "p50", "seconds", Query(quantile(0.5, TOOL, by=BY_TOOL))),
+    Column("p95", "p95", "seconds", Query(quantile(0.95, TOOL, by=BY_TOOL))),
+    Column("suppressed", "Suppressed", "calls", Query(grown(SUPPRESSED, by=BY_TOOL))),
+)
+"""The columns of the table of tools, each over the whole time range."""
+
+AGENTS = (rate(RUNS, by=BY_AGENT), f"sum by ({BY_AGENT}) ({of(ACTIVE)})")
+"""Queries whose series have the names of all agents."""

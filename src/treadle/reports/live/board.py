@@ -7,7 +7,6 @@ from collections import deque
 
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.reports.live.progress import Clock, RunProgress, innermost
-from treadle.run_state import RunState
 
 KEPT = 200
 """Maximum number of finished runs that are kept one by one."""
@@ -16,9 +15,6 @@ KEPT = 200
 class Board:
     """Follows any number of runs, from any thread.
 
-    Args:
-        clock: returns the time.
-
     Attributes:
         lock: hold it while reading.
         active: the active runs, the oldest first.
@@ -26,7 +22,6 @@ class Board:
         forgotten: the number of runs that finished before those.
         tokens: the tokens of all finished runs.
         cost: US dollars of all finished runs; None if no cost is known.
-        changes: a counter that increases with every event.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,7 +33,6 @@ class Board:
         self.forgotten = 0
         self.tokens = 0
         self.cost: float | None = None
-        self.changes = 0
 
     @property
     def count(self) -> int:
@@ -49,41 +43,28 @@ class Board:
         """Start to follow a run. A run that was resumed is removed from the finished runs."""
         run = RunProgress(self.clock)
         self.active[id(run)] = run
-        if started.resumed:
-            self._remove_finished(started.run_id)
+        paused = [one for one in self.finished if started.resumed and one.run_id == started.run_id]
+        if paused:
+            self.finished.remove(paused[-1])
+            self._add(paused[-1], -1)
         return run
 
     def update(self, run: RunProgress, event: Event) -> None:
         """Update a run with an event."""
-        self.changes += 1
         run.update(event)
         if isinstance(event, SubagentEvent):
             inner = innermost(event)
-            if isinstance(inner, RunStarted):
-                self._remove_subagent(inner.state)
+            if isinstance(inner, RunStarted) and inner.state is not None:
+                # If it reports its events here as well, it is shown inside its parent only.
+                self.active = {
+                    key: one for key, one in self.active.items() if one.state is not inner.state
+                }
         elif run.ending is not None and self.active.pop(id(run), None) is not None:
-            self._end(run)
-
-    def _remove_subagent(self, state: RunState | None) -> None:
-        """Remove a run that reports its events here as well, now that it is shown inside its parent."""
-        for key, run in self.active.items():
-            if run.state is state is not None:
-                del self.active[key]
-                return
-
-    def _end(self, run: RunProgress) -> None:
-        self.finished.append(run)
-        self._add(run, 1)
-        if len(self.finished) > KEPT:
-            self.finished.popleft()
-            self.forgotten += 1
-
-    def _remove_finished(self, run_id: str) -> None:
-        for run in reversed(self.finished):
-            if run.run_id == run_id:
-                self.finished.remove(run)
-                self._add(run, -1)
-                return
+            self.finished.append(run)
+            self._add(run, 1)
+            if len(self.finished) > KEPT:
+                self.finished.popleft()
+                self.forgotten += 1
 
     def _add(self, run: RunProgress, sign: int) -> None:
         self.tokens += sign * run.usage.total_tokens
@@ -92,11 +73,7 @@ class Board:
 
 
 class RunObserver:
-    """Observes one run, or several runs one after another.
-
-    Args:
-        board: the board that shows them.
-    """
+    """Updates a board with the events of one run, or of several runs one after another."""
 
     __slots__ = ("_board", "_run")
 
@@ -113,7 +90,3 @@ class RunObserver:
             run = self._run
             if run is not None:
                 board.update(run, event)
-
-
-def ignore(_event: Event) -> None:
-    """Handle an event of a run that is not shown."""

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from treadle.events import (
-    BreakerChanged,
-    CallDeferred,
-    CallRefused,
-    CallSuppressed,
-    Event,
-    FirstChunk,
-    HistoryRepaired,
-    IterationFinished,
-    IterationStarted,
-    LimitReached,
-    ModelFailed,
-    ModelRequested,
-    ModelResponded,
-    ModelRetried,
-    RepeatWarned,
-    RunFinished,
-    RunStarted,
-    SubagentEvent,
-    TextDelta,
-    ToolFinished,
-    ToolRetried,
-    ToolStarted,
-    UserMessageAdded,
-)
+from treadle import events
+from treadle.events import Event, SubagentEvent
 from treadle.limits import Limits
 from treadle.messages import ToolCall, Usage
+from treadle.reports.recording.lines import EVENT_NAMES
 from treadle.run_state import RunState
 
 Clock = Callable[[], float]
@@ -52,13 +29,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Retry:
-    """A wait before another attempt.
-
-    Args:
-        attempt: the number of the next attempt, from 2.
-        error_type: the class of the exception.
-        until: the clock's time of the next attempt.
-    """
+    """A wait for the next attempt: its number, the class of the exception, and the clock's time."""
 
     attempt: int
     error_type: str
@@ -67,11 +38,9 @@ class Retry:
 
 @dataclass(slots=True)
 class RunningCall:
-    """A tool call that is running.
+    """A tool call that is running since a time of the clock.
 
     Args:
-        call: the call.
-        since: the clock's time at which it started.
         within: the id of the call whose recipe has this step; None for a call that the model made.
         retry: the retry that it waits for; None while it runs.
     """
@@ -84,13 +53,7 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a run ended.
-
-    Args:
-        stop_reason: why, in one word.
-        is_error: there is no answer, and the run is not paused.
-        seconds: the time since its start, or since it was resumed.
-    """
+    """How a run ended, and the seconds since its start, or since it was resumed. A pause is no error."""
 
     stop_reason: str
     is_error: bool
@@ -102,9 +65,6 @@ class RunProgress:
 
     Usage of subagents counts for the run, as it does for its limits. At the end of each iteration the numbers are
     replaced by the run's own.
-
-    Args:
-        clock: returns the time.
 
     Attributes:
         name: the name of the loop; empty if it has none.
@@ -153,19 +113,40 @@ class RunProgress:
 
     def update(self, event: Event) -> None:
         """Update the progress. Events of an unknown kind are ignored."""
-        handle = _HANDLERS.get(event.__class__)
-        if handle is not None:
-            handle(self, event)
+        match innermost(event):
+            case events.ModelRequested():
+                self.model_calls += 1
+            case events.ModelResponded(response=response):
+                self.usage = self.usage.plus(response.usage)
+            case events.ModelFailed():
+                self.usage = self.usage.plus(None)
+            case events.ToolStarted(within=None):
+                self.tool_calls += 1
+            case _:
+                pass
+        name = EVENT_NAMES.get(type(event))
+        if name in _PHASES:
+            self.phase, self.phase_since, self.retry = _PHASES[name], self._clock(), None
+        if isinstance(event, SubagentEvent):
+            child = self.children.get(event.call_id)
+            if child is None:
+                child = self.children[event.call_id] = RunProgress(self._clock)
+            child.update(event.event)
+        elif name in _COUNTED:
+            self._count(_COUNTED[name])
+        elif name in _HANDLERS:
+            _HANDLERS[name](self, event)
 
-    def enter(self, phase: Phase) -> None:
-        """Enter a phase."""
-        self.phase, self.phase_since, self.retry = phase, self._clock(), None
-
-    def count(self, what: str, number: int = 1) -> None:
-        """Count a guard, a retry or a repair."""
+    def _count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
 
-    def run_started(self, event: RunStarted) -> None:
+    def _retry(self, event: events.ModelRetried | events.ToolRetried) -> Retry:
+        self._count("retried")
+        return Retry(event.attempt + 1, event.error_type, self._clock() + event.delay)
+
+    # The handlers of events, by the names of the events.
+
+    def _run_started(self, event: events.RunStarted) -> None:
         """Start, or resume with the usage before the pause."""
         self.name, self.run_id, self.limits = event.agent_name, event.run_id, event.limits
         self.state, self._started_at, self._is_resumed = event.state, event.at, event.resumed
@@ -178,118 +159,73 @@ class RunProgress:
             call.started_at is not None for node in nodes for call in node.tool_calls
         )
 
-    def iteration_started(self, event: IterationStarted) -> None:
-        """Start an iteration."""
+    def _iteration_started(self, event: events.IterationStarted) -> None:
         self.iteration = event.iteration
-        self.enter(Phase.WORKING)
 
-    def model_requested(self, event: ModelRequested) -> None:
-        """Call the model."""
+    def _model_requested(self, _: events.ModelRequested) -> None:
         self.characters = 0
-        self.enter(Phase.ASKING)
-        self.spend(event)
 
-    def history_repaired(self, event: HistoryRepaired) -> None:
-        """Count repairs, and note the stage that made them necessary."""
-        self.count("repaired", len(event.repairs))
+    def _history_repaired(self, event: events.HistoryRepaired) -> None:
+        self._count("repaired", len(event.repairs))
         stage = event.stage
         if stage is not None and stage not in self.repaired_after:
             self.repaired_after.append(stage)
 
-    def text_came(self, event: TextDelta) -> None:
-        """Count streamed text."""
+    def _text_delta(self, event: events.TextDelta) -> None:
         self.characters += len(event.text)
 
-    def model_retried(self, event: ModelRetried) -> None:
+    def _model_retried(self, event: events.ModelRetried) -> None:
         """Discard the streamed text and wait for the retry."""
         self.characters = 0
-        self.enter(Phase.RETRYING)
-        self.retry = Retry(event.attempt + 1, event.error_type, self._clock() + event.delay)
-        self.count("retried")
+        self.retry = self._retry(event)
 
-    def model_ended(self, event: ModelResponded | ModelFailed) -> None:
-        """The model responded, or failed for good."""
-        self.enter(Phase.WORKING)
-        self.spend(event)
+    def _user_message_added(self, event: events.UserMessageAdded) -> None:
+        self._count("steered", len(event.messages))
 
-    def tool_started(self, event: ToolStarted) -> None:
-        """A call or a step of a recipe has started."""
+    def _tool_started(self, event: events.ToolStarted) -> None:
         self.running_calls[event.call.id] = RunningCall(event.call, self._clock(), event.within)
-        if event.within is None:
-            self.own_calls += 1
-        self.spend(event)
+        self.own_calls += event.within is None
 
-    def tool_retried(self, event: ToolRetried) -> None:
-        """A call waits for a retry."""
-        running = self.running_calls.get(event.call.id)
+    def _tool_retried(self, event: events.ToolRetried) -> None:
+        retry, running = self._retry(event), self.running_calls.get(event.call.id)
         if running is not None:
-            until = self._clock() + event.delay
-            running.retry = Retry(event.attempt + 1, event.error_type, until)
-        self.count("retried")
+            running.retry = retry
 
-    def tool_finished(self, event: ToolFinished) -> None:
-        """A call has finished, and with it its subagent."""
+    def _tool_finished(self, event: events.ToolFinished) -> None:
         self.running_calls.pop(event.call.id, None)
         self.children.pop(event.call.id, None)
         if event.result.is_error:
-            self.count("failed")
+            self._count("failed")
 
-    def breaker_changed(self, event: BreakerChanged) -> None:
-        """Keep the state of breakers that are not closed."""
+    def _breaker_changed(self, event: events.BreakerChanged) -> None:
         if event.after == "closed":
             self.breakers.pop(event.tool, None)
         else:
             self.breakers[event.tool] = event.after
 
-    def iteration_finished(self, event: IterationFinished) -> None:
+    def _limit_reached(self, event: events.LimitReached) -> None:
+        self.limit = event.reason.stop_reason
+
+    def _iteration_finished(self, event: events.IterationFinished) -> None:
         """No call runs between iterations; take over the run's own numbers."""
-        context = event.context
-        self.own_calls = context.tool_calls_count
-        self.model_calls, self.tool_calls = (
-            context.run.budget.iterations,
-            context.run.budget.tool_calls,
-        )
-        self.usage = context.run.budget.usage
+        budget = event.context.run.budget
+        self.own_calls = event.context.tool_calls_count
+        self.model_calls, self.tool_calls = budget.iterations, budget.tool_calls
+        self.usage = budget.usage
         if self._is_resumed and self._started_at is not None:
             # The time before the pause is not known earlier.
-            self.since -= self._started_at - context.run.budget.started_at
+            self.since -= self._started_at - budget.started_at
             self._is_resumed = False
-        self.running_calls.clear()
-        self.children.clear()
-        self.enter(Phase.WORKING)
+        self.running_calls, self.children = {}, {}
 
-    def run_finished(self, event: RunFinished) -> None:
-        """End the run."""
+    def _run_finished(self, event: events.RunFinished) -> None:
         self.iteration, self.own_calls = event.total_iterations, event.tool_calls_count
         self.usage = event.usage
         started = self._started_at
         seconds = self._clock() - self.since if started is None else event.at - started
         self.ending = Ending(event.stop_reason, event.error is not None, seconds)
         self.state = self.retry = None
-        self.running_calls.clear()
-        self.children.clear()
-
-    def subagent_event(self, event: SubagentEvent) -> None:
-        """Update the progress of a subagent."""
-        child = self.children.get(event.call_id)
-        if child is None:
-            child = self.children[event.call_id] = RunProgress(self._clock)
-        child.update(event.event)
-        inner = innermost(event)
-        if isinstance(inner, _SPENDING):
-            self.spend(inner)
-
-    def spend(self, event: Any) -> None:
-        """Count usage of this run or of a subagent."""
-        kind = event.__class__
-        if kind is ModelResponded:
-            self.usage = self.usage.plus(event.response.usage)
-        elif kind is ModelFailed:
-            self.usage = self.usage.plus(None)
-        elif kind is ToolStarted:
-            self.tool_calls += event.within is None
-        else:
-            self.model_calls += 1
+        self.running_calls, self.children = {}, {}
 
 
 def innermost(event: Event) -> Event:
@@ -299,29 +235,23 @@ def innermost(event: Event) -> Event:
     return event
 
 
-_SPENDING = (ModelRequested, ModelResponded, ModelFailed, ToolStarted)
-
-_HANDLERS: Mapping[type, Callable[[RunProgress, Any], None]] = {
-    RunStarted: RunProgress.run_started,
-    HistoryRepaired: RunProgress.history_repaired,
-    IterationStarted: RunProgress.iteration_started,
-    ModelRequested: RunProgress.model_requested,
-    FirstChunk: lambda run, _: run.enter(Phase.ANSWERING),
-    TextDelta: RunProgress.text_came,
-    ModelRetried: RunProgress.model_retried,
-    ModelResponded: RunProgress.model_ended,
-    ModelFailed: RunProgress.model_ended,
-    UserMessageAdded: lambda run, event: run.count("steered", len(event.messages)),
-    CallSuppressed: lambda run, _: run.count("suppressed"),
-    CallDeferred: lambda run, _: run.count("deferred"),
-    CallRefused: lambda run, _: run.count("refused"),
-    BreakerChanged: RunProgress.breaker_changed,
-    ToolStarted: RunProgress.tool_started,
-    ToolRetried: RunProgress.tool_retried,
-    ToolFinished: RunProgress.tool_finished,
-    RepeatWarned: lambda run, _: run.count("nudged"),
-    LimitReached: lambda run, event: setattr(run, "limit", event.reason.stop_reason),
-    IterationFinished: RunProgress.iteration_finished,
-    RunFinished: RunProgress.run_finished,
-    SubagentEvent: RunProgress.subagent_event,
+_PHASES = {
+    "iteration_started": Phase.WORKING,
+    "model_requested": Phase.ASKING,
+    "first_chunk": Phase.ANSWERING,
+    "model_retried": Phase.RETRYING,
+    "model_responded": Phase.WORKING,
+    "model_failed": Phase.WORKING,
+    "iteration_finished": Phase.WORKING,
 }
+"""The phase that an event begins, by the name of the event."""
+_COUNTED = {
+    "call_suppressed": "suppressed",
+    "call_deferred": "deferred",
+    "call_refused": "refused",
+    "repeat_warned": "nudged",
+}
+"""The name under which an event is counted, by the name of the event."""
+_METHODS = vars(RunProgress)
+_HANDLERS = {name: _METHODS[f"_{name}"] for name in EVENT_NAMES.values() if f"_{name}" in _METHODS}
+"""The handler of an event, by the name of the event."""

@@ -18,10 +18,7 @@ Show = Callable[[str], None]
 class RedirectedStream:
     """Replaces a stream. Each line that is written to it appears above the live view once it is complete.
 
-    Args:
-        stream: the original stream, to which all other attributes are delegated.
-        show: prints lines above the live view.
-        board: the runs that the live view shows.
+    All other attributes are those of the stream.
     """
 
     def __init__(self, stream: TextIO, show: Show, board: Board) -> None:
@@ -73,49 +70,39 @@ def redirected(show: Show, board: Board) -> Generator[None]:
     """Show everything that is printed or logged to the terminal above the live view.
 
     Output to files and pipes is not changed.
-
-    Args:
-        show: prints lines above the live view.
-        board: the runs that the live view shows.
     """
-    stdout, stderr = sys.stdout, sys.stderr
-    originals = {id(stream): stream for stream in (stdout, stderr) if is_terminal(stream)}
+    originals = {id(one): one for one in (sys.stdout, sys.stderr) if is_terminal(one)}
     above: dict[int, Any] = {
         key: RedirectedStream(stream, show, board) for key, stream in originals.items()
     }
     try:
-        sys.stdout = above.get(id(stdout), stdout)
-        sys.stderr = above.get(id(stderr), stderr)
         _replace_streams(above)
         yield
     finally:
         # If another stream was set in the meantime, it stays.
         below = {id(above[key]): stream for key, stream in originals.items()}
-        sys.stdout = below.get(id(sys.stdout), sys.stdout)
-        sys.stderr = below.get(id(sys.stderr), sys.stderr)
         _replace_streams(below)
         for one in above.values():
             one.finish()
 
 
 def _replace_streams(streams: Mapping[int, Any]) -> None:
-    """Replace the streams of log handlers, by the id of the current stream."""
-    for handler in _handlers():
-        stream = streams.get(id(handler.stream))
+    """Replace stdout, stderr and the streams of all log handlers, by the id of the current stream."""
+    sys.stdout = streams.get(id(sys.stdout), sys.stdout)
+    sys.stderr = streams.get(id(sys.stderr), sys.stderr)
+    root = logging.getLogger()
+    loggers = [root, *root.manager.loggerDict.values()]
+    handlers: list[Any] = [
+        handler
+        for logger in loggers
+        for handler in (logger.handlers if isinstance(logger, logging.Logger) else ())
+        if isinstance(handler, logging.StreamHandler)
+    ]
+    for handler in handlers:
+        # Handlers with a `stream` property look the stream up each time.
+        stream = streams.get(id(handler.stream)) if "stream" in vars(handler) else None
         if stream is not None:
             handler.setStream(stream)
-
-
-def _handlers() -> list[logging.StreamHandler[Any]]:
-    """The stream handlers of all loggers."""
-    root = logging.getLogger()
-    found: dict[logging.StreamHandler[Any], None] = {}
-    for logger in (root, *list(root.manager.loggerDict.values())):
-        for handler in logger.handlers if isinstance(logger, logging.Logger) else ():
-            # Handlers with a `stream` property look the stream up each time.
-            if isinstance(handler, logging.StreamHandler) and "stream" in vars(handler):
-                found[handler] = None  # pyright: ignore[reportUnknownArgumentType]
-    return list(found)
 
 
 def is_terminal(stream: Any) -> bool:

@@ -19,8 +19,8 @@ from treadle.reports.live.redirect import redirected
 FRAMES = 8
 """Maximum number of redraws a second."""
 
-Picture = Callable[[int, int, str], list[Text] | None]
-"""Returns the lines for a width, a height and an encoding; None if nothing has changed."""
+Picture = Callable[[int, int, str], list[Text]]
+"""Returns the lines for a width, a height and an encoding."""
 
 log = logging.getLogger("treadle.reports")
 
@@ -28,11 +28,7 @@ log = logging.getLogger("treadle.reports")
 class Screen:
     """Redraws lines in place until it is closed, and prints other output above them.
 
-    Args:
-        stream: the terminal.
-        picture: returns the lines to draw.
-        board: the runs that are shown.
-        transient: erase the lines at the end; otherwise the last ones stay.
+    If it is ``transient``, the lines are erased at the end; otherwise the last ones stay.
     """
 
     def __init__(self, stream: TextIO, picture: Picture, board: Board, *, transient: bool) -> None:
@@ -86,11 +82,8 @@ class Screen:
         """Print lines above the drawn area.
 
         This never blocks: if another thread is writing, that thread writes these lines as well. It may be called
-        by a finalizer that runs during drawing, or while the caller holds a lock that drawing waits for.
-
-        Args:
-            text: the lines, without the last line end. ANSI colours are kept.
-            style: a style of rich.
+        by a finalizer that runs during drawing, or while the caller holds a lock that drawing waits for. ANSI
+        colours of the text are kept.
         """
         self._output.append((text, style))
         self._flush()
@@ -109,22 +102,15 @@ class Screen:
 
     def tick(self) -> None:
         """Draw if anything has changed."""
-        lines = self._lines()
+        size = self._console.size
+        # Without the terminal's lock: the picture waits for runs, and runs print.
+        lines = self._picture(size.width, size.height - 1, self._console.encoding)
         with self._lock:
-            if self._live.is_started:  # always draw what was made: it may be the last state
-                self._draw(lines)
+            # Always draw what was made: it may be the last state.
+            if self._live.is_started and (size, lines) != self._drawn:
+                self._drawn = (size, lines)
+                self._live.update(Group(*lines), refresh=True)
         self._flush()
-
-    def _lines(self) -> list[Text] | None:
-        """The lines to draw. Call it without the terminal's lock: it waits for runs, and runs print."""
-        size = self._console.size
-        return self._picture(size.width, size.height, self._console.encoding)
-
-    def _draw(self, lines: list[Text] | None) -> None:
-        size = self._console.size
-        if lines is not None and (size, lines) != self._drawn:
-            self._drawn = (size, lines)
-            self._live.update(Group(*lines), refresh=True)
 
     def _tick_on(self) -> None:
         while not self._done.wait(1 / FRAMES):
@@ -142,9 +128,7 @@ class Screen:
         """Draw the last state or erase it. The cursor is shown again in any case."""
         try:
             with contextlib.suppress(Exception):
-                lines = self._lines()
-                with self._lock:
-                    self._draw(lines)
+                self.tick()
             with self._lock:
                 self._live.stop()
             self._flush()

@@ -7,12 +7,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from treadle.errors import MissingExtraError
 from treadle.events import Event
-from treadle.reports.live.board import Board, RunObserver, ignore
+from treadle.reports.live.board import Board, RunObserver
 from treadle.reports.live.progress import Clock
 from treadle.reports.live.redirect import is_terminal
 from treadle.reports.text import escape_controls
@@ -58,10 +57,9 @@ class LiveView:
         self._board = Board(clock)
         self._screen: Screen | None = None
         self._around: TextIO | None = None
-        self._direct: Observer = RunObserver(self._board) if self.enabled else ignore
-        self._drawn: tuple[object, ...] = ()
-        if self.enabled:
-            _need_rich()
+        self._direct = self.for_run()
+        if self.enabled and importlib.util.find_spec("rich") is None:
+            raise MissingExtraError("rich", "pip install 'treadle[cli]'")
 
     def __enter__(self) -> Self:
         if not self.enabled:
@@ -77,24 +75,20 @@ class LiveView:
             return self
         from treadle.reports.live.screen import Screen  # noqa: PLC0415 - needs an extra
 
-        screen = Screen(stream, self._picture, self._board, transient=self._transient)
+        screen = Screen(stream, self._lines, self._board, transient=self._transient)
         screen.open()
         self._screen = screen
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         screen, self._screen, self._around = self._screen, None, None
         if screen is not None:
             screen.close()
 
     def __call__(self, event: Event) -> None:
         """Handle an event of one run after another. For concurrent runs, use `for_run`."""
-        self._direct(event)
+        if self._direct is not None:
+            self._direct(event)
 
     def for_run(self) -> Observer | None:
         """An observer of one run; None if the view is disabled, so that no events are made for it."""
@@ -116,16 +110,6 @@ class LiveView:
         """The current state, for rich."""
         yield from self._lines(options.max_width, options.size.height, options.encoding)
 
-    def _picture(self, width: int, height: int, encoding: str) -> list[Text] | None:
-        """The lines to draw; None if nothing has changed."""
-        board = self._board
-        # Without active runs and new events, the lines are the same.
-        state = (board.changes, width, height)
-        if state == self._drawn and not board.active:
-            return None
-        self._drawn = state
-        return self._lines(width, height - 1, encoding)
-
     def _lines(self, width: int, height: int, encoding: str) -> list[Text]:
         from treadle.reports.live.table import Table  # noqa: PLC0415 - needs an extra
 
@@ -134,24 +118,13 @@ class LiveView:
             return Table(width, height, board.clock(), encoding).lines(board)
 
 
-_DUMB = frozenset({"dumb", "unknown"})
-_OFF = frozenset({"", "0", "false", "no"})
-
-
 def can_show(stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a live view can be shown: on a terminal that can move its cursor, and not in CI.
 
-    ``NO_COLOR`` only removes the colours.
-
-    Args:
-        stream: the stream to draw on; None is stderr.
-        environ: the environment.
+    ``NO_COLOR`` only removes the colours. Without a stream, it is stderr.
     """
-    if environ.get("TERM", "").lower() in _DUMB or environ.get("CI", "").lower() not in _OFF:
+    if environ.get("TERM", "").lower() in {"dumb", "unknown"}:
+        return False
+    if environ.get("CI", "").lower() not in {"", "0", "false", "no"}:
         return False
     return is_terminal(sys.stderr if stream is None else stream)
-
-
-def _need_rich() -> None:
-    if importlib.util.find_spec("rich") is None:
-        raise MissingExtraError("rich", "pip install 'treadle[cli]'")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from treadle.messages import JSONDict, Usage, is_dict
+from treadle.reports.json_line import finite
 from treadle.reports.recording.lines import common_prefix
 from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retry, Run
 
 
 class RunBuilder:
-    """Adds the lines of one run, and of the runs of its subagents, to a `Run`.
-
-    Args:
-        run: the run to fill.
-    """
+    """Adds the lines of one run, and of the runs of its subagents, to a `Run`."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -24,90 +20,74 @@ class RunBuilder:
         self._calls: dict[str, Call] = {}
         self._within: dict[str, RunBuilder] = {}
         self._paused_at: float | None = None
-        self._handlers: Mapping[str, Callable[[JSONDict], None]] = {
-            "run_started": self._run_started,
-            "history_repaired": self._history_repaired,
-            "iteration_started": self._iteration_started,
-            "model_requested": self._model_requested,
-            "first_chunk": self._first_chunk,
-            "text_delta": self._text_delta,
-            "model_retried": self._model_retried,
-            "model_responded": self._model_responded,
-            "model_failed": self._model_failed,
-            "user_message_added": self._user_message_added,
-            "calls_planned": self._calls_planned,
-            "call_suppressed": self._call_not_run,
-            "call_deferred": self._call_not_run,
-            "call_refused": self._call_not_run,
-            "breaker_changed": self._breaker_changed,
-            "tool_started": self._tool_started,
-            "tool_retried": self._tool_retried,
-            "tool_finished": self._tool_finished,
-            "repeat_warned": self._repeat_warned,
-            "limit_reached": self._limit_reached,
-            "iteration_finished": self._iteration_finished,
-            "run_finished": self._run_finished,
-            "other": self.run.others.append,
-        }
 
     def add(self, name: str, line: JSONDict, depth: int = 0) -> None:
-        """Add a line.
-
-        Args:
-            name: the name of its event.
-            line: the line; it is valid against the schema.
-            depth: the number of calls in ``within`` that lead to this run.
-        """
+        """Add a line that is valid against the schema; ``depth`` calls in ``within`` lead to this run."""
         at = time_of(line["at"])
         if at is not None:
             self.run.last_at = at
         path = line.get("within", ())
         if depth == len(path):
-            self._handlers[name](line)
+            self._add_to_run(name, line, at)
             return
-        within = self._within.get(path[depth])
-        if within is None or (depth + 1 == len(path) and within.is_another(name, line)):
+        call_id = path[depth]
+        within = self._within.get(call_id)
+        is_start = name == "run_started" and not line["resumed"] and depth + 1 == len(path)
+        is_retry = is_start and within is not None and within.run.run_id != ""
+        if within is None or is_retry:
             if within is not None:
                 within.settle()
-            call = self._call(path[depth], {"id": path[depth], "name": "", "arguments": ""})
-            within = self._within[path[depth]] = RunBuilder(Run(""))
-            call.runs.append(within.run)
+            within = self._within[call_id] = RunBuilder(Run(""))
+            self._call({"id": call_id, "name": "", "arguments": ""}).runs.append(within.run)
         within.add(name, line, depth + 1)
-
-    def is_another(self, name: str, line: JSONDict) -> bool:
-        """Whether a line starts another run of the same call: a retry."""
-        return name == "run_started" and not line["resumed"] and self.run.run_id != ""
 
     def settle(self) -> None:
         """Set the status of calls that were running when the recording or the run ended."""
         for within in self._within.values():
             within.settle()
-        for iteration in self.run.iterations:
-            if not iteration.status and iteration.response is not None:
-                self._settle(iteration, iteration.response["tool_calls"])
-
-    def _settle(self, iteration: Iteration, asked: list[JSONDict]) -> None:
         run = self.run
         waiting = {call.get("id") for call in run.pending}
         ending = [] if run.ending is None else run.ending.messages
         answers = {str(one.get("tool_call_id")): one.get("content") for one in ending}
-        for line in asked:
-            call = self._call(line["id"], line, iteration)
-            if call.content is not None:
+        for iteration in run.iterations:
+            if iteration.status or iteration.response is None:
                 continue
-            answer = answers.get(call.id)
-            call.content = answer if isinstance(answer, str) else None
-            if call.id in waiting:
-                call.status = "waiting"
-            elif call.status == "running" and run.ended_at is not None:
-                call.status = "cancelled"
+            for line in iteration.response["tool_calls"]:
+                call = self._call(line, iteration)
+                if call.content is not None:
+                    continue
+                answer = answers.get(call.id)
+                call.content = answer if isinstance(answer, str) else None
+                if call.id in waiting:
+                    call.status = "waiting"
+                elif call.status == "running" and run.ended_at is not None:
+                    call.status = "cancelled"
 
-    def _run_started(self, line: JSONDict) -> None:
-        run, at = self.run, time_of(line["at"])
+    def _add_to_run(self, name: str, line: JSONDict, at: float | None) -> None:
+        match name:
+            case "run_started":
+                self._start(line, at)
+            case "run_finished":
+                self._end(line, at)
+            case "history_repaired":
+                stage, repairs = line.get("stage"), tuple(line["repairs"])
+                if stage is None:
+                    self.run.repairs = repairs
+                else:
+                    number = self.run.total_iterations or 1
+                    self._guard("repaired", number, f"after stage {stage}: {'; '.join(repairs)}")
+            case "other":
+                self.run.others.append(line)
+            case _ if name.startswith(("call_", "tool_", "repeat_")):
+                self._add_to_call(name, line, at)
+            case _:
+                self._add_to_iteration(name, line, at, self._iteration(line["iteration"]))
+
+    def _start(self, line: JSONDict, at: float | None) -> None:
+        run = self.run
         run.run_id = str(line.get("run_id", line["run"]))
-        run.agent_name = line["agent_name"]
+        run.agent_name, run.request = line["agent_name"], line["request"]
         run.limits, run.tools = line["limits"], line["tools"]
-        run.request = line["request"]
         run.model, run.provider = line["model"] or "", line["provider"] or ""
         if self._paused_at is not None and at is not None:
             run.pauses.append((self._paused_at, at))
@@ -116,27 +96,86 @@ class RunBuilder:
         if run.started_at is None:
             run.started_at = at
 
-    def _history_repaired(self, line: JSONDict) -> None:
-        repairs, stage = tuple(line["repairs"]), line.get("stage")
-        if stage is None:
-            self.run.repairs = repairs
-        else:
-            number = self.run.total_iterations or 1
-            self._guard(Guard("repaired", number, f"after stage {stage}: {'; '.join(repairs)}"))
+    def _end(self, line: JSONDict, at: float | None) -> None:
+        run = self.run
+        run.ended_at, run.status, run.stop_reason = at, line["status"], line["stop_reason"]
+        reason, limit = line["reason"], line["limit"]
+        run.reason = reason["text"] if reason is not None else line["error"] or ""
+        run.limit = "" if limit is None else limit["text"]
+        run.output, run.pending = line["output"], line["pending"]
+        run.total_iterations = line["total_iterations"]
+        run.tool_calls_count = line["tool_calls_count"]
+        run.usage = _usage(line["usage"])
+        run.ending = self._changed(line)
+        if run.status == "paused":
+            self._paused_at = at
 
-    def _iteration_started(self, line: JSONDict) -> None:
-        iteration = self._iteration(line)
-        iteration.started_at = time_of(line["at"])
-        self.run.total_iterations = max(self.run.total_iterations, iteration.number)
+    def _add_to_call(self, name: str, line: JSONDict, at: float | None) -> None:
+        call = self._call(line["call"], self._iteration(line["iteration"]))
+        match name:
+            case "tool_started":
+                call.started_at, call.status, call.within = at, "running", line["of"]
+                self.run.tool_calls_count += 1
+            case "tool_retried":
+                call.retries.append(_retry(line, at))
+            case "tool_finished":
+                call.ended_at, call.duration = at, finite(line["duration"])
+                _answer(call, line["result"])
+            case "repeat_warned":
+                call.nudges = line["count"]
+                self._guard("nudged", line["iteration"], str(line["count"]), call)
+            case _:  # it did not run
+                call.not_run = line["reason"]
+                kind = name.removeprefix("call_")
+                self._guard(kind, line["iteration"], line["reason"], call)
 
-    def _model_requested(self, line: JSONDict) -> None:
-        iteration = self._iteration(line)
-        iteration.asked_at = time_of(line["at"])
-        iteration.guidance = line["guidance"]
-        iteration.instructions = line.get("instructions")
-        iteration.sent = self._changed(line)
-        view = line["view"]
-        iteration.view = None if view is None else list(self._viewed(view))
+    def _add_to_iteration(
+        self, name: str, line: JSONDict, at: float | None, iteration: Iteration
+    ) -> None:
+        match name:
+            case "iteration_started":
+                iteration.started_at = at
+                self.run.total_iterations = max(self.run.total_iterations, iteration.number)
+            case "iteration_finished":
+                self._end_iteration(line, at, iteration)
+            case "user_message_added":
+                iteration.steered.extend(line["messages"])
+            case "calls_planned":
+                iteration.plan = line["reason"]
+            case "breaker_changed":
+                detail = f"{line['before']} to {line['after']}"
+                self._guard("breaker", iteration.number, detail, line["tool"])
+            case "limit_reached":
+                self._guard("limit", iteration.number, line["reason"]["text"])
+            case _:
+                self._add_to_request(name, line, at, iteration)
+
+    def _add_to_request(
+        self, name: str, line: JSONDict, at: float | None, iteration: Iteration
+    ) -> None:
+        match name:
+            case "model_requested":
+                iteration.asked_at, iteration.guidance = at, line["guidance"]
+                iteration.instructions = line.get("instructions")
+                iteration.sent = self._changed(line)
+                view = line["view"]
+                iteration.view = None if view is None else list(self._viewed(view))
+            case "first_chunk":
+                iteration.first_chunk_at = at
+            case "text_delta":
+                iteration.streamed += line["text"]
+            case "model_retried":
+                iteration.retries.append(_retry(line, at))
+                iteration.streamed, iteration.first_chunk_at = "", None
+            case "model_responded":
+                iteration.answered_at, iteration.model_seconds = at, finite(line["duration"])
+                iteration.response, iteration.streamed = line["response"], ""
+                usage = line["response"]["usage"]
+                iteration.usage = None if usage is None else _usage(usage)
+                self.run.usage = self.run.usage.plus(iteration.usage)
+            case _:  # "model_failed"
+                iteration.ended_at = at
+                iteration.failure = f"{line['error_type']}: {line['error']}"
 
     def _viewed(self, view: list[Any]) -> Iterator[JSONDict]:
         """The messages of a request: those in the line, and ranges of the conversation."""
@@ -147,75 +186,11 @@ class RunBuilder:
                 start, end = (max(0, place) for place in part)
                 yield from self.run.messages[start:end]
 
-    def _first_chunk(self, line: JSONDict) -> None:
-        self._iteration(line).first_chunk_at = time_of(line["at"])
-
-    def _text_delta(self, line: JSONDict) -> None:
-        self._iteration(line).streamed += line["text"]
-
-    def _model_retried(self, line: JSONDict) -> None:
-        iteration = self._iteration(line)
-        iteration.retries.append(_retry(line))
-        iteration.streamed, iteration.first_chunk_at = "", None
-
-    def _model_responded(self, line: JSONDict) -> None:
-        iteration = self._iteration(line)
-        iteration.answered_at = time_of(line["at"])
-        iteration.model_seconds = finite(line["duration"])
-        iteration.response = response = line["response"]
-        iteration.streamed = ""
-        usage = response["usage"]
-        iteration.usage = None if usage is None else usage_of(usage)
-        self.run.usage = self.run.usage.plus(iteration.usage)
-
-    def _model_failed(self, line: JSONDict) -> None:
-        iteration = self._iteration(line)
-        iteration.ended_at = time_of(line["at"])
-        iteration.failure = f"{line['error_type']}: {line['error']}"
-
-    def _user_message_added(self, line: JSONDict) -> None:
-        self._iteration(line).steered.extend(line["messages"])
-
-    def _calls_planned(self, line: JSONDict) -> None:
-        self._iteration(line).plan = line["reason"]
-
-    def _call_not_run(self, line: JSONDict) -> None:
-        call = self._call_of(line)
-        call.not_run = line["reason"]
-        kind = line["event"].removeprefix("call_")
-        self._guard(Guard(kind, line["iteration"], line["reason"], call.id, call.name))
-
-    def _breaker_changed(self, line: JSONDict) -> None:
-        detail = f"{line['before']} to {line['after']}"
-        self._guard(Guard("breaker", line["iteration"], detail, None, line["tool"]))
-
-    def _tool_started(self, line: JSONDict) -> None:
-        call = self._call_of(line)
-        call.started_at, call.status, call.within = time_of(line["at"]), "running", line["of"]
-        self.run.tool_calls_count += 1
-
-    def _tool_retried(self, line: JSONDict) -> None:
-        self._call_of(line).retries.append(_retry(line))
-
-    def _tool_finished(self, line: JSONDict) -> None:
-        call = self._call_of(line)
-        call.ended_at, call.duration = time_of(line["at"]), finite(line["duration"])
-        _answer(call, line["result"])
-
-    def _repeat_warned(self, line: JSONDict) -> None:
-        call = self._call_of(line)
-        call.nudges = line["count"]
-        self._guard(Guard("nudged", line["iteration"], str(line["count"]), call.id, call.name))
-
-    def _limit_reached(self, line: JSONDict) -> None:
-        self._guard(Guard("limit", line["iteration"], line["reason"]["text"]))
-
-    def _iteration_finished(self, line: JSONDict) -> None:
-        iteration = self._iteration(line)
-        iteration.ended_at, iteration.status = time_of(line["at"]), line["status"]
+    def _end_iteration(self, line: JSONDict, at: float | None, iteration: Iteration) -> None:
+        iteration.ended_at, iteration.status = at, line["status"]
         iteration.stages = tuple(line["stages"])
         for call in line["not_started"]:
-            self._call(call["id"], call, iteration)
+            self._call(call, iteration)
         by_id = {call.id: call for call in iteration.calls}
         for result in line["results"]:
             if result["tool_call_id"] in by_id:
@@ -225,52 +200,35 @@ class RunBuilder:
                 call = by_id[call_id]
                 call.problems = tuple(map(str, problems))
                 detail = "; ".join(call.problems)
-                self._guard(Guard("invalid", iteration.number, detail, call.id, call.name))
+                self._guard("invalid", iteration.number, detail, call)
         places = {call_id: place for place, call_id in enumerate(line["calls"])}
         iteration.calls.sort(key=lambda call: places.get(call.id, len(places)))
         iteration.added = self._changed(line)
 
-    def _run_finished(self, line: JSONDict) -> None:
-        run = self.run
-        run.ended_at, run.status = time_of(line["at"]), line["status"]
-        run.stop_reason = line["stop_reason"]
-        reason, limit = line["reason"], line["limit"]
-        run.reason = reason["text"] if reason is not None else line["error"] or ""
-        run.limit = "" if limit is None else limit["text"]
-        run.output, run.pending = line["output"], line["pending"]
-        run.total_iterations = line["total_iterations"]
-        run.tool_calls_count = line["tool_calls_count"]
-        run.usage = usage_of(line["usage"])
-        run.ending = self._changed(line)
-        if run.status == "paused":
-            self._paused_at = run.ended_at
-
-    def _iteration(self, line: JSONDict) -> Iteration:
-        number = line["iteration"]
+    def _iteration(self, number: int) -> Iteration:
         iteration = self._iterations.get(number)
         if iteration is None:
             iteration = self._iterations[number] = Iteration(number)
             self.run.iterations.append(iteration)
         return iteration
 
-    def _call_of(self, line: JSONDict) -> Call:
-        return self._call(line["call"]["id"], line["call"], self._iteration(line))
-
-    def _call(self, call_id: str, line: JSONDict, iteration: Iteration | None = None) -> Call:
+    def _call(self, recorded: JSONDict, iteration: Iteration | None = None) -> Call:
+        call_id, name, arguments = recorded["id"], recorded["name"], recorded["arguments"]
         call = self._calls.get(call_id)
         if call is None:
-            if iteration is None:
-                iteration = self._iteration({"iteration": self.run.total_iterations or 1})
-            call = Call(call_id, line["name"], line["arguments"], iteration.number)
-            self._calls[call_id] = call
+            iteration = iteration or self._iteration(self.run.total_iterations or 1)
+            call = self._calls[call_id] = Call(call_id, name, arguments, iteration.number)
             iteration.calls.append(call)
         elif not call.name:
-            call.name, call.arguments = line["name"], line["arguments"]
+            call.name, call.arguments = name, arguments
         return call
 
-    def _guard(self, guard: Guard) -> None:
+    def _guard(self, kind: str, number: int, detail: str, of: Call | str = "") -> None:
+        """Add a guard, of a call or of a tool."""
+        call_id, tool = (of.id, of.name) if isinstance(of, Call) else (None, of)
+        guard = Guard(kind, number, detail, call_id, tool)
         self.run.guards.append(guard)
-        self._iteration({"iteration": guard.iteration}).guards.append(guard)
+        self._iteration(number).guards.append(guard)
 
     def _changed(self, line: JSONDict) -> Change:
         """Apply the messages of a line to the conversation.
@@ -287,28 +245,19 @@ class RunBuilder:
 
 
 def _answer(call: Call, result: JSONDict) -> None:
-    call.status, call.is_error, call.content = (
-        result["status"],
-        result["is_error"],
-        result["content"],
-    )
+    call.status, call.is_error = result["status"], result["is_error"]
+    call.content = result["content"]
 
 
-def _retry(line: JSONDict) -> Retry:
-    return Retry(
-        line["attempt"],
-        line["error"],
-        line["error_type"],
-        finite(line["delay"]) or 0.0,
-        time_of(line["at"]),
-    )
+def _retry(line: JSONDict, at: float | None) -> Retry:
+    delay = finite(line["delay"]) or 0.0
+    return Retry(line["attempt"], line["error"], line["error_type"], delay, at)
 
 
-def usage_of(recorded: JSONDict) -> Usage:
+def _usage(recorded: JSONDict) -> Usage:
     """Recorded tokens. A cost that is not finite is dropped."""
     known = {name: recorded[name] for name in Usage.__dataclass_fields__}
-    known["cost"] = finite(known["cost"])
-    return Usage.from_json(known)
+    return Usage.from_json({**known, "cost": finite(known["cost"])})
 
 
 LAST_TIME = 253402300800.0
@@ -319,13 +268,3 @@ def time_of(value: Any) -> float | None:
     """A time in seconds since the epoch; None if it is missing or no date can show it."""
     at = finite(value)
     return at if at is not None and 0 <= at < LAST_TIME else None
-
-
-def finite(value: Any) -> float | None:
-    """A finite number; None for anything else, such as ``1e999``, which JSON readers take for infinity."""
-    if not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # an integer with hundreds of digits
-        return None

@@ -21,20 +21,17 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.messages import JSONDict, safe_str
-from treadle.results import Err, Ok, Paused, Reason
+from treadle.results import Err, Ok, Paused, Reason, Result
 
 Fields: TypeAlias = dict[str, Any]
 
 
-def event_name(kind: type) -> str:
-    """The name of a kind of event in a recording: ``ToolFinished`` is ``tool_finished``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-
-
 EVENT_NAMES: Mapping[type, str] = {
-    kind: event_name(kind) for kind in get_args(Event) if kind is not SubagentEvent
+    kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+    for kind in get_args(Event)
+    if kind is not SubagentEvent
 }
-"""The name of each kind of event. An event of a subagent is written under its own name."""
+"""The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Those of subagents have the same."""
 
 OTHER = "other"
 """The name of every event that a custom stage emits."""
@@ -54,37 +51,34 @@ class Lines:
         self._finished_calls: set[str] = set()
 
     def fields_of(self, event: Event) -> Fields:
-        """The fields of an event, without those that every line has."""
+        """The fields of an event, without those that every line has. They become JSON when they are written."""
         if type(event) not in EVENT_NAMES:
             return {"kind": type(event).__name__, "data": event}
-        facts = _all_fields(event, without=_REPLACED.get(EVENT_NAMES[type(event)], ()))
-        return facts | self._replaced(event)
-
-    def _replaced(self, event: Event) -> Fields:
-        """The fields that are not written as they are in the event."""
-        replaced: Fields = {}
+        facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
         match event:
             case RunStarted():
+                del facts["run_id"], facts["state"]
                 self._started, self._written, self._last = event, [], None
             case IterationStarted():
                 self._started_calls, self._finished_calls = set(), set()
-            case IterationFinished(context=context):
-                replaced = self._outcome(context) | self._change(context.messages)
-            case LimitReached(reason=reason):
-                replaced = {"reason": reason_as_json(reason)}
-            case RunFinished():
-                replaced = self._summary(event)
-            case ToolStarted(call=call, within=within):
+            case ModelRequested():
+                facts |= self._request(facts.pop("messages"))
+            case ToolStarted(call=call):
                 self._started_calls.add(call.id)
                 # Every line may have `within`: the path of the run that it belongs to.
-                replaced = {"of": within}
+                facts["of"] = facts.pop("within")
             case ToolFinished(call=call):
                 self._finished_calls.add(call.id)
-            case ModelRequested():
-                replaced = self._request(event.messages)
+            case LimitReached(reason=reason):
+                facts["reason"] = reason_as_json(reason)
+            case IterationFinished(context=context):
+                del facts["context"]
+                facts |= self._outcome(context) | self._change(context.messages)
+            case RunFinished():
+                facts |= self._summary(facts.pop("result"))
             case _:
                 pass
-        return replaced
+        return facts
 
     def _request(self, messages: Sequence[JSONDict]) -> Fields:
         """The messages of a request: the conversation, or a view that stages made of it."""
@@ -111,28 +105,25 @@ class Lines:
 
     def _outcome(self, context: Context) -> Fields:
         """How an iteration ended: calls and results without events, and guidance for the next."""
-        results = context.tool_results
-        calls = context.tool_calls
+        calls, results = context.tool_calls, context.tool_results.items()
         return {
             "status": context.status,
             "calls": [call.id for call in calls],
             "not_started": [call for call in calls if call.id not in self._started_calls],
-            "results": [results[key] for key in results if key not in self._finished_calls],
+            "results": [result for key, result in results if key not in self._finished_calls],
             "invalid": context.validation_errors,
             "guidance": context.guidance,
             "error": reason_as_json(context.error),
             "stages": context.trace,
         }
 
-    def _summary(self, event: RunFinished) -> Fields:
-        result, started = event.result, self._started
+    def _summary(self, result: Result | None) -> Fields:
         facts: Fields = {"status": "cancelled", "reason": None, "limit": None, "output": None}
         facts["pending"] = ()
         if result is None:
             # Nothing is returned, but the run state has the history.
-            state = None if started is None else started.state
-            messages: Sequence[JSONDict] = self._written if state is None else state.history
-            return facts | self._change(messages)
+            state = self._started and self._started.state
+            return facts | self._change(state.history if state else self._written)
         facts["output"] = result.output
         match result:
             case Ok(limit=limit):
@@ -144,18 +135,6 @@ class Lines:
         return facts | self._change(result.messages)
 
 
-_REPLACED: Mapping[str, tuple[str, ...]] = {
-    "run_started": ("run_id", "state"),
-    "iteration_started": ("messages",),
-    "model_requested": ("messages",),
-    "iteration_finished": ("context",),
-    "tool_started": ("within",),
-    "limit_reached": ("reason",),
-    "run_finished": ("result",),
-}
-"""The fields of events that are left out, or that `Lines` writes in another form."""
-
-
 def reason_as_json(reason: Any) -> Fields | None:
     """A reason as its stop reason and its text."""
     if reason is None:
@@ -165,7 +144,7 @@ def reason_as_json(reason: Any) -> Fields | None:
 
 
 def view_of(history: Sequence[JSONDict], sent: Sequence[JSONDict]) -> list[JSONDict | list[int]]:
-    """A request as messages of its own and as ranges ``[start, end]`` of the history.
+    """A request as new messages and as ranges ``[start, end]`` of the history.
 
     So a view that drops, replaces or adds a few messages costs a few numbers, however long the history is.
     """
@@ -198,10 +177,7 @@ def common_prefix(before: list[JSONDict], now: Sequence[JSONDict]) -> int:
     least = min(len(before), len(now))
     if _are_equal(before if least == len(before) else before[:least], now[:least]):
         return least
-    for place in range(least):
-        if not _are_equal(before[place], now[place]):
-            return place
-    return least
+    return next((at for at in range(least) if not _are_equal(before[at], now[at])), least)
 
 
 def _are_equal(before: Any, now: Any) -> bool:
@@ -209,10 +185,3 @@ def _are_equal(before: Any, now: Any) -> bool:
         return before == now
     except Exception:  # noqa: BLE001 - a user-supplied value that cannot be compared
         return False
-
-
-def _all_fields(event: Any, *, without: tuple[str, ...] = ()) -> Fields:
-    """The fields of an event in their order. Their values become JSON when the line is written."""
-    return {
-        spec.name: getattr(event, spec.name) for spec in fields(event) if spec.name not in without
-    }

@@ -47,12 +47,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
 
 
 def read_lines(lines: Iterable[bytes], name: str) -> Recording:
-    """Read the lines of a recording; see `read_recording`.
-
-    Args:
-        lines: the lines, each with its line end.
-        name: the name of the file in errors.
-    """
+    """Read the lines of a recording, each with its line end; ``name`` is the file in errors."""
     reader = _Reader(name)
     for number, line in enumerate(lines, 1):
         reader.add(number, line)
@@ -94,36 +89,30 @@ class _Reader:
         self._skip_torn_line()
         for builder in self._all:
             builder.settle()
+            self._recording.runs.append(builder.run)
         for name in sorted(self._unknown):
-            self._recording.problems.append(
-                f"{self._name}: skipped events of a kind that this treadle does not know: {name}"
-            )
+            problem = "skipped events of a kind that this treadle does not know"
+            self._recording.problems.append(f"{self._name}: {problem}: {name}")
         return self._recording
 
     def _header(self, number: int, line: JSONDict) -> None:
         """Read the header of the file, or of a part that was appended to it."""
         if "treadle_recording" not in line:
             self._fail(number, "this is not a recording: the first line is not a header")
-        version = line["treadle_recording"]
-        if version != VERSION:
-            self._fail(
-                number,
-                f"the recording has version {version!r:.40}; this treadle reads version {VERSION}",
-            )
+        self._check_version(number, "recording", line["treadle_recording"])
         self._skip_torn_line()
         self._has_header = True
 
+    def _check_version(self, number: int, what: str, version: Any) -> None:
+        if version != VERSION:
+            ours = f"this treadle reads version {VERSION}"
+            self._fail(number, f"the {what} has version {version!r:.40}; {ours}")
+
     def _event(self, number: int, line: JSONDict) -> None:
-        name = line.get("event")
-        checks = _checks()
+        name, checks = line.get("event"), _checks()
         if not isinstance(name, str):
             self._fail(number, "this line is not an event: it has no 'event'")
-        if line.get("v") != VERSION:
-            version = line.get("v")
-            self._fail(
-                number,
-                f"the line has version {version!r:.40}; this treadle reads version {VERSION}",
-            )
+        self._check_version(number, "line", line.get("v"))
         if name not in checks:
             self._unknown.add(name[:40])
             return
@@ -140,33 +129,27 @@ class _Reader:
     def _builder_of(self, name: str, line: JSONDict) -> RunBuilder:
         """The builder of a line's run.
 
-        Runs are told apart by number and id: several processes may append to one file, and each counts from 1.
+        Number and id identify a run: several processes may append to one file, and each counts from 1.
         A run that was resumed continues the paused one.
         """
-        run_id = line["run"]
-        key = (line["no"], run_id)
+        run_id, key = line["run"], (line["no"], line["run"])
         builder = self._builders.get(key)
-        is_start = name == "run_started" and not line.get("within")
+        is_own = not line.get("within")
+        is_start = is_own and name == "run_started"
         if builder is None or is_start:
-            resumed = self._paused.pop(run_id, None) if is_start and line["resumed"] else None
-            builder = resumed or self._new_builder(run_id)
+            builder = self._paused.pop(run_id, None) if is_start and line["resumed"] else None
+            if builder is None:
+                builder = RunBuilder(Run(run_id))
+                self._all.append(builder)
             self._builders[key] = builder
-        if name == "run_finished" and not line.get("within") and line["status"] == "paused":
+        if is_own and name == "run_finished" and line["status"] == "paused":
             self._paused[run_id] = builder
-        return builder
-
-    def _new_builder(self, run_id: str) -> RunBuilder:
-        builder = RunBuilder(Run(run_id))
-        self._recording.runs.append(builder.run)
-        self._all.append(builder)
         return builder
 
     def _skip_torn_line(self) -> None:
         if self._torn is not None:
-            number, _ = self._torn
-            self._recording.problems.append(
-                f"{self._name}:{number}: the line is torn, as by a crash; it was skipped"
-            )
+            problem = "the line is torn, as by a crash; it was skipped"
+            self._recording.problems.append(f"{self._name}:{self._torn[0]}: {problem}")
             self._torn = None
 
     def _fail(self, number: int, what: str) -> NoReturn:
@@ -174,11 +157,7 @@ class _Reader:
 
 
 def _parsed(line: bytes) -> JSONDict:
-    """A line as an object.
-
-    Raises:
-        ValueError: it is not an object; the message says why.
-    """
+    """A line as an object. The message of a `ValueError` says why it is none."""
     try:
         parsed: Any = json.loads(line, parse_constant=_reject_number)
     except RecursionError:
@@ -197,12 +176,8 @@ def _reject_number(name: str) -> NoReturn:
 @functools.cache
 def recording_schema() -> JSONDict:
     """The JSON Schema of a line of a recording. The caller must not change it."""
-    text = (
-        files("treadle.reports.recording")
-        .joinpath("recording.schema.json")
-        .read_text(encoding="utf-8")
-    )
-    schema: JSONDict = json.loads(text)
+    file = files("treadle.reports.recording") / "recording.schema.json"
+    schema: JSONDict = json.loads(file.read_text(encoding="utf-8"))
     return schema
 
 
@@ -211,17 +186,15 @@ def _checks() -> Mapping[str, tuple[Check | None, SchemaValidator]]:
     """The checks of a line, by the name of its event."""
     parts = recording_schema()["$defs"]
     line = parts["line"]
-    made: dict[str, tuple[Check | None, SchemaValidator]] = {}
+    checks: dict[str, tuple[Check | None, SchemaValidator]] = {}
     for name, part in parts.items():
         if "allOf" in part:  # an event: all properties of a line as well
-            whole = {
-                "type": "object",
-                "properties": {**line["properties"], **part["properties"]},
-                "required": [*{*line["required"], *part["required"]}],
-            }
+            properties = {**line["properties"], **part["properties"]}
+            required = [*{*line["required"], *part["required"]}]
+            whole = {"type": "object", "properties": properties, "required": required}
             schema = _inlined(whole, parts)
-            made[name] = compile_check(schema), SchemaValidator(schema, name)
-    return made
+            checks[name] = compile_check(schema), SchemaValidator(schema, name)
+    return checks
 
 
 def _inlined(schema: Any, parts: Mapping[str, Any]) -> Any:

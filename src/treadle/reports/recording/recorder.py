@@ -10,18 +10,11 @@ Each further line is one event::
 
 ``no`` counts the runs of the part, ``run`` is the id of the run, ``seq`` counts the lines of the run from 1, and
 ``at`` is in seconds since the epoch, or null for an event without a time. The other fields are those of the event
-in `treadle.events`. ``recording.schema.json`` in this package describes every line.
+in `treadle.events`. ``recording.schema.json`` in this package describes every line, and docs/guide-report.md how
+lines of subagents and messages are written.
 
-**Subagents.** An event of a subagent's run is a line of its own with ``within``: the ids of the calls around it,
-outermost first. Such events are not nested into the event of the call, so readers can filter lines without
-unwrapping them, and a run five levels deep is not wrapped five times.
-
-**Messages.** Each message is written once. Lines with a conversation (a request, the end of an iteration, the end
-of the run) have ``messages``, those that differ from what was written before, and ``messages_from``, the index
-at which they replace the rest of the conversation. If stages send the model something other than the
-conversation, ``view`` of the request says what: messages, and ranges of the conversation.
-
-Values that JSON cannot represent (a pydantic output, a NaN) are written as text. The file is ASCII.
+Events of subagents are not nested into the event of the call, so readers can filter lines without unwrapping them,
+and a run five levels deep is not wrapped five times.
 """
 
 from __future__ import annotations
@@ -30,13 +23,12 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self, TextIO
 
 from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.reports.json_line import to_json_line
-from treadle.reports.recording.lines import EVENT_NAMES, OTHER, Lines
+from treadle.reports.recording.lines import EVENT_NAMES, OTHER, Fields, Lines
 
 VERSION = 1
 """The version of the format. It changes when an older reader would misread the file."""
@@ -63,11 +55,7 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        to: str | os.PathLike[str] | TextIO,
-        *,
-        append: bool = False,
-        text_deltas: bool = True,
+        self, to: str | os.PathLike[str] | TextIO, *, append: bool = False, text_deltas: bool = True
     ) -> None:
         self.failure: Exception | None = None
         self._text_deltas = text_deltas
@@ -106,19 +94,14 @@ class Recorder:
     def close(self) -> None:
         """Close the file. Later events are not written. Calling this again does nothing."""
         with self._lock:
-            self._put = _discard
+            self._put = lambda _: None
             if self._file is not None:
                 self._file.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def write(self, line: str) -> None:
@@ -149,16 +132,8 @@ class Recorder:
         self._stream.flush()
 
 
-def _discard(_text: str) -> None:
-    """Write nothing: the recorder is closed."""
-
-
 def _ends_within_a_line(path: Path) -> bool:
-    """Whether the last line of a recording is torn.
-
-    Raises:
-        ValueError: the file is not a recording.
-    """
+    """Whether the last line of a recording is torn. Raises `ValueError` if the file is none."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -175,13 +150,7 @@ _HEAD = b'{"treadle_recording":'
 
 
 class _OneRun:
-    """Writes one run and the runs of its subagents.
-
-    Args:
-        recorder: writes the lines.
-        number: the number of the run among those of the recorder.
-        text_deltas: write pieces of streamed text.
-    """
+    """Writes one run, with its number among those of the recorder, and the runs of its subagents."""
 
     def __init__(self, recorder: Recorder, number: int, *, text_deltas: bool) -> None:
         self._recorder = recorder
@@ -201,15 +170,9 @@ class _OneRun:
         if not path and isinstance(event, RunStarted):
             self._run_id = event.run_id
         fields = self._lines.setdefault(path, Lines()).fields_of(event)
-        at = fields.pop("at", None)
         self._seq += 1
-        line: dict[str, Any] = {
-            "v": VERSION,
-            "no": self._number,
-            "run": self._run_id,
-            "seq": self._seq,
-            "at": at,
-        }
+        line: Fields = {"v": VERSION, "no": self._number, "run": self._run_id, "seq": self._seq}
+        line["at"] = fields.pop("at", None)
         if path:
             line["within"] = path
             if isinstance(event, RunStarted):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.messages import JSONDict, Usage, is_dict, is_list
-from treadle.reports.json_line import to_json_line
-from treadle.reports.recording.builder import finite
+from treadle.reports.json_line import finite, to_json_line
 from treadle.reports.recording.model import Call, Iteration, Recording, Retry, Run
 from treadle.reports.report import explain
 
@@ -20,11 +19,7 @@ Clock = Callable[[float | None], float | None]
 
 
 def report_data(recording: Recording) -> JSONDict:
-    """The data of a page.
-
-    Args:
-        recording: the runs.
-    """
+    """The data of a page."""
     return {
         "problems": recording.problems,
         "runs": [_run(run, _clock_of(run)) for run in recording.runs],
@@ -33,10 +28,8 @@ def report_data(recording: Recording) -> JSONDict:
 
 def _clock_of(run: Run) -> Clock:
     """The function that converts times of the run to times of the page."""
-    start = run.started_at
-    if start is None:
-        start = next((one.started_at for one in run.iterations if one.started_at is not None), None)
-    begin = start or 0.0
+    starts = [run.started_at, *(one.started_at for one in run.iterations)]
+    begin = next((at for at in starts if at is not None), 0.0)
 
     def clock(at: float | None) -> float | None:
         if at is None:
@@ -49,6 +42,8 @@ def _clock_of(run: Run) -> Clock:
 
 def _run(run: Run, clock: Clock) -> JSONDict:
     end = run.last_at if run.ended_at is None else run.ended_at
+    responses = (one.response for one in run.iterations if one.response is not None)
+    answered_by = (str(response["model"] or "") for response in responses)
     return {
         "id": run.run_id,
         "agent": run.agent_name,
@@ -59,17 +54,19 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "t": clock(run.started_at),
         "e": clock(end),
         "duration": run.duration,
-        "model": run.model or _answering_model(run),
+        "model": run.model or next(filter(None, answered_by), ""),
         "provider": run.provider,
-        "limits": {name: finite(most) for name, most in run.limits.items() if finite(most)},
+        "limits": {name: most for name in run.limits if (most := finite(run.limits[name]))},
         "request": to_json_line(run.request) if run.request else "",
-        "tools": [name for tool in run.tools for name in _tool_name(tool)],
+        "tools": [
+            str(one.get("name")) for tool in run.tools if is_dict(one := tool.get("function"))
+        ],
         "usage": _usage(run.usage),
         "iterations": run.total_iterations,
         "calls": run.tool_calls_count,
         "guards": len(run.guards),
-        "retries": sum(map(_retries_of, run.iterations)),
-        "answer": answer_of(run),
+        "retries": sum(len(one.retries) for part in (run.iterations, run.calls) for one in part),
+        "answer": _answer_of(run),
         "output": None if run.output is None else to_json_line(run.output),
         "repairs": list(run.repairs),
         "others": [to_json_line(other.get("data")) for other in run.others],
@@ -78,29 +75,10 @@ def _run(run: Run, clock: Clock) -> JSONDict:
     }
 
 
-def _tool_name(tool: JSONDict) -> Iterator[str]:
-    function = tool.get("function")
-    if is_dict(function):
-        yield str(function.get("name"))
-
-
-def _answering_model(run: Run) -> str:
-    for iteration in run.iterations:
-        if iteration.response is not None and iteration.response["model"]:
-            return str(iteration.response["model"])
-    return ""
-
-
-def answer_of(run: Run) -> str:
-    """The text of the answer; empty if there is none."""
-    if run.status != "ok" or not run.messages:
+def _answer_of(run: Run) -> str:
+    if run.status != "ok" or not run.messages or run.messages[-1].get("role") != "assistant":
         return ""
-    last = run.messages[-1]
-    return content_of(last) if last.get("role") == "assistant" else ""
-
-
-def _retries_of(iteration: Iteration) -> int:
-    return len(iteration.retries) + sum(len(call.retries) for call in iteration.calls)
+    return content_of(run.messages[-1])
 
 
 def _usage(usage: Usage) -> JSONDict:
@@ -116,32 +94,35 @@ def _usage(usage: Usage) -> JSONDict:
 
 
 def _steps(run: Run, clock: Clock) -> Iterator[JSONDict]:
-    instructions: str | None = None
+    """The iterations and their rows."""
+    before: str | None = None
     for iteration in run.iterations:
-        yield _iteration(iteration, instructions, clock)
+        yield {
+            "n": iteration.number,
+            "t": clock(iteration.started_at),
+            "q": clock(iteration.asked_at),
+            "p": clock(iteration.first_chunk_at),
+            "a": clock(iteration.answered_at),
+            "e": clock(iteration.ended_at),
+            "m": iteration.model_seconds,
+            "usage": None if iteration.usage is None else _usage(iteration.usage),
+            "retries": [_retry(one, clock) for one in iteration.retries],
+            "failed": bool(iteration.failure),
+            "rows": list(_rows(iteration, before, clock)),
+        }
         if iteration.sent is not None:
-            instructions = iteration.instructions
-
-
-def _iteration(iteration: Iteration, before: str | None, clock: Clock) -> JSONDict:
-    """An iteration and its rows; ``before`` is the system message of the request before."""
-    return {
-        "n": iteration.number,
-        "t": clock(iteration.started_at),
-        "q": clock(iteration.asked_at),
-        "p": clock(iteration.first_chunk_at),
-        "a": clock(iteration.answered_at),
-        "e": clock(iteration.ended_at),
-        "m": iteration.model_seconds,
-        "usage": None if iteration.usage is None else _usage(iteration.usage),
-        "retries": [_retry(one, clock) for one in iteration.retries],
-        "failed": bool(iteration.failure),
-        "rows": list(_rows(iteration, before, clock)),
-    }
+            before = iteration.instructions
 
 
 def _rows(iteration: Iteration, before: str | None, clock: Clock) -> Iterator[JSONDict]:
-    """The rows of an iteration, in the order of what happened."""
+    """The rows of an iteration as they happened; ``before`` is the system message of the request before."""
+    added = [] if iteration.added is None else iteration.added.messages
+    # What the model receives for each call, after notes were added and long results truncated.
+    contents = {
+        str(message.get("tool_call_id")): content_of(message)
+        for message in added
+        if message.get("role") == "tool"
+    }
     yield from _asked(iteration, before)
     for retry in iteration.retries:
         yield {"k": "retry", **_retry(retry, clock)}
@@ -150,13 +131,12 @@ def _rows(iteration: Iteration, before: str | None, clock: Clock) -> Iterator[JS
     if iteration.streamed:
         yield {"k": "streamed", "text": iteration.streamed}
     yield from _answer(iteration)
-    contents = _tool_messages(iteration)
     for call in iteration.calls:
         yield _call(call, clock, contents.get(call.id))
     for guard in iteration.guards:
         if guard.call_id is None:  # guards of calls are part of the calls' rows
             yield {"k": "guard", "kind": guard.kind, "text": explain.explain_guard(guard)}
-    for message in () if iteration.added is None else iteration.added.messages:
+    for message in added:
         if message.get("role") not in ("assistant", "tool"):  # a tuple: a role may be unhashable
             yield {"k": "message", **_message(message)}
 
@@ -168,18 +148,15 @@ def _asked(iteration: Iteration, before: str | None) -> Iterator[JSONDict]:
         if iteration.instructions != before:
             yield {"k": "instructions", "text": iteration.instructions or ""}
         if sent.dropped:
-            yield {"k": "rewritten", "text": _rewritten(sent.start, sent.dropped)}
+            what = "1 message was" if sent.dropped == 1 else f"{sent.dropped} messages were"
+            text = f"{what} replaced, starting at message {sent.start + 1}."
+            yield {"k": "rewritten", "text": text}
         for message in sent.messages:
             yield {"k": "message", **_message(message)}
     if iteration.view is not None:
         yield {"k": "view", "messages": [_message(one) for one in iteration.view]}
     if iteration.guidance is not None:
         yield {"k": "guidance", "text": iteration.guidance}
-
-
-def _rewritten(start: int, dropped: int) -> str:
-    what = "1 message was" if dropped == 1 else f"{dropped} messages were"
-    return f"{what} replaced, starting at message {start + 1}."
 
 
 def _answer(iteration: Iteration) -> Iterator[JSONDict]:
@@ -201,16 +178,6 @@ def _answer(iteration: Iteration) -> Iterator[JSONDict]:
         }
 
 
-def _tool_messages(iteration: Iteration) -> dict[str, str]:
-    """The content that the model receives for each call, after notes were added and long results truncated."""
-    messages = [] if iteration.added is None else iteration.added.messages
-    return {
-        str(message.get("tool_call_id")): content_of(message)
-        for message in messages
-        if message.get("role") == "tool"
-    }
-
-
 def _call(call: Call, clock: Clock, content: str | None) -> JSONDict:
     return {
         "k": "call",
@@ -223,7 +190,9 @@ def _call(call: Call, clock: Clock, content: str | None) -> JSONDict:
         "e": clock(call.ended_at),
         "d": call.duration,
         "within": call.within,
-        "guard": _guard_of(call),
+        "guard": explain.explain_not_run(call.not_run)
+        if call.not_run
+        else "; ".join(call.problems),
         "nudges": call.nudges,
         "retries": [_retry(one, clock) for one in call.retries],
         "result": call.content if content is None else content,
@@ -231,23 +200,11 @@ def _call(call: Call, clock: Clock, content: str | None) -> JSONDict:
     }
 
 
-def _guard_of(call: Call) -> str:
-    return explain.explain_not_run(call.not_run) if call.not_run else "; ".join(call.problems)
-
-
 def _retry(retry: Retry, clock: Clock) -> JSONDict:
-    return {
-        "attempt": retry.attempt,
-        "text": _failure_of(retry),
-        "delay": retry.delay,
-        "at": clock(retry.at),
-    }
-
-
-def _failure_of(retry: Retry) -> str:
-    """The text of the error. Errors of tools name their class already."""
-    is_named = retry.error_type in retry.error
-    return retry.error if is_named else f"{retry.error_type}: {retry.error}"
+    # Errors of tools name their class already.
+    named = retry.error_type in retry.error
+    text = retry.error if named else f"{retry.error_type}: {retry.error}"
+    return {"attempt": retry.attempt, "text": text, "delay": retry.delay, "at": clock(retry.at)}
 
 
 _KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id"})

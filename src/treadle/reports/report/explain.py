@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
+from treadle.messages import JSONDict
 from treadle.reports.recording.model import Guard, Iteration, Run
 
 HEADLINES: Mapping[str, str] = {
@@ -38,28 +39,34 @@ _NOT_RUN: Mapping[str, str] = {
 """Why a call did not run, by the reason in the plan."""
 
 
+_GUARDS: Mapping[str, str] = {
+    "nudged": "The result has a note: the same call was made {detail} times.",
+    "breaker": "The circuit breaker of {tool} changed from {detail}.",
+    "repaired": "The history was repaired {detail}",
+}
+"""What a guard did, by its kind."""
+
+
 def headline(run: Run) -> str:
     """How a run ended, in a few words."""
     if not run.stop_reason:
         return "Did not end"
-    known = HEADLINES.get(run.stop_reason)
-    return known if known is not None else f"Ended: {run.stop_reason}"
+    return HEADLINES.get(run.stop_reason, f"Ended: {run.stop_reason}")
 
 
 def why(run: Run) -> str:
     """Why a run ended, as a sentence; empty if the headline says everything."""
     if run.status == "paused":
-        return "; ".join(_pending(run))
+        return "; ".join(map(_waiting, run.pending))
     if run.stop_reason == "":
         return _last_state(run)
     reason = run.reason or run.limit
     return f"{reason[:1].upper()}{reason[1:]}"
 
 
-def _pending(run: Run) -> Iterator[str]:
-    for call in run.pending:
-        question = call.get("question")
-        yield f"{call.get('name')} waits for approval{f': {question}' if question else ''}"
+def _waiting(call: JSONDict) -> str:
+    question = call.get("question")
+    return f"{call.get('name')} waits for approval{f': {question}' if question else ''}"
 
 
 def _last_state(run: Run) -> str:
@@ -81,13 +88,10 @@ def _activity(iteration: Iteration) -> str:
 
 def explain_guard(guard: Guard) -> str:
     """What a guard did and why, as a sentence."""
-    if guard.kind == "nudged":
-        return f"The result has a note: the same call was made {guard.detail} times."
-    if guard.kind == "breaker":
-        return f"The circuit breaker of {guard.tool} changed from {guard.detail}."
-    if guard.kind == "repaired":
-        return f"The history was repaired {guard.detail}"
-    return explain_not_run(guard.detail)
+    known = _GUARDS.get(guard.kind)
+    if known is None:
+        return explain_not_run(guard.detail)
+    return known.format(tool=guard.tool, detail=guard.detail)
 
 
 def explain_not_run(reason: str) -> str:

@@ -111,10 +111,10 @@ class List {
     let shift = 0;
     for (const node of nodes) {
       const height = this.rows.get(node).getBoundingClientRect().height;
-      const thought = this.#heightOf(node);
-      if (Math.abs(height - thought) > 0.5) {
+      const expected = this.#heightOf(node);
+      if (Math.abs(height - expected) > 0.5) {
         isOff = true;
-        if (this.tops[node.place] < top) shift += height - thought;
+        if (this.tops[node.place] < top) shift += height - expected;
       }
       if (height && node.height !== height) node.height = height;
       if (!node.open) this.heights.set(node.kind, height);

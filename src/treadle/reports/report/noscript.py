@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import islice
 
-from treadle.reports.recording.model import Call, Iteration, Recording, Run
+from treadle.reports.recording.model import Recording, Run
 from treadle.reports.report import explain
 from treadle.reports.report.data import content_of
 
@@ -30,17 +30,11 @@ def visible(text: str) -> str:
 
 
 def noscript_html(recording: Recording) -> str:
-    """The content of the page's ``noscript`` element.
-
-    Args:
-        recording: the runs.
-    """
-    lines = ['<div class="plain">']
-    lines.append("<p>JavaScript is off, so this is the plain text of the report.</p>")
+    """The content of the page's ``noscript`` element."""
+    lines = ["<p>JavaScript is off, so this is the plain text of the report.</p>"]
     lines += [f"<p>{_shown(problem)}</p>" for problem in recording.problems]
-    for run in recording.runs:
-        lines += _run(run)
-    return "\n".join([*lines, "</div>"])
+    lines += [line for run in recording.runs for line in _run(run)]
+    return "\n".join(['<div class="plain">', *lines, "</div>"])
 
 
 def _run(run: Run) -> Iterator[str]:
@@ -64,23 +58,17 @@ def _steps(run: Run) -> Iterator[str]:
     for iteration in run.iterations:
         for message in [] if iteration.sent is None else iteration.sent.messages:
             yield _folded(str(message.get("role")), content_of(message))
-        yield from _answer(iteration)
+        response = iteration.response or {}
+        text = response.get("content") or response.get("refusal")
+        if text:
+            yield _folded(f"{iteration.number}. model", text)
+        for call in iteration.calls:
+            title = f"{iteration.number}. call of {call.name}: {call.status}"
+            yield _folded(title, f"{call.arguments}\n\n{call.content or ''}")
     yield from (
         f"<p>{_shown(guard.kind)}: {_shown(explain.explain_guard(guard))}</p>"
         for guard in run.guards
     )
-
-
-def _answer(iteration: Iteration) -> Iterator[str]:
-    response = iteration.response
-    if response is not None and (response["content"] or response["refusal"]):
-        yield _folded(f"{iteration.number}. model", response["content"] or response["refusal"])
-    for call in iteration.calls:
-        yield _folded(f"{iteration.number}. call of {call.name}: {call.status}", _texts(call))
-
-
-def _texts(call: Call) -> str:
-    return f"{call.arguments}\n\n{call.content or ''}"
 
 
 def _folded(title: str, text: str) -> str:

@@ -10,28 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
 
-from treadle.reports.html_page import (
-    content_security_policy,
-    escape_json,
-    fill_template,
-    join_scripts,
-)
-from treadle.reports.json_line import to_json_line
+from treadle.reports.html_page import make_html
 from treadle.reports.recording.model import Recording, Run
 from treadle.reports.recording.reader import read_recording
 from treadle.reports.report.data import report_data
 from treadle.reports.report.explain import headline
 from treadle.reports.report.noscript import noscript_html, visible
 
-_SCRIPTS = (
-    "text.js",
-    "rows.js",
-    "list.js",
-    "timeline.js",
-    "report.js",
-)
+_SCRIPTS = ("text.js", "rows.js", "list.js", "timeline.js", "report.js")
 
 
 def render_report(runs: str | os.PathLike[str] | Recording | Iterable[Run]) -> str:
@@ -48,18 +35,16 @@ def render_report(runs: str | os.PathLike[str] | Recording | Iterable[Run]) -> s
         OSError: the file cannot be read.
     """
     recording = _recording_of(runs)
-    style = _part("report.css")
-    script = join_scripts(map(_part, _SCRIPTS))
-    parts = {
-        "policy": content_security_policy(style, script),
-        "title": escape(_title(recording)),
-        "style": style,
-        "script": script,
-        "data": escape_json(to_json_line(report_data(recording))),
-        "plain": noscript_html(recording),
-    }
-    page = fill_template(_part("report.html"), parts)
-    return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+    page = make_html(
+        "treadle.reports.report",
+        "report.html",
+        ("report.css",),
+        _SCRIPTS,
+        report_data(recording),
+        title=escape(_title(recording)),
+        plain=noscript_html(recording),
+    )
+    return page.html.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def _recording_of(runs: str | os.PathLike[str] | Recording | Iterable[Run]) -> Recording:
@@ -75,15 +60,3 @@ def _title(recording: Recording) -> str:
         return f"treadle: {len(recording.runs)} runs"
     run = recording.runs[0]
     return visible(f"{run.agent_name or 'run'}: {headline(run)}"[:200])
-
-
-def _part(name: str) -> str:
-    """A part of the page. Scripts are escaped to ASCII: the policy has the hash of what the browser sees."""
-    text = files("treadle.reports.report").joinpath(name).read_text(encoding="utf-8")
-    if name.endswith(".js"):
-        return "".join(one if one.isascii() else _escaped(one) for one in text)
-    return text
-
-
-def _escaped(character: str) -> str:
-    return f"\\u{{{ord(character):x}}}"

@@ -74,8 +74,8 @@ function summary(run) {
     figures(run),
     facts(run),
   );
-  const said = run.output === null ? run.answer : pretty(run.output);
-  if (said) made.append(el("section", "said", el("h2", "", run.output === null ? "Answer" : "Output"), block(said, { prose: true })));
+  const output = run.output === null ? run.answer : pretty(run.output);
+  if (output) made.append(el("section", "said", el("h2", "", run.output === null ? "Answer" : "Output"), block(output, { prose: true })));
   const notes = [...data.problems, ...run.repairs.map((one) => `Repaired in the input messages: ${one}`)];
   if (notes.length) made.append(el("div", "notes", ...notes.map((one) => el("p", "", shown(one)))));
   return made;
@@ -185,7 +185,7 @@ function goOut() {
   else if (node.parent) view.list.choose(node.parent);
 }
 
-const ACTS = {
+const SHORTCUTS = {
   j: () => view.list.step(1),
   k: () => view.list.step(-1),
   ArrowDown: () => view.list.step(1),
@@ -224,7 +224,7 @@ function pressed(event) {
     return;
   }
   if (OF_BUTTONS.has(event.key) && target.closest("button, a")) return;
-  const act = ACTS[event.key];
+  const act = SHORTCUTS[event.key];
   if (!act) return;
   event.preventDefault();
   act();

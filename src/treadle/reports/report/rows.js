@@ -1,6 +1,6 @@
 // The steps of a run as a tree of nodes, and their rows.
 
-const OF_CALLS = { done: "", asked: "not reached", running: "did not end", over_budget: "over budget", timeout: "timed out" };
+const STATUS_LABELS = { done: "", asked: "not reached", running: "did not end", over_budget: "over budget", timeout: "timed out" };
 const HAS_TEXT = new Set(["message", "instructions", "guidance", "answer", "streamed", "failure"]);
 let made = 0;
 
@@ -62,7 +62,7 @@ function tag(text, kind) {
 
 function tagsOfCall(call) {
   const tags = [];
-  const status = OF_CALLS[call.status] ?? call.status;
+  const status = STATUS_LABELS[call.status] ?? call.status;
   if (status) tags.push(tag(status, call.status === "timeout" || call.status === "invalid" ? "bad" : "warn"));
   else if (call.error) tags.push(tag("failed", "bad"));
   if (call.retries.length) tags.push(tag(counted(call.retries.length, "retry").replace("retrys", "retries"), "warn"));
@@ -77,12 +77,12 @@ function whatOfIteration(step, words) {
   const calls = step.rows.filter((row) => row.k === "call");
   const count = (test) => calls.filter(test).length;
   const failed = count((call) => call.error && ["done", "timeout", "invalid"].includes(call.status));
-  const held = count((call) => call.guard && call.status !== "invalid");
+  const notRun = count((call) => call.guard && call.status !== "invalid");
   const nudged = count((call) => call.nudges > 0);
   const retries = step.retries.length + calls.reduce((sum, call) => sum + call.retries.length, 0);
   if (step.failed) what.append(tag("model failed", "bad"));
   if (failed) what.append(tag(`${failed} failed`, "bad"));
-  if (held) what.append(tag(`${held} not run`, "warn"));
+  if (notRun) what.append(tag(`${notRun} not run`, "warn"));
   if (nudged) what.append(tag("nudged", "warn"));
   if (retries) what.append(tag(retries === 1 ? "1 retry" : `${retries} retries`, "warn"));
   for (const row of step.rows) {
@@ -154,9 +154,9 @@ function cellsOf(node, words) {
       if (node.kind === "streamed") what.append(tag("interrupted", "warn"));
       if (data.refusal) what.append(tag("refused", "warn"));
       if (node.kind === "retry") what.append(tag(`attempt ${data.attempt} failed, retried after ${seconds(data.delay)}`, "warn"));
-      const said = data.text || data.calls || data.extra || "";
-      what.append(el("span", node.kind === "answer" ? "" : "gist said-line", gist(said, 300, words)));
-      if (!said) what.append(el("span", "faint", "(empty)"));
+      const text = data.text || data.calls || data.extra || "";
+      what.append(el("span", node.kind === "answer" ? "" : "gist said-line", gist(text, 300, words)));
+      if (!text) what.append(el("span", "faint", "(empty)"));
       return ["", what, "", "", ""];
     }
   }

@@ -27,7 +27,7 @@ function tries(start, end, retries, kind) {
   return parts;
 }
 
-function asked(step, end) {
+function partsOf(step, end) {
   const start = step.q ?? step.t;
   if (start === null) return [];
   const until = step.a ?? (step.failed ? step.e : null) ?? end;
@@ -77,7 +77,7 @@ class Timeline {
     const calls = [];
     this.lanes = [[]];
     run.steps.forEach((step, at) => {
-      const parts = asked(step, this.end);
+      const parts = partsOf(step, this.end);
       if (parts.length) {
         const name = `iteration ${step.n}: the model`;
         this.lanes[0].push({ t: parts[0].t, e: parts[parts.length - 1].e, parts, name, node: () => nodes[at], step: at });
@@ -87,7 +87,7 @@ class Timeline {
         const isOpen = row.e === null;
         const end = row.e ?? this.end;
         const kind = row.error ? "fail" : isOpen ? "tool open" : "tool";
-        const inner = row.runs.flatMap((child) => child.steps.flatMap((one) => asked(one, end)));
+        const inner = row.runs.flatMap((child) => child.steps.flatMap((one) => partsOf(one, end)));
         const parts = tries(row.t, end, row.retries, kind);
         calls.push({ t: row.t, e: end, parts, inner, name: row.name, node: () => kidsOf(nodes[at])[place], step: at });
       });
@@ -250,7 +250,7 @@ class Timeline {
   }
 
   #listen() {
-    let held = null;
+    let drag = null;
     this.svg.addEventListener("wheel", (event) => {
       const isAside = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
       if (!event.ctrlKey && !event.metaKey && !isAside) return;
@@ -260,21 +260,21 @@ class Timeline {
       else this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.#when(event));
     }, { passive: false });
     this.svg.addEventListener("pointerdown", (event) => {
-      held = { x: event.clientX, from: event.clientX, target: event.target };
+      drag = { x: event.clientX, from: event.clientX, target: event.target };
     });
     window.addEventListener("pointermove", (event) => {
-      if (!held) return;
-      const by = held.x - event.clientX;
-      held.x = event.clientX;
-      if (Math.abs(event.clientX - held.from) > 3) this.svg.classList.add("held");
+      if (!drag) return;
+      const by = drag.x - event.clientX;
+      drag.x = event.clientX;
+      if (Math.abs(event.clientX - drag.from) > 3) this.svg.classList.add("held");
       this.#pan((by / this.width) * (this.view[1] - this.view[0]));
     }, { signal: this.left.signal });
     window.addEventListener("pointerup", (event) => {
-      if (held && Math.abs(event.clientX - held.from) <= 3) {
-        const group = held.target.closest?.("g[data-at]");
+      if (drag && Math.abs(event.clientX - drag.from) <= 3) {
+        const group = drag.target.closest?.("g[data-at]");
         if (group) this.onChoose(this.drawn[Number(group.dataset.at)]?.node());
       }
-      held = null;
+      drag = null;
       this.svg.classList.remove("held");
     }, { signal: this.left.signal });
   }

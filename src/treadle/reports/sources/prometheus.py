@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import itertools
 import json
@@ -16,7 +17,8 @@ from typing import Any, NoReturn
 
 from treadle.messages import is_dict, is_list
 from treadle.reports.dashboards.expressions import ACTIVE
-from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError, finite
+from treadle.reports.json_line import finite
+from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of a response."""
@@ -41,16 +43,22 @@ class PrometheusSource:
         ValueError: it is not a URL with http or https.
     """
 
+    hint = (
+        "Choose a longer range. If there were runs, check that their process exports metrics "
+        "and that this Prometheus scrapes it."
+    )
+
     def __init__(self, url: str, *, timeout: float = 10.0) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"expected a URL such as http://127.0.0.1:9090, got {url!r}")
         where = parts.netloc.rpartition("@")[2]
         self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
+        self.title = f"Prometheus at {self._url}"  # without name and password
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if parts.username is not None:
-            login = f"{_unquoted(parts.username)}:{_unquoted(parts.password)}".encode()
+            login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(login).decode()}"
         # A proxy of the environment would not reach 127.0.0.1 of this machine.
         is_here = parts.hostname in _HERE
@@ -58,33 +66,16 @@ class PrometheusSource:
         self._opener = urllib.request.build_opener(proxies)
         self._scrape = USUAL_SCRAPE
 
-    @property
-    def title(self) -> str:
-        """Its address, without name and password."""
-        return f"Prometheus at {self._url}"
-
-    @property
-    def hint(self) -> str:
-        """What to do if it has no data."""
-        return (
-            "Choose a longer range. If there were runs, check that their process exports metrics "
-            "and that this Prometheus scrapes it."
-        )
-
     def refresh(self) -> None:
-        """Check that it responds, and determine its scrape interval.
-
-        Raises:
-            SourceError: it does not respond, or is not a Prometheus.
-        """
+        """Check that it responds, and determine its scrape interval."""
         try:
-            data = self._get("query", {"query": f"{ACTIVE}[10m]", "time": f"{time.time():.3f}"})
+            data = self._get("query", f"{ACTIVE}[10m]", {"time": time.time()})
         except RefusedError as error:
             raise SourceError(f"{self.title} rejected the query: {error}") from error
         try:
             gaps = [gap for series in _result(data) for gap in _gaps(series)]
         except _MALFORMED as error:
-            raise self._nonsense() from error
+            raise self._not_prometheus() from error
         self._scrape = median(gaps) if gaps else USUAL_SCRAPE
 
     def span(self) -> None:
@@ -100,26 +91,18 @@ class PrometheusSource:
 
     def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
         """Answer a query; see `Source.ask`."""
-        if grid.count == 1:
-            data = self._get("query", {"query": expression, "time": f"{grid.first:.3f}"})
-        else:
-            asked = {"start": grid.first, "end": grid.last, "step": grid.step}
-            data = self._get(
-                "query_range",
-                {"query": expression, **{name: f"{value:.3f}" for name, value in asked.items()}},
-            )
+        path, times = "query", {"time": grid.first}
+        if grid.count > 1:
+            path, times = "query_range", {"start": grid.first, "end": grid.last, "step": grid.step}
+        data = self._get(path, expression, times)
         try:
             return [_series(series, grid) for series in _result(data)]
         except _MALFORMED as error:
-            raise self._nonsense() from error
+            raise self._not_prometheus() from error
 
-    def _get(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
-        """The data of an answer.
-
-        Raises:
-            SourceError: the Prometheus is not available.
-            RefusedError: it rejected the query.
-        """
+    def _get(self, path: str, expression: str, times: Mapping[str, float]) -> dict[str, Any]:
+        """The data of an answer."""
+        parameters = {"query": expression, **{name: f"{at:.3f}" for name, at in times.items()}}
         query = urllib.parse.urlencode(parameters, errors="replace")
         request = urllib.request.Request(  # noqa: S310 - http or https, as __init__ checks
             f"{self._url}/api/v1/{path}?{query}", headers=self._headers
@@ -131,7 +114,11 @@ class PrometheusSource:
             self._refuse(error)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
-        return self._data(body)
+        answer = _parsed(body)
+        data = answer.get("data")
+        if answer.get("status") != "success" or not is_dict(data):
+            raise self._not_prometheus()
+        return data
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
         """The whole response, limited in size and time."""
@@ -145,56 +132,39 @@ class PrometheusSource:
                 raise SourceError(f"{self.title} responded with more than {MOST_BYTES} bytes")
         return bytes(body)
 
-    def _data(self, body: bytes) -> dict[str, Any]:
-        answer = _parsed(body)
-        if not is_dict(answer):
-            raise self._nonsense()
-        if answer.get("status") == "error":
-            raise RefusedError(_one_line(answer.get("error")))
-        data = answer.get("data")
-        if answer.get("status") != "success" or not is_dict(data):
-            raise self._nonsense()
-        return data
-
     def _refuse(self, error: urllib.error.HTTPError) -> NoReturn:
-        """Tell a rejected query from a server that is not a Prometheus."""
-        with error:
-            try:
-                answer = _parsed(error.read(65536))
-            except (OSError, http.client.HTTPException):
-                answer = None
-        if is_dict(answer) and answer.get("status") == "error":
-            raise RefusedError(_one_line(answer.get("error"))) from error
-        told = f"HTTP {error.code} {_one_line(error.reason)}".rstrip()
-        raise SourceError(f"{self._url} is not a Prometheus: it responded with {told}") from error
+        """Raise the error of a rejected query, or of a server that is not a Prometheus."""
+        with error, contextlib.suppress(OSError, http.client.HTTPException):
+            _parsed(error.read(65536))
+        status = f"HTTP {error.code} {_one_line(error.reason)}".rstrip()
+        raise SourceError(f"{self._url} is not a Prometheus: it responded with {status}") from error
 
     def _unreachable(self, error: Exception) -> SourceError:
         cause = error.reason if isinstance(error, urllib.error.URLError) else error
         if isinstance(cause, TimeoutError):
             return SourceError(f"{self.title} did not respond within {self._timeout:g} seconds")
         if isinstance(cause, http.client.HTTPException):
-            return self._nonsense()
-        told = getattr(cause, "strerror", None) or str(cause)
-        return SourceError(f"{self.title} cannot be reached: {_one_line(told)}")
+            return self._not_prometheus()
+        problem = getattr(cause, "strerror", None) or str(cause)
+        return SourceError(f"{self.title} cannot be reached: {_one_line(problem)}")
 
-    def _nonsense(self) -> SourceError:
+    def _not_prometheus(self) -> SourceError:
         return SourceError(f"the server at {self._url} is not a Prometheus")
-
-
-def _unquoted(text: str | None) -> str:
-    return urllib.parse.unquote(text or "")
 
 
 def _one_line(text: object) -> str:
     return " ".join(str(text).split())[:500]
 
 
-def _parsed(body: bytes) -> Any:
-    """The parsed JSON; None if it is invalid."""
+def _parsed(body: bytes) -> dict[str, Any]:
+    """The object in a response; empty if it is invalid. Raises `RefusedError` if the query was rejected."""
     try:
-        return json.loads(body)
+        answer = json.loads(body)
     except (ValueError, RecursionError):
-        return None
+        return {}
+    if is_dict(answer) and answer.get("status") == "error":
+        raise RefusedError(_one_line(answer.get("error")))
+    return answer if is_dict(answer) else {}
 
 
 def _result(data: Mapping[str, Any]) -> list[Any]:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from treadle.reports.sources.source import RefusedError
 
+_T = TypeVar("_T")
 
-@dataclass(frozen=True, slots=True)
-class Number:
+
+class Number(NamedTuple):
     """A number."""
 
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(NamedTuple):
     """A condition on a label; ``operator`` is one of ``=``, ``!=``, ``=~`` and ``!~``."""
 
     label: str
@@ -36,8 +36,7 @@ class Matcher:
         return bool(re.fullmatch(self.value, value)) == (self.operator == "=~")
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(NamedTuple):
     """The series of one metric; with a ``window``, the samples of so many seconds before each point."""
 
     metric: str
@@ -45,24 +44,21 @@ class Selector:
     window: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A function call."""
 
     function: str
     arguments: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(NamedTuple):
     """The sum of series, grouped by labels."""
 
     by: tuple[str, ...]
     of: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(NamedTuple):
     """A binary operator with its operands."""
 
     operator: str
@@ -72,19 +68,8 @@ class Binary:
 
 Node: TypeAlias = Number | Selector | Call | Sum | Binary
 
-_BINDS = {
-    "or": 1,
-    ">": 2,
-    ">=": 2,
-    "<": 2,
-    "<=": 2,
-    "==": 2,
-    "!=": 2,
-    "+": 3,
-    "-": 3,
-    "*": 4,
-    "/": 4,
-}
+_LEVELS = ("or", "> >= < <= == !=", "+ -", "* /")
+_BINDS = {sign: level for level, signs in enumerate(_LEVELS, 1) for sign in signs.split()}
 """The precedence of each operator."""
 
 _TOKEN = re.compile(
@@ -99,18 +84,8 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y
 
 
 def parse(expression: str) -> Node:
-    """Parse an expression.
-
-    Args:
-        expression: PromQL without placeholders.
-
-    Raises:
-        RefusedError: it is not valid, or it uses unsupported PromQL.
-    """
-    reader = _Reader(expression)
-    node = reader.expression(0)
-    reader.end()
-    return node
+    """Parse PromQL without placeholders. Raises `RefusedError` if it is invalid or not supported."""
+    return _Reader(expression).whole()
 
 
 class _Reader:
@@ -118,81 +93,59 @@ class _Reader:
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
-        self._tokens = list(_tokens(expression))
+        self._tokens = _tokens(expression)
         self._place = 0
 
-    def expression(self, floor: int) -> Node:
+    def whole(self) -> Node:
+        node = self._binary(0)
+        self._take(kind="end")
+        return node
+
+    def _binary(self, floor: int) -> Node:
         """An expression whose operators have a higher precedence than ``floor``."""
         left = self._operand()
         while (binds := _BINDS.get(self._text, 0)) > floor:
-            operator = self._next()
-            left = Binary(operator, left, self.expression(binds))
+            left = Binary(self._take(), left, self._binary(binds))
         return left
-
-    def end(self) -> None:
-        if self._text:
-            raise self._refused()
 
     def _operand(self) -> Node:
         kind, text = self._tokens[self._place]
         if text == "(":
-            self._next()
-            inner = self.expression(0)
-            self._take(")")
-            return inner
+            return self._in_parentheses()
         if kind == "number":
-            return Number(float(self._next()))
-        if kind != "name":
-            raise self._refused()
-        self._next()
+            return Number(float(self._take()))
+        self._take(kind="name")
         if text == "sum":
-            return self._sum()
-        return self._call(text) if self._is("(") else self._selector(text)
-
-    def _sum(self) -> Node:
-        by: list[str] = []
-        if self._is("by"):
-            self._next()
-            self._take("(")
-            while not self._is(")"):
-                by.append(self._next("name"))
-                if not self._is(")"):
-                    self._take(",")
-            self._take(")")
-        self._take("(")
-        inner = self.expression(0)
-        self._take(")")
-        return Sum(tuple(by), inner)
-
-    def _call(self, function: str) -> Node:
-        arguments: list[Node] = []
-        self._take("(")
-        while True:
-            arguments.append(self.expression(0))
-            if not self._is(","):
-                break
-            self._next()
-        self._take(")")
-        return Call(function, tuple(arguments))
-
-    def _selector(self, metric: str) -> Node:
-        matchers: list[Matcher] = []
-        if self._is("{"):
-            self._next()
-            while not self._is("}"):
-                matchers.append(self._matcher())
-                if not self._is("}"):
-                    self._take(",")
-            self._take("}")
+            by = self._list("(", ")", lambda: self._take(kind="name")) if self._skip("by") else ()
+            return Sum(by, self._in_parentheses())
+        if self._text == "(":
+            return Call(text, self._list("(", ")", lambda: self._binary(0)))
+        matchers = self._list("{", "}", self._matcher) if self._text == "{" else ()
         window = None
-        if self._is("["):
-            self._next()
-            window = seconds(self._next("duration"))
+        if self._skip("["):
+            window = seconds(self._take(kind="duration"))
             self._take("]")
-        return Selector(metric, tuple(matchers), window)
+        return Selector(text, matchers, window)
+
+    def _in_parentheses(self) -> Node:
+        self._take("(")
+        inner = self._binary(0)
+        self._take(")")
+        return inner
+
+    def _list(self, start: str, end: str, item: Callable[[], _T]) -> tuple[_T, ...]:
+        """Items in brackets, with commas between them."""
+        items: list[_T] = []
+        self._take(start)
+        while not self._skip(end):
+            items.append(item())
+            if self._text != end:
+                self._take(",")
+        return tuple(items)
 
     def _matcher(self) -> Matcher:
-        label, operator, value = self._next("name"), self._next("sign"), self._next("text")
+        label, operator = self._take(kind="name"), self._take(kind="sign")
+        value = self._take(kind="text")
         if operator not in {"=", "!=", "=~", "!~"}:
             raise self._refused()
         return Matcher(label, operator, str(json.loads(value)))
@@ -201,20 +154,18 @@ class _Reader:
     def _text(self) -> str:
         return self._tokens[self._place][1]
 
-    def _is(self, text: str) -> bool:
-        return self._text == text
-
-    def _next(self, kind: str | None = None) -> str:
-        found, text = self._tokens[self._place]
-        if kind not in {None, found} or not text:
+    def _take(self, text: str | None = None, *, kind: str | None = None) -> str:
+        """The next token, which must be this text, or of this kind."""
+        found = self._tokens[self._place]
+        if kind not in {None, found[0]} or text not in {None, found[1]}:
             raise self._refused()
         self._place += 1
-        return text
+        return found[1]
 
-    def _take(self, text: str) -> None:
-        if self._next() != text:
-            self._place -= 1
-            raise self._refused()
+    def _skip(self, text: str) -> bool:
+        is_next = self._text == text
+        self._place += is_next
+        return is_next
 
     def _refused(self) -> RefusedError:
         found = self._text or "the end"

@@ -5,38 +5,27 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
-from typing import TypeAlias
 
 from treadle.reports.dashboards.expressions import ACTIVE
 from treadle.reports.recording.model import Run
 from treadle.reports.recording.reader import RecordingError, read_recording
-from treadle.reports.sources.evaluate import evaluate
-from treadle.reports.sources.samples import BOUNDS, samples_of, with_children
+from treadle.reports.sources.evaluate import Store, evaluate
+from treadle.reports.sources.samples import BOUNDS, Sample, labels_of, samples_of, with_children
 from treadle.reports.sources.source import Grid, Series, SourceError
-from treadle.reports.sources.store import Sample, Store, labels_of
 
 SILENCE = 3600.0
 """Seconds without events after which a run that did not end counts as killed."""
 
 
-_Key: TypeAlias = tuple[str, float | None] | tuple[Path, int]
-
-
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The samples of a run.
+    """What is kept of a run. Two recordings of it have the same key. If it ended, it has no last event."""
 
-    Args:
-        samples: its samples.
-        agent: the name of its loop.
-        last_event: the time of its last event, in seconds since the epoch; None if it ended.
-        is_subagent: it is the run of a subagent.
-    """
-
+    key: tuple[object, object]
     samples: tuple[Sample, ...]
     agent: str
     last_event: float | None
@@ -48,7 +37,7 @@ class _File:
     """A file that was read: its version and its runs."""
 
     version: tuple[int, int]
-    parts: Mapping[_Key, _Part]
+    parts: tuple[_Part, ...]
 
 
 class RecordingSource:
@@ -61,6 +50,8 @@ class RecordingSource:
         OSError: a file cannot be read.
         RecordingError: a file is not a recording. Such files in folders are skipped.
     """
+
+    hint = "Choose a longer range, or record runs, as `treadle run --record run.jsonl` does."
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)
@@ -79,11 +70,6 @@ class RecordingSource:
         where = str(self._paths[0]) if len(self._paths) == 1 else f"{len(self._files)} files"
         unread = f", {len(self._unread)} not readable" if self._unread else ""
         return f"{runs} recorded {'run' if runs == 1 else 'runs'} in {where}{unread}"
-
-    @property
-    def hint(self) -> str:
-        """What to do if there is no data."""
-        return "Choose a longer range, or record runs, as `treadle run --record run.jsonl` does."
 
     def refresh(self) -> None:
         """Read files that have changed."""
@@ -117,15 +103,16 @@ class RecordingSource:
                     raise
                 unread.add(path)
         if files != self._files or self._is_live:
-            parts = _parts(files.values())
-            alive = [
-                one
-                for one in parts
-                if one.last_event is not None and now - one.last_event <= SILENCE
-            ]
-            self._store = Store(sample for one in parts for sample in _samples(one, now))
+            parts = _without_duplicates(files.values())
+            samples = [sample for one in parts for sample in one.samples]
+            open_ends = [(one.last_event, one.agent) for one in parts if one.last_event is not None]
+            for at, agent in open_ends:
+                if now - at > SILENCE:
+                    labels = labels_of({"gen_ai_agent_name": agent})
+                    samples.append(Sample(ACTIVE, labels, at, -1))
+            self._is_live = any(now - at <= SILENCE for at, _ in open_ends)
+            self._store = Store(samples)
             self._runs = sum(not one.is_subagent for one in parts)
-            self._is_live = bool(alive)
         self._files, self._unread = files, unread
 
     def _all(self) -> Iterator[tuple[Path, bool]]:
@@ -137,30 +124,18 @@ class RecordingSource:
                 yield path, True
 
 
-def _parts(files: Iterable[_File]) -> Collection[_Part]:
-    """All runs of all files without duplicates.
+def _without_duplicates(files: Iterable[_File]) -> Collection[_Part]:
+    """All runs of all files.
 
-    A subagent's run is recorded twice if both loops have the same recorder, and a file may have been copied.
+    A subagent's run is recorded twice if both loops have the same recorder, and a file may have been copied. Of
+    two recordings of a run, the more complete one stays. It is a subagent if either says so.
     """
-    found: dict[_Key, _Part] = {}
-    for file in files:
-        for key, part in file.parts.items():
-            found[key] = _fuller(part, found.get(key))
+    found: dict[object, _Part] = {}
+    for one in (part for file in files for part in file.parts):
+        other = found.get(one.key, one)
+        more = one if len(one.samples) > len(other.samples) else other
+        found[one.key] = replace(more, is_subagent=one.is_subagent or other.is_subagent)
     return found.values()
-
-
-def _fuller(one: _Part, other: _Part | None) -> _Part:
-    """The more complete of two recordings of a run. It is a subagent if either says so."""
-    if other is None:
-        return one
-    more = one if len(one.samples) > len(other.samples) else other
-    return replace(more, is_subagent=one.is_subagent or other.is_subagent)
-
-
-def _samples(part: _Part, now: float) -> Iterator[Sample]:
-    yield from part.samples
-    if part.last_event is not None and now - part.last_event > SILENCE:
-        yield Sample(ACTIVE, labels_of({"gen_ai_agent_name": part.agent}), part.last_event, -1)
 
 
 def _read_file(path: Path, known: _File | None) -> _File:
@@ -170,19 +145,15 @@ def _read_file(path: Path, known: _File | None) -> _File:
     version = (stat.st_mtime_ns, stat.st_size)
     if known is not None and known.version == version:
         return known
-    runs = [one for top in read_recording(path).runs for one in _parts_of(top)]
-    found: dict[_Key, _Part] = {}
-    for place, (run_id, started_at, part) in enumerate(runs):
-        key: _Key = (run_id, started_at) if run_id else (path, place)
-        found[key] = _fuller(part, found.get(key))
-    return _File(version, found)
+    return _File(version, tuple(_parts(path, read_recording(path).runs)))
 
 
-def _parts_of(top: Run) -> Iterator[tuple[str, float | None, _Part]]:
-    """A run and its subagents. If the run ended, they have ended as well."""
-    for run, until in with_children(top):
-        last_event = (
-            run.last_at or run.started_at if run.ended_at is None and until is None else None
-        )
+def _parts(path: Path, runs: Iterable[Run]) -> Iterator[_Part]:
+    """The runs and their subagents. If a run ended, its subagents have ended as well."""
+    every = [(run, until, run is not top) for top in runs for run, until in with_children(top)]
+    for place, (run, until, is_subagent) in enumerate(every):
+        is_over = run.ended_at is not None or until is not None
+        last_event = None if is_over else run.last_at or run.started_at
+        key = (run.run_id, run.started_at) if run.run_id else (path, place)
         samples = tuple(samples_of(run, until))
-        yield run.run_id, run.started_at, _Part(samples, run.agent_name, last_event, run is not top)
+        yield _Part(key, samples, run.agent_name, last_event, is_subagent)

@@ -6,7 +6,6 @@ results from recordings.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -22,13 +21,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Equidistant times.
-
-    Args:
-        first: the first time, in seconds since the epoch.
-        step: seconds between two times.
-        count: the number of times.
-    """
+    """``count`` times, ``step`` seconds apart; the first one is in seconds since the epoch."""
 
     first: float
     step: float
@@ -50,36 +43,28 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of a result.
-
-    Args:
-        labels: its labels.
-        values: one for each time of the grid; None if there is no finite value.
-    """
+    """A series of a result: its labels, and a value for each time; None if there is no finite value."""
 
     labels: Mapping[str, str]
     values: Sequence[float | None]
 
 
 class Source(Protocol):
-    """Answers queries."""
+    """Answers queries.
+
+    Attributes:
+        hint: what to do if it has no data.
+    """
+
+    hint: str
 
     @property
     def title(self) -> str:
         """Its name for users."""
         ...
 
-    @property
-    def hint(self) -> str:
-        """What to do if it has no data."""
-        ...
-
     def refresh(self) -> None:
-        """Read new data. Called before the queries of a page.
-
-        Raises:
-            SourceError: the source is not available.
-        """
+        """Read new data. Called before the queries of a page. Raises `SourceError`."""
         ...
 
     def span(self) -> tuple[float, float] | None:
@@ -91,24 +76,10 @@ class Source(Protocol):
         ...
 
     def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
-        """Answer a query.
-
-        Args:
-            expression: PromQL without placeholders.
-            grid: the times of the values.
-
-        Raises:
-            SourceError: the source is not available.
-            RefusedError: the query was rejected.
-        """
+        """Answer a query: PromQL without placeholders. Raises `SourceError` and `RefusedError`."""
         ...
 
 
 def duration(seconds: float) -> str:
     """A PromQL duration: ``90000ms``."""
     return f"{max(1, round(seconds * 1000))}ms"
-
-
-def finite(value: float) -> float | None:
-    """The number; None if it is not finite, as after a division by zero."""
-    return value if math.isfinite(value) else None
