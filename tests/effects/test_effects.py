@@ -143,13 +143,13 @@ class TestSignal:
 
     @staticmethod
     def told_in_a_race(subscribers, setters):
-        signal, told = Signal(), []
+        signal, received = Signal(), []
         start = threading.Barrier(subscribers + setters)
 
         def subscribe():
             start.wait()
             for number in range(20):
-                signal.subscribe(functools.partial(told.append, number))
+                signal.subscribe(functools.partial(received.append, number))
 
         def raise_it():
             start.wait()
@@ -161,4 +161,4 @@ class TestSignal:
             thread.start()
         for thread in threads:
             thread.join()
-        return len(told)
+        return len(received)

@@ -70,9 +70,9 @@ class TestKinds:
         loop = Loop(tools=[act], max_tool_calls=most, sequential=sequential)
         result = way.run(loop, ScriptedLLM(batch, more, "done"))
         assert len(ran) == result.tool_calls_count == min(most, 8)
-        told = answers(result.messages).values()
-        over = [text for text in told if f"the budget of {most} tool calls is spent" in text]
-        assert len(over) == len(told) - len(ran)
+        texts = answers(result.messages).values()
+        over = [text for text in texts if f"the budget of {most} tool calls is spent" in text]
+        assert len(over) == len(texts) - len(ran)
         if most > 8:
             assert isinstance(result, Ok)
         else:
@@ -129,8 +129,8 @@ class TestKinds:
         batch = calls(*(call("note", f"n{n}", n=n) for n in range(3)), call("other", "o", n=1))
         model = ScriptedLLM(batch, calls(call("note", "late", n=9)), "done")
         result = way.run(Loop(tools=[once, other]), model)
-        told = answers(result.messages)
-        assert [told[key][:5] for key in ("n0", "n1", "n2", "o", "late")] == [
+        texts = answers(result.messages)
+        assert [texts[key][:5] for key in ("n0", "n1", "n2", "o", "late")] == [
             *["noted"] * 2,
             "Not r",
             "noted",
@@ -151,14 +151,14 @@ class TestTold:
         loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, show_budget=True)
         with ScriptedLLM(notes(1, 2), notes(3), "done") as model:
             result = way.run(loop, model)
-        told = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
-        assert told == [
+        texts = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
+        assert texts == [
             "Left for this task: 2 model calls, 5 tool calls.",
             "Left for this task: 1 model calls, 3 tool calls.",
             "Left for this task: 0 model calls, 2 tool calls.",
         ]
         assert "Left for this task" not in str(result.messages)
-        assert model.sent[0].messages == [{"role": "user", "content": f"Hi\n\n{told[0]}"}]
+        assert model.sent[0].messages == [{"role": "user", "content": f"Hi\n\n{texts[0]}"}]
 
     def test_with_what_a_stage_has_to_say(self):
         with ScriptedLLM("", "x") as model:

@@ -80,10 +80,10 @@ class TestAnswers:
         more = calls(call("note", "b", n=2), call("nope", "c"), call("note", "d", n="x"))
         result, model = finished(way, more, "now then")
         assert result.unwrap().content == "now then"
-        told = answers(result.messages)
-        assert told["b"] == NOT_RUN
-        assert "there is no tool named 'nope'" in told["c"]
-        assert "expected integer" in told["d"]
+        texts = answers(result.messages)
+        assert texts["b"] == NOT_RUN
+        assert "there is no tool named 'nope'" in texts["c"]
+        assert "expected integer" in texts["d"]
         assert model.sent[2].opts["tool_choice"] == "none"
         assert model.sent[2].opts["tools"] == model.sent[0].opts["tools"]
         assert model.sent[2].messages[-1] == {"role": "user", "content": GUIDED}
@@ -155,9 +155,9 @@ class TestOutput:
         assert isinstance(result, Ok)
         assert (result.output, result.stop_reason) == (Answer(text="42"), "finished")
         assert model.sent[1].messages[-1]["content"].endswith(", by a call of Answer.")
-        told = answers(result.messages)
-        assert told["c"] == "Accepted: this is the final output."
-        assert told["b"] == "Not run: the call of 'Answer' ended the run."
+        texts = answers(result.messages)
+        assert texts["c"] == "Accepted: this is the final output."
+        assert texts["b"] == "Not run: the call of 'Answer' ended the run."
 
     def test_one_that_is_not_valid_is_told_and_text_is_asked_for(self, way):
         result, _ = finished(way, calls(call("Answer", "c", text=5)), "42", **self.options())

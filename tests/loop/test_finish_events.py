@@ -73,8 +73,8 @@ class TestFailing:
         events = []
         result, _ = finished(way, hang, max_seconds=0.3, on_event=events.append)
         assert result.reason == DeadlineExceeded(0.3)
-        told = [one.reason for one in of(events, LimitReached)]
-        assert told == [MaxIterationsReached(1), DeadlineExceeded(0.3)]
+        reasons = [one.reason for one in of(events, LimitReached)]
+        assert reasons == [MaxIterationsReached(1), DeadlineExceeded(0.3)]
         assert result.messages[-1]["content"] == "noted 1"
 
     def test_it_may_be_cancelled_meanwhile(self, way):

@@ -119,9 +119,9 @@ def test_rounds_of_up_to_three_iterations_end_the_run(rounds, ends_at, period, d
 
 
 def test_the_reason_says_how_many_iterations_a_round_has():
-    told = str(run(*[[A], [B]] * 3).reason)
-    assert told.startswith("the same 2 iterations 3 times in a row, with nothing new, the last: ")
-    assert 'same({"n": 2})' in told
+    text = str(run(*[[A], [B]] * 3).reason)
+    assert text.startswith("the same 2 iterations 3 times in a row, with nothing new, the last: ")
+    assert 'same({"n": 2})' in text
 
 
 @pytest.mark.parametrize(("threshold", "ends_at"), [(1, 1), (2, 2), (4, 4), (None, None)])

@@ -38,14 +38,14 @@ def run(ran):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_observer_may_be_async_under_every_driver(run, is_async):
-    told = []
+    kinds = []
 
     async def observe(event):
         await anyio.sleep(0)
-        told.append(type(event))
+        kinds.append(type(event))
 
     assert run(is_async, on_event=observe).unwrap().content == "done"
-    assert (told[0], told[-1]) == (RunStarted, RunFinished)
+    assert (kinds[0], kinds[-1]) == (RunStarted, RunFinished)
 
 
 def test_on_iteration_is_told_the_context_after_each_iteration(run):

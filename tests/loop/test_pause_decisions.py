@@ -31,17 +31,17 @@ class TestDeciding:
         assert [node.group_id for node in result.run.nodes[0].tool_calls] == ["a", "b", "c"]
 
     @pytest.mark.parametrize(
-        ("reason", "told"),
+        ("reason", "text"),
         [
             ("not on a Friday", "Not run: a person did not approve this call: not on a Friday. "),
             ("", "Not run: a person did not approve this call. "),
         ],
     )
-    def test_denied_it_does_not_run_and_the_rest_does(self, desk, way, reason, told):
+    def test_denied_it_does_not_run_and_the_rest_does(self, desk, way, reason, text):
         loop, model, paused = paused_at(desk, BATCH, way=way)
         result = way.resume(loop, paused, {"b": deny(reason)}, model)
         assert desk.did == ["note 1", "note 3"]
-        assert answers(model.sent[1].messages)["b"] == f"{told}Do without it, or ask."
+        assert answers(model.sent[1].messages)["b"] == f"{text}Do without it, or ask."
         assert (result.tool_calls_count, result.iterations) == (2, 2)
         assert [node.group_id for node in result.run.nodes[0].tool_calls] == ["a", "c"]
 
@@ -60,12 +60,12 @@ class TestDeciding:
         loop, model, paused = paused_at(desk, BATCH, way=way)
         result = way.resume(loop, paused, {"b": edit({"path": "/tmp"})}, model)  # noqa: S108
         assert desk.did == ["note 1", "note 3", "wipe /tmp"]
-        told = answers(model.sent[1].messages)
-        assert told["b"] == (
+        texts = answers(model.sent[1].messages)
+        assert texts["b"] == (
             "wiped /tmp\n\n[note: a person changed the arguments of this call before it ran, "
             'to: {"path": "/tmp"}]'
         )
-        assert (told["a"], told["c"]) == ("noted 1", "noted 3")
+        assert (texts["a"], texts["c"]) == ("noted 1", "noted 3")
         made = result.messages[1]["tool_calls"][1]["function"]
         assert made["arguments"] == '{"path": "/"}'
 

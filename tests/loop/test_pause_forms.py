@@ -26,10 +26,10 @@ class TestElsewhere:
     """All that is needed to go on is in the state."""
 
     def elsewhere(self, state, decisions, script, inner=()):
-        told = {"state": state, "decisions": decisions, "script": script, "inner": inner}
+        job = {"state": state, "decisions": decisions, "script": script, "inner": inner}
         done = subprocess.run(
             [sys.executable, pathlib.Path(__file__).with_name("elsewhere.py")],
-            input=json.dumps(told),
+            input=json.dumps(job),
             capture_output=True,
             text=True,
             check=False,
@@ -139,10 +139,10 @@ class TestForms:
         made = result.messages[3]
         assert (made["content"], made["reasoning"]) == ("Let me see.", "because")
         assert made["tool_calls"][3]["signature"] == "s"
-        told = answers(result.messages)
-        assert list(told) == ["z", "a", "bad", "twin", "b", "over", "late"]
-        assert (told["a"], told["b"], told["over"]) == ("noted 1", "wiped /", "noted 2")
-        assert told["twin"].endswith("Its result:\nnoted 1")
-        assert "there is no tool named 'nope'" in told["bad"]
-        assert "the budget of 4 tool calls is spent" in told["late"]
+        texts = answers(result.messages)
+        assert list(texts) == ["z", "a", "bad", "twin", "b", "over", "late"]
+        assert (texts["a"], texts["b"], texts["over"]) == ("noted 1", "wiped /", "noted 2")
+        assert texts["twin"].endswith("Its result:\nnoted 1")
+        assert "there is no tool named 'nope'" in texts["bad"]
+        assert "the budget of 4 tool calls is spent" in texts["late"]
         assert result.usage.cost == 0.5

@@ -138,8 +138,8 @@ class TestRepetition:
         ]
         result = through(desk.loop(), ScriptedLLM(*script, "done"))
         assert desk.done == ["note 1", "note 2", "wipe /", "note 1"]
-        told = answers(result.messages)
-        assert told["b2"].startswith("Not run again: you made this very call in iteration 2")
+        texts = answers(result.messages)
+        assert texts["b2"].startswith("Not run again: you made this very call in iteration 2")
 
     def test_what_was_suppressed_before_it_is_after_it(self, desk):
         @tool
@@ -154,9 +154,11 @@ class TestRepetition:
             calls(call("look", "once more", n=1)),
         ]
         result = through(desk.loop(), ScriptedLLM(*script, "done"))
-        told = answers(result.messages)
-        assert told["again"] == "same"  # the wipe was news
-        assert told["once more"].startswith("Not run again: you made this very call in iteration 3")
+        texts = answers(result.messages)
+        assert texts["again"] == "same"  # the wipe was news
+        assert texts["once more"].startswith(
+            "Not run again: you made this very call in iteration 3"
+        )
 
     def test_where_nothing_new_came_of_it_all_that_was_known_is(self, desk):
         """The call that waited was denied, which tells nothing of what was asked before."""
@@ -187,9 +189,9 @@ class TestRepetition:
         repeated = [calls(call("note", f"n{n}", n=1), call("pay", amount=n)) for n in range(3)]
         repeated[1]["tool_calls"].append(call("wipe", path="/"))
         result = through(desk.loop(dedupe=False), ScriptedLLM(*repeated, "done"))
-        told = answers(result.messages)
-        assert ["[note: this is call number" in told[f"n{n}"] for n in range(3)] == [0, 0, 1]
-        assert "this is call number 3 of 'note'" in told["n2"]
+        texts = answers(result.messages)
+        assert ["[note: this is call number" in texts[f"n{n}"] for n in range(3)] == [0, 0, 1]
+        assert "this is call number 3 of 'note'" in texts["n2"]
 
     def test_a_call_is_counted_once_however_often_it_waits(self, desk):
         """A call that is in a batch with several that wait is entered again with each of them."""
@@ -198,7 +200,7 @@ class TestRepetition:
         result = SYNC.run(loop, model)
         for n in range(4):
             result = resumed(loop, result, model, {f"w{n}": approve})
-        assert all("note:" not in told for told in answers(result.messages).values())
+        assert all("note:" not in text for text in answers(result.messages).values())
         assert desk.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
     @pytest.mark.parametrize("at", range(3))

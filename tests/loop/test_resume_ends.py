@@ -58,9 +58,9 @@ class TestCancelled:
 
         assert anyio.run(main, backend=backend)
         check_history(handle.messages)
-        told = answers(handle.messages)
-        assert (told["a"], told["b"], told["c"]) == ("noted 1", "wiped /", "noted 3")
-        assert told["h"].startswith("Cancelled: ")
+        texts = answers(handle.messages)
+        assert (texts["a"], texts["b"], texts["c"]) == ("noted 1", "wiped /", "noted 3")
+        assert texts["h"].startswith("Cancelled: ")
         assert handle.result.reason == RunCancelled()
         assert handle.result.tool_calls_count == 6
         assert handle.state.status == "failed"
@@ -71,9 +71,9 @@ class TestCancelled:
         self.begin = handle.cancel
         result = way.resume(loop, stored(pause), {"b": deny()}, model, handle=handle)
         assert result.reason == RunCancelled()
-        told = answers(result.messages)
-        assert (told["a"], told["c"]) == ("noted 1", "noted 3")
-        assert told["h"].startswith("Cancelled: ")
+        texts = answers(result.messages)
+        assert (texts["a"], texts["c"]) == ("noted 1", "noted 3")
+        assert texts["h"].startswith("Cancelled: ")
         assert (result.iterations, result.tool_calls_count) == (1, 3)
 
     def test_by_its_time(self, desk, hanging, way):

@@ -148,8 +148,8 @@ class TestHeard:
             assert seen[0].steer("and why?")
             return "42"
 
-        told, result = anyio.run(main, backend=backend)
-        assert len(of(told, UserMessageAdded)) == 1
+        events, result = anyio.run(main, backend=backend)
+        assert len(of(events, UserMessageAdded)) == 1
         assert result.messages[-2] == said("and why?")
 
     def test_whoever_is_told_that_it_was_heard_may_say_more(self, way, handle):
@@ -221,17 +221,17 @@ class TestNewTurn:
         ]
         loop = Loop(tools=[look], loop_threshold=None)
         result = SYNC.run(loop, ScriptedLLM(*script, "done"), handle=handle)
-        told = answers(result.messages)
+        texts = answers(result.messages)
         assert len(looked) == 2
-        assert told["b"].startswith("Not run again")
-        assert told["c"].startswith("Not run again")  # it was said while the model thought of it
-        assert told["d"] == "same"
+        assert texts["b"].startswith("Not run again")
+        assert texts["c"].startswith("Not run again")  # it was said while the model thought of it
+        assert texts["d"] == "same"
 
     def test_counts_start_anew_so_that_there_is_no_nudge(self, handle, speak):
         step = calls(call("speak", "s", text="go on"))
         script = [calls({**step["tool_calls"][0], "id": f"s{n}"}) for n in range(5)]
         result = SYNC.run(Loop(tools=[speak]), ScriptedLLM(*script, "done"), handle=handle)
-        assert all(told == "spoke" for told in answers(result.messages).values())
+        assert all(text == "spoke" for text in answers(result.messages).values())
 
     def test_rounds_start_anew(self, handle):
         @tool

@@ -72,7 +72,7 @@ class TestAnswer:
         assert answers(result.messages) == {"k": "No."}
 
     @pytest.mark.parametrize(
-        ("script", "options", "told"),
+        ("script", "options", "text"),
         [
             ([TypeError("broken")], {}, "the model failed: TypeError: broken"),
             ([calls(call("add", a=1, b=1))], {"max_iterations": 1}, "no answer within"),
@@ -81,13 +81,13 @@ class TestAnswer:
         ],
         ids=["model", "limit", "loop", "blank"],
     )
-    def test_a_failure_is_an_ordinary_tool_error(self, way, script, options, told):
+    def test_a_failure_is_an_ordinary_tool_error(self, way, script, options, text):
         events = []
         child, _ = helper(*script, loop=Loop(tools=[add], **options))
         loop = Loop(tools=[child], on_event=events.append)
         result = way.run(loop, ScriptedLLM(asked(), "sorry"))
         assert isinstance(result, Ok)
-        assert answers(result.messages)["k"].startswith(f"Error: 'helper' gave no answer: {told}")
+        assert answers(result.messages)["k"].startswith(f"Error: 'helper' gave no answer: {text}")
         node = result.run.nodes[0].tool_calls[0]
         assert (node.status, node.run.status) == ("failed", "failed")
 
@@ -135,8 +135,8 @@ class TestInput:
         given = [{"x": 1, "task": "t"}, {"x": 1}, {"task": 5}]
         script = [calls(call("helper", f"k{n}", **one)) for n, one in enumerate(given)]
         SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
-        told = [sent.messages[0]["content"] for sent in inner.sent]
-        assert [json.loads(text) for text in told] == given
+        tasks = [sent.messages[0]["content"] for sent in inner.sent]
+        assert [json.loads(task) for task in tasks] == given
 
     def test_instructions_come_before_it(self):
         child, inner = helper("in", instructions="Be brief.")
@@ -158,17 +158,17 @@ class TestInput:
         assert len(made) == 2
 
     @pytest.mark.parametrize(
-        ("messages", "told"),
+        ("messages", "text"),
         [
             (lambda given: given["nope"], "Error: KeyError: 'nope'"),
             (lambda given: [], "Error: 'helper' gave no answer: messages: "),
             (lambda given: [{"role": "nobody"}], "Error: 'helper' gave no answer: messages[0]"),
         ],
     )
-    def test_messages_that_cannot_be_made_are_told_the_model(self, messages, told):
+    def test_messages_that_cannot_be_made_are_told_the_model(self, messages, text):
         child, inner = helper(messages=messages)
         result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
-        assert answers(result.messages)["k"].startswith(told)
+        assert answers(result.messages)["k"].startswith(text)
         assert inner.sent == []
 
     @pytest.mark.parametrize("option", [{"timeout": -1}, {"max_uses": "many"}, {"lock": 5}])

@@ -103,7 +103,7 @@ class TestDeciding:
     """A decision reaches the call that it is on."""
 
     @pytest.mark.parametrize(
-        ("decision", "done", "told"),
+        ("decision", "done", "text"),
         [
             (approve, ["wipe /"], "wiped /"),
             (deny("no"), [], "Not run: a person did not approve this call: no. "),
@@ -111,7 +111,7 @@ class TestDeciding:
         ],
         ids=["approve", "deny", "edit"],
     )
-    def test_it_goes_on_with_what_was_decided(self, family, desk, way, decision, done, told):
+    def test_it_goes_on_with_what_was_decided(self, family, desk, way, decision, done, text):
         loop = family(calls(wipe("w")), "in")
         model = ScriptedLLM(asked(), "outer")
         paused = way.run(loop, model)
@@ -120,7 +120,7 @@ class TestDeciding:
         assert answers(result.messages) == {"k": "in"}
         assert (result.iterations, result.tool_calls_count) == (2, 1)
         node = result.run.nodes[0].tool_calls[0]
-        assert answers(node.run.messages)["w"].startswith(told)
+        assert answers(node.run.messages)["w"].startswith(text)
         assert (node.status, node.run.status) == ("success", "success")
         assert [one.status for one in node.run.nodes] == ["success", "success"]
         assert node.run.run_id == f"{result.run.run_id}/k"

@@ -48,9 +48,9 @@ class TestEnd:
     def check(self, state):
         """The child's record: all done, its history valid, its call answered."""
         check_history(state.messages)
-        told = answers(state.messages)
-        assert told["n"] == "noted 1"
-        assert told["h"].startswith("Cancelled: ")
+        texts = answers(state.messages)
+        assert texts["n"] == "noted 1"
+        assert texts["h"].startswith("Cancelled: ")
         assert (state.status, state.error) == ("failed", str(RunCancelled()))
         assert [node.status for node in state.nodes] == ["success", "failed"]
         assert state.nodes[1].tool_calls[0].status == "failed"
@@ -165,7 +165,7 @@ class TestWaiting:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_well(backend):
     """Whoever counts starts and ends around the child misses neither."""
-    told = []
+    events = []
 
     async def observe(event):
         if isinstance(event, RunStarted):
@@ -175,11 +175,11 @@ def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_w
     async def main():
         nonlocal scope
         child = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
-        loop = Loop(tools=[child], on_event=told.append)
+        loop = Loop(tools=[child], on_event=events.append)
         with anyio.CancelScope() as scope:
             await loop.run(USER, ScriptedLLM(asked()))
 
     scope = None
     anyio.run(main, backend=backend)
-    inner = [type(event.event).__name__ for event in of(told, SubagentEvent)]
+    inner = [type(event.event).__name__ for event in of(events, SubagentEvent)]
     assert inner == ["RunStarted", "RunFinished"]

@@ -128,8 +128,8 @@ class TestEvents:
         loop = Loop(tools=[add], on_event=inner.append, on_iteration=contexts.append)
         child, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
         way.run(Loop(tools=[child], on_event=outer.append), ScriptedLLM(asked(), "outer"))
-        told = [event.event for event in of(outer, SubagentEvent)]
-        assert told == inner
+        inner_events = [event.event for event in of(outer, SubagentEvent)]
+        assert inner_events == inner
         assert {event.call_id for event in of(outer, SubagentEvent)} == {"k"}
         assert [type(event).__name__ for event in inner] == [
             "RunStarted",

@@ -85,8 +85,8 @@ class TestBudgets:
         """Of a batch that is more than what is left, the rest is answered as over budget."""
         inner = ScriptedLLM(calls(*(call("note", f"n{n}", n=n) for n in range(5))))
         result = way.run(Loop(tools=[helper(inner)], max_tool_calls=3), ScriptedLLM(asked(), "x"))
-        told = answers(child_of(result).messages)
-        assert [text.startswith("noted") for text in told.values()] == [1, 1, 0, 0, 0]
+        texts = answers(child_of(result).messages)
+        assert [text.startswith("noted") for text in texts.values()] == [1, 1, 0, 0, 0]
 
     @pytest.mark.parametrize(
         ("limit", "kind"),

@@ -124,8 +124,8 @@ class TestHeldElsewhere:
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
         result = way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
-        told = answers(child_of(result).messages)["w0"]
-        assert told == "Not run: 'L' is in use by another call; try again later"
+        text = answers(child_of(result).messages)["w0"]
+        assert text == "Not run: 'L' is in use by another call; try again later"
         assert shop.log == []
         locks.leave("L", ticket)
 

@@ -55,8 +55,8 @@ def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
         )
 
     kitchen = Kitchen(recipe, failing=["sport"])
-    told, result = reported(run, kitchen)
-    assert told == (
+    text, result = reported(run, kitchen)
+    assert text == (
         "## Results\n\n### weather\nweather of Oslo\n\n"
         "## Additional results\n\n### news\nnews of Bergen\n\n"
         "## Errors\n\n### games\nError: RuntimeError: no sport"
@@ -103,8 +103,8 @@ def test_parallel_steps_of_a_recipe_run_at_the_same_time(run):
     def recipe(arguments):
         return Recipe(parallel=[Step(name, arguments) for name in ("weather", "news", "sport")])
 
-    told, _ = reported(run, Kitchen(recipe, together=3))
-    assert told.startswith("## Additional results\n\n### weather\nweather of Oslo\n\n### news")
+    text, _ = reported(run, Kitchen(recipe, together=3))
+    assert text.startswith("## Additional results\n\n### weather\nweather of Oslo\n\n### news")
 
 
 def test_sub_calls_are_validated_and_recorded(run):
@@ -117,8 +117,8 @@ def test_sub_calls_are_validated_and_recorded(run):
         return Recipe(serial=[Step("weather", {"city": 7}), Step("news", arguments, "n")])
 
     kitchen = Kitchen(recipe)
-    told, result = reported(run, kitchen)
-    assert "city: expected string, got integer 7" in told
+    text, result = reported(run, kitchen)
+    assert "city: expected string, got integer 7" in text
     assert kitchen.resolved == [("news", "Oslo")]
     (report,) = result.run.nodes[0].tool_calls
     assert [(node.name, node.group_id) for node in report.tool_calls] == [
@@ -135,8 +135,8 @@ def test_a_composition_of_ones_own_makes_the_result(run):
         steps = [Step("news", {"city": city}) for city in ("Oslo", "Rome")]
         return Recipe((), steps, lambda results: {k: r.content for k, r in results.items()})
 
-    told, _ = reported(run, Kitchen(recipe))
-    assert json.loads(told) == {"news": "news of Oslo", "news 2": "news of Rome"}
+    text, _ = reported(run, Kitchen(recipe))
+    assert json.loads(text) == {"news": "news of Oslo", "news 2": "news of Rome"}
 
 
 def test_a_recipe_without_results_says_so(run):

@@ -115,7 +115,7 @@ def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "content"),
     [
         (Ok("two left"), "two left"),
         ("two left", "two left"),
@@ -123,12 +123,12 @@ def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
         (Err("out of stock"), "Error: out of stock"),
     ],
 )
-def test_ok_and_error_results_both_reach_the_model(run, value, told):
+def test_ok_and_error_results_both_reach_the_model(run, value, content):
     """What a resolver returns is what the model reads, wrapped in Ok or Err or bare."""
     llm = ScriptedLLM(calls(call("order", item="rope", count=1)), "So it is.")
     run("Rope.", llm, tools=[ORDER], resolve_tool=lambda call: value)
     assert llm.sent[1].messages[-1]["role"] == "tool"
-    assert llm.sent[1].messages[-1]["content"] == told
+    assert llm.sent[1].messages[-1]["content"] == content
 
 
 def test_a_call_of_the_terminal_tool_ends_the_run_with_its_arguments(run):

@@ -93,7 +93,7 @@ def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(r
 
     In Planck the turn ends with the answer; here the run goes on with what the user said, in one history.
     """
-    handle, told = RunHandle(), []
+    handle, events = RunHandle(), []
 
     @tool
     def ask_user() -> str:
@@ -103,12 +103,12 @@ def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(r
     asked = calls(call("ask_user"), call("look", place="here"))
     llm = ScriptedLLM(asked, *looks("there"), "Both are empty.")
     options = {**presets.planck(), "tools": [ask_user, look], "handle": handle}
-    result = run("?", llm, **options, on_event=told.append)
+    result = run("?", llm, **options, on_event=events.append)
     assert isinstance(result, Ok)
     assert llm.sent[1].messages == result.messages[:5]
     assert [m["role"] for m in result.messages[1:5]] == ["assistant", "tool", "tool", "user"]
     assert spoken(result) == ["?", "And there?"]
-    (steered,) = [event for event in told if isinstance(event, UserMessageAdded)]
+    (steered,) = [event for event in events if isinstance(event, UserMessageAdded)]
     assert steered == UserMessageAdded(iteration=2, messages=(result.messages[4],))
     assert not handle.steer("Too late.")
 

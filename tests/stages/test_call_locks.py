@@ -104,12 +104,12 @@ class TestInOneAnswer:
         assert contents(ctx) == ["Error: ZeroDivisionError: division by zero", "0.5"]
 
     def test_a_call_begins_in_the_record_and_in_events_when_it_has_its_key(self, context, through):
-        told = []
+        events = []
         held = Tool("t", steps=Workshop(), lock="k")
         ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[held], has_listeners=True)
         ctx = through(ctx, *STAGES[:3])
-        drive_sync(dispatch_tools(ctx), told.append)
-        assert [(type(event), event.call.id) for event in told] == [
+        drive_sync(dispatch_tools(ctx), events.append)
+        assert [(type(event), event.call.id) for event in events] == [
             (ToolStarted, "c1"),
             (ToolFinished, "c1"),
             (ToolStarted, "c2"),
@@ -132,11 +132,11 @@ class TestAKeyFunctionThatRaises:
 
     @pytest.fixture
     def ctx(self, context, through):
-        self.told, self.ran = [], []
+        self.events, self.ran = [], []
         broken = tool(name="t", lock=lambda arguments: arguments["nope"])(self.ran.append)
         ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], has_listeners=True)
         ctx = through(ctx, *STAGES[:3])
-        return drive_sync(dispatch_tools(ctx), self.told.append)
+        return drive_sync(dispatch_tools(ctx), self.events.append)
 
     def test_the_model_is_told(self, ctx):
         result = ctx.tool_results["c1"]
@@ -161,7 +161,7 @@ class TestAKeyFunctionThatRaises:
     def test_it_is_a_failure_in_the_record_and_to_those_who_watch(self, ctx):
         (node,) = ctx.state.current_node.tool_calls
         assert (node.status, node.error) == (RunNodeStatus.FAILED, "Error: KeyError: 'nope'")
-        assert [type(event) for event in self.told] == [ToolStarted, ToolFinished]
+        assert [type(event) for event in self.events] == [ToolStarted, ToolFinished]
 
 
 class Expanding:

@@ -34,7 +34,7 @@ def noting():
     return Noting()
 
 
-def told(ctx, call_id):
+def result_of(ctx, call_id):
     result = ctx.tool_results[call_id]
     return result.status, result.content
 
@@ -46,8 +46,8 @@ class TestTwins:
         calls = [("t", {"n": 1}), ("t", {"n": 1})]
         ctx = through(context(*calls, tools=[noting.tool("t")]), *STAGES)
         assert noting.ran == ["t1"]
-        assert told(ctx, "c1") == ("done", "t1 done")
-        assert told(ctx, "c2") == (
+        assert result_of(ctx, "c1") == ("done", "t1 done")
+        assert result_of(ctx, "c2") == (
             "suppressed",
             "Not run twice: the same call is next to it. Its result:\nt1 done",
         )
@@ -58,11 +58,11 @@ class TestTwins:
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: Err("no"))])
         ctx = through(ctx, *STAGES)
         assert [ctx.tool_results[key].is_error for key in ("c1", "c2")] == [True, True]
-        assert told(ctx, "c2")[1].endswith("Its result:\nError: no")
+        assert result_of(ctx, "c2")[1].endswith("Its result:\nError: no")
 
     def test_a_long_result_is_shown_in_part(self, context, through):
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: "x" * 6_000)])
-        assert "[cut: 0 more lines, 1,000 more bytes]" in told(through(ctx, *STAGES), "c2")[1]
+        assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
 
     def test_one_whose_first_was_not_run_is_told_so(self, context, through):
         """A stage of somebody else's may have taken it out of the batches."""

@@ -55,8 +55,8 @@ def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(
         ),
         *STAGES,
     )
-    told = contents(ctx)
-    assert (told[0], told[1], told[3]) == ("2", "Error: ValueError: 2", "8")
+    texts = contents(ctx)
+    assert (texts[0], texts[1], texts[3]) == ("2", "Error: ValueError: 2", "8")
     assert [ctx.tool_results[c.id].is_error for c in ctx.tool_calls] == [False, True, True, False]
     assert ctx.tool_calls_count == 3
 

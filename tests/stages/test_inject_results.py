@@ -187,13 +187,13 @@ class TestNudge:
         """Make the same call again and again, as if it told something new each time."""
 
         def repeat(name, arguments, times, tools=(double, broken), has_listeners=False):
-            told, ctx = (
+            events, ctx = (
                 [],
                 context((name, arguments), tools=list(tools), has_listeners=has_listeners),
             )
             for _ in range(times):
-                ctx = through(anew(ctx), *ANYWAY, emit=told.append)
-            return ctx, told
+                ctx = through(anew(ctx), *ANYWAY, emit=events.append)
+            return ctx, events
 
         return repeat
 
@@ -215,8 +215,8 @@ class TestNudge:
         assert (f"[note: this is call number {times} of 'double'" in content) is nudged
 
     def test_it_is_told_to_those_who_watch(self, repeat):
-        _, told = repeat("double", {"n": 1}, 3, has_listeners=True)
-        (event,) = [event for event in told if isinstance(event, RepeatWarned)]
+        _, events = repeat("double", {"n": 1}, 3, has_listeners=True)
+        (event,) = [event for event in events if isinstance(event, RepeatWarned)]
         assert (event.count, event.call.name) == (3, "double")
 
     def test_it_stays_out_of_the_results_which_tell_what_is_new(self, repeat):
@@ -296,5 +296,5 @@ class TestEditedCalls:
         ctx = ctx.replace(
             approvals={"c1": edit({"n": 7})}, tool_results={"c2": ToolResult("c2", "4")}
         )
-        told = [message["content"] for message in added(drive_sync(inject_results(ctx)))[1:]]
-        assert told == ["Not run: the run ended first.", "4"]
+        contents = [message["content"] for message in added(drive_sync(inject_results(ctx)))[1:]]
+        assert contents == ["Not run: the run ended first.", "4"]

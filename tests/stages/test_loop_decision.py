@@ -100,10 +100,10 @@ class TestATerminalTool:
 
     def test_its_siblings_are_answered_and_not_run(self, decide):
         ctx = decide(("add", {"a": 1}), ("Answer", {"text": "x"}), ("nope", {}), ("Answer", "{}"))
-        told = {i: result.content for i, result in ctx.tool_results.items()}
-        assert told["c1"] == "Not run: the call of 'Answer' ended the run."
-        assert "there is no tool named 'nope'" in told["c3"]
-        assert "missing required field 'text'" in told["c4"]
+        texts = {i: result.content for i, result in ctx.tool_results.items()}
+        assert texts["c1"] == "Not run: the call of 'Answer' ended the run."
+        assert "there is no tool named 'nope'" in texts["c3"]
+        assert "missing required field 'text'" in texts["c4"]
         assert ctx.tool_results["c1"].status == "skipped"
 
     def test_the_first_of_two_counts(self, decide):

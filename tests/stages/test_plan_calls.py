@@ -54,9 +54,9 @@ def same():
 
 
 def test_without_calls_there_is_no_plan_and_nobody_is_told(context):
-    ctx, told = context(has_listeners=True), []
-    assert drive_sync(plan_calls(ctx), told.append) is ctx
-    assert (ctx.plan, ctx.plan.reason, told) == (Plan(), PlanReason.NO_CALLS, [])
+    ctx, events = context(has_listeners=True), []
+    assert drive_sync(plan_calls(ctx), events.append) is ctx
+    assert (ctx.plan, ctx.plan.reason, events) == (Plan(), PlanReason.NO_CALLS, [])
 
 
 def test_calls_that_have_their_answers_are_not_planned(ready, through):
@@ -168,58 +168,58 @@ class TestEvents:
     """Those who watch are told what was planned, and what was suppressed or deferred."""
 
     @pytest.fixture
-    def told(self, through):
-        def told(ctx):
+    def emitted(self, through):
+        def emitted(ctx):
             events = []
             ctx.run.has_listeners = True
             through(ctx, plan_calls, emit=events.append)
             return events
 
-        return told
+        return emitted
 
-    def test_one_call_is_a_plan_too(self, told, ready):
-        assert told(ready("p", iteration=4)) == [
+    def test_one_call_is_a_plan_too(self, emitted, ready):
+        assert emitted(ready("p", iteration=4)) == [
             CallsPlanned(
                 iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), not_run={}
             )
         ]  # fmt: skip
 
-    def test_a_plan_tells_its_batches_and_what_is_held(self, told, ready):
-        planned, *_ = told(ready("p q s"))
+    def test_a_plan_tells_its_batches_and_what_is_held(self, emitted, ready):
+        planned, *_ = emitted(ready("p q s"))
         assert planned.batches == (("c1", "c2"),)
         assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
         assert planned.not_run == {"c3": NotRunReason.DEFERRED}
 
-    def test_duplicates_of_both_kinds_are_told_as_suppressed(self, told, ready):
+    def test_duplicates_of_both_kinds_are_told_as_suppressed(self, emitted, ready):
         ctx = know(ready("p q q", same, iteration=2), 0)
-        _, *more = told(ctx)
+        _, *more = emitted(ctx)
         first, _, third = ctx.tool_calls
         assert more == [
             CallSuppressed(iteration=2, call=first, reason=NotRunReason.NO_NEW_EVIDENCE),
             CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
         ]
 
-    def test_calls_that_wait_are_told_as_deferred_with_the_reason(self, told, ready):
-        _, deferred = told(ready("p s"))
+    def test_calls_that_wait_are_told_as_deferred_with_the_reason(self, emitted, ready):
+        _, deferred = emitted(ready("p s"))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
         assert deferred.call.id == "c2"
-        _, deferred = told(ready("p p", limits={"max_parallel_calls": 1}))
+        _, deferred = emitted(ready("p p", limits={"max_parallel_calls": 1}))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.PARALLEL_CAP)
 
-    def test_what_is_beyond_a_budget_is_refused(self, told, ready):
-        planned, *refused = told(ready("once once p", limits={"max_tool_calls": 1}))
+    def test_what_is_beyond_a_budget_is_refused(self, emitted, ready):
+        planned, *refused = emitted(ready("once once p", limits={"max_tool_calls": 1}))
         assert planned.not_run == {"c2": NotRunReason.MAX_USES, "c3": NotRunReason.OVER_BUDGET}
         assert [(type(one), one.call.id, one.reason) for one in refused] == [
             (CallRefused, "c2", NotRunReason.MAX_USES),
             (CallRefused, "c3", NotRunReason.OVER_BUDGET),
         ]
 
-    def test_a_call_that_was_answered_before_is_not_told(self, told, ready):
-        planned, *more = told(ready("? p"))
+    def test_a_call_that_was_answered_before_is_not_told(self, emitted, ready):
+        planned, *more = emitted(ready("? p"))
         assert (planned.batches, planned.not_run, more) == ((("c2",),), {}, [])
 
-    def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, told, ready):
-        assert told(ready("? ?", iteration=4)) == [
+    def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, emitted, ready):
+        assert emitted(ready("? ?", iteration=4)) == [
             CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
         ]
 

@@ -64,7 +64,7 @@ def cook(context, through):
     return cook
 
 
-def told(ctx):
+def answer_of(ctx):
     return ctx.tool_results["c1"].content
 
 
@@ -75,7 +75,7 @@ def test_serial_and_parallel_steps_are_composed_in_sections(cook):
             parallel=[Step("double", {"n": 2}, "more"), Step("fail", {"n": 3})],
         )
     )
-    assert told(ctx) == (
+    assert answer_of(ctx) == (
         "## Results\n\n### double\n2\n\n### small\ndirect small\n\n"
         "## Additional results\n\n### more\n4\n\n"
         "## Errors\n\n### fail\nError: ValueError: 3"
@@ -85,7 +85,7 @@ def test_serial_and_parallel_steps_are_composed_in_sections(cook):
 
 
 def test_a_recipe_of_nothing_has_no_results(cook):
-    assert told(cook(Recipe())[0]) == "No results."
+    assert answer_of(cook(Recipe())[0]) == "No results."
 
 
 def test_serial_steps_run_in_order_and_see_the_results_so_far(cook):
@@ -102,8 +102,8 @@ def test_serial_steps_run_in_order_and_see_the_results_so_far(cook):
         )
     )
     assert seen == [{"first": "2"}, {"first": "2", "second": "4"}]
-    assert "### second\n4" in told(ctx)
-    assert "### third\n4" in told(ctx)
+    assert "### second\n4" in answer_of(ctx)
+    assert "### third\n4" in answer_of(ctx)
 
 
 def test_parallel_steps_run_at_the_same_time(cook):
@@ -116,7 +116,7 @@ def test_parallel_steps_run_at_the_same_time(cook):
 
     recipe = Recipe(parallel=[Step("meet", {"n": 1}, "a"), Step("meet", {"n": 2}, "b")])
     ctx, _ = cook(recipe, tools=[meet])
-    assert told(ctx) == "## Additional results\n\n### a\n1\n\n### b\n2"
+    assert answer_of(ctx) == "## Additional results\n\n### a\n1\n\n### b\n2"
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ def test_parallel_steps_run_at_the_same_time(cook):
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_a_step_that_fails_is_recorded_and_the_rest_goes_on(cook, step, error, kind):
     ctx, resolver = cook(Recipe(**{kind: [step, Step("double", {"n": 2}, "good")]}))
-    assert error in told(ctx)
-    assert "### good\n4" in told(ctx)
+    assert error in answer_of(ctx)
+    assert "### good\n4" in answer_of(ctx)
     assert resolver.resolved == []
 
 
 def test_a_step_may_name_what_only_the_resolver_knows(cook):
     """A recipe is written by its author, not by a model: what it names need not be on any list."""
     ctx, resolver = cook(Recipe([Step("hidden")]))
-    assert told(ctx) == "## Results\n\n### hidden\ndirect hidden"
+    assert answer_of(ctx) == "## Results\n\n### hidden\ndirect hidden"
     assert resolver.resolved == ["hidden"]
 
 
@@ -147,7 +147,7 @@ def test_steps_of_one_label_are_numbered(cook):
     ctx, _ = cook(
         Recipe([Step("double", {"n": 1}), Step("double", {"n": 2})], [Step("double", {"n": 3})])
     )
-    assert [line for line in told(ctx).splitlines() if line.startswith("###")] == [
+    assert [line for line in answer_of(ctx).splitlines() if line.startswith("###")] == [
         "### double",
         "### double 2",
         "### double 3",
@@ -161,14 +161,14 @@ def test_a_recipe_may_compose_its_result_itself(cook):
             compose=lambda results: {label: r.is_error for label, r in results.items()},
         )
     )
-    assert told(ctx) == '{"a":false,"b":true}'
+    assert answer_of(ctx) == '{"a":false,"b":true}'
 
 
 @pytest.mark.parametrize("recipe", [5, (1,), {"wrong": []}])
 def test_a_recipe_that_cannot_be_built_is_resolved_directly_and_logged(cook, recipe, caplog):
     with caplog.at_level(logging.WARNING, "treadle.tools"):
         ctx, resolver = cook(recipe)
-    assert told(ctx) == "direct big"
+    assert answer_of(ctx) == "direct big"
     assert resolver.resolved == ["big"]
     assert "the recipe of 'big' cannot be built" in caplog.text
 
@@ -192,7 +192,7 @@ def test_a_recipe_that_fails_after_its_steps_is_an_error_and_its_work_is_not_don
 def test_a_name_without_a_recipe_is_resolved_directly(context, through):
     resolver = Resolver(None)
     ctx = through(context(("small", {}), resolve_tool=resolver), *STAGES)
-    assert told(ctx) == "direct small"
+    assert answer_of(ctx) == "direct small"
 
 
 NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
@@ -202,7 +202,7 @@ NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
 def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook, kind):
     page = tool(name="page", max_uses=2)(lambda n: n)
     ctx, _ = cook(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
-    assert told(ctx).count("Not run: 'page' may be used 2 times in a run, and was.") == 2
+    assert answer_of(ctx).count("Not run: 'page' may be used 2 times in a run, and was.") == 2
     assert ctx.run.budget.uses_left("page", 2) == 0
 
 
@@ -210,8 +210,8 @@ def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook,
 def test_a_step_that_needs_approval_is_denied_for_nobody_can_be_asked(cook, kind):
     send = tool(name="send", requires_approval=True)(lambda: "sent")
     ctx, _ = cook(Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double])
-    assert f"## Errors\n\n### send\nError: 'send' {NO_APPROVAL}" in told(ctx)
-    assert "### double\n2" in told(ctx)
+    assert f"## Errors\n\n### send\nError: 'send' {NO_APPROVAL}" in answer_of(ctx)
+    assert "### double\n2" in answer_of(ctx)
     assert ctx.decision is None
 
 
@@ -221,7 +221,7 @@ def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(cook):
         raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
 
     ctx, _ = cook(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
-    assert told(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
+    assert answer_of(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
     assert ctx.decision is not Decision.PAUSE
     assert ctx.run.in_flight.paused == {}
 
@@ -246,7 +246,7 @@ def test_steps_are_told_to_those_who_watch_and_answer_no_call_of_the_model(cook)
 
 def test_a_composed_result_is_cut_like_any_other(cook):
     ctx, _ = cook(Recipe(compose=lambda results: "x" * 60_000))
-    assert told(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
+    assert answer_of(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
 
 
 def test_sections_stand_only_where_there_is_something():

@@ -204,11 +204,11 @@ class TestToolsMadeOfSteps:
 
     def test_they_see_the_context_and_the_call_and_what_they_return_is_the_result(self, context):
         def steps(ctx, call):
-            told = yield Call(lambda: f"{ctx.iteration} {call.id}")
-            return {"told": told}
+            answer = yield Call(lambda: f"{ctx.iteration} {call.id}")
+            return {"answer": answer}
 
         ctx = context(tools=[Tool("t", steps=steps)], iteration=7)
-        assert drive_sync(begun(ctx)) == ToolResult("c1", '{"told":"7 c1"}')
+        assert drive_sync(begun(ctx)) == ToolResult("c1", '{"answer":"7 c1"}')
 
     def test_they_are_preferred_to_a_function(self, attempt):
         def steps(ctx, call):

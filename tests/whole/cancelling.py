@@ -41,7 +41,7 @@ class Cancelling:
     inside: int = 0
     steps: int = 0
     cancel: Callable[[], object] | None = None
-    told_then: int = 0
+    seen_before: int = 0
     heard: Any = None
     left: int = 0
     result: Any = None
@@ -55,7 +55,7 @@ class Cancelling:
             self.steps += 1
             if self.steps == self.at:
                 self.is_struck = True
-                self.told_then = len(self.events)
+                self.seen_before = len(self.events)
                 self.cancel()
 
     async def observe(self, event: Any) -> None:
@@ -127,7 +127,7 @@ class Cancelling:
         assert len(ends) == 1, ends
         assert ends == self.events[-1:]
         assert isinstance(self.events[0], RunStarted)
-        was_over = any(isinstance(event, RunFinished) for event in self.events[: self.told_then])
+        was_over = any(isinstance(event, RunFinished) for event in self.events[: self.seen_before])
         if self.ends == "paused":  # between its last call and its end nothing waits, to be struck
             was_over = was_over or ends[0].result is not None
         if not self.is_struck or was_over:

@@ -209,8 +209,8 @@ class Meter:
             else:
                 continue
             if expected not in results[call.id].content:
-                told = results[call.id].content
-                self.violations.append(f"{run}/{call.id} is told {told!r}, not {expected!r}")
+                content = results[call.id].content
+                self.violations.append(f"{run}/{call.id} has {content!r}, not {expected!r}")
 
     # At the end.
 

@@ -45,12 +45,12 @@ class Script:
 def played(way: Any, script: Script, **more: Any) -> Any:
     """Run a script in some way, with its pauses; what was told of it."""
     llm, options = script.build()
-    told = way.run(script.messages, llm, **options, **more)
+    observed = way.run(script.messages, llm, **options, **more)
     for decisions in script.decisions:
-        assert told.result.stop_reason == "paused"
-        way.resume(told, decisions, llm, **options, **more)
-    assert told.result.stop_reason == script.ends
-    return told
+        assert observed.result.stop_reason == "paused"
+        way.resume(observed, decisions, llm, **options, **more)
+    assert observed.result.stop_reason == script.ends
+    return observed
 
 
 SCRIPTS: list[Script] = []

@@ -115,11 +115,11 @@ def test_cancelled_at_any_await_everything_is_in_order(drive, scenario):
 
 def child_of(run: Cancelling, name: str, *script: Any, tools: Any = (), **options: Any) -> Tool:
     """A loop as a tool, whose own observer waits as well."""
-    told: list[Any] = []
+    observed: list[Any] = []
 
     async def observe(event: Any) -> None:
         await anyio.lowlevel.checkpoint()
-        told.append(event)
+        observed.append(event)
 
     loop = Loop(tools=[run.rest(), *tools], name=name, on_event=observe)
     return loop.as_tool(name, "", ScriptedLLM(*script, is_async=True), **options)

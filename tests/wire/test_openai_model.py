@@ -72,11 +72,11 @@ def test_it_works_without_an_event_loop(wire, stream):
 def test_a_streamed_answer_is_told_as_it_comes_and_reports_its_usage(wire):
     """`stream=True` asks for the usage too, which a stream does not tell of itself."""
     wire.script({"content": "It is three, no more, no less.", "usage": USAGE})
-    told = []
+    events = []
 
-    result = asyncio.run(run_once(opened(wire, stream=True), on_event=told.append))
+    result = asyncio.run(run_once(opened(wire, stream=True), on_event=events.append))
 
-    pieces = [event.text for event in told if isinstance(event, TextDelta)]
+    pieces = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(pieces) == "It is three, no more, no less."
     assert len(pieces) > 3
     assert result.usage.total_tokens == 13
