@@ -117,8 +117,8 @@ def test_few_blocks_are_not_run_and_each_says_why():
     not_run = [(page, block) for page, block in of_language("python") if not is_run(block)]
     assert len(not_run) <= MAX_NOT_RUN
     for page, block in not_run:
-        is_told = re.fullmatch(r"<!-- not run: .+ -->", block.before.strip())
-        assert is_told, f"{page.name}:{block.line}: no comment says why this block is not run"
+        has_reason = re.fullmatch(r"<!-- not run: .+ -->", block.before.strip())
+        assert has_reason, f"{page.name}:{block.line}: no comment says why this block is not run"
         ast.parse(block.text)
 
 

@@ -75,7 +75,8 @@ def _stop_reason(request):
 
 def test_every_reason_is_in_the_table():
     made = {type(make()) for make, _ in REASONS.values()}
-    assert made == {one for one in Reason.__subclasses__() if one is not HousekeepingError}
+    # Other tests define reasons too.
+    assert made == {one for one in Reason.__subclasses__() if one.__module__ == Reason.__module__}
     assert all(getattr(types, one.__name__) is one for one in made)
 
 
@@ -162,7 +163,7 @@ def test_one_attempt_goes_without_saying():
     assert str(LLMError("oh")) == "the model failed: oh"
 
 
-def test_a_round_of_several_iterations_is_told_as_one():
+def test_a_loop_of_several_iterations_is_described_as_one():
     reason = LoopDetected(("b({})",), 3, "f00d", period=2)
     assert str(reason) == (
         "the same 2 iterations 3 times in a row, with nothing new, the last: b({})"

@@ -101,7 +101,7 @@ def test_a_node_knows_how_long_it_took():
     assert node.usage == Usage(1, 2)
 
 
-def test_a_node_reads_the_clock_where_it_is_not_told_the_time():
+def test_a_node_reads_the_clock_unless_it_is_given_a_time():
     node = RunNode()
     node.start()
     node.fail(ValueError("why"))
@@ -301,7 +301,7 @@ class TestARecordAsJSON:
         state.current_node.tool_calls.clear()
         assert len(as_json["nodes"][0]["tool_calls"]) == 1
 
-    def test_what_is_told_shares_no_lists_with_the_record(self):
+    def test_the_json_form_shares_no_lists_with_the_state(self):
         state = RunState()
         state.new_node(at=1.0).metadata["a"] = 1
         as_json = state.as_json()

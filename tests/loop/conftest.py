@@ -78,7 +78,7 @@ def clock():
     return Clock()
 
 
-class Desk:
+class RecordedTools:
     """Tools that note what they did: ``note`` just runs, ``wipe`` needs approval, ``pay`` above 100."""
 
     def __init__(self):
@@ -111,8 +111,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def recorded():
+    return RecordedTools()
 
 
 def answers(messages):
@@ -130,9 +130,9 @@ def of(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def paused_at(desk, *script, way=SYNC, **options):
+def paused_at(recorded, *script, way=SYNC, **options):
     """Run until a call waits; return the loop, the model and the pause."""
-    loop, model = desk.loop(**options), ScriptedLLM(*(script or (BATCH,)), "done")
+    loop, model = recorded.loop(**options), ScriptedLLM(*(script or (BATCH,)), "done")
     return loop, model, way.run(loop, model)
 
 

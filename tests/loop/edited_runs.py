@@ -461,6 +461,32 @@ EDITS = {
 REWRITES = {"redact", "edit_results"}
 """Edits after which the history has other texts than the model and the tools returned."""
 
+REFUSED = {
+    **dict.fromkeys(EDITS, range(0)),
+    **dict.fromkeys(
+        (
+            "edit_results",
+            "drop_results",
+            "answer_calls",
+            "replace_response",
+            "replace_response_by_call",
+            "drop_from_plan",
+            "empty_plan",
+            "plan_twice",
+            "plan_all",
+            "refuse_by_plan",
+            "change_everything",
+        ),
+        range(1),
+    ),
+    "add_call": [0, 7, 8, 9],
+    "change_request": range(1, 10),
+    "plan_a_stranger": range(6),
+    "no_messages": range(7),
+    "redact_in_place": range(10),
+}
+"""The positions at which a stage may not make an edit: too early, too late, or nowhere."""
+
 WRONG_KINDS = {
     "calls as a generator": lambda ctx: ctx.replace(tool_calls=(c for c in ctx.tool_calls)),
     "calls as dicts": lambda ctx: ctx.replace(tool_calls=({"id": "a"},)),

@@ -116,7 +116,7 @@ class TestKinds:
         assert result.messages[-1]["role"] == "tool"
 
     @pytest.mark.parametrize("handle", [None, RunHandle])
-    def test_a_cost_of_nothing_asks_nobody(self, way, handle):
+    def test_a_cost_limit_of_zero_asks_no_model(self, way, handle):
         options = {} if handle is None else {"handle": handle()}
         with ScriptedLLM() as model:
             result = way.run(Loop(max_cost=0), model, **options)
@@ -144,7 +144,7 @@ class TestKinds:
         assert isinstance(SYNC.run(loop, ScriptedLLM(notes(2), "done")), Ok)
 
 
-class TestTold:
+class TestShowBudget:
     """The model can be told what is left."""
 
     def test_in_each_request_and_nowhere_else(self, way):
@@ -185,7 +185,7 @@ class TestTold:
             "5,000 output tokens, 6,000 tokens, $1.5000, 70 s."
         )
 
-    def test_unless_it_is_asked_for_it_is_not_told(self):
+    def test_by_default_it_is_not_shown(self):
         with ScriptedLLM("x") as model:
             SYNC.run(Loop(max_tool_calls=1), model)
         assert model.sent[0].messages == USER

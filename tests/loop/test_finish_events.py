@@ -89,10 +89,10 @@ class TestFailing:
         assert result.messages[-1]["content"] == "noted 1"
 
 
-class TestTold:
+class TestEvents:
     """What is told of it."""
 
-    def test_the_limit_is_told_once_and_its_requests_are_iterations(self, way):
+    def test_the_limit_is_reported_once_and_its_requests_are_iterations(self, way):
         events, contexts = [], []
         result, _ = finished(
             way,
@@ -122,7 +122,7 @@ class TestTold:
         result, _ = finished(SYNC, answer)
         assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
 
-    def test_what_is_left_is_told_in_it_too(self):
+    def test_the_remaining_budget_is_shown_in_it_too(self):
         _, model = finished(SYNC, "so far", show_budget=True)
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."

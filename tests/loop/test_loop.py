@@ -64,7 +64,7 @@ class TestWaysToRun:
         assert loop.run_sync(USER, ScriptedLLM(*script), max_iterations=1).iterations == 1
         assert loop.run_sync(USER, ScriptedLLM(*script)).iterations == 3
 
-    def test_mistakes_are_told_when_it_is_called_and_not_when_it_is_awaited(self):
+    def test_mistakes_are_raised_when_it_is_called_and_not_when_it_is_awaited(self):
         with pytest.raises(OptionError):
             Loop.run(USER, lambda m: "x", max_iteration=1)
         with pytest.raises(ToolDefinitionError):
@@ -98,7 +98,7 @@ class TestTools:
     def test_a_terminal_one_needs_neither(self):
         assert Loop(tools=[Tool("t", terminal=True)]).tools
 
-    def test_the_model_is_told_of_them_in_order(self):
+    def test_the_model_is_offered_them_in_order(self):
         with ScriptedLLM("x") as model:
             Loop.run_sync(USER, model, tools=[double, {"name": "t"}], resolve_tool=lambda c: 1)
         assert [t["function"]["name"] for t in model.sent[0].opts["tools"]] == ["double", "t"]
@@ -138,7 +138,7 @@ class TestOutput:
         assert name in [t["function"]["name"] for t in model.sent[0].opts["tools"]]
         check_history(result.messages)
 
-    def test_what_is_not_valid_is_told_and_asked_again(self):
+    def test_an_invalid_one_is_reported_and_asked_for_again(self):
         with ScriptedLLM(calls(call("Answer", text=5)), calls(call("Answer", text="5"))) as model:
             result = Loop.run_sync(USER, model, output=Answer)
         assert result.output == Answer(text="5")

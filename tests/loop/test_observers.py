@@ -48,7 +48,7 @@ def test_an_observer_may_be_async_under_every_driver(run, is_async):
     assert (kinds[0], kinds[-1]) == (RunStarted, RunFinished)
 
 
-def test_on_iteration_is_told_the_context_after_each_iteration(run):
+def test_on_iteration_gets_the_context_after_each_iteration(run):
     seen = []
     run(on_iteration=lambda ctx: seen.append((ctx.iteration, ctx.status, len(ctx.messages))))
     assert seen == [(1, "continue", 3), (2, "ok", 4)]

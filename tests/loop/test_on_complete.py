@@ -75,7 +75,7 @@ def test_of_a_resumed_run_its_own_time_and_all_its_iterations(driver):
     assert completions[0].run_id == completions[1].run_id
 
 
-def test_a_loop_as_a_tool_tells_its_own(driver):
+def test_a_loop_as_a_tool_reports_its_own(driver):
     completions = []
     kid = Loop(name="kid", on_complete=completions.append)
     child = kid.as_tool("helper", "", lambda messages: "in")
@@ -163,7 +163,7 @@ def test_of_a_run_that_an_observer_interrupts(driver, place):
 
 
 @pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
-def test_wherever_a_run_is_cancelled_it_is_told_once_of_it_and_of_each_run_within_it(drive):
+def test_wherever_a_run_is_cancelled_each_run_in_it_completes_once(drive):
     """Of each run that began: its loop's observers were told of its start."""
 
     def scenario(run):

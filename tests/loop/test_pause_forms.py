@@ -22,7 +22,7 @@ from .conftest import SYNC, USER, answers, paused_at, refused, stored
 from .elsewhere import INNER, SCRIPT, make
 
 
-class TestElsewhere:
+class TestOtherProcess:
     """All that is needed to go on is in the state."""
 
     def elsewhere(self, state, decisions, script, inner=()):
@@ -74,11 +74,11 @@ class TestForms:
         ],
         ids=["the pause", "state", "from JSON", "a mapping", "text", "another text", "bytes"],
     )
-    def test_all_of_them_are_taken(self, desk, form):
+    def test_all_of_them_are_taken(self, recorded, form):
         text = calls(call("wipe", "b", path="/ünï\ud83d\ude00"), text="näive ☃")
-        loop, model, paused = paused_at(desk, text)
+        loop, model, paused = paused_at(recorded, text)
         assert isinstance(SYNC.resume(loop, form(paused), {"b": approve}, model), Ok)
-        assert desk.done == ["wipe /ünï😀"]
+        assert recorded.done == ["wipe /ünï😀"]
 
     @pytest.mark.parametrize(
         ("given", "text"),
@@ -105,16 +105,16 @@ class TestForms:
             ({"digest": "x", "version": VERSION, 5: 1, "5": 1}, "changed|JSON"),
         ],
     )
-    def test_anything_else_is_refused_with_what_it_is(self, desk, given, text):
-        refused(desk.loop(), given, text=text)
+    def test_anything_else_is_refused_with_what_it_is(self, recorded, given, text):
+        refused(recorded.loop(), given, text=text)
 
-    def test_a_pause_is_left_as_it_is_by_whoever_resumes(self, desk):
-        loop, model, paused = paused_at(desk)
+    def test_resuming_does_not_change_the_paused_object(self, recorded):
+        loop, model, paused = paused_at(recorded)
         before = copy.deepcopy(paused.state)
         SYNC.resume(loop, paused, {"b": edit({"path": "/x"})}, model)
         assert paused.state == before
 
-    def test_a_pause_with_everything_in_it_comes_back_whole(self, desk):
+    def test_a_pause_with_everything_in_it_comes_back_whole(self, recorded):
         """Reasons, duplicates, held calls, errors, refusals, unknown keys, signatures, usage and cost."""
         answer = calls(
             call("note", "a", n=1),
@@ -132,7 +132,11 @@ class TestForms:
             "usage": {"prompt_tokens": 3, "completion_tokens": 4},
         }
         loop, model, paused = paused_at(
-            desk, calls(call("note", "z", n=9)), completion, max_tool_calls=4, cost_of=lambda r: 0.5
+            recorded,
+            calls(call("note", "z", n=9)),
+            completion,
+            max_tool_calls=4,
+            cost_of=lambda r: 0.5,
         )
         assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=0.5)
         result = SYNC.resume(loop, stored(paused), {"b": approve}, model)

@@ -228,7 +228,7 @@ class TestPlanck:
     def test_a_hundred_iterations(self, run):
         assert run("planck", endless()).reason == MaxIterationsReached(100)
 
-    def test_it_is_told_where_it_ends(self, run):
+    def test_the_log_says_where_it_ends(self, run):
         assert run("planck", endless(), max_iterations=2).stop_reason == "max_iterations_reached"
 
 

@@ -31,7 +31,7 @@ def run(request):
     return run
 
 
-class Board:
+class ObserverFactory:
     """Has an observer for each run, and notes what each was told."""
 
     def __init__(self):
@@ -46,7 +46,7 @@ class Board:
         return events.append
 
 
-def test_all_of_them_are_told_everything_in_their_order(run):
+def test_each_gets_every_event_in_order(run):
     noted = []
 
     async def later(event):
@@ -93,25 +93,25 @@ def test_the_list_is_the_loops_own(run):
 
 
 def test_each_run_has_an_observer_of_its_own(run):
-    board, events = Board(), []
-    loop = Loop(tools=[double], on_event=[board, events.append])
+    factory, events = ObserverFactory(), []
+    loop = Loop(tools=[double], on_event=[factory, events.append])
     loop.run_sync(USER, script())
     anyio.run(lambda: loop.run(USER, script()))
-    run(script(), tools=[double], on_event=board)
-    first, second, third = board.of_runs
+    run(script(), tools=[double], on_event=factory)
+    first, second, third = factory.of_runs
     assert first + second == events
     assert first == second == third  # but for their ids and their times, which do not count
-    assert len({each[0].run_id for each in board.of_runs}) == 3
+    assert len({each[0].run_id for each in factory.of_runs}) == 3
 
 
 def test_runs_within_calls_have_their_own_where_their_loop_has(run):
-    board = Board()
-    kid = Loop(name="kid", on_event=board)
+    factory = ObserverFactory()
+    kid = Loop(name="kid", on_event=factory)
     child = kid.as_tool("helper", "", lambda messages: "in")
     batch = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(3)))
     run(ScriptedLLM(batch, "out"), tools=[child])
-    assert len(board.of_runs) == 3
-    for events in board.of_runs:
+    assert len(factory.of_runs) == 3
+    for events in factory.of_runs:
         assert isinstance(events[0], RunStarted)
         assert isinstance(events[-1], RunFinished)
         assert sum(isinstance(event, RunStarted) for event in events) == 1
@@ -127,7 +127,7 @@ def test_no_observer_at_all_is_none(run):
     assert run(script(), tools=[double], on_event=[]).unwrap().content == "done"
 
 
-def test_a_mock_is_told_itself(run):
+def test_a_mock_is_called_with_events(run):
     """It has every attribute that it is asked for, `for_run` among them."""
     watch = Mock(return_value=None)
     run(script(), tools=[double], on_event=watch)
@@ -136,8 +136,8 @@ def test_a_mock_is_told_itself(run):
     watch.for_run.assert_not_called()
 
 
-def test_where_nobody_looks_no_event_is_made(run):
-    class Quiet(Board):
+def test_without_an_observer_no_event_is_made(run):
+    class Quiet(ObserverFactory):
         def for_run(self):
             return None
 
@@ -149,11 +149,11 @@ def test_where_nobody_looks_no_event_is_made(run):
 
     stages = [look, *default_stages()]
     run(script(), tools=[double], on_event=Quiet(), stages=stages)
-    run(script(), tools=[double], on_event=[Quiet(), Board()], stages=stages)
+    run(script(), tools=[double], on_event=[Quiet(), ObserverFactory()], stages=stages)
     assert seen == [False, False, True, True]
 
 
-def test_what_a_backend_does_to_its_tools_is_not_told(run):
+def test_what_a_backend_does_to_its_tools_is_not_in_the_events(run):
     events = []
 
     def spoiling(messages, tools):

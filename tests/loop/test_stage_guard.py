@@ -23,6 +23,7 @@ from treadle.tools import Plan, Tool
 from .edited_runs import (
     EDITS,
     POSITIONS,
+    REFUSED,
     REWRITES,
     SCRIPTS,
     USER,
@@ -42,11 +43,14 @@ def replace_tool(old, **options):
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("edit", EDITS)
 def test_no_edit_makes_the_run_lose_work(edit, position, max_seconds, script):
-    run = EditedRun(SCRIPTS[script], rewrites=edit in REWRITES)
-    stages = at(position, lambda ctx: EDITS[edit](run, ctx))
-    result = run.run(stages, max_seconds=max_seconds)
-    if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
-        assert result.reason.stage == "edit"
+    run, entered = EditedRun(SCRIPTS[script], rewrites=edit in REWRITES), []
+
+    def edited(ctx):
+        entered.append(ctx)
+        return EDITS[edit](run, ctx)
+
+    result = run.run(at(position, edited), max_seconds=max_seconds)
+    assert refused_by(result) == ("edit" if entered and position in REFUSED[edit] else None)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -61,10 +65,13 @@ def test_a_wrong_kind_is_refused_with_the_name_of_the_stage(kind, position, scri
         return WRONG_KINDS[kind](ctx)
 
     result = run.run(at(position, edit))
-    if entered:
-        assert isinstance(result, Err), result
-        assert isinstance(result.reason, PipelineFailed), result.reason
-        assert result.reason.stage == "edit"
+    assert refused_by(result) == ("edit" if entered else None)
+
+
+def refused_by(result):
+    """The stage whose edit was refused; None where none was."""
+    failed = isinstance(result, Err) and isinstance(result.reason, PipelineFailed)
+    return result.reason.stage if failed else None
 
 
 SEVERAL = SCRIPTS["several calls"]
@@ -318,6 +325,43 @@ def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
     assert not repairs(wrapped)
 
 
+@pytest.mark.parametrize(
+    ("position", "edit", "text"),
+    [
+        (0, "drop_results", "tool_results may only be changed after ask_model"),
+        (3, "forget_run", "run may not be changed"),
+    ],
+)
+def test_a_change_at_the_wrong_time_is_refused_with_the_field(position, edit, text):
+    edits = {**EDITS, "forget_run": lambda _run, ctx: ctx.evolve(run=None)}
+    run = EditedRun(ONE)
+    result = run.run(at(position, lambda ctx: edits[edit](run, ctx)))
+    assert result.reason.message == text
+
+
+def test_a_stage_may_answer_without_asking_the_model():
+    run = EditedRun(ONE)
+    result = run.run(at(0, lambda ctx: ctx.replace(response=Response("Hello.")).done()))
+    assert isinstance(result, Ok)
+    assert result.messages == [USER, {"role": "assistant", "content": "Hello."}]
+    assert run.requests == []
+
+
+def test_a_stage_that_asks_may_change_the_request_before():
+    def brief(ctx):
+        return (yield from ask_model.fn(ctx.with_request(messages=[BRIEF])))
+
+    run = EditedRun(("Done.",))
+    stages = [stage(name="edit", provides=("response",))(brief), *default_stages()[1:]]
+    result = run.run(stages)
+    assert isinstance(result, Ok)
+    assert run.requests == [[BRIEF]]
+    assert result.messages[0] == USER
+
+
+BRIEF = {"role": "user", "content": "In short"}
+
+
 def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
     def again(ctx):
         return (yield from ask_model.fn(ctx))
@@ -377,8 +421,7 @@ def test_no_edit_of_a_resumed_run_loses_work(edit, position):
     is_resumed.append(True)
     result = run.resume(paused, stages, {"w": approve}, **with_handle(options))
     assert 2 in run.ran
-    if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
-        assert result.reason.stage == "edit"
+    assert refused_by(result) == ("edit" if position in REFUSED[edit] else None)
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -393,8 +436,7 @@ def test_no_edit_before_a_pause_loses_work(edit, position):
     for _ in range(3):
         if isinstance(result, Paused):
             result = run.resume(result, stages, {})
-    if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
-        assert result.reason.stage == "edit"
+    assert refused_by(result) == ("edit" if position in REFUSED[edit] else None)
 
 
 @pytest.mark.xfail(reason="the state of a paused run has no changes of the tools", strict=True)

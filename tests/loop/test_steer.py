@@ -152,7 +152,7 @@ class TestHeard:
         assert len(of(events, UserMessageAdded)) == 1
         assert result.messages[-2] == said("and why?")
 
-    def test_whoever_is_told_that_it_was_heard_may_say_more(self, way, handle):
+    def test_a_listener_that_sees_a_message_added_may_steer_again(self, way, handle):
         heard = []
 
         def observe(event):
@@ -233,7 +233,7 @@ class TestNewTurn:
         result = SYNC.run(Loop(tools=[speak]), ScriptedLLM(*script, "done"), handle=handle)
         assert all(text == "spoke" for text in answers(result.messages).values())
 
-    def test_rounds_start_anew(self, handle):
+    def test_loop_detection_starts_anew(self, handle):
         @tool
         def look():
             return "same"

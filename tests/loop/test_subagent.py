@@ -52,7 +52,7 @@ class TestAnswer:
         assert (result.iterations, result.tool_calls_count, inner.left) == (2, 1, 0)
 
     @pytest.mark.parametrize(
-        ("output", "arguments", "brought"),
+        ("output", "arguments", "returned"),
         [
             (Answer, {"text": "42"}, {"text": "42", "score": 1}),
             (Answer.model_json_schema(), {"text": "42"}, {"text": "42"}),
@@ -60,11 +60,11 @@ class TestAnswer:
         ],
         ids=["a model", "a schema", "nothing in it"],
     )
-    def test_its_output(self, way, output, arguments, brought):
+    def test_its_output(self, way, output, arguments, returned):
         name = "Answer" if output is Answer else "final_answer"
         child, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
         result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
-        assert json.loads(answers(result.messages)["k"]) == brought
+        assert json.loads(answers(result.messages)["k"]) == returned
 
     def test_a_refusal_is_what_it_said(self):
         child, _ = helper({"role": "assistant", "content": None, "refusal": "No."})
@@ -129,7 +129,7 @@ class TestInput:
         assert answers(result.messages)["k"].startswith("Error: the call of 'helper' was not run")
         assert inner.sent == []
 
-    def test_a_schema_of_ones_own_comes_as_json(self):
+    def test_arguments_of_a_custom_schema_come_as_json(self):
         schema = {"type": "object", "properties": {"x": {"type": "integer"}, "task": {}}}
         child, inner = helper("a", "b", "c", input_schema=schema)
         given = [{"x": 1, "task": "t"}, {"x": 1}, {"task": 5}]
@@ -146,7 +146,7 @@ class TestInput:
             {"role": "user", "content": "do"},
         ]
 
-    def test_messages_of_ones_own(self):
+    def test_custom_messages(self):
         made = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
 
         def messages(given):
@@ -165,7 +165,7 @@ class TestInput:
             (lambda given: [{"role": "nobody"}], "Error: 'helper' gave no answer: messages[0]"),
         ],
     )
-    def test_messages_that_cannot_be_made_are_told_the_model(self, messages, text):
+    def test_messages_that_cannot_be_made_are_an_error_for_the_model(self, messages, text):
         child, inner = helper(messages=messages)
         result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages)["k"].startswith(text)

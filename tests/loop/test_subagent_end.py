@@ -145,10 +145,10 @@ class TestWaiting:
     """A child that waits for a person, in a run that is ended before anybody has decided."""
 
     @pytest.mark.parametrize("bound", ["handle", "time"])
-    def test_its_record_is_closed_with_that_of_its_parent(self, desk, way, bound):
+    def test_its_record_is_closed_with_that_of_its_parent(self, recorded, way, bound):
         handle = RunHandle()
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
-        loop = Loop(tools=[desk.loop().as_tool("helper", "h", inner)])
+        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
         paused = way.run(loop, ScriptedLLM(asked()))
         assert [one.id for one in paused.pending] == ["k/w"]
         options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
@@ -159,11 +159,11 @@ class TestWaiting:
         assert (result.run.status, node.run.status) == (ended, ended)
         assert node.status == "failed"
         check_history(node.run.messages)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_well(backend):
+def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
     """Whoever counts starts and ends around the child misses neither."""
     events = []
 

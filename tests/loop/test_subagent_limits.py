@@ -111,7 +111,7 @@ class TestBudgets:
         assert result.reason.kind == kind
         assert result.usage == Usage(12, 12, cost=pytest.approx(1.1))
 
-    def test_tokens_that_nobody_told_make_the_parents_a_lower_bound(self):
+    def test_unreported_tokens_make_those_of_the_parent_a_lower_bound(self):
         usage = {"prompt_tokens": 1, "completion_tokens": 1}
         outer = [{"choices": [{"message": asked()}], "usage": usage}]
         result = SYNC.run(Loop(tools=[helper(ScriptedLLM("in"))]), ScriptedLLM(*outer, "x"))
@@ -126,7 +126,7 @@ class TestBudgets:
         assert answers(result.messages)["n"] == "noted 1"
         assert answers(child_of(result, 1).messages)["i"] == "noted 1"
 
-    def test_a_tool_of_the_child_sees_the_tightest_of_what_is_left(self):
+    def test_a_tool_of_the_child_sees_the_tightest_remaining_limits(self):
         seen = []
 
         @tool

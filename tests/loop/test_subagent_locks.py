@@ -47,7 +47,7 @@ def works(*keys):
 
 
 @pytest.mark.timeout(20)
-class TestHeldAround:
+class TestLockedByTheParent:
     """A key that the call of the child holds."""
 
     def test_the_child_may_use_it(self, shop, way):
@@ -65,7 +65,7 @@ class TestHeldAround:
         assert len(shop.log) == 4
         assert answers(result.messages) == {"k": "in"}
 
-    def test_nobody_else_gets_it_meanwhile(self, shop, way):
+    def test_no_other_call_gets_it_during_the_run(self, shop, way):
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
         more = [call("work", "o", key="L", n=9)]
@@ -105,7 +105,7 @@ class TestHeldAround:
 
 
 @pytest.mark.timeout(20)
-class TestHeldElsewhere:
+class TestLockedElsewhere:
     """A key that somebody else holds."""
 
     def test_a_child_that_holds_nothing_waits_for_it(self, shop, way):
@@ -117,7 +117,7 @@ class TestHeldElsewhere:
         assert len(shop.log) == 4
         assert answers(result.messages)["k"] == "in"
 
-    def test_a_child_that_holds_another_is_told_and_never_waits(self, shop, way):
+    def test_a_child_that_holds_another_key_fails_and_never_waits(self, shop, way):
         """Two who hold a key each and wait for that of the other would wait for ever."""
         locks = Locks()
         ticket = locks.enter("L")

@@ -173,9 +173,9 @@ def test_success_of_another_tool_does_not_reset_the_circuit_breaker(run):
 
     LlmCore counts iterations that had an error, whichever tool it came from.
     """
-    beside = calls(call("search", page=1), call("add", a=1, b=1))
+    together = calls(call("search", page=1), call("add", a=1, b=1))
     between = calls(call("add", a=2, b=2))
-    llm = ScriptedLLM(beside, between, *searches(2))
+    llm = ScriptedLLM(together, between, *searches(2))
     result = run("Find it.", llm, tools=[failing(*["down"] * 3), add])
     assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
 

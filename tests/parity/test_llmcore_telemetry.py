@@ -163,7 +163,7 @@ def test_the_completion_event_comes_when_the_caller_is_cancelled(spans, backend)
     assert len(handle.messages) == 3
 
 
-def test_tool_calls_are_told_with_start_and_stop_and_duration(run, spans):
+def test_tool_calls_are_reported_with_start_and_stop_and_duration(run, spans):
     """Every tool call has a start and a stop event with its duration, and a span."""
     events = []
 
@@ -184,7 +184,7 @@ def test_tool_calls_are_told_with_start_and_stop_and_duration(run, spans):
     assert (span.end_time - span.start_time) / 1e9 == pytest.approx(stop.duration, abs=0.001)
 
 
-def test_each_iteration_is_told_once(run, spans):
+def test_each_iteration_is_reported_once(run, spans):
     """There is one event for each iteration, and one ``chat`` span."""
     events = []
     llm = ScriptedLLM(calls(call("add", a=1, b=2)), calls(call("add", a=3, b=3)), "9")

@@ -174,7 +174,7 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
         ("look", '{"place"', "not valid JSON"),
     ],
 )
-def test_prepare_call_answers_what_makes_no_sense(perform, name, arguments, text):
+def test_prepare_call_answers_invalid_calls(perform, name, arguments, text):
     """An unknown tool and invalid arguments are results that say what is wrong."""
     in_flight = InFlight()
     result = perform(prepare_call(context(in_flight, look), name, "1", arguments))

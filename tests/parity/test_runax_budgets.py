@@ -253,7 +253,7 @@ def test_the_last_answer_may_be_a_call_of_a_terminal_tool(run, spending):
     assert guidance_of(llm.sent[-1]).endswith("with what you have, by a call of report.")
 
 
-def test_what_is_asked_at_the_end_is_told_and_counted(run, spending):
+def test_the_last_request_is_reported_and_counted(run, spending):
     """`LimitReached` comes once, before it; the requests are iterations, with their usage."""
     events = []
 

@@ -63,7 +63,7 @@ def not_run_as(reason, *call_ids):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "batches", "held"),
+    ("asked", "reason", "batches", "not_run"),
     [
         pytest.param(looks("a"), PlanReason.SINGLE_CALL, [["a"]], {}, id="single call"),
         pytest.param(
@@ -103,17 +103,17 @@ def not_run_as(reason, *call_ids):
         ),
     ],
 )
-def test_the_plan_and_its_event_tell_the_reason(planned, asked, reason, batches, held):
+def test_the_plan_and_its_event_have_the_reason(planned, asked, reason, batches, not_run):
     """Why a plan is as it is stands on the plan and in `CallsPlanned`, with all that does not run and why."""
     limit = 2 if reason is PlanReason.OVER_BUDGET else None
     script = [asked] if limit else [asked, "Done."]
     _, plans, events = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
     plan = plans[0]
-    assert (plan.reason, dict(plan.not_run)) == (reason, held)
+    assert (plan.reason, dict(plan.not_run)) == (reason, not_run)
     assert [[each.id for each in batch] for batch in plan.batches] == batches
     (event,) = [event for event in events if isinstance(event, CallsPlanned)]
     expected = CallsPlanned(
-        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), not_run=held
+        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), not_run=not_run
     )
     assert event == expected
     started = [event.call.id for event in events if isinstance(event, ToolStarted)]
@@ -125,8 +125,8 @@ def test_a_plan_without_calls_says_so(planned):
 
     Of an answer in words nothing is told, for there are no calls whose plan it would be.
     """
-    nonsense = calls(call("look", "a"))
-    _, plans, events = planned(nonsense, "Done.", tools=TOOLS)
+    invalid = calls(call("look", "a"))
+    _, plans, events = planned(invalid, "Done.", tools=TOOLS)
     assert [plan.reason for plan in plans] == [PlanReason.NO_CALLS] * 2
     assert plan_reasons(events) == [PlanReason.NO_CALLS]
     contexts = [event.context for event in events if isinstance(event, IterationFinished)]
@@ -149,7 +149,7 @@ def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
 # Why a call does not run
 
 
-def test_a_call_that_stands_twice_in_a_batch_runs_once(planned):
+def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
     """Reason: duplicate in batch. The second is answered with what the first brought.
 
     In RunaxAI the second vanishes from the history; here every call has its answer.
@@ -213,7 +213,7 @@ def test_what_requires_fresh_input_is_deferred_even_where_the_rest_runs_in_its_s
     assert result.tool_calls_count == 2
 
 
-def test_the_model_is_told_of_every_call_that_does_not_run(planned):
+def test_every_call_that_does_not_run_is_answered(planned):
     """Suppressed, deferred, cut and over budget: with RunaxAI's preset every call has its one answer, in order.
 
     In RunaxAI calls that do not run vanish from the history.
@@ -235,8 +235,8 @@ def test_the_model_is_told_of_every_call_that_does_not_run(planned):
         PlanReason.PARALLEL_BATCH_CUT,
         PlanReason.OVER_BUDGET,
     ]
-    held = {key: reason.value for plan in plans for key, reason in plan.not_run.items()}
-    assert held == {
+    not_run = {key: reason.value for plan in plans for key, reason in plan.not_run.items()}
+    assert not_run == {
         "same": "no_new_evidence",
         "twin": "duplicate_in_batch",
         "later": "deferred",
@@ -248,7 +248,7 @@ def test_the_model_is_told_of_every_call_that_does_not_run(planned):
     answered = [m["tool_call_id"] for m in result.messages if m["role"] == "tool"]
     assert answered == asked
     texts = dict(zip(answered, answers(result), strict=True))
-    assert {key: texts[key].partition(":")[0] for key in held} == {
+    assert {key: texts[key].partition(":")[0] for key in not_run} == {
         "same": "Not run again",
         "twin": "Not run twice",
         "later": "Not run yet",

@@ -39,7 +39,7 @@ def result_of(ctx, call_id):
     return result.status, result.content
 
 
-class TestTwins:
+class TestDuplicates:
     """The same call twice in one batch runs once, and both are answered."""
 
     def test_the_second_shows_the_result_of_the_first(self, context, through, noting):
@@ -64,7 +64,7 @@ class TestTwins:
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: "x" * 6_000)])
         assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
 
-    def test_one_whose_first_was_not_run_is_told_so(self, context, through):
+    def test_one_whose_first_was_not_run_says_so(self, context, through):
         """A stage of somebody else's may have taken it out of the batches."""
         plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)

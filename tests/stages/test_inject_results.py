@@ -214,12 +214,12 @@ class TestNudge:
         assert content.startswith("Not run again: you made this very call in iteration 1")
         assert (f"[note: this is call number {times} of 'double'" in content) is nudged
 
-    def test_it_is_told_to_those_who_watch(self, repeat):
+    def test_it_is_emitted_as_an_event(self, repeat):
         _, events = repeat("double", {"n": 1}, 3, has_listeners=True)
         (event,) = [event for event in events if isinstance(event, RepeatWarned)]
         assert (event.count, event.call.name) == (3, "double")
 
-    def test_it_stays_out_of_the_results_which_tell_what_is_new(self, repeat):
+    def test_it_stays_out_of_the_results_that_show_what_is_new(self, repeat):
         ctx, _ = repeat("double", {"n": 1}, 3)
         assert ctx.tool_results[ctx.tool_calls[0].id].content == "2"
 

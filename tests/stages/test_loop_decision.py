@@ -51,7 +51,7 @@ def test_a_blank_is_asked_again_with_a_nudge(decide):
     assert "Your last reply was empty" in ctx.guidance
 
 
-def test_blanks_in_a_row_are_forgiven_up_to_the_limit_and_then_told(context):
+def test_consecutive_blanks_are_tolerated_up_to_the_limit(context):
     ctx = context(response=BLANK, iteration=7)
     stage = loop_decision(max_blank_stops=2)
     for _ in range(2):

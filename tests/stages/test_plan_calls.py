@@ -53,7 +53,7 @@ def same():
     return itertools.repeat(0)
 
 
-def test_without_calls_there_is_no_plan_and_nobody_is_told(context):
+def test_without_calls_there_is_no_plan_and_no_event(context):
     ctx, events = context(has_listeners=True), []
     assert drive_sync(plan_calls(ctx), events.append) is ctx
     assert (ctx.plan, ctx.plan.reason, events) == (Plan(), PlanReason.NO_CALLS, [])
@@ -93,7 +93,7 @@ def test_duplicates_can_be_let_run(ready, through):
     assert shown(through(know(ready("p"), 0), plan_calls(dedupe=False)).plan) == "c1"
 
 
-def test_the_fields_that_tell_calls_apart_can_be_named(context, through):
+def test_the_dedupe_fields_can_be_named(context, through):
     search = make("search", dedupe_fields=["q"])
     calls = [("search", {"q": 1, "why": "a"}), ("search", {"q": 1, "why": "b"}), ("search", {})]
     ctx = through(context(*calls, tools=[search]), parse_tool_calls, validate_calls, plan_calls)
@@ -111,9 +111,9 @@ def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferr
     """The nudge tells how often the model asked; a deferred call it was told to make again."""
     ctx = know(ready("p q s q", same), 0)
     through(ctx, plan_calls)
-    known, twin, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
+    known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
     counts = ctx.run.in_flight.counts
-    assert (counts[known], counts[twin], counts[deferred]) == (1, 0, 0)
+    assert (counts[known], counts[duplicate], counts[deferred]) == (1, 0, 0)
     run = ctx.run
     again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
     through(again, plan_calls(dedupe=True))
@@ -184,13 +184,13 @@ class TestEvents:
             )
         ]  # fmt: skip
 
-    def test_a_plan_tells_its_batches_and_what_is_held(self, emitted, ready):
+    def test_the_event_of_a_plan_has_its_batches_and_what_does_not_run(self, emitted, ready):
         planned, *_ = emitted(ready("p q s"))
         assert planned.batches == (("c1", "c2"),)
         assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
         assert planned.not_run == {"c3": NotRunReason.DEFERRED}
 
-    def test_duplicates_of_both_kinds_are_told_as_suppressed(self, emitted, ready):
+    def test_duplicates_of_both_kinds_are_reported_as_suppressed(self, emitted, ready):
         ctx = know(ready("p q q", same, iteration=2), 0)
         _, *more = emitted(ctx)
         first, _, third = ctx.tool_calls
@@ -199,7 +199,7 @@ class TestEvents:
             CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
         ]
 
-    def test_calls_that_wait_are_told_as_deferred_with_the_reason(self, emitted, ready):
+    def test_calls_that_wait_are_reported_as_deferred_with_the_reason(self, emitted, ready):
         _, deferred = emitted(ready("p s"))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
         assert deferred.call.id == "c2"
@@ -214,7 +214,7 @@ class TestEvents:
             (CallRefused, "c3", NotRunReason.OVER_BUDGET),
         ]
 
-    def test_a_call_that_was_answered_before_is_not_told(self, emitted, ready):
+    def test_a_call_that_was_answered_before_is_not_reported(self, emitted, ready):
         planned, *more = emitted(ready("? p"))
         assert (planned.batches, planned.not_run, more) == ((("c2",),), {}, [])
 
@@ -223,7 +223,7 @@ class TestEvents:
             CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
         ]
 
-    def test_where_nobody_watches_no_event_is_made(self, ready, through):
+    def test_without_a_listener_no_event_is_made(self, ready, through):
         events = []
         through(ready("p p s", same), plan_calls, emit=events.append)
         assert events == []
@@ -236,7 +236,7 @@ def test_a_result_that_is_there_already_is_left_alone(ready, through):
     assert (shown(ctx.plan), ctx.tool_results["c1"].content) == ("c2", "there")
 
 
-def test_without_validation_calls_are_told_apart_by_their_text():
+def test_without_validation_calls_are_compared_by_their_text():
     """A list of stages of one's own may do without it."""
     stages = [one for one in default_stages() if one.name != "validate_calls"]
     ran = []

@@ -164,7 +164,7 @@ class TestTries:
             ToolContext("c1", "t", 4, 2, "run-1", "bot"),
         ]
 
-    def test_the_tool_knows_what_is_left_of_the_budgets(self, context):
+    def test_the_tool_sees_the_remaining_budgets(self, context):
         seen = []
 
         @tool
@@ -184,7 +184,7 @@ class TestTries:
 class TestTimeLimits:
     """A tool may have a time limit of its own; it bounds each try."""
 
-    def test_it_bounds_each_try_and_is_told(self, attempt, hanging):
+    def test_it_bounds_each_try_and_is_reported(self, attempt, hanging):
         result = attempt(hanging, timeout=0.02, retries=1)
         assert hanging.calls == 2
         assert result == ToolResult("c1", "Error: 't' took longer than 0.02 s.", True, "timeout")

@@ -42,7 +42,7 @@ def test_a_valid_call_gets_its_input_and_fingerprint_and_no_result(check):
     assert ctx.validation_errors == {}
 
 
-def test_every_violation_of_a_call_is_told_with_its_path(check):
+def test_every_violation_of_a_call_is_reported_with_its_path(check):
     ctx, texts = check(("add", {"a": "x", "c": 1}))
     assert texts[0].splitlines() == [
         "Error: the call of 'add' was not run:",
@@ -72,14 +72,14 @@ def test_malformed_json_never_becomes_an_empty_object(check):
     assert ctx.tool_calls[0].arguments == '{"a": 1,'
 
 
-def test_json_of_no_object_is_told_as_such(check):
+def test_json_that_is_not_an_object_is_reported_as_such(check):
     _, (texts,) = check(("add", "[1, 2]"))
     assert texts.endswith(
         "- the arguments are not valid JSON: expected a JSON object, got array [1, 2]"
     )
 
 
-def test_arguments_that_the_length_limit_cut_off_are_told_so(check):
+def test_arguments_that_the_length_limit_cut_off_are_reported_as_such(check):
     calls = (ToolCall("c1", "add", '{"a": 1'),)
     _, (texts,) = check(response=Response(tool_calls=calls, finish_reason="length"))
     assert texts.endswith("; the answer hit its length limit and was cut off")
@@ -117,7 +117,7 @@ def test_what_the_model_wrote_is_echoed_within_bounds(check):
     assert max(map(len, texts)) < 1000
 
 
-def test_of_many_violations_the_first_are_told_and_the_rest_counted(check):
+def test_of_many_violations_the_first_are_reported_and_the_rest_counted(check):
     names = [f"n{index:02}" for index in range(50)]
     fields = {name: {"type": "integer"} for name in names}
     wide = {"name": "wide", "input_schema": {"type": "object", "properties": fields}}
@@ -143,7 +143,7 @@ def test_an_invalid_call_has_the_fingerprint_of_its_arguments(check):
     assert ctx.tool_calls[0].input is None
 
 
-def test_the_fields_that_tell_calls_apart_make_the_fingerprint_where_a_tool_names_them(check):
+def test_the_dedupe_fields_of_a_tool_make_the_fingerprint(check):
     search = Tool("search", dedupe_fields=["q"])
     calls = [{"q": 1, "why": "a"}, {"why": "b", "q": 1}, {"q": 2}, {"why": "a"}]
     ctx, _ = check(*[("search", arguments) for arguments in calls], tools=[search])

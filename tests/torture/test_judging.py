@@ -245,7 +245,7 @@ def test_what_cannot_be_tried_is_not_applicable():
     assert not lacking.passed
 
 
-def test_the_suite_runs_the_scenarios_that_it_is_given_and_tells_of_each():
+def test_the_suite_runs_the_scenarios_that_it_is_given_and_reports_each():
     verdicts = []
 
     table = run_suite(

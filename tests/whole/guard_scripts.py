@@ -84,7 +84,7 @@ def a_batch_that_fits_the_budget_in_part_and_an_answer():
 
 
 @script()
-def twins_and_repeated_calls():
+def duplicates_and_repeated_calls():
     duplicates = calls(
         call("join", "c1", parts=["x"]),
         call("join", "c2", parts=["x"]),
@@ -187,7 +187,7 @@ def too_costly():
 
 
 @script()
-def a_budget_that_is_told():
+def a_budget_that_is_shown():
     @tool
     def left(context: ToolContext) -> str:
         """Tell what is left."""
@@ -235,7 +235,7 @@ def a_last_answer_by_a_terminal_tool():
 
 
 @script(ends="finished")
-def a_last_answer_of_a_model_that_goes_round_in_circles():
+def a_last_answer_of_a_model_that_loops():
     return ScriptedLLM(*(adds(1) for _ in range(3)), "Two."), {"tools": [add], "on_limit": "finish"}
 
 
@@ -293,7 +293,7 @@ def a_run_that_waits_twice_within_its_limits():
 
 
 @script(ends="loop_detected", decisions=({"c1": approve}, {"c2": approve}, {"c3": approve}))
-def a_run_that_goes_round_in_circles_over_its_pauses():
+def a_run_that_loops_across_its_pauses():
     again = tool(name="send", dedupe=False, requires_approval=True)(send.fn)
     return ScriptedLLM(*(calls(call("send", f"c{n}", to="Bob")) for n in (1, 2, 3))), {
         "tools": [again]

@@ -422,7 +422,7 @@ def test_a_raising_observer_breaks_nothing_and_repeats_nothing(
     assert "an observer raised" in caplog.text
 
 
-def test_a_raising_observer_does_not_keep_others_from_being_told(driven: Way, caplog):
+def test_a_raising_observer_keeps_no_event_from_others(driven: Way, caplog):
     iterations: list[Any] = []
 
     def bad(event: Any) -> None:
@@ -540,7 +540,7 @@ def test_a_stream_whose_task_is_cancelled(backend: str):
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_stream_ended_through_its_handle_tells_so(backend: str):
+def test_a_stream_that_is_cancelled_through_its_handle_reports_it(backend: str):
     async def main() -> Any:
         batch = calls(call("nap", "c1", seconds=30))
         async with Loop.stream(HELLO, ScriptedLLM(batch), tools=[nap]) as stream:

@@ -193,7 +193,7 @@ def calls_that_wait_for_keys(run: Cancelling) -> Any:
     return run.run(model, tools=[one, both, within], locks=locks, dedupe=False)
 
 
-def test_whoever_waits_for_a_key_or_holds_one_gives_it_back(drive):
+def test_a_cancelled_call_gives_back_its_keys_and_its_place_in_the_queue(drive):
     """Cancelled while it lines up, while it waits, while it runs: the next to come finds every key free."""
     assert len(cancelled_everywhere(drive, calls_that_wait_for_keys)) > 50
 
@@ -325,7 +325,7 @@ def a_probe_of_a_broken_tool(run: Cancelling) -> Any:
     return run.run(model, tools=[run.rest()], breaker=breaker)
 
 
-def test_a_tool_that_is_tried_again_stays_out_of_order_for_nobody(drive):
+def test_a_cancelled_probe_leaves_no_breaker_half_open(drive):
     """A probe that was cancelled tells nothing; somebody else may be the next."""
     assert len(cancelled_everywhere(drive, a_probe_of_a_broken_tool)) > 10
 
@@ -337,7 +337,7 @@ LEFT: list[Cancelling] = []
 """The runs that were over before their tool was."""
 
 
-async def a_tool_that_is_left_behind(run: Cancelling) -> None:
+async def a_tool_that_is_abandoned(run: Cancelling) -> None:
     begun, ended = anyio.Event(), anyio.Event()
     ignored = contextlib.suppress(anyio.get_cancelled_exc_class())
 
@@ -370,7 +370,7 @@ async def a_tool_that_is_left_behind(run: Cancelling) -> None:
 def test_a_tool_that_does_not_end_holds_up_no_cancellation(drive, caplog):
     """It has a moment, is left behind with a warning, and what it brings after all is dropped."""
     LEFT.clear()
-    runs = cancelled_everywhere(drive, a_tool_that_is_left_behind, grace=0.003)
+    runs = cancelled_everywhere(drive, a_tool_that_is_abandoned, grace=0.003)
     left = [run for run in runs if run in LEFT and len(run.handle.messages) > len(HELLO)]
     assert len(left) > 3
     for run in left:

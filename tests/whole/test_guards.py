@@ -127,7 +127,7 @@ def test_the_guards_hold_in_large_runs(play: Any, block: int):
 
 
 @pytest.mark.parametrize("play", [play_two, play_in_haste])
-def test_whoever_holds_a_key_holds_it_alone_and_nobody_waits_for_ever(play: Any):
+def test_a_key_has_one_holder_and_no_call_waits_for_ever(play: Any):
     """Calls that take two keys in either order, and children that hold one around calls that want some."""
     for seed in range(12):
         play(locking_plot(seed), seed)

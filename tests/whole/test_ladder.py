@@ -305,7 +305,7 @@ def test_what_is_broken_is_not_finished(driven: Way):
 # Limits and the ladder.
 
 
-def test_of_a_loop_and_a_spent_limit_the_limit_is_told(driven: Way):
+def test_of_a_loop_and_a_spent_limit_the_limit_is_reported(driven: Way):
     """Both are reached in the same iteration: stages come before the look for loops."""
     observed = climb(driven, each_time("look", "a", "a", "a"), limits=Limits(max_iterations=3))
     assert rungs(observed.events) == [

@@ -585,7 +585,7 @@ anything = st.recursive(
 @example(circular())
 @example([circular()])
 @example([{"role": "user", "content": circular()}])
-def test_whatever_is_handed_in_is_taken_or_told(messages):
+def test_every_input_is_accepted_or_refused_with_its_problems(messages):
     observed = SYNC.run(messages, Model([], spoils=False))
     if observed.result.stop_reason == "invalid_input":
         assert observed.result.reason.problems

@@ -69,7 +69,7 @@ def test_it_works_without_an_event_loop(wire, stream):
         assert (result.response.content, result.response.usage.output_tokens) == ("Three.", 3)
 
 
-def test_a_streamed_answer_is_told_as_it_comes_and_reports_its_usage(wire):
+def test_a_streamed_answer_is_reported_as_it_comes_with_its_usage(wire):
     """`stream=True` asks for the usage too, which a stream does not tell of itself."""
     wire.script({"content": "It is three, no more, no less.", "usage": USAGE})
     events = []
