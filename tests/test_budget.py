@@ -1,4 +1,4 @@
-"""Budgets: what was used, what is left, and that a run within another draws on that one's, too."""
+"""Budgets: what was used, what remains, and that a subagent draws on the budget of its parent too."""
 
 import dataclasses
 import json
@@ -201,7 +201,7 @@ class TestSpent:
 
 
 class TestRemaining:
-    """What tools and, where that is asked for, the model are told is left."""
+    """The remaining budget, as tools and, on request, the model see it."""
 
     def test_of_each_limit_there_is(self):
         (budget,) = chained(

@@ -211,6 +211,6 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", named(PAGES))
 def test_a_page_names_no_path_of_one_machine(page):
-    """A path below somebody's home, or where the project happened to be built, is of no use to others."""
+    """A path in a home directory, or where the project happened to be built, is of no use to others."""
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"(?:file://|(?<![\w.:/])/(?:home|Users|root|work|mnt)/)\S*", text) == []

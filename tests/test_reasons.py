@@ -172,7 +172,7 @@ def test_a_loop_of_several_iterations_is_described_as_one():
 
 
 class HousekeepingError(Reason):
-    """One of a user's own, which is no dataclass."""
+    """A reason of a caller, which is no dataclass."""
 
 
 def test_one_of_a_users_own_may_be_made_as_exceptions_are():

@@ -254,7 +254,7 @@ def test_a_record_with_all_runs_within_it_is_the_same_after_it_was_json(state):
 
 
 class TestARecordAsJSON:
-    """What `from_json` makes is a record like any other, with nothing of the one it was told of."""
+    """`from_json` makes a state like any other, which shares nothing with the original."""
 
     @pytest.fixture
     def as_json(self):

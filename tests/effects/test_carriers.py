@@ -1,4 +1,4 @@
-"""Calls that may not end when they are told to, on an event loop: none holds up a run."""
+"""Calls that may ignore their cancellation, on an event loop: none of them blocks a run."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ def grace(monkeypatch):
 
 
 class Tools:
-    """Coroutine functions that do not end when they are told to, until they are released."""
+    """Coroutine functions that ignore their cancellation until they are released."""
 
     def __init__(self):
         self.begun = Signal()
@@ -87,7 +87,7 @@ class Tools:
             await anyio.sleep(0.01)
 
     async def swallows(self):
-        """Catches whatever is raised and goes on."""
+        """Catches everything that is raised and continues."""
         while not self.is_released:
             with contextlib.suppress(BaseException):
                 await self._released()
@@ -147,7 +147,7 @@ def go(async_runner):
 
 
 async def settled(tools, name):
-    """Let what was left behind end."""
+    """Let abandoned calls end."""
     tools.is_released = True
     with anyio.fail_after(5):
         while name not in tools.ended:
@@ -1000,7 +1000,7 @@ def test_an_asyncio_program_does_not_consult_trio(monkeypatch):
 
 
 class TestWithoutALoop:
-    """On the loop in the background, where nobody waits for what was given up."""
+    """On the background loop, where nothing waits for abandoned calls."""
 
     def test_a_call_is_abandoned_and_the_next_is_served(self, tools):
         started = time.monotonic()

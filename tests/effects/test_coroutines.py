@@ -72,7 +72,7 @@ class TestThen:
 
 
 class TestInContext:
-    """An awaitable that has context variables of its own, whoever awaits it."""
+    """An awaitable with separate context variables, whatever awaits it."""
 
     place = contextvars.ContextVar("place", default="outside")
 

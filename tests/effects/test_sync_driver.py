@@ -472,7 +472,7 @@ class TestAsyncDriver:
                 yield Sleep(LONG)
             finally:
                 closed.append(item)
-                yield Emit("nobody performs this")
+                yield Emit("not performed")
 
         async def main():
             run = Pipeline(steps).run("item")

@@ -24,7 +24,7 @@ class TestTimers:
         assert seen == []
 
     def test_keep_few_cancelled_entries(self):
-        """A long stream with a time limit for each item leaves one behind for each."""
+        """A long stream with a time limit for each item leaves an entry for each."""
         timers = Timers()
         timers.add(30, list, lambda: True)
         for _ in range(10_000):

@@ -37,7 +37,7 @@ class Way:
         )
 
     def resume(self, loop, paused, decisions, model, **options):
-        """Go on after a pause."""
+        """Resume after a pause."""
         return self._driven(
             lambda: loop.resume_sync(paused, decisions, model, **options),
             lambda: loop.resume(paused, decisions, model, **options),
@@ -54,7 +54,7 @@ def way(request):
 
 
 class Clock:
-    """A clock that stands still unless a test moves it; its middleware answers in place of the driver's."""
+    """A clock that only a test moves; its middleware answers in place of the driver's."""
 
     def __init__(self, now=1000.0):
         self.now = now
@@ -150,7 +150,7 @@ def after_model(*stages):
 
 @stage
 def asking(ctx):
-    """A stage that asks a person something of its own."""
+    """A custom stage that asks a person a question."""
     if "q" in ctx.approvals:
         return ctx
     return ctx.pause(

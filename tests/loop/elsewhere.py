@@ -1,4 +1,4 @@
-"""Resumes a paused run in a process of its own: what to do on stdin, what came of it on stdout, as JSON."""
+"""Resumes a paused run in a separate process: the job on stdin, the outcome on stdout, as JSON."""
 
 import json
 import sys

@@ -92,7 +92,7 @@ def test_an_async_generator_function_is_a_backend(backend):
 
 
 class Odd:
-    """An awaitable whose iterator knows nothing but how to go on."""
+    """An awaitable whose iterator has `__next__` only."""
 
     def __await__(self):
         return iter(())
@@ -161,7 +161,7 @@ def test_a_generator_function_is_a_backend():
 
 
 class Stream:
-    """An iterator that notes whether it was closed, and breaks where it is told to."""
+    """An iterator that notes whether it was closed, and breaks at a given piece."""
 
     def __init__(self, *pieces):
         self.pieces = list(pieces)
@@ -223,7 +223,7 @@ def test_an_async_stream_that_breaks_is_closed_too():
 
 
 class TestGuidance:
-    """What the model is told in one request only."""
+    """Guidance is in one request only."""
 
     def test_it_is_joined_to_the_users_last_words_and_stays_out_of_the_history(self):
         with ScriptedLLM("", "Hello") as model:

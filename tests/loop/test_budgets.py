@@ -32,7 +32,7 @@ def notes(*numbers):
 
 
 def completion(message, cost=None, given=2, made=3):
-    """A chat completion that tells its tokens, and its cost as OpenRouter does."""
+    """A chat completion with its tokens, and its cost as OpenRouter reports it."""
     if isinstance(message, str):
         message = {"role": "assistant", "content": message}
     usage = {"prompt_tokens": given, "completion_tokens": made}
@@ -58,7 +58,7 @@ class TestKinds:
     @pytest.mark.parametrize("most", [0, 1, 4, 5, 9])
     @pytest.mark.parametrize("sequential", ["defer", "in_step"])
     def test_tool_calls(self, way, most, sequential):
-        """The part of a batch that fits runs; the model is told of the rest."""
+        """The part of a batch that fits runs; the rest is answered so."""
         ran = []
 
         @tool
@@ -79,7 +79,7 @@ class TestKinds:
             assert result.reason == BudgetExhausted("max_tool_calls", most, most)
 
     def test_all_tool_calls_used_up_leave_room_for_an_answer(self, way):
-        """What is spent is told where a call is one too many, not before."""
+        """A spent limit is reported where a call is one too many, not before."""
         loop = Loop(tools=[note], max_tool_calls=2)
         assert isinstance(way.run(loop, ScriptedLLM(notes(1, 2), "done")), Ok)
 
@@ -145,7 +145,7 @@ class TestKinds:
 
 
 class TestShowBudget:
-    """The model can be told what is left."""
+    """The remaining budget, in the requests."""
 
     def test_in_each_request_and_nowhere_else(self, way):
         loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, show_budget=True)
@@ -192,7 +192,7 @@ class TestShowBudget:
 
 
 class TestRemaining:
-    """A tool can be told what is left."""
+    """The remaining budget, for tools."""
 
     def test_when_its_call_began(self, way, clock):
         seen = []

@@ -27,7 +27,7 @@ def notes(*numbers):
 
 
 def completion(message, cost=None, given=2, made=3):
-    """A chat completion that tells its tokens, and its cost as OpenRouter does."""
+    """A chat completion with its tokens, and its cost as OpenRouter reports it."""
     if isinstance(message, str):
         message = {"role": "assistant", "content": message}
     usage = {"prompt_tokens": given, "completion_tokens": made}
@@ -40,7 +40,7 @@ def endless(messages, **opts):
 
 
 class TestCost:
-    """What a run costs, as far as anybody knows."""
+    """What a run costs, as far as it is reported."""
 
     def usage(self, *script, **options):
         return SYNC.run(Loop(tools=[note], **options), ScriptedLLM(*script)).usage

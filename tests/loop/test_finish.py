@@ -233,7 +233,7 @@ class TestWhen:
         assert len(model.sent) == 1
 
     def test_other_failures_do_not(self, way):
-        """Nothing was spent; there is nothing to be told of a budget."""
+        """Nothing was spent; there is no budget to mention."""
         loop = Loop(on_limit="finish", max_blank_stops=0)
         assert way.run(loop, ScriptedLLM("")).stop_reason == "empty_response"
         assert way.run(loop, ScriptedLLM(TypeError())).stop_reason == "llm_error"

@@ -1,4 +1,4 @@
-"""What is told and kept of a last answer, and what becomes of one that cannot be had."""
+"""The events and the history of a last answer, and what happens where there is none."""
 
 import anyio
 
@@ -90,7 +90,7 @@ class TestFailing:
 
 
 class TestEvents:
-    """What is told of it."""
+    """Its events."""
 
     def test_the_limit_is_reported_once_and_its_requests_are_iterations(self, way):
         events, contexts = [], []

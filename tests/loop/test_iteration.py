@@ -152,7 +152,7 @@ def part_of(steps, most):
 
 
 def test_a_run_that_is_closed_at_any_effect_does_no_more():
-    """Nobody drives it any more: it is left at once, without an effect more, and its record is in order."""
+    """It is not driven any more: it ends at once, without another effect, and its state is in order."""
 
     def stream(messages):
         yield "Hel"

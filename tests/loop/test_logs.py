@@ -1,4 +1,4 @@
-"""What a run writes to the standard log: at which level, whose it is, and that it is never what anybody said."""
+"""What a run writes to the standard log: at which level, of which logger, and never with content."""
 
 import logging
 import subprocess
@@ -265,7 +265,7 @@ class TestExtras:
         assert (deep.run_id, deep.call_id) == (f"{outer}/k/d", "i1")
 
     def test_warnings_of_a_run_within_a_call_too(self, run):
-        """Though its start is told to nobody then."""
+        """Although no listener got its start."""
         kid = Loop(name="inner", retry_delay=0).as_tool(
             "kid", "", ScriptedLLM(OverloadedError(), "in")
         )

@@ -275,7 +275,7 @@ def test_observers_of_nothing_are_nothing():
 
 class TestSubclass:
     class Quick(Loop):
-        """A loop that is a class of its own."""
+        """A subclass of `Loop`."""
 
     def test_with_options_keeps_the_class(self):
         assert type(self.Quick().with_options(max_iterations=2)) is self.Quick

@@ -82,7 +82,7 @@ def test_the_same_calls_that_bring_the_same_end_the_run(iterations, ends_at, ded
 
 
 def test_a_suppressed_call_counts_with_the_result_it_had():
-    """It would bring something else, but nobody learns it: the model goes round all the same."""
+    """It would return something new, but the result is not seen: the model loops all the same."""
     result = run(*[[("once", {})]] * 6)
     assert (result.reason.iterations, result.iterations, result.tool_calls_count) == (3, 3, 1)
     assert isinstance(run(*[[("once", {})]] * 6, dedupe=False), Ok)
@@ -135,7 +135,7 @@ def test_the_threshold_is_an_option_and_none_is_any_number(threshold, ends_at):
 
 
 def talkative(ctx):
-    """Lets a text go on, as a stage that has something to say to it."""
+    """Continues after a text, as a stage with guidance does."""
     if ctx.decision is Decision.DONE and ctx.response.text != "done":
         return ctx.replace(decision=None, guidance="Go on.")
     return ctx

@@ -1,4 +1,4 @@
-"""Who is told of events: sync or async, in order; one that raises is reported and changes nothing."""
+"""Observers get events in order, sync or async; one that raises is reported and changes nothing."""
 
 import logging
 
@@ -83,7 +83,7 @@ def test_an_observer_that_raises_is_reported_and_breaks_nothing(run, ran, caplog
 
 
 def test_one_that_raises_leaves_the_others_in_the_dark_of_nothing(run):
-    """Both are told everything, whichever of them raises."""
+    """Both get every event, whichever of them raises."""
     events, contexts = [], []
 
     async def broken(event):

@@ -1,4 +1,4 @@
-"""`on_complete` is told what each run came to, as data, whatever the exit."""
+"""`on_complete` gets the completion of each run, as data, on each exit."""
 
 import anyio
 import pytest
@@ -164,7 +164,7 @@ def test_of_a_run_that_an_observer_interrupts(driver, place):
 
 @pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
 def test_wherever_a_run_is_cancelled_each_run_in_it_completes_once(drive):
-    """Of each run that began: its loop's observers were told of its start."""
+    """Of each run that began: the observers of its loop got its start."""
 
     def scenario(run):
         run.completions, run.starts = [], []

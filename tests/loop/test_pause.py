@@ -103,7 +103,7 @@ class TestPausing:
 
 
 class TestMistakes:
-    """Decisions that cannot be meant are told before anything runs."""
+    """Invalid decisions are refused before anything runs."""
 
     @pytest.mark.parametrize(
         ("decisions", "text"),

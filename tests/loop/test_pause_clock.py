@@ -1,4 +1,4 @@
-"""The clock of a run stands still while it is paused."""
+"""The clock of a run does not advance while it is paused."""
 
 import anyio
 
@@ -16,7 +16,7 @@ from .conftest import SYNC, answers, stored
 
 
 def resumed(loop, paused, model, decisions=None, **options):
-    """Go on from a stored state, with every call that waits approved."""
+    """Resume from a stored state, with every call that waits approved."""
     decisions = decisions or {one.id: approve for one in paused.pending}
     return SYNC.resume(loop, stored(paused), decisions, model, **options)
 

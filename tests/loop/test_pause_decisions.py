@@ -1,4 +1,4 @@
-"""What becomes of a decision: it happens, and the model is told of it."""
+"""A decision is carried out, and its result says so."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from .conftest import BATCH, SYNC, answers, paused_at, stored
 
 
 class TestDeciding:
-    """What was decided happens, and the model is told of it."""
+    """A decision is carried out, and its result says so."""
 
     def test_approved_it_runs_and_then_the_rest(self, recorded, way):
         loop, model, paused = paused_at(recorded, BATCH, way=way)
@@ -124,7 +124,7 @@ class TestDeciding:
 
 
 class TestSomeDecisions:
-    """Where a decision is missing the run is put aside again when it comes to that call."""
+    """Where a decision is missing, the run pauses again when it reaches that call."""
 
     FIVE = calls(
         call("note", "a", n=1),

@@ -1,4 +1,4 @@
-"""The state of a paused run is JSON, which another process can go on from."""
+"""The state of a paused run is JSON, from which another process can continue."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ from .elsewhere import INNER, SCRIPT, make
 
 
 class TestOtherProcess:
-    """All that is needed to go on is in the state."""
+    """Everything that is needed to continue is in the state."""
 
     def elsewhere(self, state, decisions, script, inner=()):
         job = {"state": state, "decisions": decisions, "script": script, "inner": inner}

@@ -1,4 +1,4 @@
-"""Guards go on over a pause as if there had been none: budgets, counts, evidence, streaks, rounds."""
+"""Guards continue over a pause as if there had been none: budgets, counts, results seen, streaks, loops."""
 
 import pytest
 
@@ -29,7 +29,7 @@ WIPE = calls(call("wipe", "w", path="/"))
 
 
 def resumed(loop, paused, model, decisions=None, **options):
-    """Go on from a stored state, with every call that waits approved."""
+    """Resume from a stored state, with every call that waits approved."""
     decisions = decisions or {one.id: approve for one in paused.pending}
     return SYNC.resume(loop, stored(paused), decisions, model, **options)
 
@@ -161,7 +161,7 @@ class TestRepetition:
         )
 
     def test_where_nothing_new_came_of_it_all_that_was_known_is(self, recorded):
-        """The call that waited was denied, which tells nothing of what was asked before."""
+        """The call that waited was denied, which says nothing about what was asked before."""
         script = [calls(call("note", "a", n=1)), WIPE, calls(call("note", "a2", n=1))]
         loop, model = recorded.loop(), ScriptedLLM(*script, "done")
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})

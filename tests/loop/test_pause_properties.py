@@ -43,7 +43,7 @@ def scripted(script):
 
 
 def family(options, needs_approval):
-    """A desk with a child that has the same tools; the child's model looks at what it has done.
+    """Recorded tools and a child that has the same ones; the child's model looks at what it has done.
 
     Where a budget may run out its calls run alone: who of several would get the last of it is open.
     """
@@ -67,7 +67,7 @@ def family(options, needs_approval):
 
 
 def resumed(loop, paused, model, choose, decision):
-    """Go on with decisions on some of the calls that wait, through JSON."""
+    """Resume with decisions on some of the calls that wait, through JSON."""
     ids = [one.id for one in paused.pending]
     picked = {call_id: decision for call_id in ids if choose()}
     picked = picked or {ids[0]: decision}

@@ -36,7 +36,7 @@ class TestStale:
         assert events == []
 
     def test_a_run_that_goes_on_in_the_record_of_another_can_be_paused_again(self, recorded):
-        """Each pause has an id of its own, though the runs share theirs."""
+        """Each pause has its own id, although the runs share theirs."""
         state, loop = RunState("bot", "r1"), recorded.loop()
         for n in range(3):
             model = ScriptedLLM(calls(call("wipe", "b", path=f"/{n}")), "done")

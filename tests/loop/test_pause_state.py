@@ -1,4 +1,4 @@
-"""The state of a paused run is good for one resumption, and nobody changes it unnoticed."""
+"""The state of a paused run is good for one resumption, and each change of it is noticed."""
 
 import copy
 import json
@@ -109,7 +109,7 @@ class TestTampered:
 
 
 class TestSigned:
-    """With a secret nobody else can make or change a state."""
+    """Without the secret a state can be neither made nor changed."""
 
     @pytest.mark.parametrize("secret", ["s", b"s", "ß☃", b"\xff\x00"])
     def test_the_same_secret_opens_it(self, recorded, secret):
@@ -137,7 +137,7 @@ class TestSigned:
         refused(loop, {**forged, "digest": _digest(forged, None)}, text="signed with another")
 
     def test_without_a_secret_it_detects_mistakes_only(self, recorded):
-        """So the guide says: whoever lets a state out of hand has to sign it."""
+        """As the guide says: a state that leaves the program has to be signed."""
         loop, model, paused = paused_at(recorded)
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["tool_calls"][1]["input"] = {"path": "/etc"}

@@ -32,7 +32,7 @@ def run(request):
 
 
 class ObserverFactory:
-    """Has an observer for each run, and notes what each was told."""
+    """Makes an observer for each run, and keeps the events of each."""
 
     def __init__(self):
         self.of_runs = []

@@ -1,4 +1,4 @@
-"""Steering: the user speaks while the run goes on, and the model hears it before it is asked again."""
+"""Steering: a user message that is added during a run is in the next request."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""A loop as a tool: what it takes, what it brings, and what it is to the run around it."""
+"""A loop as a tool: what it takes, what it returns, and its place in the run of its parent."""
 
 import json
 
@@ -40,7 +40,7 @@ def helper(*script, loop=None, **options):
 
 
 class TestAnswer:
-    """What a call of it brings."""
+    """The result of a call of it."""
 
     def test_its_text(self, way):
         child, inner = helper(calls(call("add", "i", a=1, b=2)), "It is 3.")

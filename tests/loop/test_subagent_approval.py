@@ -33,7 +33,7 @@ def asked(*ids, more=()):
 
 @pytest.fixture
 def family(recorded):
-    """Make a parent whose child follows a script; both have the tools of the desk."""
+    """Make a parent whose child follows a script; both have the recorded tools."""
 
     def make(*inner, options=None, behaviour=None, **settings):
         model = ScriptedLLM(*inner)
@@ -82,7 +82,7 @@ class TestPausing:
         assert (finished.result.status, finished.result.is_error) == ("waiting", False)
 
     def test_calls_next_to_it_run_and_those_that_wait_are_asked_with_it(self, family, recorded):
-        """A child runs beside its siblings: they do not wait for it, and one batch asks once."""
+        """A child runs next to its siblings: they do not wait for it, and one batch asks once."""
         batch = asked("k", more=[call("note", "n", n=5), wipe("w2", "/2"), call("note", n=6)])
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(batch))
         assert [one.id for one in paused.pending] == ["k/w", "w2"]
@@ -171,7 +171,7 @@ class TestDeciding:
         assert recorded.did == ["wipe /1", "wipe /2"]
 
     def test_a_child_without_a_decision_does_not_continue(self, family, recorded):
-        """Nothing is told of it twice, and what comes after it and waits for another waits on."""
+        """No event of it is repeated, and a later call that waits for another keeps waiting."""
         events = []
         loop = family(calls(wipe("w")), "in", on_event=events.append)
         batch = asked("k", more=[wipe("w2", "/2"), call("note", "n", n=1)])

@@ -31,7 +31,7 @@ def asked(*ids, more=()):
 
 @pytest.fixture
 def family(recorded):
-    """Make a parent whose child follows a script; both have the tools of the desk."""
+    """Make a parent whose child follows a script; both have the recorded tools."""
 
     def make(*inner, options=None, behaviour=None, **settings):
         model = ScriptedLLM(*inner)
@@ -43,7 +43,7 @@ def family(recorded):
 
 
 class TestMistakes:
-    """Decisions on calls of a child are looked at before anything goes on."""
+    """Decisions on calls of a child are checked before anything continues."""
 
     @pytest.mark.parametrize(
         ("decisions", "text"),
@@ -123,7 +123,7 @@ def test_ids_of_the_model_that_look_like_those_of_a_subagent_are_distinguished(r
 
 
 def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(recorded):
-    """A recipe cannot pause: the step, a subagent, fails, and the model is told why."""
+    """A recipe cannot pause: the step, a subagent, fails, and its result says why."""
 
     class Resolver:
         def resolve(self, made):
@@ -146,7 +146,7 @@ def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(recorde
 
 
 def test_a_child_may_rest_with_nothing_to_decide(recorded, way):
-    """A stage of the child's own puts it aside, for whatever has to happen meanwhile."""
+    """A custom stage of the child pauses it."""
 
     def rest(ctx):
         if ctx.memo.get("rested") == ctx.iteration:

@@ -142,7 +142,7 @@ class TestEnd:
 
 
 class TestWaiting:
-    """A child that waits for a person, in a run that is ended before anybody has decided."""
+    """A child that waits for a decision, in a run that ends before it."""
 
     @pytest.mark.parametrize("bound", ["handle", "time"])
     def test_its_record_is_closed_with_that_of_its_parent(self, recorded, way, bound):
@@ -164,7 +164,7 @@ class TestWaiting:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
-    """Whoever counts starts and ends around the child misses neither."""
+    """An observer of the parent gets each start and end of the child."""
     events = []
 
     async def observe(event):

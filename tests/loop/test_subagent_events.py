@@ -1,4 +1,4 @@
-"""What is told of a child, and kept of it: events, records, its middleware."""
+"""The events, states and middleware of a subagent."""
 
 import anyio
 import pytest

@@ -82,7 +82,7 @@ class TestBudgets:
         assert result.reason == BudgetExhausted("max_tool_calls", 4, 4)
 
     def test_tool_calls_that_the_child_may_not_make_it_does_not_make(self, way):
-        """Of a batch that is more than what is left, the rest is answered as over budget."""
+        """Of a batch that exceeds the budget, the rest is answered as over budget."""
         inner = ScriptedLLM(calls(*(call("note", f"n{n}", n=n) for n in range(5))))
         result = way.run(Loop(tools=[helper(inner)], max_tool_calls=3), ScriptedLLM(asked(), "x"))
         texts = answers(child_of(result).messages)

@@ -1,4 +1,4 @@
-"""Locks around a child: what its call holds, it may use; what others hold, it waits for or is told of."""
+"""Locks around a child: what its call holds, it may use; for other keys it waits, or fails."""
 
 import time
 
@@ -106,7 +106,7 @@ class TestLockedByTheParent:
 
 @pytest.mark.timeout(20)
 class TestLockedElsewhere:
-    """A key that somebody else holds."""
+    """A key that another call holds."""
 
     def test_a_child_that_holds_nothing_waits_for_it(self, shop, way):
         loop = Loop(tools=[shop.work])
@@ -145,7 +145,7 @@ class TestLockedElsewhere:
         assert all(most == 1 for most in shop.most.values())
 
     def test_a_table_of_the_childs_own_is_heeded(self, shop, way):
-        """It was given to the loop to share with others, whoever runs it."""
+        """It was given to the loop to share with others, whatever runs the loop."""
         shared = Locks()
         ticket = shared.enter("L")
         loop = Loop(tools=[shop.work], locks=shared, max_seconds=0.1)

@@ -18,7 +18,7 @@ TOOLS = [{"name": name, "input_schema": CITY} for name in ("report", "weather", 
 
 
 class RecipeResolver:
-    """A resolver with a recipe for `report`; `resolve` answers with the call, or fails if told."""
+    """A resolver with a recipe for `report`; `resolve` answers with the call, or fails for some."""
 
     def __init__(self, make, failing=(), together=0):
         self.make = make
@@ -39,7 +39,7 @@ class RecipeResolver:
 
 
 def reported(run, resolver, **options):
-    """Run one call of `report` for Oslo; return what the model is told, and the result."""
+    """Run one call of `report` for Oslo; return the content of its result, and the result of the run."""
     llm = ScriptedLLM(calls(call("report", "r", city="Oslo")), "Read this.")
     result = run("Oslo?", llm, tools=TOOLS, resolve_tool=resolver, **options)
     return answers(result)[0], result
@@ -66,7 +66,7 @@ def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
 
 
 def test_arguments_of_a_step_may_be_a_function_of_the_results_so_far(run):
-    """Later steps, parallel ones too, can be made of what earlier ones brought."""
+    """Later steps, parallel ones too, can be made of the results of earlier ones."""
 
     def next_city(results):
         return {"city": results["first"].content.upper()}

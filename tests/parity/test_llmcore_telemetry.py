@@ -1,4 +1,4 @@
-"""Parity with LlmCore: what a run tells, to OpenTelemetry and in its events."""
+"""Parity with LlmCore: what a run reports, to OpenTelemetry and in its events."""
 
 import functools
 
@@ -16,7 +16,7 @@ from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
 class Spans:
-    """Spans in memory, by a provider that nobody else sees."""
+    """Spans in memory, by a provider of this test only."""
 
     def __init__(self):
         self.exporter = InMemorySpanExporter()
@@ -29,7 +29,7 @@ class Spans:
 
 
 class IterationsMetric:
-    """The points of the histogram of iterations, by a provider that nobody else sees."""
+    """The points of the histogram of iterations, by a provider of this test only."""
 
     def __init__(self):
         self.reader = InMemoryMetricReader()
@@ -104,7 +104,7 @@ def test_the_completion_event_comes_once_on_every_exit(
 ):
     """``treadle.loop.complete`` has total_iterations, tool_calls_count and the stop reason.
 
-    LlmCore tells it on two of its exits only.
+    LlmCore reports it on two of its exits only.
     """
     messages = options.get("messages", "Go on.")
     kept = {name: value for name, value in options.items() if name != "messages"}
@@ -126,7 +126,7 @@ def test_the_completion_event_comes_once_on_every_exit(
 
 
 def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
-    """A run that is ended through its handle tells its completion as well."""
+    """A run that is cancelled through its handle reports its completion too."""
     handle = RunHandle()
 
     @tool
@@ -143,7 +143,7 @@ def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_completion_event_comes_when_the_caller_is_cancelled(spans, backend):
-    """A cancellation goes on its way, and the completion is told before; the history is valid."""
+    """A cancellation is raised after the completion was reported; the history is valid."""
     handle, events = RunHandle(), []
     llm = ScriptedLLM(calls(call("wait_long")))
     options = {"tools": [wait_long], "handle": handle, "on_event": events.append}

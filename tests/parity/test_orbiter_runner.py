@@ -67,7 +67,7 @@ def test_a_run_makes_its_state_and_returns_output_messages_usage_and_steps(run):
 
 
 def test_a_passed_state_is_used_and_continued(run):
-    """A second run goes on in it: nodes, iterations and usage add up."""
+    """A second run continues in it: nodes, iterations and usage add up."""
     state = RunState("clerk")
     one = run("1 + 2?", ScriptedLLM(answer("3", 4, 1)), state=state)
     assert one.run is state

@@ -57,7 +57,7 @@ def test_start_registers_calls_as_running():
 
 
 def test_mark_done_moves_a_call_to_the_results():
-    """It stops running, its siblings go on."""
+    """It stops running, its siblings continue."""
     in_flight = InFlight()
     in_flight.start([a_call("1"), a_call("2")])
     assert in_flight.mark_done("1", a_result("1"))
@@ -102,7 +102,7 @@ def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
 
 
 def test_cancel_all_stops_every_running_tool(run):
-    """All are answered as cancelled, and what is async is cancelled where it stands."""
+    """All are answered as cancelled, and what is async is cancelled at once."""
     handle = RunHandle()
     started, stopped = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -129,9 +129,9 @@ def test_cancel_all_stops_every_running_tool(run):
 
 
 def test_a_late_result_is_dropped_without_an_event(run):
-    """What a cancelled call brings after all is neither in the history nor told.
+    """What a cancelled call still returns is neither in the history nor in the events.
 
-    Told is the cancellation, once: here every call that started has its end in the events.
+    The cancellation is reported once: here every call that started has its end in the events.
     """
     handle, events = RunHandle(), []
 
@@ -184,7 +184,7 @@ def test_prepare_call_answers_invalid_calls(perform, name, arguments, text):
 
 
 def test_prepare_call_makes_any_exception_an_error_in_words(perform):
-    """Whatever a tool raises is told as text."""
+    """Whatever a tool raises becomes text."""
 
     @tool
     async def fall(place: str) -> str:

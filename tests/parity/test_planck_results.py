@@ -26,7 +26,7 @@ def looks(*places):
 
 
 def noted(result):
-    """Which answers carry a note, and the count that it tells."""
+    """Which answers carry a note, and the count in it."""
     found = [answer.partition("[note: this is call number ")[2] for answer in answers(result)]
     return [int(note.split()[0]) if note else None for note in found]
 
@@ -153,7 +153,7 @@ def test_output_up_to_the_limits_stays_whole(run, text):
 
 @pytest.mark.parametrize("value", [b"\x89PNG\x00", bytearray(5), "\x89PN\0"])
 def test_binary_output_becomes_a_placeholder(run, value):
-    """Bytes, and text with NUL characters, are told by their size."""
+    """Bytes, and text with NUL characters, are described by their size."""
 
     @tool
     def read():

@@ -30,7 +30,7 @@ STEPS = [looks("a"), looks("b"), looks("c")]
 
 
 def guidance_of(request):
-    """What the model is told in a request beside the conversation."""
+    """The guidance of a request."""
     last = request.messages[-1]
     return last["content"] if last["role"] == "user" else ""
 
@@ -54,7 +54,7 @@ def test_the_presets_have_the_numbers_of_runax(preset, limits):
 
 
 def test_a_preset_is_a_list_of_options_to_change():
-    """Each is a new dict, so that what one caller changes is nobody else's."""
+    """Each is a new dict, so that a caller changes its own only."""
     changed = presets.runax()
     changed["max_tool_calls"] = 60
     assert presets.runax()["max_tool_calls"] == 6
@@ -228,7 +228,7 @@ def test_a_blank_first_answer_gets_the_sentence_at_once(run, spending):
 
 
 def test_the_instruction_is_gone_from_the_history(run, spending):
-    """It stands in the requests that ask for the answer, and nowhere else."""
+    """It is in the requests that ask for the answer, and nowhere else."""
     llm = ScriptedLLM(*spending, looks("x"), "All are empty.")
     result = run("?", llm, **presets.runax(), tools=[look])
     assert [GUIDANCE in guidance_of(sent) for sent in llm.sent] == [False] * 3 + [True] * 2

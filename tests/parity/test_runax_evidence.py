@@ -92,7 +92,7 @@ def test_arguments_that_cannot_be_parsed_are_no_duplicates_of_each_other(planned
 
 
 def test_an_identical_call_without_new_evidence_is_suppressed(planned):
-    """Reason: duplicate without new evidence. It is answered with what it brought before."""
+    """Reason: duplicate without new evidence. It is answered with its earlier result."""
     result, plans, events = planned(looks("a"), looks("a"), "Done.", tools=[look])
     assert dict(plans[1].not_run) == {"a_2": NotRunReason.NO_NEW_EVIDENCE}
     assert suppressed(events) == [("a_2", NotRunReason.NO_NEW_EVIDENCE)]
@@ -104,7 +104,7 @@ def test_an_identical_call_without_new_evidence_is_suppressed(planned):
 
 
 def test_an_identical_call_after_new_evidence_runs_again(planned):
-    """What was learned in between may have changed what it brings."""
+    """What was learned in between may have changed its result."""
     result, _, events = planned(looks("a"), looks("b"), looks("a"), "Done.", tools=[look])
     assert suppressed(events) == []
     assert result.tool_calls_count == 3

@@ -104,7 +104,7 @@ def not_run_as(reason, *call_ids):
     ],
 )
 def test_the_plan_and_its_event_have_the_reason(planned, asked, reason, batches, not_run):
-    """Why a plan is as it is stands on the plan and in `CallsPlanned`, with all that does not run and why."""
+    """The plan and `CallsPlanned` have the reason, with every call that does not run and why."""
     limit = 2 if reason is PlanReason.OVER_BUDGET else None
     script = [asked] if limit else [asked, "Done."]
     _, plans, events = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
@@ -121,9 +121,9 @@ def test_the_plan_and_its_event_have_the_reason(planned, asked, reason, batches,
 
 
 def test_a_plan_without_calls_says_so(planned):
-    """An answer in words, and calls that make no sense, leave nothing to plan.
+    """A text answer and invalid calls leave nothing to plan.
 
-    Of an answer in words nothing is told, for there are no calls whose plan it would be.
+    A text answer emits nothing, for there are no calls to plan.
     """
     invalid = calls(call("look", "a"))
     _, plans, events = planned(invalid, "Done.", tools=TOOLS)
@@ -134,9 +134,9 @@ def test_a_plan_without_calls_says_so(planned):
 
 
 def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
-    """Nothing runs, and each call is told that it would bring nothing new.
+    """Nothing runs, and each call is answered that it would return nothing new.
 
-    In RunaxAI this is the only case in which the model is told at all.
+    In RunaxAI this is the only case in which the model sees an answer.
     """
     result, plans, events = planned(looks("a", "b"), looks("b", "a"), "Done.", tools=TOOLS)
     assert plans[1].reason is PlanReason.ALL_SUPPRESSED
@@ -150,7 +150,7 @@ def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
 
 
 def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
-    """Reason: duplicate in batch. The second is answered with what the first brought.
+    """Reason: duplicate in batch. The second is answered with the result of the first.
 
     In RunaxAI the second vanishes from the history; here every call has its answer.
     """
@@ -184,7 +184,7 @@ def test_calls_over_the_cap_are_deferred_in_band(planned):
 def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, name):
     """``parallel_safe=False`` or ``requires_fresh_input=True``: one at a time, the others answered in band.
 
-    In RunaxAI deferred calls vanish from the history, and the model is not told of them.
+    In RunaxAI deferred calls vanish from the history, without a notice to the model.
     """
     asked = [each(name, *"abc"[n:]) for n in range(3)]
     result, plans, events = planned(*asked, "Done.", tools=TOOLS)

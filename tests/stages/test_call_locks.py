@@ -25,7 +25,7 @@ STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
 
 class Workshop:
-    """A tool of steps that notes when it begins and ends, and lets others go on in between."""
+    """A tool of steps that notes when it begins and ends, and lets others run in between."""
 
     def __init__(self):
         self.log, self.inside, self.overlaps = [], [], []
@@ -87,7 +87,7 @@ class TestInOneAnswer:
         assert not overlapping & {frozenset({"c1", "c2"}), frozenset({"c3", "c4"})}
 
     def test_a_call_may_need_several_keys_and_waits_for_all(self, context, through, workshop):
-        """Whatever the order in which they are named, nobody waits for one who waits for him."""
+        """In whichever order they are named, no two calls wait for each other."""
         tools = [Tool("move", steps=workshop, lock=lambda arguments: arguments["paths"])]
         calls = [("move", {"paths": paths}) for paths in (["a", "b"], ["b", "a", "b"], ["c"])]
         run(context(*calls, tools=tools), through)
@@ -128,7 +128,7 @@ class TestInOneAnswer:
 
 
 class TestAKeyFunctionThatRaises:
-    """The call is not run, and its error is told like that of a call that was."""
+    """The call is not run, and its error is reported like that of a call that was."""
 
     @pytest.fixture
     def ctx(self, context, through):
@@ -181,7 +181,7 @@ class Expanding:
 
 
 class TestWithinACall:
-    """Whoever holds a key has it for all that he does, and must not wait for what others hold."""
+    """A call holds its key for all of its steps, and must not wait for keys of other calls."""
 
     @pytest.fixture
     def run_recipe(self, context, through):
@@ -337,7 +337,7 @@ class TestRunsSideBySide:
 
 
 def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line(context, through):
-    """Two runs share a key; the second is told to stop while it waits for the first."""
+    """Two runs share a key; the second is stopped while it waits for the first."""
     locks = Locks()
     ticket = locks.enter("k")
     in_flight = InFlight(can_cancel=True)

@@ -1,4 +1,4 @@
-"""The list of stages: its order, its options, and what is told when a list cannot work."""
+"""The list of stages: its order, its options, and the errors of a list that cannot work."""
 
 import itertools
 

@@ -65,7 +65,7 @@ class TestDuplicates:
         assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
 
     def test_one_whose_first_was_not_run_says_so(self, context, through):
-        """A stage of somebody else's may have taken it out of the batches."""
+        """A custom stage may have taken it out of the batches."""
         plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)
         result = through(ctx, dispatch_tools).tool_results["c2"]
@@ -113,7 +113,7 @@ class TestWhatIsLearned:
     def test_what_runs_alone_may_change_what_others_bring_whatever_it_says(
         self, context, through, options, last
     ):
-        """append, read, append, read: the second read must not be told that nothing is new."""
+        """append, read, append, read: the second read must not be answered as nothing new."""
         cache, items = ResultCache(), []
         append = tool(name="append", **options)(lambda: items.append(1))
         read = tool(name="read")(lambda: len(items))

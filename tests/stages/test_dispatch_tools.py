@@ -216,7 +216,7 @@ def test_the_record_has_a_node_for_each_call_that_ran_in_order(context, through)
 def test_a_record_without_an_iteration_keeps_no_nodes_and_the_calls_run_all_the_same(
     context, through
 ):
-    """Such as that of a context that somebody made by hand."""
+    """Such as that of a context that was made by hand."""
     ctx = context(("double", {"n": 1}), tools=[double])
     ctx.run.state = RunState("bot")
     ctx = through(ctx, *STAGES)

@@ -132,7 +132,7 @@ def test_a_refusal_stays_one(context, through):
 
 
 def test_after_an_assistant_message_the_two_are_one(context, through):
-    """Roles alternate: a caller may end with the model's own words, or a stage may let a text go on."""
+    """Roles alternate: the input may end with an assistant message, or a stage may continue after a text."""
     given = [USER, {"role": "assistant", "content": "So far"}]
     ctx = through(context(messages=given, response=Response("and on")), inject_results)
     assert added(ctx) == [{"role": "assistant", "content": "So far\n\nand on"}]
@@ -184,7 +184,7 @@ class TestNudge:
 
     @pytest.fixture
     def repeat(self, context, through):
-        """Make the same call again and again, as if it told something new each time."""
+        """Make the same call again and again, as if it returned something new each time."""
 
         def repeat(name, arguments, times, tools=(double, broken), has_listeners=False):
             events, ctx = (
@@ -244,7 +244,7 @@ class TestEditedCalls:
 
     @pytest.fixture
     def ran(self, context):
-        """A call that ran with other arguments than the model's, as one goes on with it after a pause."""
+        """A call that ran with other arguments than the model's, as after a pause."""
 
         def ran(decision, *, result=None, count=0, call_input=None):
             ctx = context(tools=[double])

@@ -1,4 +1,4 @@
-"""Is this the answer, is it nothing, or does it go on?"""
+"""Is this the answer, is it empty, or does the run continue?"""
 
 import pytest
 from pydantic import BaseModel

@@ -1,4 +1,4 @@
-"""The plan of an iteration: what is in it, what is answered instead, and who is told."""
+"""The plan of an iteration: what is in it, what is answered instead, and its events."""
 
 import itertools
 
@@ -108,7 +108,7 @@ def test_answers_join_those_that_are_there_already(ready, through):
 def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferred_does_not(
     ready, through
 ):
-    """The nudge tells how often the model asked; a deferred call it was told to make again."""
+    """The nudge counts the calls of the model; a deferred one does not count, since it has to be made again."""
     ctx = know(ready("p q s q", same), 0)
     through(ctx, plan_calls)
     known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
@@ -165,7 +165,7 @@ def tools(name):
 
 
 class TestEvents:
-    """Those who watch are told what was planned, and what was suppressed or deferred."""
+    """Events say what was planned, and what was suppressed or deferred."""
 
     @pytest.fixture
     def emitted(self, through):
@@ -230,14 +230,14 @@ class TestEvents:
 
 
 def test_a_result_that_is_there_already_is_left_alone(ready, through):
-    """Such as the results of a run that goes on."""
+    """Such as the results of a resumed run."""
     ctx = ready("p q").replace(tool_results={"c1": ToolResult("c1", "there")})
     ctx = through(ctx, plan_calls)
     assert (shown(ctx.plan), ctx.tool_results["c1"].content) == ("c2", "there")
 
 
 def test_without_validation_calls_are_compared_by_their_text():
-    """A list of stages of one's own may do without it."""
+    """A custom list of stages may do without it."""
     stages = [one for one in default_stages() if one.name != "validate_calls"]
     ran = []
     model = ScriptedLLM(

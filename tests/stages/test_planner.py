@@ -8,7 +8,7 @@ from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED
 
 
 class TestBatches:
-    """The longest prefix of the calls that may run together; what is left is deferred, or follows."""
+    """The longest prefix of the calls that may run together; the rest is deferred, or follows."""
 
     @pytest.mark.parametrize(
         ("calls", "deferring", "in_step"),

@@ -6,7 +6,7 @@ from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN
 
 
 class TestDuplicates:
-    """A call that was answered already, or stands beside itself, is not made again."""
+    """A call that was answered already, or is twice in a batch, is not made again."""
 
     def test_the_same_call_twice_in_one_batch_runs_once(self, plan):
         made_plan = plan("p1 q1 p1 p1")
@@ -20,7 +20,7 @@ class TestDuplicates:
         assert (str(made_plan), made_plan.duplicates) == ("w1", {"w1'": "w1"})
 
     def test_in_another_batch_it_runs_again(self, plan):
-        """What came between may have changed what it brings."""
+        """What came between may have changed its result."""
         made_plan = plan("p1 w1 p1", in_step=True)
         assert (str(made_plan), made_plan.duplicates) == ("p1 | w1 | p1'", {})
 

@@ -66,7 +66,7 @@ def hanging():
 
 
 class TestResults:
-    """A value becomes text, an `Err` or an exception an error that the model is told of."""
+    """A value becomes text; an `Err` or an exception becomes an error result."""
 
     @pytest.mark.parametrize(
         ("value", "text", "is_error"),

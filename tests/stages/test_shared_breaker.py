@@ -1,4 +1,4 @@
-"""The breaker in the stages: asked before calls are planned, told what came of them, shared by runs."""
+"""The breaker in the stages: asked before calls are planned, fed with their results, shared by runs."""
 
 import pytest
 

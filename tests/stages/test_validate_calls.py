@@ -1,4 +1,4 @@
-"""Which calls make sense, and what the model is told of those that do not."""
+"""Which calls are valid, and how invalid ones are answered."""
 
 import json
 
@@ -21,7 +21,7 @@ def address(street: str): ...
 
 @pytest.fixture
 def check(context, through):
-    """Validate calls; return the context and what each call was told, None where it is valid."""
+    """Validate calls; return the context and the answer to each call, None where it is valid."""
 
     def check(*calls, stage=validate_calls, **more):
         more.setdefault("tools", [add, address])

@@ -28,7 +28,7 @@ class Cancelling:
 
     Args:
         at: the number of the step; 0 is never.
-        ends: how the run ends where nobody cancels it.
+        ends: how the run ends where it is not cancelled.
         grace: seconds that a call has which was cancelled; None is the usual.
     """
 
@@ -77,7 +77,7 @@ class Cancelling:
                 cleanup.GRACE_SECONDS = usual
 
     async def resume(self, state: Any, decisions: Any, llm: Any, **options: Any) -> None:
-        """Go on with a run that is paused."""
+        """Resume a paused run."""
         options = {**options, "handle": self.handle, "on_event": self.observe}
         self.result = await Loop.resume(state, decisions, llm, **options)
 
@@ -147,7 +147,7 @@ class Cancelling:
                 assert all(node.status.value != "running" for node in nodes_of(each))
 
     def check_children(self) -> None:
-        """Each child that began has told its end, once, and before the run that it is a call of."""
+        """Each child that began has reported its end, once, and before the run that it is a call of."""
         begun: Counter[tuple[str, ...]] = Counter()
         ended: Counter[tuple[str, ...]] = Counter()
         for event in self.events:
@@ -269,7 +269,7 @@ def cancelled_everywhere(
     Args:
         drive: one of `DRIVES`.
         scenario: makes the coroutine of the run.
-        ends: the stop reason where nobody cancels it.
+        ends: the stop reason where it is not cancelled.
         grace: see `Cancelling`.
     """
     undisturbed = Cancelling(0, ends, grace)
@@ -286,5 +286,5 @@ def cancelled_everywhere(
             error.add_note(f"cancelled at step {at} of {undisturbed.steps}: {run.events}")
             raise
         runs.append(run)
-    gc.collect()  # what was never awaited would be told now, and fail the test
+    gc.collect()  # coroutines that were never awaited would warn now, and fail the test
     return runs

@@ -20,11 +20,11 @@ settings.load_profile("whole")
 
 @dataclass
 class ObservedRun:
-    """What came of a run.
+    """What was observed of a run.
 
     Args:
         result: what it returned.
-        events: what it told, in order.
+        events: what it emitted, in order.
         state: its record.
     """
 
@@ -66,7 +66,7 @@ class Way:
         return observed
 
     def resume(self, observed: ObservedRun, decisions: Any, llm: Any, **options: Any) -> None:
-        """Go on with a run that is paused, as if in another process; adds to what it told."""
+        """Resume a paused run, as if in another process; adds to its events."""
         given = (json.dumps(observed.result.state), decisions, llm)
         self._go(observed, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
         observed.state = observed.result.run
@@ -105,7 +105,7 @@ class Way:
 
 
 class HandleRef:
-    """Where a script finds the handle of its run, whoever has it.
+    """Where a script finds the handle of its run, in each of the ways to run it.
 
     Args:
         is_wanted: whether there has to be one.

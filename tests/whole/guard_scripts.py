@@ -1,4 +1,4 @@
-"""More named runs: plans, guards, last answers, approvals, children, and a user who speaks meanwhile."""
+"""More named runs: plans, guards, last answers, approvals, children, and a user who speaks during a run."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ def a_child_that_waits_and_asks_again():
     return ScriptedLLM(calls(call("sub", "c1", task="a"))), {"tools": [sub]}
 
 
-# A user who speaks meanwhile.
+# A user who speaks during a run.
 
 
 @script()

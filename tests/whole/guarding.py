@@ -37,7 +37,7 @@ from treadle.testing import check_history
 from treadle.tools import NotRunReason
 
 Pause = Callable[[], Awaitable[Any]]
-"""How a tool or a model lets others go on."""
+"""How a tool or a model lets others run."""
 
 
 # Tools: they do what the play says that is on at the time.
@@ -99,7 +99,7 @@ class Meter:
     A run is known by its id, a call by its path: the id of its run and its own.
 
     Args:
-        gives_up: whether a call that is cancelled may go on for a while, and counts no more.
+        gives_up: whether a cancelled call may continue for a while, without counting.
     """
 
     def __init__(self, *, gives_up: bool = False) -> None:
@@ -197,7 +197,7 @@ class Meter:
                     self._compare(run, context)
 
     def _compare(self, run: str, context: Any) -> None:
-        """What is suppressed is answered with what the same call brought."""
+        """A suppressed call is answered with the result of the same call."""
         results = context.tool_results
         for call in context.tool_calls:
             if call.id in results and results[call.id].status in {"done", "timeout"}:
@@ -256,7 +256,7 @@ class Meter:
 
 
 def _text_of_duplicate(context: Any, duplicate: ToolCall) -> str:
-    """What the call brought that stands beside one like it; nothing where that one did not run."""
+    """The text for a duplicate: the result of the first, or that it did not run."""
     first = next(call for call in context.tool_calls if call.fingerprint == duplicate.fingerprint)
     result = context.tool_results[first.id]
     return str(result.content) if result.status in {"done", "timeout"} else ""
@@ -358,7 +358,7 @@ def locking_plot(seed: int) -> Plot:
 
 
 def racing_plot(seed: int) -> Plot:
-    """A plot of children side by side, each of which would take the last of what is left for all."""
+    """A plot of children side by side, each of which would take the rest of the shared budget."""
     die = random.Random(f"race {seed}")
     tasks = [[[("plain", n), ("clock", n)] for n in range(3)]]
     limits = Limits(die.randint(2, 9), die.choice([None, 5, 7, 11]), 4)
@@ -371,8 +371,8 @@ class Play:
 
     Args:
         plot: what is to be run.
-        pause: how tools and models let others go on.
-        gives_up: whether a call that is cancelled may go on for a while, and counts no more.
+        pause: how tools and models let others run.
+        gives_up: whether a cancelled call may continue for a while, without counting.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ def children_with_parallel_calls(run: Cancelling) -> Any:
 
 
 def test_a_child_is_cancelled_with_its_run_and_is_in_order_too(drive):
-    """Its history, its record, its events, and what its calls had brought."""
+    """Its history, its state, its events, and the results of its calls."""
     runs = cancelled_everywhere(drive, children_with_parallel_calls)
     inner = [run for run in runs if any(isinstance(event, SubagentEvent) for event in run.events)]
     assert len(inner) > 50
@@ -326,11 +326,11 @@ def a_probe_of_a_broken_tool(run: Cancelling) -> Any:
 
 
 def test_a_cancelled_probe_leaves_no_breaker_half_open(drive):
-    """A probe that was cancelled tells nothing; somebody else may be the next."""
+    """A cancelled probe proves nothing; another call may be the next."""
     assert len(cancelled_everywhere(drive, a_probe_of_a_broken_tool)) > 10
 
 
-# Of a tool that does not end when it is told to.
+# A tool that ignores its cancellation.
 
 
 LEFT: list[Cancelling] = []
@@ -343,7 +343,7 @@ async def a_tool_that_is_abandoned(run: Cancelling) -> None:
 
     @tool
     async def stubborn() -> str:
-        """Go on for longer than anybody waits."""
+        """Run for longer than the run waits."""
         begun.set()
         try:
             until = anyio.current_time() + 0.02
@@ -368,7 +368,7 @@ async def a_tool_that_is_abandoned(run: Cancelling) -> None:
 
 
 def test_a_tool_that_does_not_end_holds_up_no_cancellation(drive, caplog):
-    """It has a moment, is left behind with a warning, and what it brings after all is dropped."""
+    """It has a grace period, is abandoned with a warning, and its result is dropped."""
     LEFT.clear()
     runs = cancelled_everywhere(drive, a_tool_that_is_abandoned, grace=0.003)
     left = [run for run in runs if run in LEFT and len(run.handle.messages) > len(HELLO)]

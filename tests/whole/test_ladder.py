@@ -1,4 +1,4 @@
-"""What a model meets that gets nowhere: suppressed, nudged, broken, stopped; in this order, as told."""
+"""What stops a model that makes no progress: suppression, nudge, breaker, stop; in this order, by events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUNGS: dict[type[Any], str] = {
 
 
 def rungs(events: list[Any]) -> list[str]:
-    """What was told of the ladder, iteration by iteration."""
+    """The rungs of the ladder that were reported, iteration by iteration."""
     iterations: list[list[str]] = []
     for event in events:
         if isinstance(event, IterationStarted):
@@ -132,7 +132,7 @@ def test_new_evidence_takes_a_model_off_the_first_rung_only(driven: Way):
 
 
 def test_another_result_takes_a_model_off_the_last_rung(driven: Way):
-    """What brings something else each time is progress: nudged, and never stopped."""
+    """A call with a new result each time is progress: nudged, and never stopped."""
     numbers = itertools.count()
     tick = tool(name="look", dedupe=False)(lambda place: f"{place} {next(numbers)}")
     observed = climb(driven, [*each_time("look", *["a"] * 5), "Done."], tools=[tick])
@@ -181,14 +181,14 @@ def test_other_arguments_are_broken_too_and_never_stopped(driven: Way):
 
 
 def test_good_calls_in_between_do_not_keep_a_failing_one_from_being_broken(driven: Way):
-    """The repeated good call is on its own rungs meanwhile."""
+    """The repeated good call is on its own rungs."""
     script = [*each_time("fail", "a"), *each_time("look", "a")] * 2 + each_time("fail", "a")
     observed = climb(driven, script)
     assert rungs(observed.events) == ["runs", "runs", "runs", "suppressed", "runs circuit_broken"]
 
 
 def test_a_shared_breaker_comes_first_of_all(driven: Way):
-    """After its first failure the tool is out of order: no call is made, and the run's own count goes on."""
+    """After its first failure the tool is out of order: no call is made, and the count of the run continues."""
     breaker = CircuitBreaker(threshold=1, cool_down=60)
     script = [*each_time("fail", *"abcd")]
     observed = climb(driven, script, breaker=breaker)
@@ -228,7 +228,7 @@ def test_failing_by_turns_is_broken_before_it_is_stopped(driven: Way):
 
 
 def insisting(ctx: Any) -> Any:
-    """The decision of a stage of one's own: what has no number in it is no answer, and gets a nudge."""
+    """The decision of a custom stage: a text without a number is no answer, and gets a nudge."""
     if ctx.tool_calls or any(letter.isdigit() for letter in ctx.response.text):
         return loop_decision(ctx)
     return ctx.replace(guidance="Say a number.")

@@ -682,7 +682,7 @@ def test_messages_that_a_caller_got_are_the_callers_own():
 def test_a_run_can_go_on_from_every_result(driven: Way):
     """Whatever ended it: the history of one run is the input of the next, and needs no repair.
 
-    That of a run which waits for somebody, too: then nobody waits any more.
+    That of a run which waits for a person too: then it waits no more.
     """
     for script in SCRIPTS:
         if script.ends == "invalid_input" or script.name.startswith("too_slow"):

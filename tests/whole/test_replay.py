@@ -50,7 +50,7 @@ def forbidden(*args: Any, **options: Any) -> Any:
 
 
 def forbidden_here(real: Any) -> Any:
-    """Something that raises in this thread; others, such as that of a background loop, may go on."""
+    """Something that raises in this thread; others, such as that of a background loop, may continue."""
     home = threading.get_ident()
 
     def touch(*args: Any, **options: Any) -> Any:
@@ -116,7 +116,7 @@ def _lifeless(one: Tool) -> Tool:
 
 
 def recorded(way: Way, script: Script, **options: Any) -> tuple[ObservedRun, list[list[Any]]]:
-    """What was told of a script, and a recording of each part of it between pauses."""
+    """What was observed of a script, and a recording of each part of it between pauses."""
     recorders: list[Recorder] = []
 
     def record(steps: Any) -> Any:
@@ -301,11 +301,11 @@ def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
     same(observed, replayed(HELLO, {"tools": tools}, recorder.log, wanted=True))
 
 
-# What others did meanwhile is in the recording, and nowhere else.
+# What others did during the run is in the recording, and nowhere else.
 
 
 def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
-    """In the replay nobody holds it; the run waits all the same."""
+    """In the replay it is free; the run waits all the same."""
     locks, recorder = Locks(), Recorder()
     ticket = locks.enter("a")
     keyed = tool(name="add", lock="a")(add.fn)
@@ -345,7 +345,7 @@ def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
 
 
 def test_a_run_that_was_steered_from_another_thread(driven: Way):
-    """In the replay nobody speaks; what was said is heard all the same."""
+    """In the replay no message is added; the recorded one is used."""
     handle_ref, recorder = HandleRef(is_wanted=True), Recorder()
 
     def think(messages: Any) -> Any:
@@ -362,7 +362,7 @@ def test_a_run_that_was_steered_from_another_thread(driven: Way):
 
 
 def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: Way):
-    """Whoever replays a resumed run claims nothing."""
+    """The replay of a resumed run consumes no pause."""
     script = next(s for s in SCRIPTS if s.name == "a_run_that_is_resumed")
     claimed: list[str] = []
 
@@ -413,7 +413,7 @@ def test_a_run_whose_task_was_cancelled(awaited: Way):
 
 
 def test_any_prefix_of_a_recording_leads_to_the_same_place():
-    """Each entry advances the run by one step: what a durable run that was cut off goes on from."""
+    """Each entry advances the run by one step: from here a durable run continues after a crash."""
     script = next(s for s in SCRIPTS if s.name == "parallel_calls_sync_and_async")
     observed, [log] = recorded(ASYNCIO, script)
     for length in range(len(log)):

@@ -74,7 +74,7 @@ TIMES = re.compile("paused_at|elapsed|.*_at|pause_id|digest")
 
 
 def timeless(value: Any) -> Any:
-    """What stands in JSON, without times."""
+    """A JSON value without times."""
     if isinstance(value, dict):
         return {k: timeless(part) for k, part in value.items() if not TIMES.fullmatch(k)}
     return [timeless(part) for part in value] if isinstance(value, list) else value
@@ -125,7 +125,7 @@ def test_watching_changes_nothing(script: Script):
     has_listeners = played(SYNC, script)
     llm, options = script.build()
     if "handle_ref" in options:
-        return  # somebody has to hold the handle
+        return  # the test has to hold the handle
     options["state"] = RunState("agent", "run")
     result = Loop.run_sync(script.messages, llm, **options)
     del options["state"]

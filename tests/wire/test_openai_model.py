@@ -39,12 +39,12 @@ async def run_once(model, **options):
         return await Loop.run(QUESTION, model, tools=[add], retry_delay=0.01, **options)
 
 
-# the SDK does not close the generators within its streams, of which trio, unlike asyncio, tells
+# the SDK does not close the generators within its streams, about which trio, unlike asyncio, warns
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("start", [asyncio.run, trio_run])
 def test_one_model_serves_many_event_loops(wire, start, stream):
-    """Each event loop has connections of its own, so that a second one finds no dead ones."""
+    """Each event loop has its own connections, so that a second one finds no dead ones."""
     model = opened(wire, stream=stream)
     wire.script(*[CALL, "Three."] * 2)
 
