@@ -67,20 +67,20 @@ class EditedRun:
 
         @tool
         def note(n: int):
-            return self._run("noted", n)
+            return self.returns("noted", n)
 
         @tool(requires_approval=True)
         def wipe(n: int):
-            return self._run("wiped", n)
+            return self.returns("wiped", n)
 
         @tool
         def other(n: int):
-            return self._run("other", n)
+            return self.returns("other", n)
 
         self.note, self.wipe, self.other = note, wipe, other
         self.tools = [note, wipe]
 
-    def _run(self, what, n):
+    def returns(self, what, n):
         self.ran.append(n)
         self.returned.append(f"{what} {n}")
         return self.returned[-1]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage
-from treadle.events import HistoryRepaired
-from treadle.messages import Response
+from treadle.events import HistoryRepaired, IterationFinished
+from treadle.messages import Response, ToolCall, Usage
 from treadle.stages import (
     ask_model,
     dispatch_tools,
@@ -159,6 +159,58 @@ def test_edited_arguments_are_validated_again():
     result = run.run(at(5, wrong))
     assert run.ran == []
     assert "was not run" in answer_to(result, "a")
+    (finished, *_) = (one for one in run.events if isinstance(one, IterationFinished))
+    assert finished.context.validation_errors.keys() == {"a"}
+
+
+@pytest.mark.parametrize("position", [2, 3, 4])
+def test_an_added_call_is_validated_like_those_of_the_model(position):
+    run = EditedRun(ONE)
+    extra = ToolCall("extra", "note", '{"n": "x"}', {"n": "x"}, "x")
+    added = first_only(lambda ctx: ctx.replace(tool_calls=(*ctx.tool_calls, extra)))
+    result = run.run(at(position, added))
+    assert run.ran == [1]
+    assert "expected integer" in answer_to(result, "extra")
+
+
+@pytest.mark.parametrize("call_id", ["", "a"])
+def test_an_added_call_needs_an_id_that_is_unique_in_the_history(call_id):
+    run = EditedRun(SEVERAL)
+    extra = ToolCall(call_id, "note", '{"n": 9}')
+    result = run.run(
+        at(2, lambda ctx: ctx.replace(tool_calls=(extra,)) if ctx.iteration == 2 else ctx)
+    )
+    assert "an id that is unique in the history" in result.reason.message
+
+
+def test_an_edit_of_a_call_that_ran_is_undone_and_reported():
+    run = EditedRun(ONE)
+    result = run.run(at(6, lambda ctx: EDITS["edit_input"](run, ctx)))
+    assert json.loads(result.messages[1]["tool_calls"][0]["function"]["arguments"]) == {"n": 1}
+    assert repairs(run)[0].repairs == (
+        "iteration 1: call a has run; its name and input were restored",
+    )
+
+
+def test_counted_facts_cannot_be_changed():
+    run, seen = EditedRun(ONE), []
+    facts = {"usage": Usage(7, 7), "tool_calls_count": 99, "is_asked": False}
+    stages = at(6, lambda ctx: ctx.evolve(**facts))
+    stages.insert(7, stage(name="see")(lambda ctx: seen.append(ctx) or ctx))
+    run.run(stages)
+    assert (seen[0].usage, seen[0].tool_calls_count) == (Usage(is_lower_bound=True), 1)
+    assert seen[0].is_asked
+
+
+def test_tools_without_a_function_are_accepted_where_they_need_none():
+    bare = {"type": "object", "properties": {}}
+    end, look = Tool("end", "End.", bare, terminal=True), Tool("look", "Look.", bare)
+    swap = lambda ctx: ctx.replace(tools={"end": end, "look": look})  # noqa: E731
+    run = EditedRun((calls(call("look", "l")), calls(call("end", "e"))))
+    result = run.run(at(0, swap), resolve_tool=lambda _call: run.returns("seen", 1))
+    assert result.stop_reason == "output"
+    assert answer_to(result, "l") == "seen 1"
+    assert "there is no resolve_tool" in EditedRun(ONE).run(at(0, swap)).reason.message
 
 
 @pytest.mark.parametrize("position", [1, 2, 3, 4, 5])
@@ -170,6 +222,27 @@ def test_the_calls_of_a_replaced_response_do_not_run(position):
     assert isinstance(result, Ok)
     assert result.response.content == "Replaced."
     assert result.messages == [USER, {"role": "assistant", "content": "Replaced."}]
+
+
+@pytest.mark.parametrize(("position", "ran"), [(1, [100]), (2, [100]), (4, [100]), (5, [])])
+def test_the_calls_of_the_new_response_run_unless_it_comes_too_late(position, ran):
+    run = EditedRun(ONE)
+    result = run.run(
+        at(position, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx)))
+    )
+    assert run.ran == ran
+    assert answer_to(result, "new") == (
+        "noted 100" if ran else "Not run: edit replaced the response."
+    )
+
+
+def test_the_budget_of_the_calls_of_a_replaced_response_is_given_back():
+    run = EditedRun(SEVERAL)
+    run.run(
+        at(5, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx))), max_tool_calls=3
+    )
+    assert run.requests[1][-1]["content"] == "Not run: edit replaced the response."
+    assert run.ran == [4]
 
 
 @pytest.mark.parametrize("position", [6, 7, 8, 9])
