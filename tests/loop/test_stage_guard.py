@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage
+from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage
 from treadle.events import HistoryRepaired, IterationFinished
 from treadle.messages import Response, ToolCall, Usage
 from treadle.stages import (
@@ -17,7 +17,7 @@ from treadle.stages import (
     plan_calls,
     validate_calls,
 )
-from treadle.testing import call, calls, check_history
+from treadle.testing import call, calls
 from treadle.tools import Plan, Tool
 
 from .edited_runs import (
@@ -254,25 +254,6 @@ def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards
     assert answer_to(result, "a") == "noted 1"
 
 
-@pytest.mark.parametrize("position", [7, 8, 9])
-def test_an_iteration_is_in_the_history_once_where_a_stage_pauses_after_it_was_injected(position):
-    run = EditedRun(ONE)
-    pausing = stage(name="edit")(
-        lambda ctx: ctx if "went" in ctx.memo else ctx.remember("went", 1).pause(())
-    )
-    stages = [*default_stages()]
-    stages.insert(position, pausing)
-    paused = run.run(stages)
-    assert isinstance(paused, Paused)
-    assert answer_to(paused, "a") == "noted 1"
-    loop = Loop(stages=stages, tools=run.tools)
-    result = loop.resume_sync(paused, {}, run.model)
-    assert isinstance(result, Ok)
-    assert run.ran == [1]
-    assert answer_to(result, "a") == "noted 1"
-    check_history(result.messages)
-
-
 def test_a_message_that_is_edited_in_place_raises_and_the_history_stays():
     run = EditedRun(("Done.",))
 
@@ -297,18 +278,6 @@ def test_a_redaction_before_the_model_is_what_the_model_and_the_history_have():
     result = run.run(at(0, hidden))
     assert answer_to(result, "a") == "[gone]"
     assert run.requests[1][-1]["content"] == "[gone]"
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-def test_what_ran_is_in_the_history_of_a_run_that_a_stage_fails(position):
-    run = EditedRun(ONE)
-    result = run.run(at(position, lambda ctx: ctx.replace(memo=5)))
-    assert result.reason.stage == "edit"
-    assert run.ran == ([1] if position > 5 else [])
-    if position > 5:
-        assert answer_to(result, "a") == "noted 1"
-    elif position > 0:
-        assert answer_to(result, "a") == "Not run: the run failed first."
 
 
 def test_an_approval_cannot_be_planned_away():

@@ -316,12 +316,9 @@ class TestTheEffect:
         assert outcomes == [Timed(result, node.started_at, node.ended_at)]
         assert 0 < node.started_at <= node.ended_at
 
-    def test_a_resolver_runs_what_has_no_function(self, context):
-        ctx = context(tools=[{"name": "t"}], resolve_tool=lambda call: f"resolved {call.name}")
-        assert drive_sync(begun(ctx)).content == "resolved t"
-
-    def test_a_resolver_runs_names_that_are_no_tools(self, context):
-        ctx = context(resolve_tool=lambda call: f"resolved {call.name}")
+    @pytest.mark.parametrize("tools", [[{"name": "t"}], []], ids=["no function", "no tool"])
+    def test_a_resolver_runs_what_has_no_function(self, context, tools):
+        ctx = context(tools=tools, resolve_tool=lambda call: f"resolved {call.name}")
         assert drive_sync(begun(ctx)).content == "resolved t"
 
     def test_what_a_resolver_does_to_the_arguments_stays_with_it(self, context):

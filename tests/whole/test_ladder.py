@@ -218,12 +218,6 @@ def test_taking_turns_is_suppressed_then_nudged_then_stopped(driven: Way, places
     assert (reason.iterations, reason.period) == (3, turns)
 
 
-def test_failing_by_turns_is_broken_before_it_is_stopped(driven: Way):
-    """``A B A B`` of calls that fail alike: the breaker sees one tool, and needs no round."""
-    observed = climb(driven, each_time("fail", *"abab"))
-    assert rungs(observed.events) == ["runs", "runs", "runs circuit_broken"]
-
-
 # Text.
 
 
