@@ -602,17 +602,6 @@ class TestTheCall:
             asyncio.run(main())
         assert [type(error) for error in seen] == [CallCancelled]
 
-    def test_that_cancels_its_own_task_is_no_cancellation_of_the_run(self):
-        async def tool():
-            asyncio.current_task().cancel()
-            await asyncio.sleep(0)
-
-        async def main():
-            first = await drive(caught(carried(tool)))
-            return type(first), await drive(steps_of(carried(_seven)))
-
-        assert asyncio.run(main()) == (CallCancelled, 7)
-
     def test_is_cancelled_when_the_run_is_abandoned(self):
         ended = []
 
@@ -652,24 +641,6 @@ class TestTheCall:
         gc.collect()
         assert {record.name for record in caplog.records} == {"asyncio"}
         assert all("destroyed" in record.getMessage() for record in caplog.records)
-
-    def test_shares_its_context_variables_with_the_run(self, go):
-        variable = contextvars.ContextVar("variable", default="unset")
-
-        async def tool():
-            seen = variable.get()
-            variable.set("tool's")
-            return seen
-
-        def steps():
-            variable.set("run's")
-            seen = yield carried(tool)
-            return seen, variable.get()
-
-        async def main():
-            return await drive(steps())
-
-        assert go(main) == ("run's", "tool's")
 
 
 class TestTakingOver:
@@ -920,7 +891,7 @@ class TestParallel:
 
         assert asyncio.run(main()) == (True, [7, 7, 7])
 
-    def test_gives_each_branch_a_context_of_its_own(self, go):
+    def test_gives_each_branch_its_own_context(self, go):
         variable = contextvars.ContextVar("variable", default="unset")
 
         def branch(value):

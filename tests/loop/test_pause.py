@@ -59,14 +59,6 @@ class TestPausing:
         assert recorded.done == ["pay 100"]
         assert paused.pending == (PendingCall("b", "pay", {"amount": 101}, "pay 101?"),)
 
-    def test_a_rule_that_raises_lets_a_person_look(self, recorded):
-        @tool(requires_approval=lambda given: given["nothing"])
-        def odd(n: int): ...
-
-        recorded.tools.append(odd)
-        _, _, paused = paused_at(recorded, calls(call("odd", n=1)))
-        assert paused.pending[0].question == "the rule for approvals raised KeyError: 'nothing'"
-
     def test_an_invalid_call_is_not_asked_about(self, recorded):
         _, model, result = paused_at(recorded, calls(call("wipe", "a", path=5)))
         assert isinstance(result, Ok)

@@ -35,12 +35,6 @@ class TestClock:
         model = ScriptedLLM(batch, *script, "done")
         return loop, model, SYNC.run(loop, model)
 
-    def test_however_long_the_pause_the_rest_of_the_time_is_left(self, clock, recorded):
-        loop, model, paused = self.paused_after(clock, recorded, 4)
-        clock.now += 10_000_000
-        assert isinstance(resumed(loop, paused, model), Ok)
-        assert clock.bounds == [10, 6]
-
     def test_time_before_and_after_are_added_up(self, clock, recorded):
         @tool
         async def hang():

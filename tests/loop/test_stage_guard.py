@@ -39,17 +39,16 @@ def replace_tool(old, **options):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("max_seconds", [None, 20], ids=["unbounded", "bounded"])
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("edit", EDITS)
-def test_no_edit_makes_the_run_lose_work(edit, position, max_seconds, script):
+def test_no_edit_makes_the_run_lose_work(edit, position, script):
     run, entered = EditedRun(SCRIPTS[script], rewrites=edit in REWRITES), []
 
     def edited(ctx):
         entered.append(ctx)
         return EDITS[edit](run, ctx)
 
-    result = run.run(at(position, edited), max_seconds=max_seconds)
+    result = run.run(at(position, edited))
     assert refused_by(result) == ("edit" if entered and position in REFUSED[edit] else None)
 
 
