@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage
+from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
 from treadle.events import HistoryRepaired, IterationFinished
 from treadle.messages import Response, ToolCall, Usage
 from treadle.stages import (
@@ -286,6 +286,16 @@ def test_an_approval_cannot_be_planned_away():
     assert run.ran == []
 
 
+@pytest.mark.parametrize(("most", "waits"), [(5, False), (0, True)])
+def test_the_rule_of_a_planned_call_sees_its_arguments(most, waits):
+    run = EditedRun(ONE)
+    note = tool(name="note", requires_approval=lambda given: given["n"] > most)(
+        lambda n: run.returns("noted", n)
+    )
+    result = run.run(at(5, lambda ctx: EDITS["plan_all"](run, ctx)), tools=[note])
+    assert isinstance(result, Paused) == waits
+
+
 def test_a_plan_without_plan_calls_still_asks_for_approval():
     run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
 
@@ -437,6 +447,24 @@ def test_an_inject_stage_of_the_caller_may_replace_inject_results():
     result = run.run(stages)
     assert answer_to(result, "a") == "NOTED 1"
     assert sorted(run.ran) == [1, 2, 3, 4]
+
+
+@pytest.mark.xfail(
+    reason="what a stage injected itself is not compared with its history", strict=True
+)
+def test_a_stage_that_injects_and_then_trims_loses_nothing():
+    def trim(ctx):
+        made = yield from inject_results.fn(ctx)
+        return made.replace(messages=list(made.messages)[:1])
+
+    run = EditedRun(ONE)
+    stages = [
+        stage(name="edit", provides=inject_results.provides)(trim)
+        if one.name == "inject_results"
+        else one
+        for one in default_stages()
+    ]
+    assert answer_to(run.run(stages), "a") == "noted 1"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
