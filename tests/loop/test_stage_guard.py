@@ -135,6 +135,19 @@ def test_a_call_that_ran_is_restored_and_reported():
     assert repairs(run)[0].stage == "edit"
 
 
+@pytest.mark.parametrize(
+    ("position", "edit", "repair"),
+    [
+        (7, "trim_to_first", "the messages of this iteration were restored"),
+        (2, "change_everything", None),
+    ],
+)
+def test_what_was_restored_of_the_history_is_reported(position, edit, repair):
+    run = EditedRun(ONE)
+    run.run(at(position, first_only(lambda ctx: EDITS[edit](run, ctx))))
+    assert [event.repairs for event in repairs(run)] == ([(repair,)] if repair else [])
+
+
 def test_an_edited_result_is_what_the_model_sees():
     run = EditedRun(ONE, rewrites=True)
     result = run.run(at(6, lambda ctx: EDITS["edit_results"](run, ctx)))
@@ -355,62 +368,57 @@ def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
     assert run.ran == [3, 4]
 
 
-@pytest.mark.parametrize(
-    "inner",
-    [parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results],
-)
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
+def wrapping(inner, edit=lambda ctx: ctx):
+    """The default list, one stage of which is wrapped by one called ``edit``, which edits what it returned."""
+
     def wrap(ctx):
         made = inner.fn(ctx)
         if isinstance(made, Generator):
             made = yield from made
-        return made
+        return edit(made)
 
     wrapper = stage(name="edit", provides=inner.provides)(wrap)
-    stages = [wrapper if one.name == inner.name else one for one in default_stages()]
+    return [wrapper if one.name == inner.name else one for one in default_stages()]
+
+
+WRAPPED = [parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results]
+
+
+@pytest.mark.parametrize("inner", WRAPPED)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
     plain, wrapped = EditedRun(SCRIPTS[script]), EditedRun(SCRIPTS[script])
     expected = plain.run(list(default_stages()))
-    assert wrapped.run(stages).messages == expected.messages
+    assert wrapped.run(wrapping(inner)).messages == expected.messages
     assert wrapped.ran == plain.ran
     assert not repairs(wrapped)
 
 
-@pytest.mark.parametrize(
-    ("position", "edit", "text"),
-    [
-        (0, "drop_results", "tool_results may only be changed after ask_model"),
-        (3, "forget_run", "run may not be changed"),
-    ],
-)
-def test_a_change_at_the_wrong_time_is_refused_with_the_field(position, edit, text):
-    edits = {**EDITS, "forget_run": lambda _run, ctx: ctx.evolve(run=None)}
-    run = EditedRun(ONE)
-    result = run.run(at(position, lambda ctx: edits[edit](run, ctx)))
-    assert result.reason.message == text
+LOST_IN_A_WRAPPER = {
+    "validate_calls": (
+        "edit_arguments",
+        "remove_tools",
+        "replace_response",
+        "replace_response_by_call",
+    ),
+    "dispatch_tools": ("drop_results", "change_everything", "pause", "pause_once"),
+    "inject_results": ("trim_to_first", "rewrite", "change_everything"),
+}
+"""Edits whose wrapped stage makes a difference that the guard takes for the wrapper's."""
 
 
-def test_a_stage_may_answer_without_asking_the_model():
-    run = EditedRun(ONE)
-    result = run.run(at(0, lambda ctx: ctx.replace(response=Response("Hello.")).done()))
-    assert isinstance(result, Ok)
-    assert result.messages == [USER, {"role": "assistant", "content": "Hello."}]
-    assert run.requests == []
-
-
-def test_a_stage_that_asks_may_change_the_request_before():
-    def brief(ctx):
-        return (yield from ask_model.fn(ctx.with_request(messages=[BRIEF])))
-
-    run = EditedRun(("Done.",))
-    stages = [stage(name="edit", provides=("response",))(brief), *default_stages()[1:]]
+@pytest.mark.parametrize("inner", WRAPPED)
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_edit_of_what_a_wrapped_stage_returned_loses_work(edit, inner):
+    if edit in LOST_IN_A_WRAPPER.get(inner.name, ()):
+        pytest.xfail("the guard compares with the context before the wrapped stage")
+    run = EditedRun(ONE, rewrites=edit in REWRITES)
+    stages = wrapping(inner, lambda ctx: EDITS[edit](run, ctx))
     result = run.run(stages)
-    assert isinstance(result, Ok)
-    assert run.requests == [[BRIEF]]
-    assert result.messages[0] == USER
-
-
-BRIEF = {"role": "user", "content": "In short"}
+    for _ in range(3):
+        if isinstance(result, Paused):
+            result = run.resume(result, stages, {})
+    assert refused_by(result) in (None, "edit")
 
 
 def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
@@ -447,24 +455,6 @@ def test_an_inject_stage_of_the_caller_may_replace_inject_results():
     result = run.run(stages)
     assert answer_to(result, "a") == "NOTED 1"
     assert sorted(run.ran) == [1, 2, 3, 4]
-
-
-@pytest.mark.xfail(
-    reason="what a stage injected itself is not compared with its history", strict=True
-)
-def test_a_stage_that_injects_and_then_trims_loses_nothing():
-    def trim(ctx):
-        made = yield from inject_results.fn(ctx)
-        return made.replace(messages=list(made.messages)[:1])
-
-    run = EditedRun(ONE)
-    stages = [
-        stage(name="edit", provides=inject_results.provides)(trim)
-        if one.name == "inject_results"
-        else one
-        for one in default_stages()
-    ]
-    assert answer_to(run.run(stages), "a") == "noted 1"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
