@@ -12,9 +12,11 @@ from treadle.testing import call, calls
 from .edited_runs import EDITS, POSITIONS, REWRITES, WRONG_KINDS, EditedRun, with_handle
 
 NAMES = st.sampled_from(["note", "note", "note", "wipe", "nope", "other"])
-REPLY = st.one_of(
-    st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=4),
-    st.sampled_from(["Text", ""]),
+CALLS = st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=4)
+REPLIES = st.builds(
+    lambda first, rest: [first, *rest],  # without a call there is little to lose
+    CALLS,
+    st.lists(CALLS | CALLS | st.sampled_from(["Text", ""]), max_size=2),
 )
 OPTIONS = st.fixed_dictionaries(
     {},
@@ -89,7 +91,7 @@ def decided(run, pending, kinds):
 
 
 @settings(max_examples=600)
-@given(st.lists(REPLY, max_size=3), STEPS, OPTIONS, DECISIONS)
+@given(REPLIES, STEPS, OPTIONS, DECISIONS)
 def test_no_edits_make_the_run_lose_work(replies, steps, options, decisions):
     run = EditedRun(
         scripted(replies), rewrites=not REWRITES.isdisjoint(name for _, name, _ in steps)
