@@ -135,6 +135,24 @@ def test_a_call_that_ran_is_restored_and_reported():
     assert repairs(run)[0].stage == "edit"
 
 
+def test_a_history_that_was_trimmed_within_the_iteration_has_it_once_and_nothing_else():
+    run = EditedRun(ONE)
+    run.run(at(7, first_only(lambda ctx: EDITS["trim"](run, ctx))))
+    assert [m["role"] for m in run.requests[1]] == ["assistant", "tool"]
+
+
+def test_arguments_that_a_stage_redacted_in_the_history_stay_so():
+    def hide(ctx):
+        user, made, *results = ctx.messages
+        (one,) = made["tool_calls"]
+        hidden = {**one, "function": {**one["function"], "arguments": "{}"}}
+        return ctx.replace(messages=[user, {**made, "tool_calls": [hidden]}, *results])
+
+    run = EditedRun(ONE)
+    run.run(at(7, first_only(hide)))
+    assert run.requests[1][1]["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
 @pytest.mark.parametrize(
     ("position", "edit", "repair"),
     [
