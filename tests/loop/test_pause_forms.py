@@ -19,16 +19,16 @@ from treadle.loop.pause import VERSION
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, paused_at, refused, stored
-from .elsewhere import INNER, SCRIPT, make
+from .other_process import INNER, SCRIPT, make
 
 
 class TestOtherProcess:
     """Everything that is needed to continue is in the state."""
 
-    def elsewhere(self, state, decisions, script, inner=()):
+    def resume(self, state, decisions, script, inner=()):
         job = {"state": state, "decisions": decisions, "script": script, "inner": inner}
         done = subprocess.run(
-            [sys.executable, pathlib.Path(__file__).with_name("elsewhere.py")],
+            [sys.executable, pathlib.Path(__file__).with_name("other_process.py")],
             input=json.dumps(job),
             capture_output=True,
             text=True,
@@ -43,10 +43,10 @@ class TestOtherProcess:
         assert sorted(ran) == ["look 1", "look 7"]
         assert [one.id for one in paused.pending] == ["h/j", "b"]
         decisions = {"h/j": ["edit", {"to": "robert"}]}
-        second = self.elsewhere(json.dumps(paused.state), decisions, [], ["written"])
+        second = self.resume(json.dumps(paused.state), decisions, [], ["written"])
         assert (second["stop_reason"], second["ran"]) == ("paused", ["send robert"])
         decisions = {"b": ["deny", "not to eve"]}
-        third = self.elsewhere(second["state"], decisions, ["all done"])
+        third = self.resume(second["state"], decisions, ["all done"])
         assert (third["stop_reason"], third["ran"]) == ("answered", ["look 2"])
         assert answers(third["messages"]) == {
             "a": "saw 1",

@@ -18,7 +18,7 @@ from treadle.loop.pause import _digest
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, paused_at, refused, stored
-from .elsewhere import INNER, SCRIPT, make
+from .other_process import INNER, SCRIPT, make
 
 
 def leaves(value, path=()):
