@@ -1,4 +1,4 @@
-"""Budgets: what was used, what is left, and that a run within another draws on that one's, too."""
+"""Budgets: what was used, what remains, and that a subagent draws on the budget of its parent too."""
 
 import dataclasses
 import json
@@ -116,7 +116,7 @@ class TestToolCalls:
         outer.reserve_calls(5)
         assert (inner.calls_left(), inner.calls_limit()) == (1, 6)
 
-    def test_without_a_limit_there_is_none_to_tell(self):
+    def test_without_a_limit_there_is_nothing_to_show(self):
         (budget,) = chained({})
         with pytest.raises(ValueError, match="empty"):
             budget.calls_limit()
@@ -171,7 +171,7 @@ class TestSpent:
         budget.record_usage(usage)
         assert budget.exhausted() == BudgetExhausted(kind, limit, used)
 
-    def test_a_cost_that_nobody_told_is_none(self):
+    def test_an_unreported_cost_is_none(self):
         (budget,) = chained({"max_cost": 0.5})
         budget.record_usage(Usage(10**9, 10**9))
         assert budget.exhausted() is None
@@ -185,7 +185,7 @@ class TestSpent:
         budget.reserve_calls(1)
         assert budget.exhausted() is None
 
-    def test_the_budget_around_counts(self):
+    def test_the_budget_of_the_parent_counts(self):
         inner, outer = chained({}, {"max_iterations": 2})
         outer.count_iteration()
         inner.count_iteration()
@@ -201,7 +201,7 @@ class TestSpent:
 
 
 class TestRemaining:
-    """What tools and, where that is asked for, the model are told is left."""
+    """The remaining budget, as tools and, on request, the model see it."""
 
     def test_of_each_limit_there_is(self):
         (budget,) = chained(
@@ -229,7 +229,7 @@ class TestRemaining:
             seconds=50.0,
         )
 
-    def test_of_money_all_is_left_where_nobody_told_a_cost(self):
+    def test_the_whole_cost_limit_remains_where_no_cost_was_reported(self):
         (budget,) = chained({"max_cost": 1.0})
         budget.record_usage(Usage(100, 50))
         assert budget.remaining(now=0.0).cost == 1.0
@@ -273,7 +273,7 @@ class TestRemaining:
         assert str(left) == words
 
 
-def test_a_run_that_was_put_aside_goes_on_with_what_it_had_used():
+def test_a_paused_run_resumes_with_what_it_had_used():
     (budget,) = chained({"max_tool_calls": 5})
     budget.count_iteration()
     budget.reserve_calls(2)
@@ -292,7 +292,7 @@ LIMITS = st.lists(st.none() | st.integers(0, 8), min_size=1, max_size=3)
 
 
 @given(LIMITS, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=10))
-def test_whoever_takes_no_more_than_is_left_oversteps_no_limit_of_the_chain(limits, wanted):
+def test_reserving_no_more_than_remains_exceeds_no_limit_of_the_chain(limits, wanted):
     """Runs within one another take turns, in whatever order."""
     chain = chained(*[{"max_tool_calls": limit} for limit in limits])
     for who, count in wanted:

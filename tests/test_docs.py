@@ -117,8 +117,8 @@ def test_few_blocks_are_not_run_and_each_says_why():
     not_run = [(page, block) for page, block in of_language("python") if not is_run(block)]
     assert len(not_run) <= MAX_NOT_RUN
     for page, block in not_run:
-        is_told = re.fullmatch(r"<!-- not run: .+ -->", block.before.strip())
-        assert is_told, f"{page.name}:{block.line}: no comment says why this block is not run"
+        has_reason = re.fullmatch(r"<!-- not run: .+ -->", block.before.strip())
+        assert has_reason, f"{page.name}:{block.line}: no comment says why this block is not run"
         ast.parse(block.text)
 
 
@@ -211,6 +211,6 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", named(PAGES))
 def test_a_page_names_no_path_of_one_machine(page):
-    """A path below somebody's home, or where the project happened to be built, is of no use to others."""
+    """A path in a home directory, or where the project happened to be built, is of no use to others."""
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"(?:file://|(?<![\w.:/])/(?:home|Users|root|work|mnt)/)\S*", text) == []

@@ -1,4 +1,4 @@
-"""Limits: positive numbers or none; a wrong one is told by name."""
+"""Limits: positive numbers or none; a wrong one is refused by name."""
 
 import dataclasses
 

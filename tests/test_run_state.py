@@ -101,7 +101,7 @@ def test_a_node_knows_how_long_it_took():
     assert node.usage == Usage(1, 2)
 
 
-def test_a_node_reads_the_clock_where_it_is_not_told_the_time():
+def test_a_node_reads_the_clock_unless_it_is_given_a_time():
     node = RunNode()
     node.start()
     node.fail(ValueError("why"))
@@ -244,9 +244,9 @@ STATES = states(nodes(nodes(st.just(()).map(list))))
 @settings(max_examples=60)
 @given(STATES)
 def test_a_record_with_all_runs_within_it_is_the_same_after_it_was_json(state):
-    told = state.as_json()
-    restored = RunState.from_json(json.loads(json.dumps(told)))
-    assert restored.as_json() == told
+    as_json = state.as_json()
+    restored = RunState.from_json(json.loads(json.dumps(as_json)))
+    assert restored.as_json() == as_json
     assert repr(restored) == repr(state)
     assert restored.total_usage == state.total_usage
     assert [one.status for one in restored.nodes] == [one.status for one in state.nodes]
@@ -254,10 +254,10 @@ def test_a_record_with_all_runs_within_it_is_the_same_after_it_was_json(state):
 
 
 class TestARecordAsJSON:
-    """What `from_json` makes is a record like any other, with nothing of the one it was told of."""
+    """`from_json` makes a state like any other, which shares nothing with the original."""
 
     @pytest.fixture
-    def told(self):
+    def as_json(self):
         state = RunState("bot", "run-1")
         state.start()
         node = state.new_node(at=1.0)
@@ -271,8 +271,8 @@ class TestARecordAsJSON:
         node.metadata["tool_signature"] = "f00d"
         return json.loads(json.dumps(state.as_json()))
 
-    def test_it_goes_on_where_it_stood(self, told):
-        state = RunState.from_json(told)
+    def test_it_goes_on_where_it_stood(self, as_json):
+        state = RunState.from_json(as_json)
         assert (state.agent_name, state.run_id, state.is_running) == ("bot", "run-1", True)
         call = state.current_node.tool_calls[0]
         call.run.current_node.succeed(at=5.0)
@@ -281,32 +281,32 @@ class TestARecordAsJSON:
         state.succeed()
         assert state.is_terminal
 
-    def test_runs_within_calls_are_records_too(self, told):
-        call = RunState.from_json(told).current_node.tool_calls[0]
+    def test_runs_within_calls_are_records_too(self, as_json):
+        call = RunState.from_json(as_json).current_node.tool_calls[0]
         assert isinstance(call.run, RunState)
         assert (call.run.run_id, call.run.iterations) == ("run-1/c1", 1)
 
-    def test_statuses_and_usage_are_no_mere_text(self, told):
-        told["nodes"][0]["usage"] = Usage(1, 2, cost=0.5).as_json()
-        node = RunState.from_json(told).current_node
+    def test_statuses_and_usage_are_no_mere_text(self, as_json):
+        as_json["nodes"][0]["usage"] = Usage(1, 2, cost=0.5).as_json()
+        node = RunState.from_json(as_json).current_node
         assert node.status is RunNodeStatus.RUNNING
         assert node.usage == Usage(1, 2, cost=0.5)
 
-    def test_the_conversation_is_not_in_it(self, told):
-        assert "messages" not in told
-        assert RunState.from_json(told).messages == []
+    def test_the_conversation_is_not_in_it(self, as_json):
+        assert "messages" not in as_json
+        assert RunState.from_json(as_json).messages == []
 
-    def test_it_shares_nothing_with_what_it_was_made_of(self, told):
-        state = RunState.from_json(told)
+    def test_it_shares_nothing_with_what_it_was_made_of(self, as_json):
+        state = RunState.from_json(as_json)
         state.current_node.tool_calls.clear()
-        assert len(told["nodes"][0]["tool_calls"]) == 1
+        assert len(as_json["nodes"][0]["tool_calls"]) == 1
 
-    def test_what_is_told_shares_no_lists_with_the_record(self):
+    def test_the_json_form_shares_no_lists_with_the_state(self):
         state = RunState()
         state.new_node(at=1.0).metadata["a"] = 1
-        told = state.as_json()
-        told["nodes"][0]["metadata"]["a"] = 2
-        told["nodes"].clear()
+        as_json = state.as_json()
+        as_json["nodes"][0]["metadata"]["a"] = 2
+        as_json["nodes"].clear()
         assert state.nodes[0].metadata == {"a": 1}
 
 

@@ -9,10 +9,10 @@ LONG = 30
 
 
 class TestBackgroundTask:
-    def test_runs_beside_the_body_and_ends_with_it(self, async_runner):
+    def test_runs_next_to_the_body_and_ends_with_it(self, async_runner):
         seen = []
 
-        async def beside():
+        async def background():
             try:
                 seen.append("began")
                 begun.set()
@@ -23,7 +23,7 @@ class TestBackgroundTask:
         async def main():
             nonlocal begun
             begun = anyio.Event()
-            async with background_task(beside):
+            async with background_task(background):
                 await begun.wait()
                 seen.append("body")
 
@@ -35,13 +35,13 @@ class TestBackgroundTask:
     def test_raises_an_error_of_either_by_itself(self, async_runner, whose):
         error = ValueError(whose)
 
-        async def beside():
+        async def background():
             if whose == "task":
                 raise error
             await anyio.sleep(LONG)
 
         async def main():
-            async with background_task(beside):
+            async with background_task(background):
                 if whose == "body":
                     raise error
                 await anyio.sleep(LONG)

@@ -72,7 +72,7 @@ class TestThen:
 
 
 class TestInContext:
-    """An awaitable that has context variables of its own, whoever awaits it."""
+    """An awaitable with separate context variables, whatever awaits it."""
 
     place = contextvars.ContextVar("place", default="outside")
 
@@ -112,7 +112,7 @@ class TestInContext:
         finally:
             seen.append(self.place.get())
 
-    def test_is_told_there_of_a_cancellation(self, inside, seen):
+    def test_receives_a_cancellation_there(self, inside, seen):
         async def main():
             waiting = InContext(self.waits(seen, 30), inside)
             task = asyncio.ensure_future(TestThen.awaited(waiting))
@@ -124,7 +124,7 @@ class TestInContext:
         asyncio.run(main())
         assert seen == ["inside"]
 
-    def test_is_told_there_of_its_end(self, inside, seen):
+    def test_is_closed_there(self, inside, seen):
         waiting = InContext(self.waits(seen, 0), inside)
         waiting.send(None)
         waiting.close()

@@ -66,11 +66,11 @@ class Static:
         (async_generator, Mode.INLINE),
     ],
 )
-def test_call_mode_tells_how_a_callable_holds_nobody_up(fn, mode):
+def test_call_mode_is_how_a_callable_runs_without_blocking(fn, mode):
     assert call_mode(fn) is mode
 
 
-def test_is_awaitable_tells_what_is_yet_to_be_awaited():
+def test_is_awaitable_recognizes_awaitables():
     made = coroutine()
     assert is_awaitable(made)
     made.close()
@@ -113,7 +113,7 @@ class TestSignal:
         signal.set()
         assert seen == [2]
 
-    def test_tells_the_same_function_as_often_as_it_subscribed(self):
+    def test_notifies_a_function_as_often_as_it_subscribed(self):
         signal, seen = Signal(), []
 
         def tell():
@@ -137,19 +137,19 @@ class TestSignal:
         signal.set()
         assert sorted(seen) == ["late", "second"]
 
-    def test_loses_nobody_and_tells_nobody_twice_when_threads_race(self):
+    def test_notifies_each_subscriber_once_when_threads_race(self):
         for _ in range(50):
-            assert self.told_in_a_race(subscribers=3, setters=2) == 60
+            assert self.notified_in_a_race(subscribers=3, setters=2) == 60
 
     @staticmethod
-    def told_in_a_race(subscribers, setters):
-        signal, told = Signal(), []
+    def notified_in_a_race(subscribers, setters):
+        signal, received = Signal(), []
         start = threading.Barrier(subscribers + setters)
 
         def subscribe():
             start.wait()
             for number in range(20):
-                signal.subscribe(functools.partial(told.append, number))
+                signal.subscribe(functools.partial(received.append, number))
 
         def raise_it():
             start.wait()
@@ -161,4 +161,4 @@ class TestSignal:
             thread.start()
         for thread in threads:
             thread.join()
-        return len(told)
+        return len(received)

@@ -55,7 +55,7 @@ class TestThreads:
         assert list(Pipeline(abs).stream_sync(range(3), concurrency=2)) == [0, 1, 2]
         assert threading.enumerate() == before
 
-    def test_a_call_that_nobody_waits_beside_runs_in_the_thread_of_the_caller(self):
+    def test_a_call_without_siblings_runs_in_the_thread_of_the_caller(self):
         call = Call(threading.current_thread, mode=Mode.THREAD)
         assert drive_sync(steps_of(call)) is threading.current_thread()
 
@@ -472,7 +472,7 @@ class TestAsyncDriver:
                 yield Sleep(LONG)
             finally:
                 closed.append(item)
-                yield Emit("nobody performs this")
+                yield Emit("not performed")
 
         async def main():
             run = Pipeline(steps).run("item")
@@ -482,7 +482,7 @@ class TestAsyncDriver:
         asyncio.run(main())
         assert closed == ["item"]
 
-    def test_a_loop_that_ended_is_not_told_of_a_signal(self):
+    def test_a_loop_that_ended_is_not_notified_of_a_signal(self):
         stop = Signal()
 
         def steps(item):

@@ -15,7 +15,7 @@ class TestTimers:
         assert seen == [-1, 0.001, 0.002]
         assert 29 < timers.wait(60) <= 30
 
-    def test_do_nothing_that_nobody_wants_any_more(self):
+    def test_do_nothing_once_they_are_cancelled(self):
         timers, seen = Timers(), []
         timers.add(0, lambda: seen.append(1), lambda: False)
         timers.fire()
@@ -23,8 +23,8 @@ class TestTimers:
         assert timers.wait(60) == 60
         assert seen == []
 
-    def test_keep_few_of_those_that_nobody_wants(self):
-        """A long stream with a time limit for each item leaves one behind for each."""
+    def test_keep_few_cancelled_entries(self):
+        """A long stream with a time limit for each item leaves an entry for each."""
         timers = Timers()
         timers.add(30, list, lambda: True)
         for _ in range(10_000):

@@ -25,7 +25,7 @@ socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_example_prints_what_is_expected_of_it(script, tmp_path):
-    """In a process of its own, elsewhere, with warnings as errors and nobody to connect to."""
+    """In a separate process and folder, with warnings as errors and without a network."""
     (tmp_path / "sitecustomize.py").write_text(OFFLINE)
     paths = [str(tmp_path), *sys.path]
     environment = {name: os.environ[name] for name in os.environ if not name.startswith("OTEL_")}

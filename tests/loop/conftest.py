@@ -37,7 +37,7 @@ class Way:
         )
 
     def resume(self, loop, paused, decisions, model, **options):
-        """Go on after a pause."""
+        """Resume after a pause."""
         return self._driven(
             lambda: loop.resume_sync(paused, decisions, model, **options),
             lambda: loop.resume(paused, decisions, model, **options),
@@ -54,7 +54,7 @@ def way(request):
 
 
 class Clock:
-    """A clock that stands still unless a test moves it; its middleware answers in place of the driver's."""
+    """A clock that only a test moves; its middleware answers in place of the driver's."""
 
     def __init__(self, now=1000.0):
         self.now = now
@@ -78,7 +78,7 @@ def clock():
     return Clock()
 
 
-class Desk:
+class RecordedTools:
     """Tools that note what they did: ``note`` just runs, ``wipe`` needs approval, ``pay`` above 100."""
 
     def __init__(self):
@@ -111,8 +111,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def recorded():
+    return RecordedTools()
 
 
 def answers(messages):
@@ -130,9 +130,9 @@ def of(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def paused_at(desk, *script, way=SYNC, **options):
+def paused_at(recorded, *script, way=SYNC, **options):
     """Run until a call waits; return the loop, the model and the pause."""
-    loop, model = desk.loop(**options), ScriptedLLM(*(script or (BATCH,)), "done")
+    loop, model = recorded.loop(**options), ScriptedLLM(*(script or (BATCH,)), "done")
     return loop, model, way.run(loop, model)
 
 
@@ -150,7 +150,7 @@ def after_model(*stages):
 
 @stage
 def asking(ctx):
-    """A stage that asks a person something of its own."""
+    """A custom stage that asks a person a question."""
     if "q" in ctx.approvals:
         return ctx
     return ctx.pause(

@@ -1,11 +1,12 @@
 """Runs whose stages edit the context, and what has to hold for them whatever the edit is."""
 
 import dataclasses
+import itertools
 import json
 from collections import Counter
 
-from treadle import Err, Loop, Ok, Paused, PipelineFailed, stage, tool
-from treadle.events import IterationFinished
+from treadle import Err, Loop, Ok, Paused, PipelineFailed, RunHandle, stage, tool
+from treadle.events import IterationFinished, IterationStarted
 from treadle.messages import Response, ToolCall, ToolResult
 from treadle.results import (
     BudgetExhausted,
@@ -41,62 +42,111 @@ ENDS = (
 
 
 class EditedRun:
-    """One run with custom stages: it counts what really ran, and looks at everything that goes out.
+    """One run with custom stages, and what has to hold for it whatever the stages do.
+
+    It counts what really ran, compares each request with the context just before it, and looks for what ran
+    in the history of each iteration and of each result.
 
     Args:
         script: what the model answers, one after another; the last answer is repeated.
+        rewrites: whether a stage may rewrite contents of the history: texts are not compared then.
     """
 
-    def __init__(self, script):
+    def __init__(self, script, *, rewrites=False):
         self.script = script
+        self.rewrites = rewrites
+        self.numbers = itertools.count(100)  # for calls that the model did not make so
         self.ran = []
         self.requests = []
         self.events = []
-        self.result = None
         self.faults = []
         self.taken_out = set()
+        self.view = None  # the context before the request, until it is sent
+        self.requested = {}  # what a stage put into the request, by iteration
+        self.returned = []  # by the tools, in the latest iteration
 
         @tool
         def note(n: int):
-            self.ran.append(n)
-            return f"noted {n}"
+            return self.returns("noted", n)
 
         @tool(requires_approval=True)
         def wipe(n: int):
-            self.ran.append(n)
-            return f"wiped {n}"
+            return self.returns("wiped", n)
 
         @tool
         def other(n: int):
-            self.ran.append(n)
-            return f"other {n}"
+            return self.returns("other", n)
 
         self.note, self.wipe, self.other = note, wipe, other
         self.tools = [note, wipe]
 
-    def model(self, messages, **_options):
-        self.requests.append(messages)
-        try:
-            check_history(messages)
-        except AssertionError as error:
-            self.faults.append(error)
-        return self.script[min(len(self.requests), len(self.script)) - 1]
+    def returns(self, what, n):
+        self.ran.append(n)
+        self.returned.append(f"{what} {n}")
+        return self.returned[-1]
 
     def run(self, stages, **options):
         """Run, and check what holds for every run; return the result."""
-        options.setdefault("tools", self.tools)
-        options.setdefault("max_iterations", 5)
-        loop = Loop(stages=stages, on_event=self._see, **options)
-        return self._checked(loop.run_sync([USER], self.model))
+        return self._checked(self._loop(stages, options).run_sync([USER], self.model))
+
+    def resume(self, paused, stages, decisions, **options):
+        """Continue after a pause, and check what holds for every run; return the result."""
+        loop = self._loop(stages, options)
+        return self._checked(loop.resume_sync(paused, decisions, self.model))
+
+    def _loop(self, stages, options):
+        stages = list(stages)
+        asks = next((i for i, one in enumerate(stages) if one.name == "ask_model"), None)
+        if asks is not None:
+            stages.insert(asks, stage(name="look")(self._look))
+        given = {"tools": self.tools, "max_iterations": 5, **options}
+        return Loop(stages=stages, on_event=self._see, **given)
+
+    def _look(self, ctx):
+        self.view = ctx
+        return ctx
+
+    # What the model gets
+
+    def model(self, messages, **options):
+        self.requests.append(messages)
+        self._check(self._check_request, messages, options)
+        self.view = None
+        return self.script[min(len(self.requests), len(self.script)) - 1]
+
+    def _check(self, check, *given):
+        """Check in a place where the loop would take what is raised for a fault of its caller."""
+        try:
+            check(*given)
+        except AssertionError as error:
+            self.faults.append(error)
+
+    def _check_request(self, messages, options):
+        check_history(messages)
+        ctx = self.view
+        if ctx is None:  # a stage asked
+            return
+        changes = self.requested.get(ctx.iteration)
+        expected = [dict(m) for m in (ctx.messages if changes is None else changes["messages"])]
+        if ctx.guidance is not None and expected[-1]["role"] == "user":
+            expected[-1]["content"] += f"\n\n{ctx.guidance}"
+        elif ctx.guidance is not None:
+            expected.append({"role": "user", "content": ctx.guidance})
+        assert messages == expected, "the request is not what the context says"
+        offered = [one["function"]["name"] for one in options.get("tools", ())]
+        assert offered == list(ctx.tools if changes is None else changes["tools"])
+        assert options.get("temperature") == (None if changes is None else 1)
+
+    # What the history has
 
     def _see(self, event):
         self.events.append(event)
+        if isinstance(event, IterationStarted):
+            self.returned = []
         if isinstance(event, IterationFinished):
-            try:
-                check_history(event.context.messages)
-                self._each_call_is_there_once(event.context)
-            except AssertionError as error:  # the loop only logs what a listener raises
-                self.faults.append(error)
+            self._check(check_history, event.context.messages)
+            self._check(self._each_call_is_there_once, event.context)
+            self._check(self._each_result_is_there, event.context.messages)
 
     @staticmethod
     def _each_call_is_there_once(context):
@@ -109,24 +159,33 @@ class EditedRun:
             assert made[call_id] == 1, f"{call_id} ran and is {made[call_id]} times in the history"
             assert answered[call_id] == 1
 
+    def _each_result_is_there(self, messages):
+        """What the tools returned in the latest iteration is in the history once."""
+        if self.rewrites:
+            return
+        results = Counter(m["content"].split("\n\n")[0] for m in messages if m["role"] == "tool")
+        for content in self.returned:
+            assert results[content] == 1, f"{content!r} is {results[content]} times in the history"
+
     def _checked(self, result):
-        self.result = result
         check_history(result.messages)
         assert isinstance(result, (Ok, Err, Paused))
         if isinstance(result, Err):
             assert isinstance(result.reason, (PipelineFailed, *ENDS)), result.reason
         twice = [n for n, times in Counter(self.ran).items() if times > 1]
         assert not twice, f"ran twice: {twice}"
-        assert not self.taken_out & set(self.ran), "a call ran that a stage took out"
+        assert not self.taken_out & set(self.ran), "a call ran that was taken out"
         assert result.tool_calls_count == len(self.ran)
         assert not self.faults, self.faults
+        self._each_result_is_there(result.messages)
         if isinstance(result, Ok) and result.response.content:
-            assert any(m["role"] == "assistant" and m["content"] for m in result.messages)
+            self._the_answer_is_there(result)
         return result
 
-    def text(self):
-        """All contents of the result's history."""
-        return [str(m.get("content")) for m in self.result.messages]
+    def _the_answer_is_there(self, result):
+        texts = [m["content"] or "" for m in result.messages if m["role"] == "assistant"]
+        answer = result.response.content
+        assert any(answer in text or (self.rewrites and text == "[gone]") for text in texts)
 
 
 def at(position, edit, **options):
@@ -134,6 +193,11 @@ def at(position, edit, **options):
     stages = list(default_stages(**options))
     stages.insert(position, stage(name="edit")(edit))
     return stages
+
+
+def with_handle(options):
+    """The options of one run: a handle is for one run only."""
+    return {**options, "handle": RunHandle()} if "handle" in options else options
 
 
 # Edits: each takes the run and the context, and returns a context
@@ -217,24 +281,21 @@ def reorder_calls(_run, ctx):
     return ctx.replace(tool_calls=tuple(reversed(ctx.tool_calls)))
 
 
-def edit_arguments(_run, ctx):
+def edit_arguments(run, ctx):
     changed = [
-        dataclasses.replace(c, arguments=json.dumps({"n": 100 * ctx.iteration + i}), input=None)
-        for i, c in enumerate(ctx.tool_calls)
+        dataclasses.replace(c, arguments=json.dumps({"n": next(run.numbers)}), input=None)
+        for c in ctx.tool_calls
     ]
     return ctx.replace(tool_calls=tuple(changed))
 
 
-def edit_input(_run, ctx):
-    changed = [
-        dataclasses.replace(c, input={"n": 100 * ctx.iteration + i})
-        for i, c in enumerate(ctx.tool_calls)
-    ]
+def edit_input(run, ctx):
+    changed = [dataclasses.replace(c, input={"n": next(run.numbers)}) for c in ctx.tool_calls]
     return ctx.replace(tool_calls=tuple(changed))
 
 
-def add_call(_run, ctx):
-    n = 50 + ctx.iteration
+def add_call(run, ctx):
+    n = next(run.numbers)
     extra = ToolCall(f"extra_{ctx.iteration}", "note", json.dumps({"n": n}), {"n": n}, f"note-{n}")
     return ctx.replace(tool_calls=(*ctx.tool_calls, extra))
 
@@ -263,16 +324,14 @@ def answer_calls(run, ctx):
 def replace_response(run, ctx):
     if ctx.is_asked:
         _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    return ctx.replace(response=Response("Replaced."))
+    return ctx.replace(response=Response(f"Replaced {ctx.iteration}."))
 
 
 def replace_response_by_call(run, ctx):
     if ctx.is_asked:
         _take_out(run, ctx, {c.id for c in ctx.tool_calls})
-    n = 70 + ctx.iteration
-    return ctx.replace(
-        response=Response(None, tool_calls=(ToolCall("new", "note", json.dumps({"n": n})),))
-    )
+    arguments = json.dumps({"n": next(run.numbers)})
+    return ctx.replace(response=Response(None, tool_calls=(ToolCall("new", "note", arguments),)))
 
 
 def drop_from_plan(run, ctx):
@@ -319,12 +378,23 @@ def add_tools(run, ctx):
     return ctx.with_tools(add=[run.other])
 
 
-def change_request(_run, ctx):
-    return ctx.with_request(messages=list(ctx.messages)[-1:], tools=(), options={"temperature": 1})
+def change_request(run, ctx):
+    changes = {"messages": [{"role": "user", "content": "In short"}], "tools": ()}
+    changed = ctx.with_request(**changes, options={"temperature": 1})
+    run.requested[ctx.iteration] = changes
+    return changed
 
 
 def pause(_run, ctx):
     return ctx.pause(())
+
+
+def pause_once(_run, ctx):
+    return ctx if ctx.memo.get("paused") == ctx.iteration else _paused(ctx)
+
+
+def _paused(ctx):
+    return ctx.remember("paused", ctx.iteration).pause(())
 
 
 def decide_done(_run, ctx):
@@ -380,12 +450,42 @@ EDITS = {
         add_tools,
         change_request,
         pause,
+        pause_once,
         decide_done,
         decide_stop,
         forget_injection,
         change_everything,
     )
 }
+
+REWRITES = {"redact", "edit_results"}
+"""Edits after which the history has other texts than the model and the tools returned."""
+
+REFUSED = {
+    **dict.fromkeys(EDITS, range(0)),
+    **dict.fromkeys(
+        (
+            "edit_results",
+            "drop_results",
+            "answer_calls",
+            "replace_response",
+            "replace_response_by_call",
+            "drop_from_plan",
+            "empty_plan",
+            "plan_twice",
+            "plan_all",
+            "refuse_by_plan",
+            "change_everything",
+        ),
+        range(1),
+    ),
+    "add_call": [0, 7, 8, 9],
+    "change_request": range(1, 10),
+    "plan_a_stranger": range(6),
+    "no_messages": range(7),
+    "redact_in_place": range(10),
+}
+"""The positions at which a stage may not make an edit: too early, too late, or nowhere."""
 
 WRONG_KINDS = {
     "calls as a generator": lambda ctx: ctx.replace(tool_calls=(c for c in ctx.tool_calls)),

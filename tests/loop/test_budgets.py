@@ -32,7 +32,7 @@ def notes(*numbers):
 
 
 def completion(message, cost=None, given=2, made=3):
-    """A chat completion that tells its tokens, and its cost as OpenRouter does."""
+    """A chat completion with its tokens, and its cost as OpenRouter reports it."""
     if isinstance(message, str):
         message = {"role": "assistant", "content": message}
     usage = {"prompt_tokens": given, "completion_tokens": made}
@@ -58,7 +58,7 @@ class TestKinds:
     @pytest.mark.parametrize("most", [0, 1, 4, 5, 9])
     @pytest.mark.parametrize("sequential", ["defer", "in_step"])
     def test_tool_calls(self, way, most, sequential):
-        """The part of a batch that fits runs; the model is told of the rest."""
+        """The part of a batch that fits runs; the rest is answered so."""
         ran = []
 
         @tool
@@ -70,16 +70,16 @@ class TestKinds:
         loop = Loop(tools=[act], max_tool_calls=most, sequential=sequential)
         result = way.run(loop, ScriptedLLM(batch, more, "done"))
         assert len(ran) == result.tool_calls_count == min(most, 8)
-        told = answers(result.messages).values()
-        over = [text for text in told if f"the budget of {most} tool calls is spent" in text]
-        assert len(over) == len(told) - len(ran)
+        texts = answers(result.messages).values()
+        over = [text for text in texts if f"the budget of {most} tool calls is spent" in text]
+        assert len(over) == len(texts) - len(ran)
         if most > 8:
             assert isinstance(result, Ok)
         else:
             assert result.reason == BudgetExhausted("max_tool_calls", most, most)
 
     def test_all_tool_calls_used_up_leave_room_for_an_answer(self, way):
-        """What is spent is told where a call is one too many, not before."""
+        """A spent limit is reported where a call is one too many, not before."""
         loop = Loop(tools=[note], max_tool_calls=2)
         assert isinstance(way.run(loop, ScriptedLLM(notes(1, 2), "done")), Ok)
 
@@ -116,7 +116,7 @@ class TestKinds:
         assert result.messages[-1]["role"] == "tool"
 
     @pytest.mark.parametrize("handle", [None, RunHandle])
-    def test_a_cost_of_nothing_asks_nobody(self, way, handle):
+    def test_a_cost_limit_of_zero_asks_no_model(self, way, handle):
         options = {} if handle is None else {"handle": handle()}
         with ScriptedLLM() as model:
             result = way.run(Loop(max_cost=0), model, **options)
@@ -129,8 +129,8 @@ class TestKinds:
         batch = calls(*(call("note", f"n{n}", n=n) for n in range(3)), call("other", "o", n=1))
         model = ScriptedLLM(batch, calls(call("note", "late", n=9)), "done")
         result = way.run(Loop(tools=[once, other]), model)
-        told = answers(result.messages)
-        assert [told[key][:5] for key in ("n0", "n1", "n2", "o", "late")] == [
+        texts = answers(result.messages)
+        assert [texts[key][:5] for key in ("n0", "n1", "n2", "o", "late")] == [
             *["noted"] * 2,
             "Not r",
             "noted",
@@ -144,21 +144,21 @@ class TestKinds:
         assert isinstance(SYNC.run(loop, ScriptedLLM(notes(2), "done")), Ok)
 
 
-class TestTold:
-    """The model can be told what is left."""
+class TestShowBudget:
+    """The remaining budget, in the requests."""
 
     def test_in_each_request_and_nowhere_else(self, way):
         loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, show_budget=True)
         with ScriptedLLM(notes(1, 2), notes(3), "done") as model:
             result = way.run(loop, model)
-        told = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
-        assert told == [
+        texts = [sent.messages[-1]["content"].rpartition("\n\n")[2] for sent in model.sent]
+        assert texts == [
             "Left for this task: 2 model calls, 5 tool calls.",
             "Left for this task: 1 model calls, 3 tool calls.",
             "Left for this task: 0 model calls, 2 tool calls.",
         ]
         assert "Left for this task" not in str(result.messages)
-        assert model.sent[0].messages == [{"role": "user", "content": f"Hi\n\n{told[0]}"}]
+        assert model.sent[0].messages == [{"role": "user", "content": f"Hi\n\n{texts[0]}"}]
 
     def test_with_what_a_stage_has_to_say(self):
         with ScriptedLLM("", "x") as model:
@@ -185,14 +185,14 @@ class TestTold:
             "5,000 output tokens, 6,000 tokens, $1.5000, 70 s."
         )
 
-    def test_unless_it_is_asked_for_it_is_not_told(self):
+    def test_by_default_it_is_not_shown(self):
         with ScriptedLLM("x") as model:
             SYNC.run(Loop(max_tool_calls=1), model)
         assert model.sent[0].messages == USER
 
 
 class TestRemaining:
-    """A tool can be told what is left."""
+    """The remaining budget, for tools."""
 
     def test_when_its_call_began(self, way, clock):
         seen = []

@@ -27,7 +27,7 @@ def notes(*numbers):
 
 
 def completion(message, cost=None, given=2, made=3):
-    """A chat completion that tells its tokens, and its cost as OpenRouter does."""
+    """A chat completion with its tokens, and its cost as OpenRouter reports it."""
     if isinstance(message, str):
         message = {"role": "assistant", "content": message}
     usage = {"prompt_tokens": given, "completion_tokens": made}
@@ -40,7 +40,7 @@ def endless(messages, **opts):
 
 
 class TestCost:
-    """What a run costs, as far as anybody knows."""
+    """What a run costs, as far as it is reported."""
 
     def usage(self, *script, **options):
         return SYNC.run(Loop(tools=[note], **options), ScriptedLLM(*script)).usage
@@ -55,7 +55,7 @@ class TestCost:
         usage = self.usage(completion("x", cost))
         assert (usage.cost, usage.total_tokens) == (None, 5)
 
-    def test_nobody_tells_it_is_unknown_and_not_zero(self):
+    def test_unreported_it_is_unknown_and_not_zero(self):
         assert self.usage(completion("x")).cost is None
         assert self.usage("x").cost is None
 
@@ -120,9 +120,9 @@ class TestCost:
         )
         assert usage.cost == 0.75
 
-    def test_a_priced_run_can_be_put_aside(self, desk):
+    def test_a_priced_run_can_be_paused(self, recorded):
         batch = completion(calls(call("wipe", path="/")))
-        loop = desk.loop(cost_of=lambda response: Decimal("0.25"))
+        loop = recorded.loop(cost_of=lambda response: Decimal("0.25"))
         paused = SYNC.run(loop, ScriptedLLM(batch))
         assert paused.usage.cost == 0.25
         assert stored(paused)["budget"]["usage"]["cost"] == 0.25
@@ -134,7 +134,7 @@ class TestCost:
         assert run.total_usage.cost == 1.0
 
 
-def test_a_response_of_ones_own_is_priced_as_it_is():
+def test_a_custom_response_is_priced_as_it_is():
     """Its other facts stay as they were."""
     made = Response("x", (), "stop", Usage(1, 2, cached_tokens=1), "m", "id", {"k": 1})
     result = SYNC.run(Loop(cost_of=lambda response: 0.5), ScriptedLLM(made))

@@ -70,7 +70,7 @@ class TestAnswers:
         assert model.sent[1].opts["tools"] == model.sent[0].opts["tools"]
         assert "tool_choice" not in model.sent[1].opts
 
-    def test_the_model_is_told_why_in_that_request_alone(self, way):
+    def test_that_request_alone_says_why(self, way):
         result, model = finished(way, "so far")
         assert model.sent[1].messages[:-1] == result.messages[:-1]
         assert model.sent[1].messages[-1] == {"role": "user", "content": GUIDED}
@@ -80,16 +80,16 @@ class TestAnswers:
         more = calls(call("note", "b", n=2), call("nope", "c"), call("note", "d", n="x"))
         result, model = finished(way, more, "now then")
         assert result.unwrap().content == "now then"
-        told = answers(result.messages)
-        assert told["b"] == NOT_RUN
-        assert "there is no tool named 'nope'" in told["c"]
-        assert "expected integer" in told["d"]
+        texts = answers(result.messages)
+        assert texts["b"] == NOT_RUN
+        assert "there is no tool named 'nope'" in texts["c"]
+        assert "expected integer" in texts["d"]
         assert model.sent[2].opts["tool_choice"] == "none"
         assert model.sent[2].opts["tools"] == model.sent[0].opts["tools"]
         assert model.sent[2].messages[-1] == {"role": "user", "content": GUIDED}
         assert (result.iterations, result.tool_calls_count) == (3, 1)
 
-    def test_text_beside_calls_counts_when_tools_were_disabled(self, way):
+    def test_text_next_to_calls_counts_when_tools_were_disabled(self, way):
         """The calls are dropped: nothing would ever answer them."""
         more = calls(call("note", "b", n=2))
         result, _ = finished(way, more, calls(call("note", "c", n=3), text="then this"))
@@ -119,7 +119,7 @@ class TestAnswers:
         assert result.messages[-1] == refusal
         assert (result.unwrap().text, result.stop_reason) == ("No.", "finished")
 
-    def test_a_refusal_keeps_what_stands_beside_it(self, way):
+    def test_a_refusal_keeps_the_other_keys_of_its_message(self, way):
         parts = [{"type": "thinking", "thinking": "hm"}]
         refusal = {"role": "assistant", "content": parts, "refusal": "No."}
         result, _ = finished(way, refusal)
@@ -155,11 +155,11 @@ class TestOutput:
         assert isinstance(result, Ok)
         assert (result.output, result.stop_reason) == (Answer(text="42"), "finished")
         assert model.sent[1].messages[-1]["content"].endswith(", by a call of Answer.")
-        told = answers(result.messages)
-        assert told["c"] == "Accepted: this is the final output."
-        assert told["b"] == "Not run: the call of 'Answer' ended the run."
+        texts = answers(result.messages)
+        assert texts["c"] == "Accepted: this is the final output."
+        assert texts["b"] == "Not run: the call of 'Answer' ended the run."
 
-    def test_one_that_is_not_valid_is_told_and_text_is_asked_for(self, way):
+    def test_an_invalid_one_is_reported_and_text_is_asked_for(self, way):
         result, _ = finished(way, calls(call("Answer", "c", text=5)), "42", **self.options())
         assert "expected string, got integer 5" in answers(result.messages)["c"]
         assert (result.output, result.unwrap().content) == (None, "42")
@@ -233,7 +233,7 @@ class TestWhen:
         assert len(model.sent) == 1
 
     def test_other_failures_do_not(self, way):
-        """Nothing was spent; there is nothing to be told of a budget."""
+        """Nothing was spent; there is no budget to mention."""
         loop = Loop(on_limit="finish", max_blank_stops=0)
         assert way.run(loop, ScriptedLLM("")).stop_reason == "empty_response"
         assert way.run(loop, ScriptedLLM(TypeError())).stop_reason == "llm_error"

@@ -1,4 +1,4 @@
-"""What is told and kept of a last answer, and what becomes of one that cannot be had."""
+"""The events and the history of a last answer, and what happens where there is none."""
 
 import anyio
 
@@ -73,8 +73,8 @@ class TestFailing:
         events = []
         result, _ = finished(way, hang, max_seconds=0.3, on_event=events.append)
         assert result.reason == DeadlineExceeded(0.3)
-        told = [one.reason for one in of(events, LimitReached)]
-        assert told == [MaxIterationsReached(1), DeadlineExceeded(0.3)]
+        reasons = [one.reason for one in of(events, LimitReached)]
+        assert reasons == [MaxIterationsReached(1), DeadlineExceeded(0.3)]
         assert result.messages[-1]["content"] == "noted 1"
 
     def test_it_may_be_cancelled_meanwhile(self, way):
@@ -89,10 +89,10 @@ class TestFailing:
         assert result.messages[-1]["content"] == "noted 1"
 
 
-class TestTold:
-    """What is told of it."""
+class TestEvents:
+    """Its events."""
 
-    def test_the_limit_is_told_once_and_its_requests_are_iterations(self, way):
+    def test_the_limit_is_reported_once_and_its_requests_are_iterations(self, way):
         events, contexts = [], []
         result, _ = finished(
             way,
@@ -122,7 +122,7 @@ class TestTold:
         result, _ = finished(SYNC, answer)
         assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
 
-    def test_what_is_left_is_told_in_it_too(self):
+    def test_the_remaining_budget_is_shown_in_it_too(self):
         _, model = finished(SYNC, "so far", show_budget=True)
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."

@@ -83,7 +83,7 @@ def test_cancel_ends_the_run_with_an_err_and_a_valid_history(is_async):
     assert handle.result is result
 
 
-def test_cancelled_before_it_starts_it_asks_nobody():
+def test_cancelled_before_it_starts_it_asks_no_model():
     handle = RunHandle()
     handle.cancel()
     with ScriptedLLM() as model:

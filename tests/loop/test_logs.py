@@ -1,4 +1,4 @@
-"""What a run writes to the standard log: at which level, whose it is, and that it is never what anybody said."""
+"""What a run writes to the standard log: at which level, of which logger, and never with content."""
 
 import logging
 import subprocess
@@ -67,7 +67,7 @@ def run(request, caplog):
     return run
 
 
-def told(records, level):
+def texts_of(records, level):
     return [record.getMessage() for record in records if record.levelno == level]
 
 
@@ -81,9 +81,9 @@ class TestLevels:
 
     def test_a_run_that_goes_well(self, run):
         records = run(calls(call("double", n=1)), "canary answer")
-        assert starts(told(records, logging.INFO), "run started", "run ended: answered")
+        assert starts(texts_of(records, logging.INFO), "run started", "run ended: answered")
         assert starts(
-            told(records, logging.DEBUG),
+            texts_of(records, logging.DEBUG),
             "iteration 1: asking the model",
             "iteration 1: the model answered in",
             "call of double started",
@@ -91,14 +91,14 @@ class TestLevels:
             "iteration 2: asking the model",
             "iteration 2: the model answered in",
         )
-        assert told(records, logging.WARNING) == []
+        assert texts_of(records, logging.WARNING) == []
 
     def test_tokens_where_they_are_known(self, run):
         completion = {
             "choices": [{"message": {"role": "assistant", "content": "Hi"}}],
             "usage": {"prompt_tokens": 31, "completion_tokens": 47},
         }
-        (answered,) = [t for t in told(run(completion), logging.DEBUG) if "answered" in t]
+        (answered,) = [t for t in texts_of(run(completion), logging.DEBUG) if "answered" in t]
         assert "31" in answered
         assert "47" in answered
 
@@ -115,7 +115,7 @@ class TestLevels:
         ],
     )
     def test_a_run_that_a_guard_ended_or_that_failed(self, run, script, options, ends):
-        (warning,) = told(run(*script, **options), logging.WARNING)
+        (warning,) = texts_of(run(*script, **options), logging.WARNING)
         assert warning.startswith(f"run ended: {ends}")
         assert ("TypeError" in warning) == (ends == "llm_error")
 
@@ -124,28 +124,28 @@ class TestLevels:
         handle.cancel()
         for options, ends in (({"handle": handle}, "cancelled"), ({}, "paused")):
             records = run(calls(call("sign", text="canary")), **options)
-            assert told(records, logging.INFO)[-1].startswith(f"run ended: {ends}")
-            assert told(records, logging.WARNING) == []
+            assert texts_of(records, logging.INFO)[-1].startswith(f"run ended: {ends}")
+            assert texts_of(records, logging.WARNING) == []
 
     def test_a_run_that_was_finished_at_its_limit_ends_well(self, run):
         script = [calls(call("double", n=1)), "so far"]
         records = run(*script, max_iterations=1, on_limit="finish")
         assert starts(
-            told(records, logging.INFO),
+            texts_of(records, logging.INFO),
             "run started",
             "limit reached: max_iterations_reached",
             "run ended: finished",
         )
-        assert told(records, logging.WARNING) == []
+        assert texts_of(records, logging.WARNING) == []
 
     def test_a_model_that_has_to_be_asked_again(self, run):
         records = run(OverloadedError("canary"), "x")
-        (warning,) = told(records, logging.WARNING)
+        (warning,) = texts_of(records, logging.WARNING)
         assert "OverloadedError" in warning
 
     def test_a_tool_that_is_tried_again_and_fails(self, run):
         records = run(calls(call("flaky", "c1")), "x")
-        _, again, ended, _ = told(records, logging.INFO)
+        _, again, ended, _ = texts_of(records, logging.INFO)
         assert again.startswith("call of flaky: try 1 failed (OSError)")
         assert ended.startswith("call of flaky ended: ")
 
@@ -161,8 +161,8 @@ class TestLevels:
 
         script = [calls(call("fetch", n=1)), calls(call("fetch", n=2)), "x"]
         records = run(*script, tools=[fetch], breaker=CircuitBreaker(1, 0))
-        assert told(records, logging.WARNING) == ["breaker of fetch: open, was closed"]
-        infos = [text for text in told(records, logging.INFO) if text.startswith("breaker")]
+        assert texts_of(records, logging.WARNING) == ["breaker of fetch: open, was closed"]
+        infos = [text for text in texts_of(records, logging.INFO) if text.startswith("breaker")]
         assert infos == [
             "breaker of fetch: half_open, was open",
             "breaker of fetch: closed, was half_open",
@@ -170,13 +170,13 @@ class TestLevels:
 
     def test_calls_that_do_not_run(self, run):
         batch = calls(*(call("double", f"c{n}", n=n // 2) for n in range(3)))
-        debugs = told(run(batch, "x", max_parallel_calls=1), logging.DEBUG)
+        debugs = texts_of(run(batch, "x", max_parallel_calls=1), logging.DEBUG)
         assert "call of double suppressed: duplicate_in_batch" in debugs
         assert "call of double deferred: parallel_cap" in debugs
 
     def test_a_history_that_is_repaired(self, run):
         broken = [{"role": "tool", "tool_call_id": "c9", "content": "canary"}, *USER]
-        assert told(run("x", messages=broken), logging.INFO)[1].startswith("history repaired")
+        assert texts_of(run("x", messages=broken), logging.INFO)[1].startswith("history repaired")
 
 
 class TestQuiet:
@@ -265,7 +265,7 @@ class TestExtras:
         assert (deep.run_id, deep.call_id) == (f"{outer}/k/d", "i1")
 
     def test_warnings_of_a_run_within_a_call_too(self, run):
-        """Though its start is told to nobody then."""
+        """Although no listener got its start."""
         kid = Loop(name="inner", retry_delay=0).as_tool(
             "kid", "", ScriptedLLM(OverloadedError(), "in")
         )

@@ -1,8 +1,10 @@
 """`Loop`: one configuration for any number of runs, on the class and on instances."""
 
+import asyncio
 import inspect
 import pydoc
 import threading
+from contextvars import ContextVar
 
 import anyio
 import pytest
@@ -13,6 +15,7 @@ from treadle import (
     Loop,
     Ok,
     OptionError,
+    RunHandle,
     RunState,
     Tool,
     ToolContext,
@@ -64,7 +67,7 @@ class TestWaysToRun:
         assert loop.run_sync(USER, ScriptedLLM(*script), max_iterations=1).iterations == 1
         assert loop.run_sync(USER, ScriptedLLM(*script)).iterations == 3
 
-    def test_mistakes_are_told_when_it_is_called_and_not_when_it_is_awaited(self):
+    def test_mistakes_are_raised_when_it_is_called_and_not_when_it_is_awaited(self):
         with pytest.raises(OptionError):
             Loop.run(USER, lambda m: "x", max_iteration=1)
         with pytest.raises(ToolDefinitionError):
@@ -98,7 +101,7 @@ class TestTools:
     def test_a_terminal_one_needs_neither(self):
         assert Loop(tools=[Tool("t", terminal=True)]).tools
 
-    def test_the_model_is_told_of_them_in_order(self):
+    def test_the_model_is_offered_them_in_order(self):
         with ScriptedLLM("x") as model:
             Loop.run_sync(USER, model, tools=[double, {"name": "t"}], resolve_tool=lambda c: 1)
         assert [t["function"]["name"] for t in model.sent[0].opts["tools"]] == ["double", "t"]
@@ -138,7 +141,7 @@ class TestOutput:
         assert name in [t["function"]["name"] for t in model.sent[0].opts["tools"]]
         check_history(result.messages)
 
-    def test_what_is_not_valid_is_told_and_asked_again(self):
+    def test_an_invalid_one_is_reported_and_asked_for_again(self):
         with ScriptedLLM(calls(call("Answer", text=5)), calls(call("Answer", text="5"))) as model:
             result = Loop.run_sync(USER, model, output=Answer)
         assert result.output == Answer(text="5")
@@ -272,7 +275,7 @@ def test_observers_of_nothing_are_nothing():
 
 class TestSubclass:
     class Quick(Loop):
-        """A loop that is a class of its own."""
+        """A subclass of `Loop`."""
 
     def test_with_options_keeps_the_class(self):
         assert type(self.Quick().with_options(max_iterations=2)) is self.Quick
@@ -324,3 +327,55 @@ def test_what_a_tool_raised_is_logged_once_with_its_traceback(caplog):
     (record,) = [record for record in caplog.records if record.name == "treadle.tools"]
     assert (record.levelname, record.getMessage()) == ("WARNING", "call of bug raised KeyError")
     assert record.exc_info[2].tb_next is not None
+
+
+BOUNDS = {
+    "no bound": dict,
+    "a time limit": lambda: {"max_seconds": 20},
+    "a handle": lambda: {"handle": RunHandle()},
+}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
+def test_async_tools_share_their_context_variables_with_any_bounds(bounds):
+    count = ContextVar("count", default=0)
+
+    @tool
+    async def increase(n: int) -> int:
+        count.set(count.get() + 1)
+        return count.get()
+
+    async def main():
+        model = ScriptedLLM(*[calls(call("increase", n=n)) for n in range(3)], "done")
+        return await Loop.run(USER, model, tools=[increase], **bounds())
+
+    result = asyncio.run(main())
+    assert [m["content"] for m in result.messages if m["role"] == "tool"] == ["1", "2", "3"]
+
+
+def test_a_tool_that_cancels_its_own_task_next_to_another_has_run_and_failed():
+    @tool
+    async def cancel() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    @tool
+    async def look() -> str:
+        return "seen"
+
+    model = ScriptedLLM(calls(call("cancel", "c"), call("look", "l")), "done")
+    result = asyncio.run(Loop.run(USER, model, tools=[cancel, look]))
+    assert result.tool_calls_count == 2
+    cancelled, seen = (m["content"] for m in result.messages if m["role"] == "tool")
+    assert cancelled == "Error: CallCancelled: it was cancelled from within"
+    assert seen == "seen"
+
+
+def test_an_unhashable_function_repairs_calls():
+    class Repair:
+        __hash__ = None
+
+        def __call__(self, _call, _problems):
+            return None
+
+    assert Loop.run_sync(USER, ScriptedLLM("Hello"), repair_call=Repair()).stop_reason == "answered"

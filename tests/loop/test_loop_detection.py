@@ -81,8 +81,8 @@ def test_the_same_calls_that_bring_the_same_end_the_run(iterations, ends_at, ded
         check_history(result.messages)
 
 
-def test_a_call_that_is_suppressed_counts_as_what_it_had_brought():
-    """It would bring something else, but nobody learns it: the model goes round all the same."""
+def test_a_suppressed_call_counts_with_the_result_it_had():
+    """It would return something new, but the result is not seen: the model loops all the same."""
     result = run(*[[("once", {})]] * 6)
     assert (result.reason.iterations, result.iterations, result.tool_calls_count) == (3, 3, 1)
     assert isinstance(run(*[[("once", {})]] * 6, dedupe=False), Ok)
@@ -90,7 +90,7 @@ def test_a_call_that_is_suppressed_counts_as_what_it_had_brought():
 
 @pytest.mark.parametrize("dedupe", [True, False])
 @pytest.mark.parametrize(
-    ("rounds", "ends_at", "period"),
+    ("script", "ends_at", "period"),
     [
         ([[A], [B]] * 4, 6, 2),
         ([[A], [B], [C]] * 4, 9, 3),
@@ -104,9 +104,9 @@ def test_a_call_that_is_suppressed_counts_as_what_it_had_brought():
         ([[A], [B], [A], [B], [A], *[[C]] * 3], 8, 1),
     ],
 )
-def test_rounds_of_up_to_three_iterations_end_the_run(rounds, ends_at, period, dedupe):
+def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, dedupe):
     """A B A B A B is as endless as A A A; a round of four is not looked for."""
-    result = run(*rounds, dedupe=dedupe)
+    result = run(*script, dedupe=dedupe)
     if ends_at is None:
         assert isinstance(result, Ok)
     else:
@@ -118,10 +118,10 @@ def test_rounds_of_up_to_three_iterations_end_the_run(rounds, ends_at, period, d
         )
 
 
-def test_the_reason_says_how_many_iterations_a_round_has():
-    told = str(run(*[[A], [B]] * 3).reason)
-    assert told.startswith("the same 2 iterations 3 times in a row, with nothing new, the last: ")
-    assert 'same({"n": 2})' in told
+def test_the_reason_says_how_many_iterations_a_loop_has():
+    text = str(run(*[[A], [B]] * 3).reason)
+    assert text.startswith("the same 2 iterations 3 times in a row, with nothing new, the last: ")
+    assert 'same({"n": 2})' in text
 
 
 @pytest.mark.parametrize(("threshold", "ends_at"), [(1, 1), (2, 2), (4, 4), (None, None)])
@@ -135,7 +135,7 @@ def test_the_threshold_is_an_option_and_none_is_any_number(threshold, ends_at):
 
 
 def talkative(ctx):
-    """Lets a text go on, as a stage that has something to say to it."""
+    """Continues after a text, as a stage with guidance does."""
     if ctx.decision is Decision.DONE and ctx.response.text != "done":
         return ctx.replace(decision=None, guidance="Go on.")
     return ctx
@@ -222,7 +222,7 @@ class TestDetector:
         node = RunNode()
         return detector.look(context, node), node
 
-    def test_calls_without_a_fingerprint_are_told_apart_by_their_text(self):
+    def test_calls_without_a_fingerprint_are_compared_by_their_text(self):
         found, node = self.look(LoopDetector(1), "f")
         assert found.signature == node.metadata["tool_signature"]
         assert found.signature == signature([fingerprint("f", '{"n": 1}')])
@@ -257,7 +257,7 @@ class TestDetector:
             reason = detector.look(context, RunNode())
             assert (reason and reason.iterations) == found
 
-    def test_a_round_is_no_longer_than_that(self):
+    def test_a_loop_is_no_longer_than_that(self):
         detector = LoopDetector(2)
         names = [f"f{n}" for n in range(MAX_PERIOD + 1)]
         assert [self.look(detector, name)[0] for name in names * 4] == [None] * 16

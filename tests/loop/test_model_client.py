@@ -99,7 +99,7 @@ class TestForms:
         sent(lambda *args: seen.update(args=args) or "x")
         assert seen == {"args": (USER,)}
 
-    def test_a_builtin_that_does_not_tell_its_signature(self):
+    def test_a_builtin_without_a_signature(self):
         with pytest.raises(ValueError, match="no signature"):
             inspect.signature(max)
         result = Loop.run_sync(USER, max)  # the greatest of one message is this message

@@ -1,4 +1,4 @@
-"""Who is told of events: sync or async, in order; one that raises is reported and changes nothing."""
+"""Observers get events in order, sync or async; one that raises is reported and changes nothing."""
 
 import logging
 
@@ -38,17 +38,17 @@ def run(ran):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_observer_may_be_async_under_every_driver(run, is_async):
-    told = []
+    kinds = []
 
     async def observe(event):
         await anyio.sleep(0)
-        told.append(type(event))
+        kinds.append(type(event))
 
     assert run(is_async, on_event=observe).unwrap().content == "done"
-    assert (told[0], told[-1]) == (RunStarted, RunFinished)
+    assert (kinds[0], kinds[-1]) == (RunStarted, RunFinished)
 
 
-def test_on_iteration_is_told_the_context_after_each_iteration(run):
+def test_on_iteration_gets_the_context_after_each_iteration(run):
     seen = []
     run(on_iteration=lambda ctx: seen.append((ctx.iteration, ctx.status, len(ctx.messages))))
     assert seen == [(1, "continue", 3), (2, "ok", 4)]
@@ -83,7 +83,7 @@ def test_an_observer_that_raises_is_reported_and_breaks_nothing(run, ran, caplog
 
 
 def test_one_that_raises_leaves_the_others_in_the_dark_of_nothing(run):
-    """Both are told everything, whichever of them raises."""
+    """Both get every event, whichever of them raises."""
     events, contexts = [], []
 
     async def broken(event):

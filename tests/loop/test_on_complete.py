@@ -1,4 +1,4 @@
-"""`on_complete` is told what each run came to, as data, whatever the exit."""
+"""`on_complete` gets the completion of each run, as data, on each exit."""
 
 import anyio
 import pytest
@@ -18,15 +18,15 @@ def driver(request):
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("stop_reason", EXITS)
 def test_on_every_exit(driver, stop_reason, is_async):
-    told = []
+    completions = []
 
     async def later(completion):
         await anyio.sleep(0)
-        told.append(completion)
+        completions.append(completion)
 
-    result = end(driver, stop_reason, on_complete=later if is_async else told.append)
+    result = end(driver, stop_reason, on_complete=later if is_async else completions.append)
     reason = getattr(result, "reason", None)
-    assert told == [
+    assert completions == [
         Completion(
             agent_name="bot",
             run_id=result.run.run_id,
@@ -38,8 +38,8 @@ def test_on_every_exit(driver, stop_reason, is_async):
             error=None if reason is None else str(reason),
         )
     ]
-    assert told[0].run_id == result.run.run_id
-    assert 0 <= told[0].duration < 5
+    assert completions[0].run_id == result.run.run_id
+    assert 0 <= completions[0].duration < 5
     assert Completion.name == "treadle.loop.complete"
 
 
@@ -59,8 +59,8 @@ def test_one_that_raises_changes_nothing(driver, caplog, is_async):
 
 
 def test_of_a_resumed_run_its_own_time_and_all_its_iterations(driver):
-    told = []
-    options = {"tools": [sign], "on_complete": told.append}
+    completions = []
+    options = {"tools": [sign], "on_complete": completions.append}
     model = ScriptedLLM(calls(call("sign", "c1")), "done")
     paused = go(driver, USER, model, **options)
     loop = Loop(**options)
@@ -68,26 +68,26 @@ def test_of_a_resumed_run_its_own_time_and_all_its_iterations(driver):
         loop.resume_sync(paused, {"c1": approve}, model)
     else:
         anyio.run(lambda: loop.resume(paused, {"c1": approve}, model), backend=driver)
-    assert [(each.stop_reason, each.total_iterations) for each in told] == [
+    assert [(each.stop_reason, each.total_iterations) for each in completions] == [
         ("paused", 1),
         ("answered", 2),
     ]
-    assert told[0].run_id == told[1].run_id
+    assert completions[0].run_id == completions[1].run_id
 
 
-def test_a_loop_as_a_tool_tells_its_own(driver):
-    told = []
-    kid = Loop(name="kid", on_complete=told.append)
+def test_a_loop_as_a_tool_reports_its_own(driver):
+    completions = []
+    kid = Loop(name="kid", on_complete=completions.append)
     child = kid.as_tool("helper", "", lambda messages: "in")
     batch = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(3)))
     result = go(driver, USER, ScriptedLLM(batch, "out"), tools=[child], name="bot")
-    assert {each.run_id for each in told} == {f"{result.run.run_id}/k{n}" for n in range(3)}
-    assert {each.agent_name for each in told} == {"kid"}
+    assert {each.run_id for each in completions} == {f"{result.run.run_id}/k{n}" for n in range(3)}
+    assert {each.agent_name for each in completions} == {"kid"}
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_of_a_run_whose_caller_is_cancelled(backend):
-    told = []
+    completions = []
 
     async def main():
         with anyio.CancelScope() as scope:
@@ -96,16 +96,16 @@ def test_of_a_run_whose_caller_is_cancelled(backend):
                 scope.cancel()
                 return calls(call("hang"))
 
-            await Loop.run(USER, model, tools=[hang], on_complete=told.append)
+            await Loop.run(USER, model, tools=[hang], on_complete=completions.append)
 
     anyio.run(main, backend=backend)
-    assert [each.stop_reason for each in told] == ["cancelled"]
-    assert told[0].error
+    assert [each.stop_reason for each in completions] == ["cancelled"]
+    assert completions[0].error
 
 
 def test_runs_at_the_same_time_do_not_mix():
-    told = []
-    loop = Loop(on_complete=told.append)
+    completions = []
+    loop = Loop(on_complete=completions.append)
 
     async def model(messages):
         await anyio.sleep(0.001 * len(messages[0]["content"]))
@@ -122,14 +122,14 @@ def test_runs_at_the_same_time_do_not_mix():
                 group.start_soon(one, n)
 
     anyio.run(main)
-    assert [each.run_id for each in told] == [result.run.run_id for result in results]
-    assert len({each.run_id for each in told}) == 3
+    assert [each.run_id for each in completions] == [result.run.run_id for result in results]
+    assert len({each.run_id for each in completions}) == 3
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_of_a_run_that_is_cancelled_before_it_began(backend):
     """While an observer before it takes its time over the start."""
-    told, seen = [], []
+    completions, seen = [], []
 
     async def main():
         async def slow(event):
@@ -142,50 +142,50 @@ def test_of_a_run_that_is_cancelled_before_it_began(backend):
 
         with anyio.CancelScope() as scope:
             observers = [slow, seen.append, too_late]
-            await Loop.run(USER, lambda m: "x", on_event=observers, on_complete=told.append)
+            await Loop.run(USER, lambda m: "x", on_event=observers, on_complete=completions.append)
 
     anyio.run(main, backend=backend)
-    assert [each.stop_reason for each in told] == ["cancelled"]
+    assert [each.stop_reason for each in completions] == ["cancelled"]
     assert [type(event) for event in seen] == [RunStarted, RunFinished, RunFinished]
 
 
 @pytest.mark.parametrize("place", [RunStarted, IterationStarted, RunFinished])
 def test_of_a_run_that_an_observer_interrupts(driver, place):
-    told = []
+    completions = []
 
     def interrupt(event):
         if isinstance(event, place):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        go(driver, USER, ScriptedLLM("x"), on_event=interrupt, on_complete=told.append)
-    assert len(told) == 1
+        go(driver, USER, ScriptedLLM("x"), on_event=interrupt, on_complete=completions.append)
+    assert len(completions) == 1
 
 
 @pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
-def test_wherever_a_run_is_cancelled_it_is_told_once_of_it_and_of_each_run_within_it(drive):
-    """Of each run that began: its loop's observers were told of its start."""
+def test_wherever_a_run_is_cancelled_each_run_in_it_completes_once(drive):
+    """Of each run that began: the observers of its loop got its start."""
 
     def scenario(run):
-        run.told, run.starts = [], []
+        run.completions, run.starts = [], []
 
         async def observe(event):
             await anyio.lowlevel.checkpoint()
 
         options = {
             "on_event": [observe, lambda event: note(run, event)],
-            "on_complete": run.told.append,
+            "on_complete": run.completions.append,
         }
         kid = Loop(tools=[run.rest()], name="kid", **options)
         script = ScriptedLLM(calls(call("rest", "i", seconds=0)), "in", is_async=True)
         child = kid.as_tool("helper", "", script)
         batch = calls(call("helper", "k", task="a"), call("rest", "c", seconds=0.001))
         model = ScriptedLLM(batch, "out", is_async=True)
-        return run.run(model, tools=[child, run.rest()], on_complete=run.told.append)
+        return run.run(model, tools=[child, run.rest()], on_complete=run.completions.append)
 
     def note(run, event):
         run.starts += [event.run_id] if isinstance(event, RunStarted) else []
 
     for run in cancelled_everywhere(drive, scenario):
-        runs = [each.run_id for each in run.told]
+        runs = [each.run_id for each in run.completions]
         assert sorted(runs) == sorted([*run.starts, run.handle.state.run_id])

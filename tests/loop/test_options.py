@@ -143,7 +143,7 @@ def test_members_of_limits_are_options_and_win_over_limits():
     assert Loop(limits=5 if False else Limits(max_tool_calls=1)).settings.limits.max_tool_calls == 1
 
 
-def test_wrong_limits_beside_a_member_of_limits_are_told_as_such():
+def test_wrong_limits_next_to_a_field_of_limits_are_reported_as_such():
     with pytest.raises(OptionError, match=r"^limits: expected Limits, got int"):
         Loop(limits=5, max_iterations=3)
 
@@ -158,7 +158,7 @@ def test_wrong_limits_beside_a_member_of_limits_are_told_as_such():
         ("dedupe", False),
     ],
 )
-def test_options_of_the_default_stages_do_not_go_with_stages_of_ones_own(name, value):
+def test_options_of_the_default_stages_do_not_go_with_custom_stages(name, value):
     """They would be ignored without a word."""
     with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
         Loop(stages=default_stages(), **{name: value})

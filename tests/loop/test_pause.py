@@ -22,23 +22,23 @@ from .conftest import BATCH, SYNC, USER, answers, paused_at, stored
 class TestPausing:
     """A call that needs approval puts the run aside."""
 
-    def test_what_stands_before_it_has_run_and_the_rest_has_not(self, desk, way):
-        _, model, paused = paused_at(desk, BATCH, way=way)
+    def test_the_calls_before_it_have_run_and_the_rest_has_not(self, recorded, way):
+        _, model, paused = paused_at(recorded, BATCH, way=way)
         assert isinstance(paused, Paused)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert paused.pending == (PendingCall("b", "wipe", {"path": "/"}, "'wipe' needs approval"),)
         assert len(model.sent) == 1
 
-    def test_it_tells_how_the_run_stands(self, desk):
-        _, _, paused = paused_at(desk, BATCH)
+    def test_it_has_the_progress_of_the_run(self, recorded):
+        _, _, paused = paused_at(recorded, BATCH)
         assert (paused.stop_reason, paused.output) == ("paused", None)
         assert (paused.iterations, paused.tool_calls_count) == (1, 1)
         assert paused.usage == Usage(is_lower_bound=True)
         assert paused.run.is_running
         assert [node.status for node in paused.run.nodes] == ["running"]
 
-    def test_its_messages_are_a_valid_history_that_says_what_waits(self, desk):
-        _, _, paused = paused_at(desk, BATCH)
+    def test_its_messages_are_a_valid_history_that_says_what_waits(self, recorded):
+        _, _, paused = paused_at(recorded, BATCH)
         assert answers(paused.messages) == {
             "a": "noted 1",
             "b": "Not run yet: the run waits for a person's approval.",
@@ -46,63 +46,56 @@ class TestPausing:
         }
         assert paused.run.messages == paused.messages
 
-    def test_there_is_no_answer_to_unwrap(self, desk):
-        _, _, paused = paused_at(desk, BATCH)
+    def test_there_is_no_answer_to_unwrap(self, recorded):
+        _, _, paused = paused_at(recorded, BATCH)
         with pytest.raises(RunPausedError, match=r"waits for approval of wipe \(b\)$"):
             paused.unwrap()
 
-    def test_a_rule_looks_at_the_arguments(self, desk):
+    def test_a_rule_looks_at_the_arguments(self, recorded):
         _, _, paused = paused_at(
-            desk, calls(call("pay", amount=100), call("pay", "b", amount=101), call("note", n=1))
+            recorded,
+            calls(call("pay", amount=100), call("pay", "b", amount=101), call("note", n=1)),
         )
-        assert desk.done == ["pay 100"]
+        assert recorded.done == ["pay 100"]
         assert paused.pending == (PendingCall("b", "pay", {"amount": 101}, "pay 101?"),)
 
-    def test_a_rule_that_raises_lets_a_person_look(self, desk):
-        @tool(requires_approval=lambda given: given["nothing"])
-        def odd(n: int): ...
-
-        desk.tools.append(odd)
-        _, _, paused = paused_at(desk, calls(call("odd", n=1)))
-        assert paused.pending[0].question == "the rule for approvals raised KeyError: 'nothing'"
-
-    def test_a_call_that_makes_no_sense_is_not_asked_about(self, desk):
-        _, model, result = paused_at(desk, calls(call("wipe", "a", path=5)))
+    def test_an_invalid_call_is_not_asked_about(self, recorded):
+        _, model, result = paused_at(recorded, calls(call("wipe", "a", path=5)))
         assert isinstance(result, Ok)
         assert "expected string" in answers(model.sent[1].messages)["a"]
 
-    def test_a_call_that_is_over_budget_is_not_asked_about(self, desk):
-        _, _, result = paused_at(desk, calls(call("wipe", "a", path="/")), max_tool_calls=0)
+    def test_a_call_that_is_over_budget_is_not_asked_about(self, recorded):
+        _, _, result = paused_at(recorded, calls(call("wipe", "a", path="/")), max_tool_calls=0)
         assert result.stop_reason == "budget_exhausted"
 
-    def test_a_terminal_call_ends_the_run_before_anybody_is_asked(self, desk):
+    def test_a_terminal_call_ends_the_run_before_an_approval_is_asked_for(self, recorded):
         @tool
         def end(): ...
 
-        desk.tools.append(end)
+        recorded.tools.append(end)
         script = calls(call("wipe", path="/"), call("end"))
-        _, _, result = paused_at(desk, script, output="end")
-        assert (result.stop_reason, desk.done) == ("output", [])
+        _, _, result = paused_at(recorded, script, output="end")
+        assert (result.stop_reason, recorded.done) == ("output", [])
 
-    def test_the_same_call_twice_waits_once_and_is_answered_twice(self, desk):
+    def test_the_same_call_twice_waits_once_and_is_answered_twice(self, recorded):
         twice = calls(call("wipe", "a", path="/"), call("wipe", "b", path="/"))
-        loop, model, paused = paused_at(desk, twice)
+        loop, model, paused = paused_at(recorded, twice)
         assert [one.id for one in paused.pending] == ["a"]
         result = SYNC.resume(loop, paused, {"a": approve}, model)
-        assert desk.done == ["wipe /"]
+        assert recorded.done == ["wipe /"]
         assert answers(result.messages)["b"].endswith("Its result:\nwiped /")
 
-    def test_calls_that_run_one_after_another_stop_at_it_too(self, desk, way):
+    def test_calls_that_run_one_after_another_stop_at_it_too(self, recorded, way):
         loop, model, paused = paused_at(
-            desk, BATCH, way=way, sequential="in_step", max_parallel_calls=1
+            recorded, BATCH, way=way, sequential="in_step", max_parallel_calls=1
         )
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         way.resume(loop, paused, {"b": approve}, model)
-        assert desk.done == ["note 1", "wipe /", "note 3"]
+        assert recorded.done == ["note 1", "wipe /", "note 3"]
 
 
 class TestMistakes:
-    """Decisions that cannot be meant are told before anything runs."""
+    """Invalid decisions are refused before anything runs."""
 
     @pytest.mark.parametrize(
         ("decisions", "text"),
@@ -118,35 +111,35 @@ class TestMistakes:
             ([approve], "^decisions: expected .*got list"),
         ],
     )
-    def test_they_are_refused_and_use_nothing_up(self, desk, decisions, text):
-        loop, model, paused = paused_at(desk, BATCH)
+    def test_they_are_refused_and_use_nothing_up(self, recorded, decisions, text):
+        loop, model, paused = paused_at(recorded, BATCH)
         for use in (loop.resume_sync, loop.resume, loop.resume_stream):
             with pytest.raises(OptionError, match=text):
                 use(paused, decisions, model)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
 
-    def test_a_paused_run_has_a_state_of_its_own(self, desk):
-        loop, model, paused = paused_at(desk, BATCH)
+    def test_a_paused_run_has_a_state_of_its_own(self, recorded):
+        loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError, match=r"^state: a paused run has a state of its own"):
             loop.resume_sync(paused, {"b": approve}, model, state=paused.run)
 
     @pytest.mark.parametrize("option", [{"max_iteration": 1}, {"max_iterations": 0}])
-    def test_options_are_looked_at_as_for_any_run(self, desk, option):
-        loop, model, paused = paused_at(desk, BATCH)
+    def test_options_are_looked_at_as_for_any_run(self, recorded, option):
+        loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError):
             loop.resume_sync(paused, {"b": approve}, model, **option)
 
 
-def test_it_works_on_the_class_with_the_tools_as_options(desk):
+def test_it_works_on_the_class_with_the_tools_as_options(recorded):
     model = ScriptedLLM(BATCH, "done")
-    paused = Loop.run_sync(USER, model, tools=desk.tools)
-    assert isinstance(Loop.resume_sync(paused, {"b": approve}, model, tools=desk.tools), Ok)
-    assert desk.did == ["note 1", "note 3", "wipe /"]
+    paused = Loop.run_sync(USER, model, tools=recorded.tools)
+    assert isinstance(Loop.resume_sync(paused, {"b": approve}, model, tools=recorded.tools), Ok)
+    assert recorded.did == ["note 1", "note 3", "wipe /"]
 
 
-def test_the_name_the_id_and_the_nodes_of_the_run_go_on(desk):
-    loop, model, paused = paused_at(desk, calls(call("note", n=0)), BATCH, name="bot")
+def test_the_name_the_id_and_the_nodes_of_the_run_go_on(recorded):
+    loop, model, paused = paused_at(recorded, calls(call("note", n=0)), BATCH, name="bot")
     result = SYNC.resume(loop, stored(paused), {"b": approve}, model)
     assert (result.run.agent_name, result.run.run_id) == ("bot", paused.run.run_id)
     assert [node.step_index for node in result.run.nodes] == [0, 1, 2]

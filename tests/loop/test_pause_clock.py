@@ -1,4 +1,4 @@
-"""The clock of a run stands still while it is paused."""
+"""The clock of a run does not advance while it is paused."""
 
 import anyio
 
@@ -16,7 +16,7 @@ from .conftest import SYNC, answers, stored
 
 
 def resumed(loop, paused, model, decisions=None, **options):
-    """Go on from a stored state, with every call that waits approved."""
+    """Resume from a stored state, with every call that waits approved."""
     decisions = decisions or {one.id: approve for one in paused.pending}
     return SYNC.resume(loop, stored(paused), decisions, model, **options)
 
@@ -24,67 +24,61 @@ def resumed(loop, paused, model, decisions=None, **options):
 class TestClock:
     """The time before a pause counts, that of the pause does not."""
 
-    def paused_after(self, clock, desk, seconds, *script, **options):
+    def paused_after(self, clock, recorded, seconds, *script, **options):
         @tool(volatile=True)
         def work():
             clock.now += seconds
 
-        desk.tools.append(work)
-        loop = desk.loop(middleware=[clock.middleware], max_seconds=10, **options)
+        recorded.tools.append(work)
+        loop = recorded.loop(middleware=[clock.middleware], max_seconds=10, **options)
         batch = calls(call("work"), call("wipe", "w", path="/"))
         model = ScriptedLLM(batch, *script, "done")
         return loop, model, SYNC.run(loop, model)
 
-    def test_however_long_the_pause_the_rest_of_the_time_is_left(self, clock, desk):
-        loop, model, paused = self.paused_after(clock, desk, 4)
-        clock.now += 10_000_000
-        assert isinstance(resumed(loop, paused, model), Ok)
-        assert clock.bounds == [10, 6]
-
-    def test_time_before_and_after_are_added_up(self, clock, desk):
+    def test_time_before_and_after_are_added_up(self, clock, recorded):
         @tool
         async def hang():
             await anyio.sleep(30)
 
-        desk.tools.append(hang)
-        loop, model, paused = self.paused_after(clock, desk, 4, calls(call("hang", "h")))
+        recorded.tools.append(hang)
+        loop, model, paused = self.paused_after(clock, recorded, 4, calls(call("hang", "h")))
         clock.now += 10_000_000
         result = resumed(loop, paused, model, max_seconds=4.125)  # what remains is waited for
         assert result.reason == DeadlineExceeded(4.125)
         assert clock.bounds == [10, 0.125]
         assert (result.iterations, answers(result.messages)["h"][:10]) == (2, "Cancelled:")
 
-    def test_every_pause_stands_still(self, clock, desk):
+    def test_no_pause_counts_towards_the_time(self, clock, recorded):
         later = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
-        loop, model, paused = self.paused_after(clock, desk, 9, *later)
+        loop, model, paused = self.paused_after(clock, recorded, 9, *later)
         while isinstance(paused, Paused):
             clock.now += 3600
             paused = resumed(loop, paused, model)
         assert isinstance(paused, Ok)
         assert clock.bounds == [10, 1, 1, 1, 1]
 
-    def test_a_tool_sees_what_is_left_of_it(self, clock, desk):
+    def test_a_tool_sees_how_much_of_it_remains(self, clock, recorded):
         seen = []
 
         @tool(requires_approval=True)
         def look(context: ToolContext):
             seen.append(context.remaining.seconds)
 
-        desk.tools.append(look)
-        loop, model, paused = self.paused_after(clock, desk, 4, calls(call("look", "l")))
+        recorded.tools.append(look)
+        loop, model, paused = self.paused_after(clock, recorded, 4, calls(call("look", "l")))
         clock.now += 100
         paused = resumed(loop, paused, model)
         clock.now += 100
         resumed(loop, paused, model)
         assert seen == [6]
 
-    def test_more_time_than_there_was_can_be_given(self, clock, desk):
-        loop, model, paused = self.paused_after(clock, desk, 9, calls(call("work", "x")))
+    def test_more_time_than_there_was_can_be_given(self, clock, recorded):
+        loop, model, paused = self.paused_after(clock, recorded, 9, calls(call("work", "x")))
         assert isinstance(resumed(loop, paused, model, max_seconds=20), Ok)
         assert clock.bounds == [10, 11]
 
-    def test_a_resumed_run_has_the_time_of_its_record(self, clock, desk):
-        loop, model, paused = self.paused_after(clock, desk, 4)
+    def test_a_resumed_run_has_the_time_of_its_record(self, clock, recorded):
+        loop, model, paused = self.paused_after(clock, recorded, 4)
         clock.now += 96
         result = resumed(loop, paused, model)
         first = result.run.nodes[0]

@@ -1,4 +1,4 @@
-"""What becomes of a decision: it happens, and the model is told of it."""
+"""A decision is carried out, and its result says so."""
 
 import pytest
 
@@ -17,13 +17,13 @@ from .conftest import BATCH, SYNC, answers, paused_at, stored
 
 
 class TestDeciding:
-    """What was decided happens, and the model is told of it."""
+    """A decision is carried out, and its result says so."""
 
-    def test_approved_it_runs_and_then_the_rest(self, desk, way):
-        loop, model, paused = paused_at(desk, BATCH, way=way)
+    def test_approved_it_runs_and_then_the_rest(self, recorded, way):
+        loop, model, paused = paused_at(recorded, BATCH, way=way)
         result = way.resume(loop, stored(paused), {"b": approve}, model)
         assert isinstance(result, Ok)
-        assert desk.did == ["note 1", "note 3", "wipe /"]
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
         assert answers(result.messages) == {"a": "noted 1", "b": "wiped /", "c": "noted 3"}
         assert model.sent[1].messages == result.messages[:-1]
         assert (result.iterations, result.tool_calls_count, model.left) == (2, 3, 0)
@@ -31,23 +31,23 @@ class TestDeciding:
         assert [node.group_id for node in result.run.nodes[0].tool_calls] == ["a", "b", "c"]
 
     @pytest.mark.parametrize(
-        ("reason", "told"),
+        ("reason", "text"),
         [
             ("not on a Friday", "Not run: a person did not approve this call: not on a Friday. "),
             ("", "Not run: a person did not approve this call. "),
         ],
     )
-    def test_denied_it_does_not_run_and_the_rest_does(self, desk, way, reason, told):
-        loop, model, paused = paused_at(desk, BATCH, way=way)
+    def test_denied_it_does_not_run_and_the_rest_does(self, recorded, way, reason, text):
+        loop, model, paused = paused_at(recorded, BATCH, way=way)
         result = way.resume(loop, paused, {"b": deny(reason)}, model)
-        assert desk.did == ["note 1", "note 3"]
-        assert answers(model.sent[1].messages)["b"] == f"{told}Do without it, or ask."
+        assert recorded.did == ["note 1", "note 3"]
+        assert answers(model.sent[1].messages)["b"] == f"{text}Do without it, or ask."
         assert (result.tool_calls_count, result.iterations) == (2, 2)
         assert [node.group_id for node in result.run.nodes[0].tool_calls] == ["a", "c"]
 
-    def test_a_denial_is_an_error_of_its_own_status(self, desk):
+    def test_a_denial_is_an_error_of_its_own_status(self, recorded):
         seen = []
-        loop, model, paused = paused_at(desk, BATCH, on_iteration=seen.append)
+        loop, model, paused = paused_at(recorded, BATCH, on_iteration=seen.append)
         SYNC.resume(loop, paused, {"b": deny()}, model)
         results = seen[0].tool_results
         assert {key: (one.status, one.is_error) for key, one in results.items()} == {
@@ -56,16 +56,16 @@ class TestDeciding:
             "c": ("done", False),
         }
 
-    def test_edited_it_runs_with_other_arguments_and_the_model_is_told(self, desk, way):
-        loop, model, paused = paused_at(desk, BATCH, way=way)
+    def test_edited_it_runs_with_other_arguments_and_its_result_says_so(self, recorded, way):
+        loop, model, paused = paused_at(recorded, BATCH, way=way)
         result = way.resume(loop, paused, {"b": edit({"path": "/tmp"})}, model)  # noqa: S108
-        assert desk.did == ["note 1", "note 3", "wipe /tmp"]
-        told = answers(model.sent[1].messages)
-        assert told["b"] == (
+        assert recorded.did == ["note 1", "note 3", "wipe /tmp"]
+        texts = answers(model.sent[1].messages)
+        assert texts["b"] == (
             "wiped /tmp\n\n[note: a person changed the arguments of this call before it ran, "
             'to: {"path": "/tmp"}]'
         )
-        assert (told["a"], told["c"]) == ("noted 1", "noted 3")
+        assert (texts["a"], texts["c"]) == ("noted 1", "noted 3")
         made = result.messages[1]["tool_calls"][1]["function"]
         assert made["arguments"] == '{"path": "/"}'
 
@@ -77,21 +77,21 @@ class TestDeciding:
             ({"path": "x", "force": True}, "unknown field 'force'"),
         ],
     )
-    def test_an_edit_that_the_tool_does_not_take_is_refused(self, desk, arguments, text):
-        loop, model, paused = paused_at(desk, BATCH)
+    def test_an_edit_that_the_tool_does_not_take_is_refused(self, recorded, arguments, text):
+        loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError, match=rf"^decisions\['b'\]: edit: .*{text}"):
             loop.resume_sync(paused, {"b": edit(arguments)}, model)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         SYNC.resume(loop, paused, {"b": approve}, model)  # nothing was used up by that
-        assert desk.did[1:] == ["note 3", "wipe /"]
+        assert recorded.did[1:] == ["note 3", "wipe /"]
 
-    def test_an_edit_is_the_editors_copy(self, desk):
+    def test_an_edit_is_the_editors_copy(self, recorded):
         given = {"path": "/a"}
         decision = edit(given)
         given["path"] = "/"
-        loop, model, paused = paused_at(desk, BATCH)
+        loop, model, paused = paused_at(recorded, BATCH)
         SYNC.resume(loop, paused, {"b": decision}, model)
-        assert "wipe /a" in desk.done
+        assert "wipe /a" in recorded.done
 
     def test_a_call_that_a_resolver_runs_can_be_edited_too(self):
         """Its tool is known by name alone, so that any arguments will do."""
@@ -104,27 +104,27 @@ class TestDeciding:
         SYNC.resume(loop, stored(paused), {"a": edit({"y": [2]})}, model)
         assert seen == [{"y": [2]}]
 
-    def test_a_call_that_was_denied_may_be_made_again_and_asked_about_again(self, desk):
+    def test_a_call_that_was_denied_may_be_made_again_and_asked_about_again(self, recorded):
         again = calls(call("wipe", "b2", path="/"))
-        loop, model, paused = paused_at(desk, BATCH, again)
+        loop, model, paused = paused_at(recorded, BATCH, again)
         paused = SYNC.resume(loop, paused, {"b": deny()}, model)
         assert [one.id for one in paused.pending] == ["b2"]
         SYNC.resume(loop, paused, {"b2": approve}, model)
-        assert desk.did == ["note 1", "note 3", "wipe /"]
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
 
-    def test_an_approved_call_that_fails_is_an_ordinary_error(self, desk):
+    def test_an_approved_call_that_fails_is_an_ordinary_error(self, recorded):
         @tool(requires_approval=True)
         def fail():
             raise ValueError("no")
 
-        desk.tools.append(fail)
-        loop, model, paused = paused_at(desk, calls(call("fail", "a")))
+        recorded.tools.append(fail)
+        loop, model, paused = paused_at(recorded, calls(call("fail", "a")))
         result = SYNC.resume(loop, paused, {"a": approve}, model)
         assert answers(result.messages) == {"a": "Error: ValueError: no"}
 
 
 class TestSomeDecisions:
-    """Where a decision is missing the run is put aside again when it comes to that call."""
+    """Where a decision is missing, the run pauses again when it reaches that call."""
 
     FIVE = calls(
         call("note", "a", n=1),
@@ -134,43 +134,43 @@ class TestSomeDecisions:
         call("note", "e", n=5),
     )
 
-    def test_it_goes_on_to_the_next_that_waits(self, desk, way):
-        loop, model, paused = paused_at(desk, self.FIVE, way=way)
+    def test_it_goes_on_to_the_next_that_waits(self, recorded, way):
+        loop, model, paused = paused_at(recorded, self.FIVE, way=way)
         assert [one.id for one in paused.pending] == ["b", "d"]
         again = way.resume(loop, stored(paused), {"b": approve}, model)
         assert [one.id for one in again.pending] == ["d"]
-        assert desk.did == ["note 1", "note 3", "wipe /b"]
+        assert recorded.did == ["note 1", "note 3", "wipe /b"]
         assert (again.tool_calls_count, again.iterations) == (3, 1)
         assert answers(again.messages)["e"].startswith("Not run yet")
         result = way.resume(loop, stored(again), {"d": deny()}, model)
-        assert desk.did == ["note 1", "note 3", "note 5", "wipe /b"]
+        assert recorded.did == ["note 1", "note 3", "note 5", "wipe /b"]
         assert (result.tool_calls_count, result.iterations, model.left) == (4, 2, 0)
 
-    def test_a_decision_on_a_later_call_is_kept_until_its_turn(self, desk):
-        loop, model, paused = paused_at(desk, self.FIVE)
+    def test_a_decision_on_a_later_call_is_kept_until_its_turn(self, recorded):
+        loop, model, paused = paused_at(recorded, self.FIVE)
         again = SYNC.resume(loop, stored(paused), {"d": edit({"amount": 7})}, model)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert [one.id for one in again.pending] == ["b"]
         result = SYNC.resume(loop, stored(again), {"b": deny("no")}, model)
-        assert desk.did == ["note 1", "note 3", "note 5", "pay 7"]
+        assert recorded.did == ["note 1", "note 3", "note 5", "pay 7"]
         assert '{"amount": 7}' in answers(result.messages)["d"]
         assert "did not approve this call: no" in answers(result.messages)["b"]
 
-    def test_no_decision_at_all_changes_nothing(self, desk):
-        loop, model, paused = paused_at(desk, self.FIVE)
+    def test_no_decision_at_all_changes_nothing(self, recorded):
+        loop, model, paused = paused_at(recorded, self.FIVE)
         again = SYNC.resume(loop, stored(paused), {}, model)
         assert again.pending == paused.pending
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         name, number, nonce = again.state["pause_id"].split(":")
         assert (name, number) == (paused.run.run_id, "2")
         assert nonce != paused.state["pause_id"].split(":")[2]
 
-    def test_each_iteration_may_pause(self, desk, way):
+    def test_each_iteration_may_pause(self, recorded, way):
         more = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
-        loop, model, result = paused_at(desk, *more, way=way)
+        loop, model, result = paused_at(recorded, *more, way=way)
         for n in range(3):
             result = way.resume(loop, stored(result), {f"w{n}": approve}, model)
         assert isinstance(result, Ok)
-        assert desk.done == ["wipe /0", "wipe /1", "wipe /2"]
+        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2"]
         assert (result.iterations, result.tool_calls_count) == (4, 3)
         assert len(result.run.nodes) == 4

@@ -1,4 +1,4 @@
-"""The state of a paused run is JSON, which another process can go on from."""
+"""The state of a paused run is JSON, from which another process can continue."""
 
 import copy
 import json
@@ -19,17 +19,17 @@ from treadle.loop.pause import VERSION
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, paused_at, refused, stored
-from .elsewhere import INNER, SCRIPT, make
+from .other_process import INNER, SCRIPT, make
 
 
-class TestElsewhere:
-    """All that is needed to go on is in the state."""
+class TestOtherProcess:
+    """Everything that is needed to continue is in the state."""
 
-    def elsewhere(self, state, decisions, script, inner=()):
-        told = {"state": state, "decisions": decisions, "script": script, "inner": inner}
+    def resume(self, state, decisions, script, inner=()):
+        job = {"state": state, "decisions": decisions, "script": script, "inner": inner}
         done = subprocess.run(
-            [sys.executable, pathlib.Path(__file__).with_name("elsewhere.py")],
-            input=json.dumps(told),
+            [sys.executable, pathlib.Path(__file__).with_name("other_process.py")],
+            input=json.dumps(job),
             capture_output=True,
             text=True,
             check=False,
@@ -43,10 +43,10 @@ class TestElsewhere:
         assert sorted(ran) == ["look 1", "look 7"]
         assert [one.id for one in paused.pending] == ["h/j", "b"]
         decisions = {"h/j": ["edit", {"to": "robert"}]}
-        second = self.elsewhere(json.dumps(paused.state), decisions, [], ["written"])
+        second = self.resume(json.dumps(paused.state), decisions, [], ["written"])
         assert (second["stop_reason"], second["ran"]) == ("paused", ["send robert"])
         decisions = {"b": ["deny", "not to eve"]}
-        third = self.elsewhere(second["state"], decisions, ["all done"])
+        third = self.resume(second["state"], decisions, ["all done"])
         assert (third["stop_reason"], third["ran"]) == ("answered", ["look 2"])
         assert answers(third["messages"]) == {
             "a": "saw 1",
@@ -74,11 +74,11 @@ class TestForms:
         ],
         ids=["the pause", "state", "from JSON", "a mapping", "text", "another text", "bytes"],
     )
-    def test_all_of_them_are_taken(self, desk, form):
+    def test_all_of_them_are_taken(self, recorded, form):
         text = calls(call("wipe", "b", path="/ünï\ud83d\ude00"), text="näive ☃")
-        loop, model, paused = paused_at(desk, text)
+        loop, model, paused = paused_at(recorded, text)
         assert isinstance(SYNC.resume(loop, form(paused), {"b": approve}, model), Ok)
-        assert desk.done == ["wipe /ünï😀"]
+        assert recorded.done == ["wipe /ünï😀"]
 
     @pytest.mark.parametrize(
         ("given", "text"),
@@ -105,16 +105,16 @@ class TestForms:
             ({"digest": "x", "version": VERSION, 5: 1, "5": 1}, "changed|JSON"),
         ],
     )
-    def test_anything_else_is_refused_with_what_it_is(self, desk, given, text):
-        refused(desk.loop(), given, text=text)
+    def test_anything_else_is_refused_with_what_it_is(self, recorded, given, text):
+        refused(recorded.loop(), given, text=text)
 
-    def test_a_pause_is_left_as_it_is_by_whoever_resumes(self, desk):
-        loop, model, paused = paused_at(desk)
+    def test_resuming_does_not_change_the_paused_object(self, recorded):
+        loop, model, paused = paused_at(recorded)
         before = copy.deepcopy(paused.state)
         SYNC.resume(loop, paused, {"b": edit({"path": "/x"})}, model)
         assert paused.state == before
 
-    def test_a_pause_with_everything_in_it_comes_back_whole(self, desk):
+    def test_a_pause_with_everything_in_it_comes_back_whole(self, recorded):
         """Reasons, duplicates, held calls, errors, refusals, unknown keys, signatures, usage and cost."""
         answer = calls(
             call("note", "a", n=1),
@@ -132,17 +132,21 @@ class TestForms:
             "usage": {"prompt_tokens": 3, "completion_tokens": 4},
         }
         loop, model, paused = paused_at(
-            desk, calls(call("note", "z", n=9)), completion, max_tool_calls=4, cost_of=lambda r: 0.5
+            recorded,
+            calls(call("note", "z", n=9)),
+            completion,
+            max_tool_calls=4,
+            cost_of=lambda r: 0.5,
         )
         assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=0.5)
         result = SYNC.resume(loop, stored(paused), {"b": approve}, model)
         made = result.messages[3]
         assert (made["content"], made["reasoning"]) == ("Let me see.", "because")
         assert made["tool_calls"][3]["signature"] == "s"
-        told = answers(result.messages)
-        assert list(told) == ["z", "a", "bad", "twin", "b", "over", "late"]
-        assert (told["a"], told["b"], told["over"]) == ("noted 1", "wiped /", "noted 2")
-        assert told["twin"].endswith("Its result:\nnoted 1")
-        assert "there is no tool named 'nope'" in told["bad"]
-        assert "the budget of 4 tool calls is spent" in told["late"]
+        texts = answers(result.messages)
+        assert list(texts) == ["z", "a", "bad", "twin", "b", "over", "late"]
+        assert (texts["a"], texts["b"], texts["over"]) == ("noted 1", "wiped /", "noted 2")
+        assert texts["twin"].endswith("Its result:\nnoted 1")
+        assert "there is no tool named 'nope'" in texts["bad"]
+        assert "the budget of 4 tool calls is spent" in texts["late"]
         assert result.usage.cost == 0.5

@@ -1,4 +1,4 @@
-"""Guards go on over a pause as if there had been none: budgets, counts, evidence, streaks, rounds."""
+"""Guards continue over a pause as if there had been none: budgets, counts, results seen, streaks, loops."""
 
 import pytest
 
@@ -29,7 +29,7 @@ WIPE = calls(call("wipe", "w", path="/"))
 
 
 def resumed(loop, paused, model, decisions=None, **options):
-    """Go on from a stored state, with every call that waits approved."""
+    """Resume from a stored state, with every call that waits approved."""
     decisions = decisions or {one.id: approve for one in paused.pending}
     return SYNC.resume(loop, stored(paused), decisions, model, **options)
 
@@ -45,52 +45,52 @@ def through(loop, model, **options):
 class TestBudgets:
     """What was used before a pause is used."""
 
-    def test_iterations(self, desk):
+    def test_iterations(self, recorded):
         script = [WIPE, *[calls(call("note", n=n)) for n in range(9)]]
-        result = through(desk.loop(max_iterations=3), ScriptedLLM(*script))
+        result = through(recorded.loop(max_iterations=3), ScriptedLLM(*script))
         assert result.reason == MaxIterationsReached(3)
         assert (result.iterations, result.tool_calls_count) == (3, 3)
 
-    def test_tool_calls_are_reserved_once(self, desk):
+    def test_tool_calls_are_reserved_once(self, recorded):
         batch = calls(call("note", n=1), call("wipe", path="/"), call("note", "over", n=2))
-        result = through(desk.loop(max_tool_calls=2), ScriptedLLM(batch))
+        result = through(recorded.loop(max_tool_calls=2), ScriptedLLM(batch))
         assert result.reason == BudgetExhausted("max_tool_calls", 2, 2)
         assert "the budget of 2 tool calls is spent" in answers(result.messages)["over"]
-        assert desk.done == ["note 1", "wipe /"]
+        assert recorded.done == ["note 1", "wipe /"]
 
     @pytest.mark.parametrize("most", [3, 4])
-    def test_tool_calls_of_all_iterations(self, desk, most):
+    def test_tool_calls_of_all_iterations(self, recorded, most):
         script = [
             calls(call("note", n=1), call("wipe", path="/")),
             calls(call("note", n=2), call("note", n=3)),
         ]
-        result = through(desk.loop(max_tool_calls=most), ScriptedLLM(*script, "done"))
+        result = through(recorded.loop(max_tool_calls=most), ScriptedLLM(*script, "done"))
         assert isinstance(result, Ok) is (most == 4)
-        assert len(desk.done) == result.tool_calls_count == most
+        assert len(recorded.done) == result.tool_calls_count == most
 
-    def test_a_denied_call_was_not_made(self, desk):
+    def test_a_denied_call_was_not_made(self, recorded):
         model = ScriptedLLM(WIPE, calls(call("note", n=1)), "done")
-        loop = desk.loop(max_tool_calls=1)
+        loop = recorded.loop(max_tool_calls=1)
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
         assert isinstance(result, Ok)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
 
-    def test_uses_of_a_tool(self, desk):
-        desk.tools[1] = tool(desk.tools[1], max_uses=2)
+    def test_uses_of_a_tool(self, recorded):
+        recorded.tools[1] = tool(recorded.tools[1], max_uses=2)
         script = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
-        result = through(desk.loop(), ScriptedLLM(*script, "done"))
-        assert desk.done == ["wipe /0", "wipe /1"]
+        result = through(recorded.loop(), ScriptedLLM(*script, "done"))
+        assert recorded.done == ["wipe /0", "wipe /1"]
         assert "may be used 2 times in a run" in answers(result.messages)["w2"]
 
-    def test_tokens_and_cost_are_added_up_over_the_pause(self, desk):
+    def test_tokens_and_cost_are_added_up_over_the_pause(self, recorded):
         def answer(made, usage=Usage(3, 4, cost=0.25)):  # noqa: B008 - frozen
             return Response(tool_calls=(ToolCall("w", "wipe", made),), usage=usage)
 
         model = ScriptedLLM(answer('{"path": "/"}'), Response("done", usage=Usage(5, 6, cost=0.5)))
-        result = through(desk.loop(), model)
+        result = through(recorded.loop(), model)
         assert result.usage == result.run.total_usage == Usage(8, 10, 18, cost=0.75)
         unknown = ScriptedLLM(answer('{"path": "/"}', None), Response("done", usage=Usage(5, 6)))
-        result = through(desk.loop(), unknown)
+        result = through(recorded.loop(), unknown)
         assert result.usage == Usage(5, 6, is_lower_bound=True)
 
     @pytest.mark.parametrize(
@@ -102,33 +102,33 @@ class TestBudgets:
             ({"max_cost": 0.25}, BudgetExhausted("max_cost", 0.25, 0.25)),
         ],
     )
-    def test_what_is_spent_before_the_pause_ends_the_run_after_it(self, desk, limit, reason):
+    def test_what_is_spent_before_the_pause_ends_the_run_after_it(self, recorded, limit, reason):
         answer = Response(
             tool_calls=(ToolCall("w", "wipe", '{"path": "/"}'),), usage=Usage(3, 4, cost=0.25)
         )
         with ScriptedLLM(answer) as model:
-            result = through(desk.loop(**limit), model)
-        assert (result.reason, desk.done) == (reason, ["wipe /"])
+            result = through(recorded.loop(**limit), model)
+        assert (result.reason, recorded.done) == (reason, ["wipe /"])
 
-    def test_larger_limits_can_be_given_with_the_decision(self, desk):
+    def test_larger_limits_can_be_given_with_the_decision(self, recorded):
         batch = calls(call("wipe", "w", path="/"), call("note", "over", n=2))
         model = ScriptedLLM(batch, calls(call("note", n=2)), "done")
-        loop = desk.loop(max_tool_calls=1)
+        loop = recorded.loop(max_tool_calls=1)
         paused = SYNC.run(loop, model)
         result = resumed(loop, paused, model, max_tool_calls=10)
         assert isinstance(result, Ok)
-        assert desk.done == ["wipe /", "note 2"]
+        assert recorded.done == ["wipe /", "note 2"]
 
-    def test_a_last_answer_is_asked_for_after_a_pause_too(self, desk):
+    def test_a_last_answer_is_asked_for_after_a_pause_too(self, recorded):
         model = ScriptedLLM(WIPE, "so far")
-        result = through(desk.loop(max_iterations=1, on_limit="finish"), model)
+        result = through(recorded.loop(max_iterations=1, on_limit="finish"), model)
         assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(1))
 
 
 class TestRepetition:
     """What a turn has seen and learned before a pause it still knows after it."""
 
-    def test_a_call_that_was_answered_before_it_is_suppressed_after_it(self, desk):
+    def test_a_call_that_was_answered_before_it_is_suppressed_after_it(self, recorded):
         """In the very iteration of the pause; what was answered before that may be asked anew."""
         script = [
             calls(call("note", "a", n=1)),
@@ -136,37 +136,39 @@ class TestRepetition:
             calls(call("note", "b2", n=2)),
             calls(call("note", "a2", n=1)),
         ]
-        result = through(desk.loop(), ScriptedLLM(*script, "done"))
-        assert desk.done == ["note 1", "note 2", "wipe /", "note 1"]
-        told = answers(result.messages)
-        assert told["b2"].startswith("Not run again: you made this very call in iteration 2")
+        result = through(recorded.loop(), ScriptedLLM(*script, "done"))
+        assert recorded.done == ["note 1", "note 2", "wipe /", "note 1"]
+        texts = answers(result.messages)
+        assert texts["b2"].startswith("Not run again: you made this very call in iteration 2")
 
-    def test_what_was_suppressed_before_it_is_after_it(self, desk):
+    def test_what_was_suppressed_before_it_is_after_it(self, recorded):
         @tool
         def look(n: int):
             return "same"
 
-        desk.tools.append(look)
+        recorded.tools.append(look)
         script = [
             calls(call("look", n=1)),
             calls(call("wipe", path="/")),
             calls(call("look", "again", n=1)),
             calls(call("look", "once more", n=1)),
         ]
-        result = through(desk.loop(), ScriptedLLM(*script, "done"))
-        told = answers(result.messages)
-        assert told["again"] == "same"  # the wipe was news
-        assert told["once more"].startswith("Not run again: you made this very call in iteration 3")
+        result = through(recorded.loop(), ScriptedLLM(*script, "done"))
+        texts = answers(result.messages)
+        assert texts["again"] == "same"  # the wipe was news
+        assert texts["once more"].startswith(
+            "Not run again: you made this very call in iteration 3"
+        )
 
-    def test_where_nothing_new_came_of_it_all_that_was_known_is(self, desk):
-        """The call that waited was denied, which tells nothing of what was asked before."""
+    def test_where_nothing_new_came_of_it_all_that_was_known_is(self, recorded):
+        """The call that waited was denied, which says nothing about what was asked before."""
         script = [calls(call("note", "a", n=1)), WIPE, calls(call("note", "a2", n=1))]
-        loop, model = desk.loop(), ScriptedLLM(*script, "done")
+        loop, model = recorded.loop(), ScriptedLLM(*script, "done")
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert answers(result.messages)["a2"].startswith("Not run again")
 
-    def test_a_call_that_was_edited_is_known_by_what_it_ran_with(self, desk):
+    def test_a_call_that_was_edited_is_known_by_what_it_ran_with(self, recorded):
         """By the fields that tell its calls apart."""
         ran = []
 
@@ -183,26 +185,26 @@ class TestRepetition:
         assert ran == [("bob", "a")]
         assert answers(result.messages)["t"].startswith("Not run again")
 
-    def test_counts_go_on_and_the_third_is_nudged(self, desk):
+    def test_counts_go_on_and_the_third_is_nudged(self, recorded):
         repeated = [calls(call("note", f"n{n}", n=1), call("pay", amount=n)) for n in range(3)]
         repeated[1]["tool_calls"].append(call("wipe", path="/"))
-        result = through(desk.loop(dedupe=False), ScriptedLLM(*repeated, "done"))
-        told = answers(result.messages)
-        assert ["[note: this is call number" in told[f"n{n}"] for n in range(3)] == [0, 0, 1]
-        assert "this is call number 3 of 'note'" in told["n2"]
+        result = through(recorded.loop(dedupe=False), ScriptedLLM(*repeated, "done"))
+        texts = answers(result.messages)
+        assert ["[note: this is call number" in texts[f"n{n}"] for n in range(3)] == [0, 0, 1]
+        assert "this is call number 3 of 'note'" in texts["n2"]
 
-    def test_a_call_is_counted_once_however_often_it_waits(self, desk):
+    def test_a_call_is_counted_once_however_often_it_waits(self, recorded):
         """A call that is in a batch with several that wait is entered again with each of them."""
         batch = calls(*(call("wipe", f"w{n}", path=f"/{n}") for n in range(4)))
-        loop, model = desk.loop(), ScriptedLLM(batch, "done")
+        loop, model = recorded.loop(), ScriptedLLM(batch, "done")
         result = SYNC.run(loop, model)
         for n in range(4):
             result = resumed(loop, result, model, {f"w{n}": approve})
-        assert all("note:" not in told for told in answers(result.messages).values())
-        assert desk.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
+        assert all("note:" not in text for text in answers(result.messages).values())
+        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
     @pytest.mark.parametrize("at", range(3))
-    def test_the_same_round_is_found_across_it(self, desk, at):
+    def test_the_same_loop_is_found_across_it(self, recorded, at):
         """Whichever of the iterations the pause is in."""
 
         @tool(requires_approval=lambda given: given["n"] == 1 and asks.pop())
@@ -218,9 +220,9 @@ class TestRepetition:
         assert isinstance(result.reason, LoopDetected)
         assert result.iterations == 3
 
-    def test_rounds_of_two_as_well(self, desk):
+    def test_loops_of_two_iterations_as_well(self, recorded):
         script = [calls(call("wipe", path="/")), calls(call("note", n=1))] * 5
-        result = through(desk.loop(dedupe=False), ScriptedLLM(*script))
+        result = through(recorded.loop(dedupe=False), ScriptedLLM(*script))
         assert (result.reason.period, result.iterations) == (2, 6)
 
 
@@ -228,40 +230,40 @@ class TestBreakers:
     """A tool that keeps failing is found across a pause."""
 
     @pytest.fixture
-    def failing(self, desk):
+    def failing(self, recorded):
         @tool(requires_approval=lambda given: given["asks"])
         def fail(asks: bool, n: int):
             raise ValueError("no")
 
-        desk.tools.append(fail)
+        recorded.tools.append(fail)
         return [calls(call("fail", asks=n == 1, n=n)) for n in range(5)]
 
-    def test_the_streak_of_the_run(self, desk, failing):
-        result = through(desk.loop(), ScriptedLLM(*failing))
+    def test_the_streak_of_the_run(self, recorded, failing):
+        result = through(recorded.loop(), ScriptedLLM(*failing))
         assert result.reason == CircuitBroken("fail", "Error: ValueError: no", 3)
 
-    def test_the_breaker_that_runs_share_is_told_of_each_call_once(self, desk, failing):
+    def test_the_shared_breaker_counts_each_call_once(self, recorded, failing):
         breaker = CircuitBreaker(threshold=3)
-        loop = desk.loop(breaker=breaker, breaker_threshold=9)
+        loop = recorded.loop(breaker=breaker, breaker_threshold=9)
         model = ScriptedLLM(*failing[:2], "done")
         result = through(loop, model)
         assert (result.tool_calls_count, breaker.states["fail"]) == (2, "closed")
         SYNC.run(loop, ScriptedLLM(failing[2], "done"))
         assert breaker.states["fail"] == "open"
 
-    def test_blank_stops_in_a_row_do_not_start_anew(self, desk):
+    def test_blank_stops_in_a_row_do_not_start_anew(self, recorded):
         """The list of them is in the memo."""
 
         def asks(ctx):
             return ctx if ctx.iteration != 2 or ctx.approvals else ctx.pause((desk_call,))
 
         desk_call = PendingCall("q", "asks", {}, "?")
-        loop = desk.loop(stages=[asks, *default_stages(max_blank_stops=2)])
+        loop = recorded.loop(stages=[asks, *default_stages(max_blank_stops=2)])
         result = through(loop, ScriptedLLM("", "", ""))
         assert (result.stop_reason, result.reason.attempts) == ("empty_response", 3)
 
 
-def test_a_pause_changes_nothing_of_what_a_run_comes_to(desk):
+def test_a_pause_changes_nothing_of_what_a_run_comes_to(recorded):
     """The same script with approvals and without them: but for the pauses it is the same run."""
     script = [
         calls(call("note", "a", n=1), call("wipe", "b", path="/"), call("nope", "c")),
@@ -271,8 +273,8 @@ def test_a_pause_changes_nothing_of_what_a_run_comes_to(desk):
         calls(call("pay", "i", amount=7)),
         "done",
     ]
-    with_pauses = through(desk.loop(), ScriptedLLM(*script))
-    free = [tool(one, requires_approval=False) for one in desk.tools]
+    with_pauses = through(recorded.loop(), ScriptedLLM(*script))
+    free = [tool(one, requires_approval=False) for one in recorded.tools]
     without = SYNC.run(Loop(tools=free), ScriptedLLM(*script))
     assert with_pauses.messages == without.messages
     assert (with_pauses.iterations, with_pauses.tool_calls_count) == (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from treadle import Loop, Paused, approve, deny, tool
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, Desk
+from .conftest import SYNC, RecordedTools
 
 HELPER = st.tuples(st.just("helper"), st.fixed_dictionaries({"task": st.sampled_from("xyz")}))
 CALLS = st.one_of(
@@ -43,12 +43,14 @@ def scripted(script):
 
 
 def family(options, needs_approval):
-    """A desk with a child that has the same tools; the child's model looks at what it has done.
+    """Recorded tools and a child that has the same ones; the child's model looks at what it has done.
 
     Where a budget may run out its calls run alone: who of several would get the last of it is open.
     """
-    desk = Desk()
-    tools = [one if needs_approval else tool(one, requires_approval=False) for one in desk.tools]
+    recorded = RecordedTools()
+    tools = [
+        one if needs_approval else tool(one, requires_approval=False) for one in recorded.tools
+    ]
 
     def model(messages):
         done = sum(message["role"] == "assistant" for message in messages)
@@ -61,11 +63,11 @@ def family(options, needs_approval):
     inner = Loop(tools=tools, sequential="in_step", max_parallel_calls=1)
     is_ample = options["max_tool_calls"] is None and options["max_iterations"] > AMPLE
     child = inner.as_tool("helper", "Helps.", model, parallel_safe=is_ample)
-    return desk, [*tools, child]
+    return recorded, [*tools, child]
 
 
 def resumed(loop, paused, model, choose, decision):
-    """Go on with decisions on some of the calls that wait, through JSON."""
+    """Resume with decisions on some of the calls that wait, through JSON."""
     ids = [one.id for one in paused.pending]
     picked = {call_id: decision for call_id in ids if choose()}
     picked = picked or {ids[0]: decision}
@@ -75,7 +77,7 @@ def resumed(loop, paused, model, choose, decision):
 @settings(max_examples=40)
 @given(SCRIPTS, OPTIONS, st.data())
 def test_with_everything_approved_it_is_the_run_without_approvals(script, options, data):
-    desk, tools = family(options, needs_approval=True)
+    recorded, tools = family(options, needs_approval=True)
     loop, model = Loop(tools=tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
     result = SYNC.run(loop, model)
     while isinstance(result, Paused):
@@ -88,7 +90,7 @@ def test_with_everything_approved_it_is_the_run_without_approvals(script, option
         Loop(tools=free_tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
     )
     assert result.messages == free.messages
-    assert desk.did == free_desk.did
+    assert recorded.did == free_desk.did
     assert (result.stop_reason, result.iterations, result.tool_calls_count, result.usage) == (
         free.stop_reason,
         free.iterations,
@@ -100,11 +102,11 @@ def test_with_everything_approved_it_is_the_run_without_approvals(script, option
 @settings(max_examples=20)
 @given(SCRIPTS, OPTIONS, st.data())
 def test_with_everything_denied_nothing_that_needs_approval_runs(script, options, data):
-    desk, tools = family(options, needs_approval=True)
+    recorded, tools = family(options, needs_approval=True)
     loop, model = Loop(tools=tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
     result = SYNC.run(loop, model)
     while isinstance(result, Paused):
         result = resumed(loop, result, model, lambda: data.draw(st.booleans()), deny("no"))
-    assert not any(done.startswith(("wipe", "pay 500")) for done in desk.done)
+    assert not any(done.startswith(("wipe", "pay 500")) for done in recorded.done)
     nodes = [made for node in result.run.nodes for made in node.tool_calls]
     assert len(nodes) == result.tool_calls_count

@@ -22,7 +22,7 @@ from treadle.pipeline import plug_with
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import BATCH, SYNC, USER, Desk, after_model, answers, asking, of, stored
+from .conftest import BATCH, SYNC, USER, RecordedTools, after_model, answers, asking, of, stored
 
 
 class TestNotJSON:
@@ -31,11 +31,11 @@ class TestNotJSON:
     @pytest.mark.parametrize(
         "value", [{1, 2}, object(), float("nan"), float("inf"), {(1, 2): 3}, {1: 2}, [{1: 2}], b"x"]
     )
-    def test_something_in_the_memo_that_is_no_json(self, desk, way, value):
+    def test_something_in_the_memo_that_is_no_json(self, recorded, way, value):
         def keep(ctx):
             return ctx.remember("mine", value)
 
-        loop = desk.loop(stages=[keep, *default_stages()])
+        loop = recorded.loop(stages=[keep, *default_stages()])
         result = way.run(loop, ScriptedLLM(BATCH))
         assert result.stop_reason == "pipeline_failed"
         assert (result.reason.stage, result.reason.error_type) == (
@@ -44,17 +44,17 @@ class TestNotJSON:
         )
         assert "the run cannot pause: " in result.reason.message
         assert answers(result.messages)["a"] == "noted 1"
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert (result.run.status, result.run.nodes[0].status) == ("failed", "failed")
 
-    def test_the_history_does_not_say_that_a_call_waits_where_the_pause_failed(self, desk):
-        loop = desk.loop(stages=[lambda ctx: ctx.remember("mine", {1}), *default_stages()])
+    def test_the_history_does_not_say_that_a_call_waits_where_the_pause_failed(self, recorded):
+        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", {1}), *default_stages()])
         assert "waits" not in answers(SYNC.run(loop, ScriptedLLM(BATCH)).messages)["b"]
 
-    def test_a_memo_that_holds_itself(self, desk):
+    def test_a_memo_that_holds_itself(self, recorded):
         knot = []
         knot.append(knot)
-        loop = desk.loop(stages=[lambda ctx: ctx.remember("mine", knot), *default_stages()])
+        loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", knot), *default_stages()])
         assert SYNC.run(loop, ScriptedLLM(BATCH)).stop_reason == "pipeline_failed"
 
     @pytest.mark.parametrize(
@@ -68,22 +68,22 @@ class TestNotJSON:
             ),
         ],
     )
-    def test_what_a_stage_waits_for(self, desk, waiting, error_type):
-        loop = desk.loop(stages=[lambda ctx: ctx.pause(waiting)])
+    def test_what_a_stage_waits_for(self, recorded, waiting, error_type):
+        loop = recorded.loop(stages=[lambda ctx: ctx.pause(waiting)])
         result = SYNC.run(loop, lambda m: "Hello")
         assert (result.stop_reason, result.reason.error_type) == ("pipeline_failed", error_type)
 
-    def test_a_stage_that_nothing_can_enter(self, desk):
+    def test_a_stage_that_nothing_can_enter(self, recorded):
         """It is nested in the list of another, so no run can continue there."""
         inner = plug_with((lambda ctx: ctx, lambda ctx, _: ctx), [asking], name="plug")
-        result = SYNC.run(desk.loop(stages=[inner, *default_stages()]), lambda m: "Hello")
+        result = SYNC.run(recorded.loop(stages=[inner, *default_stages()]), lambda m: "Hello")
         assert (result.stop_reason, result.reason.error_type) == (
             "pipeline_failed",
             "PausedStateError",
         )
         assert "no run can enter at stage 'plug/asking'" in result.reason.message
 
-    def test_what_json_takes_comes_back(self, desk):
+    def test_what_json_takes_comes_back(self, recorded):
         seen = []
         kept = {"n": [1, 2.5, None, True, "ü"], "deep": {"a": {"b": []}}}
 
@@ -91,7 +91,7 @@ class TestNotJSON:
             seen.append(ctx.memo.get("mine"))
             return ctx.remember("mine", kept)
 
-        loop, model = desk.loop(stages=[keep, *default_stages()]), ScriptedLLM(BATCH, "done")
+        loop, model = recorded.loop(stages=[keep, *default_stages()]), ScriptedLLM(BATCH, "done")
         SYNC.resume(loop, SYNC.run(loop, model), {"b": approve}, model)
         assert seen == [None, kept]
 
@@ -152,7 +152,7 @@ class TestCustomStages:
                 return ctx
             return ctx.remember("rested", ctx.iteration).pause(())
 
-        loop = Loop(stages=[rest, *default_stages()], tools=Desk().tools)
+        loop = Loop(stages=[rest, *default_stages()], tools=RecordedTools().tools)
         model = ScriptedLLM(calls(call("note", n=1)), "done")
         first = way.run(loop, model)
         assert (first.stop_reason, first.pending) == ("paused", ())
@@ -175,10 +175,10 @@ def test_options_for_the_secret_and_the_claim_are_looked_at():
             Loop(**option)
 
 
-def test_check_history_holds_at_the_pause_of_a_streamed_answer(desk):
+def test_check_history_holds_at_the_pause_of_a_streamed_answer(recorded):
     """The calls came in pieces, and wait as others do."""
     chunk = {"choices": [{"delta": {"tool_calls": [{"index": 0, **call("wipe", "b", path="/")}]}}]}
-    loop = desk.loop()
+    loop = recorded.loop()
     paused = SYNC.run(loop, ScriptedLLM([chunk, {"choices": [{"finish_reason": "stop"}]}]))
     check_history(paused.messages)
     assert paused.pending[0].id == "b"

@@ -16,70 +16,70 @@ from treadle import (
 from treadle.loop.pause import _Consumed
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, Desk, Way, after_model, asking, paused_at, refused, stored
+from .conftest import SYNC, RecordedTools, Way, after_model, asking, paused_at, refused, stored
 
 
 class TestStale:
     """A state is good for one resumption, by a loop that has what it needs."""
 
-    def test_resumed_twice_it_is_refused(self, desk):
-        loop, model, paused = paused_at(desk)
+    def test_resumed_twice_it_is_refused(self, recorded):
+        loop, model, paused = paused_at(recorded)
         SYNC.resume(loop, paused, {"b": approve}, model)
         refused(loop, stored(paused), text="^the paused state is stale: '.*' was resumed already$")
-        assert desk.did == ["note 1", "note 3", "wipe /"]
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
 
-    def test_refused_it_tells_nothing_and_asks_nobody(self, desk):
+    def test_refused_it_emits_nothing_and_asks_no_model(self, recorded):
         events = []
-        loop, _, paused = paused_at(desk, consume_pause=lambda pause_id: False)
+        loop, _, paused = paused_at(recorded, consume_pause=lambda pause_id: False)
         with ScriptedLLM() as model:
             refused(loop, paused, model, "was resumed already", on_event=events.append)
         assert events == []
 
-    def test_a_run_that_goes_on_in_the_record_of_another_can_be_paused_again(self, desk):
-        """Each pause has an id of its own, though the runs share theirs."""
-        state, loop = RunState("bot", "r1"), desk.loop()
+    def test_a_run_that_goes_on_in_the_record_of_another_can_be_paused_again(self, recorded):
+        """Each pause has its own id, although the runs share theirs."""
+        state, loop = RunState("bot", "r1"), recorded.loop()
         for n in range(3):
             model = ScriptedLLM(calls(call("wipe", "b", path=f"/{n}")), "done")
             paused = SYNC.run(loop, model, state=state)
             state = SYNC.resume(loop, paused, {"b": approve}, model).run
-        assert desk.done == ["wipe /0", "wipe /1", "wipe /2"]
+        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2"]
 
-    def test_where_the_tool_is_gone_it_is_refused(self, desk):
-        _, _, paused = paused_at(desk)
+    def test_where_the_tool_is_gone_it_is_refused(self, recorded):
+        _, _, paused = paused_at(recorded)
         for name in ("note", "wipe"):
-            others = [one for one in desk.tools if one.name != name]
+            others = [one for one in recorded.tools if one.name != name]
             refused(
                 Loop(tools=others), paused, text=f"stale: tool '{name}' is not there any more, and"
             )
 
-    def test_where_the_tool_takes_something_else_it_is_refused(self, desk):
+    def test_where_the_tool_takes_something_else_it_is_refused(self, recorded):
         @tool(name="wipe", requires_approval=True)
         def other(path: str, force: bool = False): ...
 
-        _, _, paused = paused_at(desk)
-        refused(Loop(tools=[desk.tools[0], other]), paused, text="tool 'wipe' has changed")
+        _, _, paused = paused_at(recorded)
+        refused(Loop(tools=[recorded.tools[0], other]), paused, text="tool 'wipe' has changed")
 
-    def test_a_tool_that_no_call_is_of_may_change(self, desk):
-        _, model, paused = paused_at(desk)
-        loop = Loop(tools=[one for one in desk.tools if one.name != "pay"])
+    def test_a_tool_that_no_call_is_of_may_change(self, recorded):
+        _, model, paused = paused_at(recorded)
+        loop = Loop(tools=[one for one in recorded.tools if one.name != "pay"])
         assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
 
-    def test_a_description_and_what_it_does_may_change(self, desk):
-        later = Desk()
+    def test_a_description_and_what_it_does_may_change(self, recorded):
+        later = RecordedTools()
         later.tools[1] = tool(later.tools[1], description="Wipes.")
-        _, model, paused = paused_at(desk)
+        _, model, paused = paused_at(recorded)
         SYNC.resume(later.loop(), paused, {"b": approve}, model)
-        assert (desk.did, later.did) == (["note 1"], ["note 3", "wipe /"])
+        assert (recorded.did, later.did) == (["note 1"], ["note 3", "wipe /"])
 
-    def test_where_the_stage_that_paused_is_gone_it_is_refused(self, desk):
-        loop = desk.loop(stages=after_model(asking))
+    def test_where_the_stage_that_paused_is_gone_it_is_refused(self, recorded):
+        loop = recorded.loop(stages=after_model(asking))
         paused = SYNC.run(loop, lambda m: "Hello")
-        refused(desk.loop(), paused, text="stale: .*'asking'", decisions={"q": approve})
+        refused(recorded.loop(), paused, text="stale: .*'asking'", decisions={"q": approve})
         assert isinstance(SYNC.resume(loop, paused, {"q": approve}, lambda m: "x"), Ok)
 
-    def test_where_a_childs_tool_has_changed_it_is_refused(self, desk):
+    def test_where_a_childs_tool_has_changed_it_is_refused(self, recorded):
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")))
-        loop = Loop(tools=[desk.loop().as_tool("child", "c", inner)])
+        loop = Loop(tools=[recorded.loop().as_tool("child", "c", inner)])
         paused = SYNC.run(loop, ScriptedLLM(calls(call("child", "k", task="t"))))
         without = Loop(tools=[Loop().as_tool("child", "c", inner)])
         refused(without, paused, text="tool 'wipe' is not there any more")
@@ -89,7 +89,7 @@ class TestConsumed:
     """Who may resume a pause is asked once for each try."""
 
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_it_is_asked_with_the_id_of_the_pause(self, desk, way, is_async):
+    def test_it_is_asked_with_the_id_of_the_pause(self, recorded, way, is_async):
         asked, answer = [], [True]
 
         def claim(pause_id):
@@ -101,7 +101,7 @@ class TestConsumed:
             return claim(pause_id)
 
         option = claim_later if is_async else claim
-        loop, model, paused = paused_at(desk, consume_pause=option)
+        loop, model, paused = paused_at(recorded, consume_pause=option)
         assert isinstance(way.resume(loop, paused, {"b": approve}, model), Ok)
         assert asked == [paused.state["pause_id"]]
         answer[0] = False
@@ -109,7 +109,7 @@ class TestConsumed:
             way.resume(loop, paused, {"b": approve}, model)
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_one_that_blocks_does_not_hold_up_the_event_loop(self, desk, backend):
+    def test_one_that_blocks_does_not_hold_up_the_event_loop(self, recorded, backend):
         """It may ask a database: it is called in a thread, as anything that may block."""
         threads = []
 
@@ -117,12 +117,12 @@ class TestConsumed:
             threads.append(threading.current_thread())
             return True
 
-        loop, model, paused = paused_at(desk, consume_pause=claim)
+        loop, model, paused = paused_at(recorded, consume_pause=claim)
         Way(backend).resume(loop, paused, {"b": approve}, model)
         assert threads != [threading.current_thread()]
 
-    def test_a_stream_is_refused_too(self, desk):
-        loop, model, paused = paused_at(desk, consume_pause=lambda pause_id: False)
+    def test_a_stream_is_refused_too(self, recorded):
+        loop, model, paused = paused_at(recorded, consume_pause=lambda pause_id: False)
 
         async def main():
             async with loop.resume_stream(paused, {"b": approve}, model) as events:
@@ -131,17 +131,17 @@ class TestConsumed:
         with pytest.raises(PausedStateError, match="was resumed already"):
             anyio.run(main)
 
-    def test_what_it_raises_comes_out(self, desk):
+    def test_what_it_raises_comes_out(self, recorded):
         def claim(pause_id):
             raise ConnectionError("no database")
 
-        loop, model, paused = paused_at(desk, consume_pause=claim)
+        loop, model, paused = paused_at(recorded, consume_pause=claim)
         with pytest.raises(ConnectionError, match="no database"):
             loop.resume_sync(paused, {"b": approve}, model)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
 
-    def test_of_many_at_once_one_gets_it(self, desk):
-        loop, model, paused = paused_at(desk)
+    def test_of_many_at_once_one_gets_it(self, recorded):
+        loop, model, paused = paused_at(recorded)
         outcomes, start = [], threading.Barrier(8)
 
         def work():
@@ -157,7 +157,7 @@ class TestConsumed:
         for thread in threads:
             thread.join()
         assert (outcomes.count(Ok), outcomes.count(None)) == (1, 7)
-        assert desk.did == ["note 1", "note 3", "wipe /"]
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
 
     def test_a_process_remembers_a_bounded_number(self, monkeypatch):
         monkeypatch.setattr("treadle.loop.pause.MAX_CONSUMED", 2)
@@ -165,10 +165,10 @@ class TestConsumed:
         assert [consumed.consume(name) for name in "aabc"] == [True, False, True, True]
         assert [consumed.consume(name) for name in "cba"] == [False, False, True]
 
-    def test_a_childs_pause_is_claimed_with_that_of_its_parent(self, desk):
+    def test_a_childs_pause_is_claimed_with_that_of_its_parent(self, recorded):
         asked = []
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")), "inner")
-        child = desk.loop(consume_pause=asked.append)
+        child = recorded.loop(consume_pause=asked.append)
         loop = Loop(tools=[child.as_tool("child", "c", inner)])
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)

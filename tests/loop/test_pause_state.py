@@ -1,4 +1,4 @@
-"""The state of a paused run is good for one resumption, and nobody changes it unnoticed."""
+"""The state of a paused run is good for one resumption, and each change of it is noticed."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ from treadle.loop.pause import _digest
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, paused_at, refused, stored
-from .elsewhere import INNER, SCRIPT, make
+from .other_process import INNER, SCRIPT, make
 
 
 def leaves(value, path=()):
@@ -95,8 +95,8 @@ class TestTampered:
             del at[path[-1]]
             refused(LOOP, forged)
 
-    def test_a_forged_pause_object_is_refused_too(self, desk):
-        loop, _, paused = paused_at(desk)
+    def test_a_forged_pause_object_is_refused_too(self, recorded):
+        loop, _, paused = paused_at(recorded)
         forged = Paused(paused.pending, paused.messages, {**paused.state, "iteration": 0})
         refused(loop, forged, text="was changed")
 
@@ -109,49 +109,47 @@ class TestTampered:
 
 
 class TestSigned:
-    """With a secret nobody else can make or change a state."""
+    """Without the secret a state can be neither made nor changed."""
 
-    @pytest.mark.parametrize("secret", ["s", b"s", "ß☃", b"\xff\x00"])
-    def test_the_same_secret_opens_it(self, desk, secret):
-        loop, model, paused = paused_at(desk, pause_secret=secret)
+    @pytest.mark.parametrize(
+        ("signed", "opened"),
+        [("ß☃", "ß☃"), (b"\xff\x00", b"\xff\x00"), ("s", b"s"), ("ß".encode(), "ß")],
+    )
+    def test_the_same_secret_opens_it_as_text_or_as_bytes(self, recorded, signed, opened):
+        _, model, paused = paused_at(recorded, pause_secret=signed)
+        loop = recorded.loop(pause_secret=opened)
         assert isinstance(SYNC.resume(loop, stored(paused), {"b": approve}, model), Ok)
-
-    @pytest.mark.parametrize(("signed", "opened"), [("s", b"s"), ("ß".encode(), "ß")])
-    def test_text_and_its_bytes_are_one_secret(self, desk, signed, opened):
-        _, model, paused = paused_at(desk, pause_secret=signed)
-        loop = desk.loop(pause_secret=opened)
-        assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
 
     @pytest.mark.parametrize(
         ("signed", "opened"),
         [("one", "another"), (None, "one"), ("one", None), ("one", "one "), (b"1", b"\x01")],
     )
-    def test_another_secret_or_none_is_refused(self, desk, signed, opened):
-        _, _, paused = paused_at(desk, pause_secret=signed)
-        refused(desk.loop(pause_secret=opened), paused.state, text="signed with another secret")
+    def test_another_secret_or_none_is_refused(self, recorded, signed, opened):
+        _, _, paused = paused_at(recorded, pause_secret=signed)
+        refused(recorded.loop(pause_secret=opened), paused.state, text="signed with another secret")
 
-    def test_a_digest_that_anybody_can_work_out_is_no_signature(self, desk):
-        loop, _, paused = paused_at(desk, pause_secret=b"s")
+    def test_a_digest_that_anyone_can_compute_is_no_signature(self, recorded):
+        loop, _, paused = paused_at(recorded, pause_secret=b"s")
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["approvals"] = {"b": {"runs": True, "reason": "", "arguments": None}}
         refused(loop, {**forged, "digest": _digest(forged, None)}, text="signed with another")
 
-    def test_without_a_secret_it_tells_mistakes_only(self, desk):
-        """So the guide says: whoever lets a state out of hand has to sign it."""
-        loop, model, paused = paused_at(desk)
+    def test_without_a_secret_it_detects_mistakes_only(self, recorded):
+        """As the guide says: a state that leaves the program has to be signed."""
+        loop, model, paused = paused_at(recorded)
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["tool_calls"][1]["input"] = {"path": "/etc"}
         forged["digest"] = _digest(forged, None)
         SYNC.resume(loop, forged, {"b": approve}, model)
-        assert "wipe /etc" in desk.done
+        assert "wipe /etc" in recorded.done
 
-    def test_the_state_of_a_child_is_signed_with_that_of_its_parent(self, desk):
+    def test_the_state_of_a_child_is_signed_with_that_of_its_parent(self, recorded):
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")))
-        child = desk.loop(pause_secret=b"inner").as_tool("child", "c", inner)
+        child = recorded.loop(pause_secret=b"inner").as_tool("child", "c", inner)
         loop = Loop(tools=[child], pause_secret=b"outer")
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)
-        other = desk.loop(pause_secret=b"other").as_tool("child", "c", inner)
+        other = recorded.loop(pause_secret=b"other").as_tool("child", "c", inner)
         changed_child = Loop(tools=[other], pause_secret=b"outer")
         refused(changed_child, paused, text="signed with another", decisions={"k/i": approve})
         inner._script.append("inner done")

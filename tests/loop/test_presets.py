@@ -220,15 +220,15 @@ class TestPlanck:
     def test_repeated_calls_run_and_are_nudged_from_the_third_on(self, run):
         script = [calls(call("same", f"s{n}", n=1)) for n in range(5)]
         result = run("planck", [*script, "done"])
-        told = answers(result.messages)
-        assert [told[f"s{n}"].count("[note: ") for n in range(5)] == [0, 0, 1, 1, 1]
-        assert "this is call number 5 of 'same'" in told["s4"]
+        texts = answers(result.messages)
+        assert [texts[f"s{n}"].count("[note: ") for n in range(5)] == [0, 0, 1, 1, 1]
+        assert "this is call number 5 of 'same'" in texts["s4"]
         assert (type(result), result.tool_calls_count) == (Ok, 5)
 
     def test_a_hundred_iterations(self, run):
         assert run("planck", endless()).reason == MaxIterationsReached(100)
 
-    def test_it_is_told_where_it_ends(self, run):
+    def test_the_log_says_where_it_ends(self, run):
         assert run("planck", endless(), max_iterations=2).stop_reason == "max_iterations_reached"
 
 
@@ -251,16 +251,16 @@ class TestRunax:
     @pytest.mark.parametrize("preset", ["runax", "runax_project"])
     def test_three_calls_at_once_and_the_rest_is_deferred(self, run, preset):
         result = run(preset, [looks(1, 2, 3, 4, 5), "done"])
-        told = answers(result.messages)
-        assert [told[f"i{n}"][:3] for n in range(1, 6)] == ["saw"] * 3 + ["Not"] * 2
-        assert "no more calls can run at the same time" in told["i4"]
+        texts = answers(result.messages)
+        assert [texts[f"i{n}"][:3] for n in range(1, 6)] == ["saw"] * 3 + ["Not"] * 2
+        assert "no more calls can run at the same time" in texts["i4"]
 
     def test_a_call_that_must_be_alone_is(self, run):
         batch = calls(call("look", "a", n=1), call("alone", "b", n=2), call("look", "c", n=3))
-        told = answers(run("runax", [batch, "done"]).messages)
-        assert told["a"] == "saw 1"
-        assert told["b"].startswith("Not run yet: other calls have to run first.")
-        assert told["c"].startswith("Not run yet: other calls have to run first.")
+        texts = answers(run("runax", [batch, "done"]).messages)
+        assert texts["a"] == "saw 1"
+        assert texts["b"].startswith("Not run yet: other calls have to run first.")
+        assert texts["c"].startswith("Not run yet: other calls have to run first.")
 
     def test_duplicates_are_suppressed_and_cost_nothing(self, run):
         script = [looks(1), calls(call("look", "again", n=1)), "done"]

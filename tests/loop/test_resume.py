@@ -23,9 +23,9 @@ from .conftest import BATCH, SYNC, USER, of, stored
 
 
 @pytest.fixture
-def paused(desk):
+def paused(recorded):
     """A loop, its model and a run of it that waits."""
-    loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+    loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
     return loop, model, SYNC.run(loop, model)
 
 
@@ -45,9 +45,9 @@ class TestEvents:
         "IterationStarted ModelRequested ModelResponded IterationFinished RunFinished"
     )
 
-    def test_the_run_ends_as_paused_and_starts_as_resumed(self, desk, way):
+    def test_the_run_ends_as_paused_and_starts_as_resumed(self, recorded, way):
         events = []
-        loop = desk.loop(on_event=events.append, max_parallel_calls=1, sequential="in_step")
+        loop = recorded.loop(on_event=events.append, max_parallel_calls=1, sequential="in_step")
         model = ScriptedLLM(BATCH, "done")
         paused = way.run(loop, model)
         assert names(events) == self.PAUSING.split()
@@ -71,9 +71,9 @@ class TestEvents:
         assert events[-1].result is result
         assert [event.iteration for event in of(events, IterationFinished)] == [1, 2]
 
-    def test_repairs_of_what_came_in_are_told_once(self, desk, way):
+    def test_repairs_of_the_input_are_reported_once(self, recorded, way):
         events = []
-        loop, model = desk.loop(on_event=events.append), ScriptedLLM(BATCH, "done")
+        loop, model = recorded.loop(on_event=events.append), ScriptedLLM(BATCH, "done")
         paused = way.run(loop, model, [*USER, {"role": "assistant", "content": ""}])
         assert len(of(events, HistoryRepaired)) == 1
         result = way.resume(loop, stored(paused), {"b": approve}, model)
@@ -85,9 +85,9 @@ class TestEvents:
         Loop.run_sync(USER, lambda m: "x", on_event=events.append)
         assert events[0].resumed is False
 
-    def test_observers_of_iterations_see_the_whole_iteration(self, desk):
+    def test_observers_of_iterations_see_the_whole_iteration(self, recorded):
         seen = []
-        loop, model = desk.loop(on_iteration=seen.append), ScriptedLLM(BATCH, "done")
+        loop, model = recorded.loop(on_iteration=seen.append), ScriptedLLM(BATCH, "done")
         paused = SYNC.run(loop, model)
         assert seen == []
         SYNC.resume(loop, paused, {"b": approve}, model)
@@ -99,8 +99,8 @@ class TestWays:
     """Every way to run is one to resume."""
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_streamed_to_the_pause_and_on_from_it(self, desk, backend):
-        loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+    def test_streamed_to_the_pause_and_on_from_it(self, recorded, backend):
+        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
 
         async def main():
             async with loop.stream(USER, model) as events:
@@ -115,10 +115,10 @@ class TestWays:
         first, second, result = anyio.run(main, backend=backend)
         assert (first[-1].stop_reason, second[0].resumed) == ("paused", True)
         assert isinstance(result, Ok)
-        assert desk.did == ["note 1", "note 3", "wipe /"]
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
         check_history(result.messages)
 
-    def test_by_hand(self, desk, paused):
+    def test_by_hand(self, recorded, paused):
         _, model, pause = paused
         seen = []
 
@@ -126,14 +126,14 @@ class TestWays:
             seen.append("on")
             return (yield from steps)
 
-        result = desk.loop().resume_sync(pause, {"b": approve}, model, middleware=[middleware])
+        result = recorded.loop().resume_sync(pause, {"b": approve}, model, middleware=[middleware])
         assert (type(result), seen) == (Ok, ["on"])
 
-    def test_paused_by_hand(self, desk):
-        paused = drive_sync(desk.loop().steps(USER, ScriptedLLM(BATCH)))
+    def test_paused_by_hand(self, recorded):
+        paused = drive_sync(recorded.loop().steps(USER, ScriptedLLM(BATCH)))
         assert isinstance(paused, Paused)
 
-    def test_within_a_running_event_loop(self, desk, paused):
+    def test_within_a_running_event_loop(self, recorded, paused):
         loop, model, pause = paused
 
         async def main():
@@ -141,8 +141,8 @@ class TestWays:
 
         assert isinstance(anyio.run(main), Ok)
 
-    def test_another_driver_than_before(self, desk):
-        loop, model = desk.loop(), ScriptedLLM(*[BATCH] * 2, "done", is_async=True)
+    def test_another_driver_than_before(self, recorded):
+        loop, model = recorded.loop(), ScriptedLLM(*[BATCH] * 2, "done", is_async=True)
         pause = SYNC.run(loop, model)
 
         async def main():
@@ -154,9 +154,9 @@ class TestWays:
 class TestHandle:
     """A handle watches, steers and ends a resumed run."""
 
-    def test_it_shows_the_pause_and_then_the_end(self, desk, way):
+    def test_it_shows_the_pause_and_then_the_end(self, recorded, way):
         first, second = RunHandle(), RunHandle()
-        loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
         pause = way.run(loop, model, handle=first)
         assert first.result is pause
         assert first.messages == pause.messages
@@ -165,31 +165,31 @@ class TestHandle:
         assert second.result is result
         assert (first.result, second.state) == (pause, result.run)
 
-    def test_from_the_first_event_on_it_shows_what_came_before_the_pause(self, desk, way):
+    def test_from_the_first_event_on_it_shows_what_came_before_the_pause(self, recorded, way):
         handle, seen = RunHandle(), []
 
         def observe(event):
             seen.append((handle.messages, handle.state.messages, handle.state.status))
 
-        loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
         pause = way.run(loop, model)
         way.resume(loop, pause, {"b": approve}, model, handle=handle, on_event=observe)
         assert seen[0] == (USER, USER, "running")
 
-    def test_it_belongs_to_one_of_the_two(self, desk):
+    def test_it_belongs_to_one_of_the_two(self, recorded):
         handle = RunHandle()
-        loop, model = desk.loop(handle=handle), ScriptedLLM(BATCH, "done")
+        loop, model = recorded.loop(handle=handle), ScriptedLLM(BATCH, "done")
         pause = SYNC.run(loop, model)
         with pytest.raises(RuntimeError, match="belongs to one run"):
             loop.resume_sync(pause, {"b": approve}, model)
         assert SYNC.resume(loop, pause, {"b": approve}, model, handle=RunHandle()).unwrap()
 
-    def test_a_paused_run_takes_nothing_more(self, desk):
+    def test_a_paused_run_takes_nothing_more(self, recorded):
         handle = RunHandle()
-        SYNC.run(desk.loop(), ScriptedLLM(BATCH), handle=handle)
+        SYNC.run(recorded.loop(), ScriptedLLM(BATCH), handle=handle)
         assert handle.steer("hello?") is False
 
-    def test_what_was_said_before_the_pause_is_heard_after_it(self, desk, way):
+    def test_what_was_said_before_the_pause_is_heard_after_it(self, recorded, way):
         """A message that was taken is not lost, in another process either."""
         handle = RunHandle()
 
@@ -197,8 +197,8 @@ class TestHandle:
         def talk():
             assert handle.steer("hurry up")
 
-        desk.tools.append(talk)
-        loop, events = desk.loop(), []
+        recorded.tools.append(talk)
+        loop, events = recorded.loop(), []
         model = ScriptedLLM(calls(call("talk", "t"), call("wipe", "b", path="/")), "done")
         pause = way.run(loop, model, handle=handle)
         assert pause.messages[-1]["role"] == "tool"

@@ -20,9 +20,9 @@ from .conftest import BATCH, SYNC, answers, stored
 
 
 @pytest.fixture
-def paused(desk):
+def paused(recorded):
     """A loop, its model and a run of it that waits."""
-    loop, model = desk.loop(), ScriptedLLM(BATCH, "done")
+    loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
     return loop, model, SYNC.run(loop, model)
 
 
@@ -32,22 +32,22 @@ class TestCancelled:
     ONE_BY_ONE = {"sequential": "in_step", "max_parallel_calls": 1}  # noqa: RUF012 - never changed
 
     @pytest.fixture
-    def hanging(self, desk):
+    def hanging(self, recorded):
         @tool
         async def hang():
             self.begin()
             await anyio.sleep(30)
 
-        desk.tools.append(hang)
+        recorded.tools.append(hang)
         return calls(*BATCH["tool_calls"], call("hang", "h"))
 
     def begin(self):
         pass
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_by_its_task(self, desk, hanging, backend):
+    def test_by_its_task(self, recorded, hanging, backend):
         before = calls(call("note", "y", n=8), call("note", "z", n=9))
-        loop, model = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(before, hanging)
+        loop, model = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(before, hanging)
         pause, handle = SYNC.run(loop, model), RunHandle()
 
         async def main():
@@ -58,26 +58,26 @@ class TestCancelled:
 
         assert anyio.run(main, backend=backend)
         check_history(handle.messages)
-        told = answers(handle.messages)
-        assert (told["a"], told["b"], told["c"]) == ("noted 1", "wiped /", "noted 3")
-        assert told["h"].startswith("Cancelled: ")
+        texts = answers(handle.messages)
+        assert (texts["a"], texts["b"], texts["c"]) == ("noted 1", "wiped /", "noted 3")
+        assert texts["h"].startswith("Cancelled: ")
         assert handle.result.reason == RunCancelled()
         assert handle.result.tool_calls_count == 6
         assert handle.state.status == "failed"
 
-    def test_through_its_handle(self, desk, hanging, way):
-        loop, model, handle = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging), RunHandle()
+    def test_through_its_handle(self, recorded, hanging, way):
+        loop, model, handle = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging), RunHandle()
         pause = SYNC.run(loop, model)
         self.begin = handle.cancel
         result = way.resume(loop, stored(pause), {"b": deny()}, model, handle=handle)
         assert result.reason == RunCancelled()
-        told = answers(result.messages)
-        assert (told["a"], told["c"]) == ("noted 1", "noted 3")
-        assert told["h"].startswith("Cancelled: ")
+        texts = answers(result.messages)
+        assert (texts["a"], texts["c"]) == ("noted 1", "noted 3")
+        assert texts["h"].startswith("Cancelled: ")
         assert (result.iterations, result.tool_calls_count) == (1, 3)
 
-    def test_by_its_time(self, desk, hanging, way):
-        loop, model = desk.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
+    def test_by_its_time(self, recorded, hanging, way):
+        loop, model = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
         pause = SYNC.run(loop, model)
         result = way.resume(loop, stored(pause), {"b": approve}, model, max_seconds=0.1)
         assert result.reason == DeadlineExceeded(0.1)
@@ -85,7 +85,7 @@ class TestCancelled:
         assert result.run.nodes[0].status == "timeout"
 
     @pytest.mark.parametrize("when", ["before", "as it starts"])
-    def test_before_anything_went_on(self, desk, paused, way, when):
+    def test_before_anything_went_on(self, recorded, paused, way, when):
         """Nothing ran, and what had run before the pause is in the history all the same."""
         loop, model, pause = paused
         handle = RunHandle()
@@ -98,7 +98,7 @@ class TestCancelled:
         options = {} if when == "before" else {"on_event": observe}
         result = way.resume(loop, pause, {"b": approve}, model, handle=handle, **options)
         assert result.reason == RunCancelled()
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert answers(result.messages)["a"] == "noted 1"
         assert set(answers(result.messages)) == {"a", "b", "c"}
         assert handle.messages == result.messages
@@ -106,7 +106,7 @@ class TestCancelled:
         assert result.run.nodes[0].status == "failed"
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_by_its_task_before_anything_went_on(self, paused, desk, backend):
+    def test_by_its_task_before_anything_went_on(self, paused, recorded, backend):
         loop, model, pause = paused
         handle = RunHandle()
 
@@ -123,15 +123,15 @@ class TestCancelled:
         anyio.run(main, backend=backend)
         check_history(handle.messages)
         assert answers(handle.messages)["a"] == "noted 1"
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
 
-    def test_an_interrupt_while_an_approved_call_runs(self, desk):
+    def test_an_interrupt_while_an_approved_call_runs(self, recorded):
         @tool(requires_approval=True)
         def stop():
             raise KeyboardInterrupt
 
-        desk.tools.append(stop)
-        loop, handle = desk.loop(), RunHandle()
+        recorded.tools.append(stop)
+        loop, handle = recorded.loop(), RunHandle()
         model = ScriptedLLM(calls(call("note", "a", n=1), call("stop", "s")))
         pause = SYNC.run(loop, model)
         with pytest.raises(KeyboardInterrupt):
@@ -149,21 +149,21 @@ class TestFailing:
         assert (type(result), result.stop_reason) == (Err, "llm_error")
         assert answers(result.messages) == {"a": "noted 1", "b": "wiped /", "c": "noted 3"}
 
-    def test_a_stage_that_fails(self, desk, paused, way):
+    def test_a_stage_that_fails(self, recorded, paused, way):
         _, _, pause = paused
 
         def broken(ctx):
             raise ValueError("stage")
 
-        loop = Loop(tools=desk.tools)
+        loop = Loop(tools=recorded.tools)
         stages = loop.pipeline.insert_before("inject_results", broken)
-        result = way.resume(Loop(tools=desk.tools, stages=stages), pause, {"b": deny("x")}, len)
+        result = way.resume(Loop(tools=recorded.tools, stages=stages), pause, {"b": deny("x")}, len)
         assert (result.stop_reason, result.reason.stage) == ("pipeline_failed", "broken")
         assert answers(result.messages)["a"] == "noted 1"
         assert "did not approve this call: x" in answers(result.messages)["b"]
 
-    def test_an_iteration_that_was_the_last(self, desk, way):
-        loop, model = desk.loop(max_iterations=1), ScriptedLLM(BATCH)
+    def test_an_iteration_that_was_the_last(self, recorded, way):
+        loop, model = recorded.loop(max_iterations=1), ScriptedLLM(BATCH)
         pause = way.run(loop, model)
         result = way.resume(loop, stored(pause), {"b": approve}, model)
         assert (result.stop_reason, result.iterations) == ("max_iterations_reached", 1)

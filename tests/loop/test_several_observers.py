@@ -31,8 +31,8 @@ def run(request):
     return run
 
 
-class Board:
-    """Has an observer for each run, and notes what each was told."""
+class ObserverFactory:
+    """Makes an observer for each run, and keeps the events of each."""
 
     def __init__(self):
         self.of_runs = []
@@ -41,34 +41,34 @@ class Board:
         raise AssertionError("it has one for each run")
 
     def for_run(self):
-        told = []
-        self.of_runs.append(told)
-        return told.append
+        events = []
+        self.of_runs.append(events)
+        return events.append
 
 
-def test_all_of_them_are_told_everything_in_their_order(run):
-    told = []
+def test_each_gets_every_event_in_order(run):
+    noted = []
 
     async def later(event):
         await anyio.sleep(0)
-        told.append(("later", event))
+        noted.append(("later", event))
 
     observers = [
-        lambda event: told.append(("first", event)),
+        lambda event: noted.append(("first", event)),
         later,
-        lambda e: told.append(("last", e)),
+        lambda e: noted.append(("last", e)),
     ]
     run(script(), tools=[double], on_event=observers)
-    assert [who for who, _ in told] == ["first", "later", "last"] * (len(told) // 3)
-    events = [event for who, event in told if who == "later"]
+    assert [who for who, _ in noted] == ["first", "later", "last"] * (len(noted) // 3)
+    events = [event for who, event in noted if who == "later"]
     assert isinstance(events[0], RunStarted)
     assert isinstance(events[-1], RunFinished)
-    assert [event for who, event in told if who == "first"] == events
+    assert [event for who, event in noted if who == "first"] == events
 
 
 @pytest.mark.parametrize("made", [list, tuple])
 def test_one_that_raises_keeps_nothing_from_the_others(run, made, caplog):
-    told = []
+    events = []
 
     def wrong(event):
         raise ValueError("mine")
@@ -76,45 +76,45 @@ def test_one_that_raises_keeps_nothing_from_the_others(run, made, caplog):
     async def wrong_later(event):
         raise ValueError("mine")
 
-    result = run(script(), tools=[double], on_event=made([wrong, wrong_later, told.append]))
+    result = run(script(), tools=[double], on_event=made([wrong, wrong_later, events.append]))
     assert result.unwrap().content == "done"
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert len(errors) == 2 * len(told)
+    assert len(errors) == 2 * len(events)
 
 
 def test_the_list_is_the_loops_own(run):
-    told, more = [], []
-    observers = [told.append]
+    events, more = [], []
+    observers = [events.append]
     loop = Loop(on_event=observers)
     observers.append(more.append)
     loop.run_sync(USER, ScriptedLLM("x"))
-    assert told
+    assert events
     assert more == []
 
 
 def test_each_run_has_an_observer_of_its_own(run):
-    board, told = Board(), []
-    loop = Loop(tools=[double], on_event=[board, told.append])
+    factory, events = ObserverFactory(), []
+    loop = Loop(tools=[double], on_event=[factory, events.append])
     loop.run_sync(USER, script())
     anyio.run(lambda: loop.run(USER, script()))
-    run(script(), tools=[double], on_event=board)
-    first, second, third = board.of_runs
-    assert first + second == told
+    run(script(), tools=[double], on_event=factory)
+    first, second, third = factory.of_runs
+    assert first + second == events
     assert first == second == third  # but for their ids and their times, which do not count
-    assert len({each[0].run_id for each in board.of_runs}) == 3
+    assert len({each[0].run_id for each in factory.of_runs}) == 3
 
 
 def test_runs_within_calls_have_their_own_where_their_loop_has(run):
-    board = Board()
-    kid = Loop(name="kid", on_event=board)
+    factory = ObserverFactory()
+    kid = Loop(name="kid", on_event=factory)
     child = kid.as_tool("helper", "", lambda messages: "in")
     batch = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(3)))
     run(ScriptedLLM(batch, "out"), tools=[child])
-    assert len(board.of_runs) == 3
-    for told in board.of_runs:
-        assert isinstance(told[0], RunStarted)
-        assert isinstance(told[-1], RunFinished)
-        assert sum(isinstance(event, RunStarted) for event in told) == 1
+    assert len(factory.of_runs) == 3
+    for events in factory.of_runs:
+        assert isinstance(events[0], RunStarted)
+        assert isinstance(events[-1], RunFinished)
+        assert sum(isinstance(event, RunStarted) for event in events) == 1
 
 
 @pytest.mark.parametrize("given", [5, "text", [print, 5], {"a": print}])
@@ -127,7 +127,7 @@ def test_no_observer_at_all_is_none(run):
     assert run(script(), tools=[double], on_event=[]).unwrap().content == "done"
 
 
-def test_a_mock_is_told_itself(run):
+def test_a_mock_is_called_with_events(run):
     """It has every attribute that it is asked for, `for_run` among them."""
     watch = Mock(return_value=None)
     run(script(), tools=[double], on_event=watch)
@@ -136,8 +136,8 @@ def test_a_mock_is_told_itself(run):
     watch.for_run.assert_not_called()
 
 
-def test_where_nobody_looks_no_event_is_made(run):
-    class Quiet(Board):
+def test_without_an_observer_no_event_is_made(run):
+    class Quiet(ObserverFactory):
         def for_run(self):
             return None
 
@@ -149,16 +149,16 @@ def test_where_nobody_looks_no_event_is_made(run):
 
     stages = [look, *default_stages()]
     run(script(), tools=[double], on_event=Quiet(), stages=stages)
-    run(script(), tools=[double], on_event=[Quiet(), Board()], stages=stages)
+    run(script(), tools=[double], on_event=[Quiet(), ObserverFactory()], stages=stages)
     assert seen == [False, False, True, True]
 
 
-def test_what_a_backend_does_to_its_tools_is_not_told(run):
-    told = []
+def test_what_a_backend_does_to_its_tools_is_not_in_the_events(run):
+    events = []
 
     def spoiling(messages, tools):
         tools[0].pop("function", None)
         return "done"
 
-    run(spoiling, tools=[double], on_event=told.append)
-    assert told[0].tools[0]["function"]["name"] == "double"
+    run(spoiling, tools=[double], on_event=events.append)
+    assert events[0].tools[0]["function"]["name"] == "double"

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage
-from treadle.events import HistoryRepaired
-from treadle.messages import Response
+from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
+from treadle.events import HistoryRepaired, IterationFinished
+from treadle.messages import Response, ToolCall, Usage
 from treadle.stages import (
     ask_model,
     dispatch_tools,
@@ -17,10 +17,21 @@ from treadle.stages import (
     plan_calls,
     validate_calls,
 )
-from treadle.testing import call, calls, check_history
+from treadle.testing import call, calls
 from treadle.tools import Plan, Tool
 
-from .edited_runs import EDITS, POSITIONS, SCRIPTS, USER, WRONG_KINDS, EditedRun, at
+from .edited_runs import (
+    EDITS,
+    POSITIONS,
+    REFUSED,
+    REWRITES,
+    SCRIPTS,
+    USER,
+    WRONG_KINDS,
+    EditedRun,
+    at,
+    with_handle,
+)
 
 
 def replace_tool(old, **options):
@@ -28,15 +39,17 @@ def replace_tool(old, **options):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("max_seconds", [None, 20], ids=["unbounded", "bounded"])
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("edit", EDITS)
-def test_no_edit_makes_the_run_lose_work(edit, position, max_seconds, script):
-    run = EditedRun(SCRIPTS[script])
-    stages = at(position, lambda ctx: EDITS[edit](run, ctx))
-    result = run.run(stages, max_seconds=max_seconds)
-    if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
-        assert result.reason.stage == "edit"
+def test_no_edit_makes_the_run_lose_work(edit, position, script):
+    run, entered = EditedRun(SCRIPTS[script], rewrites=edit in REWRITES), []
+
+    def edited(ctx):
+        entered.append(ctx)
+        return EDITS[edit](run, ctx)
+
+    result = run.run(at(position, edited))
+    assert refused_by(result) == ("edit" if entered and position in REFUSED[edit] else None)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -51,10 +64,13 @@ def test_a_wrong_kind_is_refused_with_the_name_of_the_stage(kind, position, scri
         return WRONG_KINDS[kind](ctx)
 
     result = run.run(at(position, edit))
-    if entered:
-        assert isinstance(result, Err), result
-        assert isinstance(result.reason, PipelineFailed), result.reason
-        assert result.reason.stage == "edit"
+    assert refused_by(result) == ("edit" if entered else None)
+
+
+def refused_by(result):
+    """The stage whose edit was refused; None where none was."""
+    failed = isinstance(result, Err) and isinstance(result.reason, PipelineFailed)
+    return result.reason.stage if failed else None
 
 
 SEVERAL = SCRIPTS["several calls"]
@@ -119,8 +135,39 @@ def test_a_call_that_ran_is_restored_and_reported():
     assert repairs(run)[0].stage == "edit"
 
 
-def test_an_edited_result_is_what_the_model_sees():
+def test_a_history_that_was_trimmed_within_the_iteration_has_it_once_and_nothing_else():
     run = EditedRun(ONE)
+    run.run(at(7, first_only(lambda ctx: EDITS["trim"](run, ctx))))
+    assert [m["role"] for m in run.requests[1]] == ["assistant", "tool"]
+
+
+def test_arguments_that_a_stage_redacted_in_the_history_stay_so():
+    def hide(ctx):
+        user, made, *results = ctx.messages
+        (one,) = made["tool_calls"]
+        hidden = {**one, "function": {**one["function"], "arguments": "{}"}}
+        return ctx.replace(messages=[user, {**made, "tool_calls": [hidden]}, *results])
+
+    run = EditedRun(ONE)
+    run.run(at(7, first_only(hide)))
+    assert run.requests[1][1]["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+@pytest.mark.parametrize(
+    ("position", "edit", "repair"),
+    [
+        (7, "trim_to_first", "the messages of this iteration were restored"),
+        (2, "change_everything", None),
+    ],
+)
+def test_what_was_restored_of_the_history_is_reported(position, edit, repair):
+    run = EditedRun(ONE)
+    run.run(at(position, first_only(lambda ctx: EDITS[edit](run, ctx))))
+    assert [event.repairs for event in repairs(run)] == ([(repair,)] if repair else [])
+
+
+def test_an_edited_result_is_what_the_model_sees():
+    run = EditedRun(ONE, rewrites=True)
     result = run.run(at(6, lambda ctx: EDITS["edit_results"](run, ctx)))
     assert answer_to(result, "a") == "edited a"
     assert run.requests[1][-1]["content"] == "edited a"
@@ -142,6 +189,58 @@ def test_edited_arguments_are_validated_again():
     result = run.run(at(5, wrong))
     assert run.ran == []
     assert "was not run" in answer_to(result, "a")
+    (finished, *_) = (one for one in run.events if isinstance(one, IterationFinished))
+    assert finished.context.validation_errors.keys() == {"a"}
+
+
+@pytest.mark.parametrize("position", [2, 3, 4])
+def test_an_added_call_is_validated_like_those_of_the_model(position):
+    run = EditedRun(ONE)
+    extra = ToolCall("extra", "note", '{"n": "x"}', {"n": "x"}, "x")
+    added = first_only(lambda ctx: ctx.replace(tool_calls=(*ctx.tool_calls, extra)))
+    result = run.run(at(position, added))
+    assert run.ran == [1]
+    assert "expected integer" in answer_to(result, "extra")
+
+
+@pytest.mark.parametrize("call_id", ["", "a"])
+def test_an_added_call_needs_an_id_that_is_unique_in_the_history(call_id):
+    run = EditedRun(SEVERAL)
+    extra = ToolCall(call_id, "note", '{"n": 9}')
+    result = run.run(
+        at(2, lambda ctx: ctx.replace(tool_calls=(extra,)) if ctx.iteration == 2 else ctx)
+    )
+    assert "an id that is unique in the history" in result.reason.message
+
+
+def test_an_edit_of_a_call_that_ran_is_undone_and_reported():
+    run = EditedRun(ONE)
+    result = run.run(at(6, lambda ctx: EDITS["edit_input"](run, ctx)))
+    assert json.loads(result.messages[1]["tool_calls"][0]["function"]["arguments"]) == {"n": 1}
+    assert repairs(run)[0].repairs == (
+        "iteration 1: call a has run; its name and input were restored",
+    )
+
+
+def test_counted_facts_cannot_be_changed():
+    run, seen = EditedRun(ONE), []
+    facts = {"usage": Usage(7, 7), "tool_calls_count": 99, "is_asked": False}
+    stages = at(6, lambda ctx: ctx.evolve(**facts))
+    stages.insert(7, stage(name="see")(lambda ctx: seen.append(ctx) or ctx))
+    run.run(stages)
+    assert (seen[0].usage, seen[0].tool_calls_count) == (Usage(is_lower_bound=True), 1)
+    assert seen[0].is_asked
+
+
+def test_tools_without_a_function_are_accepted_where_they_need_none():
+    bare = {"type": "object", "properties": {}}
+    end, look = Tool("end", "End.", bare, terminal=True), Tool("look", "Look.", bare)
+    swap = lambda ctx: ctx.replace(tools={"end": end, "look": look})  # noqa: E731
+    run = EditedRun((calls(call("look", "l")), calls(call("end", "e"))))
+    result = run.run(at(0, swap), resolve_tool=lambda _call: run.returns("seen", 1))
+    assert result.stop_reason == "output"
+    assert answer_to(result, "l") == "seen 1"
+    assert "there is no resolve_tool" in EditedRun(ONE).run(at(0, swap)).reason.message
 
 
 @pytest.mark.parametrize("position", [1, 2, 3, 4, 5])
@@ -155,6 +254,27 @@ def test_the_calls_of_a_replaced_response_do_not_run(position):
     assert result.messages == [USER, {"role": "assistant", "content": "Replaced."}]
 
 
+@pytest.mark.parametrize(("position", "ran"), [(1, [100]), (2, [100]), (4, [100]), (5, [])])
+def test_the_calls_of_the_new_response_run_unless_it_comes_too_late(position, ran):
+    run = EditedRun(ONE)
+    result = run.run(
+        at(position, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx)))
+    )
+    assert run.ran == ran
+    assert answer_to(result, "new") == (
+        "noted 100" if ran else "Not run: edit replaced the response."
+    )
+
+
+def test_the_budget_of_the_calls_of_a_replaced_response_is_given_back():
+    run = EditedRun(SEVERAL)
+    run.run(
+        at(5, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx))), max_tool_calls=3
+    )
+    assert run.requests[1][-1]["content"] == "Not run: edit replaced the response."
+    assert run.ran == [4]
+
+
 @pytest.mark.parametrize("position", [6, 7, 8, 9])
 def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards(position):
     run = EditedRun(ONE)
@@ -162,25 +282,6 @@ def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards
     result = run.run(at(position, said))
     assert run.ran == [1]
     assert answer_to(result, "a") == "noted 1"
-
-
-@pytest.mark.parametrize("position", [7, 8, 9])
-def test_an_iteration_is_in_the_history_once_where_a_stage_pauses_after_it_was_injected(position):
-    run = EditedRun(ONE)
-    pausing = stage(name="edit")(
-        lambda ctx: ctx if "went" in ctx.memo else ctx.remember("went", 1).pause(())
-    )
-    stages = [*default_stages()]
-    stages.insert(position, pausing)
-    paused = run.run(stages)
-    assert isinstance(paused, Paused)
-    assert answer_to(paused, "a") == "noted 1"
-    loop = Loop(stages=stages, tools=run.tools)
-    result = loop.resume_sync(paused, {}, run.model)
-    assert isinstance(result, Ok)
-    assert run.ran == [1]
-    assert answer_to(result, "a") == "noted 1"
-    check_history(result.messages)
 
 
 def test_a_message_that_is_edited_in_place_raises_and_the_history_stays():
@@ -209,23 +310,21 @@ def test_a_redaction_before_the_model_is_what_the_model_and_the_history_have():
     assert run.requests[1][-1]["content"] == "[gone]"
 
 
-@pytest.mark.parametrize("position", POSITIONS)
-def test_what_ran_is_in_the_history_of_a_run_that_a_stage_fails(position):
-    run = EditedRun(ONE)
-    result = run.run(at(position, lambda ctx: ctx.replace(memo=5)))
-    assert result.reason.stage == "edit"
-    assert run.ran == ([1] if position > 5 else [])
-    if position > 5:
-        assert answer_to(result, "a") == "noted 1"
-    elif position > 0:
-        assert answer_to(result, "a") == "Not run: the run failed first."
-
-
 def test_an_approval_cannot_be_planned_away():
     run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
     result = run.run(at(5, lambda ctx: ctx.replace(plan=replace(ctx.plan, approvals={}))))
     assert isinstance(result, Paused)
     assert run.ran == []
+
+
+@pytest.mark.parametrize(("most", "waits"), [(5, False), (0, True)])
+def test_the_rule_of_a_planned_call_sees_its_arguments(most, waits):
+    run = EditedRun(ONE)
+    note = tool(name="note", requires_approval=lambda given: given["n"] > most)(
+        lambda n: run.returns("noted", n)
+    )
+    result = run.run(at(5, lambda ctx: EDITS["plan_all"](run, ctx)), tools=[note])
+    assert isinstance(result, Paused) == waits
 
 
 def test_a_plan_without_plan_calls_still_asks_for_approval():
@@ -287,25 +386,57 @@ def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
     assert run.ran == [3, 4]
 
 
-@pytest.mark.parametrize(
-    "inner",
-    [parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results],
-)
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
+def wrapping(inner, edit=lambda ctx: ctx):
+    """The default list, one stage of which is wrapped by one called ``edit``, which edits what it returned."""
+
     def wrap(ctx):
         made = inner.fn(ctx)
         if isinstance(made, Generator):
             made = yield from made
-        return made
+        return edit(made)
 
     wrapper = stage(name="edit", provides=inner.provides)(wrap)
-    stages = [wrapper if one.name == inner.name else one for one in default_stages()]
+    return [wrapper if one.name == inner.name else one for one in default_stages()]
+
+
+WRAPPED = [parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results]
+
+
+@pytest.mark.parametrize("inner", WRAPPED)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
     plain, wrapped = EditedRun(SCRIPTS[script]), EditedRun(SCRIPTS[script])
     expected = plain.run(list(default_stages()))
-    assert wrapped.run(stages).messages == expected.messages
+    assert wrapped.run(wrapping(inner)).messages == expected.messages
     assert wrapped.ran == plain.ran
     assert not repairs(wrapped)
+
+
+LOST_IN_A_WRAPPER = {
+    "validate_calls": (
+        "edit_arguments",
+        "remove_tools",
+        "replace_response",
+        "replace_response_by_call",
+    ),
+    "dispatch_tools": ("drop_results", "change_everything", "pause", "pause_once"),
+    "inject_results": ("trim_to_first", "rewrite", "change_everything"),
+}
+"""Edits whose wrapped stage makes a difference that the guard takes for the wrapper's."""
+
+
+@pytest.mark.parametrize("inner", WRAPPED)
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_edit_of_what_a_wrapped_stage_returned_loses_work(edit, inner):
+    if edit in LOST_IN_A_WRAPPER.get(inner.name, ()):
+        pytest.xfail("the guard compares with the context before the wrapped stage")
+    run = EditedRun(ONE, rewrites=edit in REWRITES)
+    stages = wrapping(inner, lambda ctx: EDITS[edit](run, ctx))
+    result = run.run(stages)
+    for _ in range(3):
+        if isinstance(result, Paused):
+            result = run.resume(result, stages, {})
+    assert refused_by(result) in (None, "edit")
 
 
 def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
@@ -320,7 +451,7 @@ def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
 
 
 def test_an_inject_stage_of_the_caller_may_replace_inject_results():
-    run = EditedRun(SEVERAL)
+    run = EditedRun(SEVERAL, rewrites=True)
 
     def put(ctx):
         if not ctx.tool_calls:
@@ -352,16 +483,51 @@ def test_a_list_without_inject_results_has_the_same_history(script):
     assert without.ran == plain.ran
 
 
+PAUSING = (calls(call("note", "a", n=1), call("wipe", "w", n=2)), calls(call("note", "b", n=3)))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("edit", EDITS)
-def test_no_edit_of_a_resumed_run_loses_work(edit):
-    run = EditedRun((calls(call("note", "a", n=1), call("wipe", "w", n=2)), "Done."))
-    stages = at(6, lambda ctx: EDITS[edit](run, ctx) if ctx.approvals else ctx)
-    paused = run.run(stages)
+def test_no_edit_of_a_resumed_run_loses_work(edit, position):
+    run, is_resumed = EditedRun((*PAUSING, "Done."), rewrites=edit in REWRITES), []
+    stages = at(position, lambda ctx: EDITS[edit](run, ctx) if is_resumed else ctx)
+    options = {"max_seconds": 20, "handle": True}
+    paused = run.run(stages, **with_handle(options))
     assert isinstance(paused, Paused)
-    loop = Loop(stages=stages, tools=run.tools, max_iterations=4)
-    result = loop.resume_sync(paused, {one.id: approve for one in paused.pending}, run.model)
-    check_history(result.messages)
-    assert not run.faults
-    assert sorted(run.ran) in ([1], [1, 2])
-    if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
-        assert result.reason.stage == "edit"
+    assert run.ran == [1]
+    is_resumed.append(True)
+    result = run.resume(paused, stages, {"w": approve}, **with_handle(options))
+    assert 2 in run.ran
+    assert refused_by(result) == ("edit" if position in REFUSED[edit] else None)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("edit", EDITS)
+def test_no_edit_before_a_pause_loses_work(edit, position):
+    if (edit, position) == ("change_request", 0):
+        pytest.xfail("the state of a paused run has no changes of the request")
+    run = EditedRun(ONE, rewrites=edit in REWRITES)
+    stages = at(position, lambda ctx: EDITS[edit](run, ctx))
+    stages.insert(position + 1, stage(name="wait")(lambda ctx: EDITS["pause_once"](run, ctx)))
+    result = run.run(stages)
+    for _ in range(3):
+        if isinstance(result, Paused):
+            result = run.resume(result, stages, {})
+    assert refused_by(result) == ("edit" if position in REFUSED[edit] else None)
+
+
+@pytest.mark.xfail(reason="the state of a paused run has no changes of the tools", strict=True)
+@pytest.mark.parametrize("name", ["note", "wipe"], ids=["between iterations", "in the iteration"])
+def test_a_tool_that_a_stage_removed_stays_removed_after_a_pause(name):
+    run = EditedRun((calls(call("wipe", "w", n=1)), calls(call(name, "a", n=2)), "Done."))
+
+    def remove(ctx):
+        return ctx.with_tools(remove=[name]) if ctx.iteration == 1 and name in ctx.tools else ctx
+
+    stages = at(5 if name == "note" else 0, remove)
+    stages.insert(1, stage(name="wait")(lambda ctx: EDITS["pause_once"](run, ctx)))
+    result = run.run(stages)
+    while isinstance(result, Paused):
+        result = run.resume(result, stages, {one.id: approve for one in result.pending})
+    assert 2 not in run.ran
+    assert isinstance(result, Ok)

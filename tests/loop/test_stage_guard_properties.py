@@ -1,19 +1,22 @@
 """Whatever stages edit, wherever and with whichever options: no work is lost, and every history is valid."""
 
 import dataclasses
+import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle import Err, Loop, Paused, PipelineFailed, RunHandle, approve, default_stages, stage
-from treadle.testing import call, calls, check_history
+from treadle import Err, Paused, PipelineFailed, approve, default_stages, deny, edit, stage
+from treadle.testing import call, calls
 
-from .edited_runs import EDITS, POSITIONS, WRONG_KINDS, EditedRun
+from .edited_runs import EDITS, POSITIONS, REWRITES, WRONG_KINDS, EditedRun, with_handle
 
 NAMES = st.sampled_from(["note", "note", "note", "wipe", "nope", "other"])
-REPLY = st.one_of(
-    st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=4),
-    st.sampled_from(["Text", ""]),
+CALLS = st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=4)
+REPLIES = st.builds(
+    lambda first, rest: [first, *rest],  # without a call there is little to lose
+    CALLS,
+    st.lists(CALLS | CALLS | st.sampled_from(["Text", ""]), max_size=2),
 )
 OPTIONS = st.fixed_dictionaries(
     {},
@@ -31,7 +34,7 @@ OPTIONS = st.fixed_dictionaries(
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(POSITIONS),
-        st.sampled_from(sorted(EDITS)) | st.sampled_from(sorted(WRONG_KINDS)),
+        st.sampled_from([*EDITS, *EDITS, *EDITS, *WRONG_KINDS]),
         st.sets(st.integers(1, 4), min_size=1),
     ),
     min_size=1,
@@ -40,13 +43,16 @@ STEPS = st.lists(
 OF_STAGES = ("sequential", "dedupe")
 
 
+DECISIONS = st.lists(st.sampled_from(["approve", "deny", "edit"]), min_size=1, max_size=4)
+
+
 def scripted(replies):
-    """The answers of a model; every call has another number, so that each run of a tool is told apart."""
-    numbers = iter(range(1, 1000))
+    """The answers of a model; each call and each text has another number, so that none is taken for another."""
+    numbers = itertools.count(1)
     made = []
     for reply in replies:
         if isinstance(reply, str):
-            made.append(reply)
+            made.append(reply and f"{reply} {next(numbers)}")
         else:
             made.append(calls(*(call(name, call_id, n=next(numbers)) for name, call_id in reply)))
     return (*made, "Done.")
@@ -58,39 +64,47 @@ def edited(run, steps, **options):
     for place, (position, name, iterations) in sorted(
         enumerate(steps), key=lambda step: step[1][0], reverse=True
     ):
-        stages.insert(position, stage(name=f"edit_{place}")(editing(run, name, iterations)))
+        edit = editing(run, f"edit_{place}", name, iterations)
+        stages.insert(position, stage(name=f"edit_{place}")(edit))
     return stages
 
 
-def editing(run, name, iterations):
+def editing(run, own, name, iterations):
     def edit(ctx):
         if ctx.iteration not in iterations:
             return ctx
+        run.latest = own
         return EDITS[name](run, ctx) if name in EDITS else WRONG_KINDS[name](ctx)
 
     return edit
 
 
-@settings(max_examples=400)
-@given(st.lists(REPLY, max_size=3), STEPS, OPTIONS)
-def test_no_edits_make_the_run_lose_work(replies, steps, options):
-    run = EditedRun(scripted(replies))
+def decided(run, pending, kinds):
+    """A decision on each call that waits; the call of a denied or edited one does not run as the model made it."""
+    decisions = {}
+    for one, kind in zip(pending, itertools.cycle(kinds)):
+        if kind != "approve":
+            run.taken_out.add(one.arguments["n"])
+        by_kind = {"approve": approve, "deny": deny("no"), "edit": edit({"n": next(run.numbers)})}
+        decisions[one.id] = by_kind[kind]
+    return decisions
+
+
+@settings(max_examples=600)
+@given(REPLIES, STEPS, OPTIONS, DECISIONS)
+def test_no_edits_make_the_run_lose_work(replies, steps, options, decisions):
+    run = EditedRun(
+        scripted(replies), rewrites=not REWRITES.isdisjoint(name for _, name, _ in steps)
+    )
     of_stages = {name: options.pop(name) for name in OF_STAGES if name in options}
     stages = edited(run, steps, **of_stages)
-    if options.pop("handle", False):
-        options["handle"] = RunHandle()
-    result = run.run(stages, **options)
-    for _ in range(2):
+    result = run.run(stages, **with_handle(options))
+    for _ in range(4):
         if not isinstance(result, Paused):
             break
-        options = {**options, "handle": RunHandle()} if "handle" in options else options
+        made = decided(run, result.pending, decisions)
         # A call of a tool that a stage added can be resumed only where the loop has the tool.
-        loop = Loop(
-            stages=stages, tools=[*run.tools, run.other], **{"max_iterations": 5, **options}
-        )
-        decisions = {pending.id: approve for pending in result.pending}
-        result = loop.resume_sync(result, decisions, run.model)
-        check_history(result.messages)
-        assert not run.faults, run.faults
+        tools = [*run.tools, run.other]
+        result = run.resume(result, stages, made, **with_handle({**options, "tools": tools}))
     if isinstance(result, Err) and isinstance(result.reason, PipelineFailed):
-        assert result.reason.stage.startswith("edit_"), dataclasses.asdict(result.reason)
+        assert result.reason.stage == run.latest, dataclasses.asdict(result.reason)

@@ -1,4 +1,4 @@
-"""Steering: the user speaks while the run goes on, and the model hears it before it is asked again."""
+"""Steering: a user message that is added during a run is in the next request."""
 
 import threading
 
@@ -148,11 +148,11 @@ class TestHeard:
             assert seen[0].steer("and why?")
             return "42"
 
-        told, result = anyio.run(main, backend=backend)
-        assert len(of(told, UserMessageAdded)) == 1
+        events, result = anyio.run(main, backend=backend)
+        assert len(of(events, UserMessageAdded)) == 1
         assert result.messages[-2] == said("and why?")
 
-    def test_whoever_is_told_that_it_was_heard_may_say_more(self, way, handle):
+    def test_a_listener_that_sees_a_message_added_may_steer_again(self, way, handle):
         heard = []
 
         def observe(event):
@@ -221,19 +221,19 @@ class TestNewTurn:
         ]
         loop = Loop(tools=[look], loop_threshold=None)
         result = SYNC.run(loop, ScriptedLLM(*script, "done"), handle=handle)
-        told = answers(result.messages)
+        texts = answers(result.messages)
         assert len(looked) == 2
-        assert told["b"].startswith("Not run again")
-        assert told["c"].startswith("Not run again")  # it was said while the model thought of it
-        assert told["d"] == "same"
+        assert texts["b"].startswith("Not run again")
+        assert texts["c"].startswith("Not run again")  # it was said while the model thought of it
+        assert texts["d"] == "same"
 
     def test_counts_start_anew_so_that_there_is_no_nudge(self, handle, speak):
         step = calls(call("speak", "s", text="go on"))
         script = [calls({**step["tool_calls"][0], "id": f"s{n}"}) for n in range(5)]
         result = SYNC.run(Loop(tools=[speak]), ScriptedLLM(*script, "done"), handle=handle)
-        assert all(told == "spoke" for told in answers(result.messages).values())
+        assert all(text == "spoke" for text in answers(result.messages).values())
 
-    def test_rounds_start_anew(self, handle):
+    def test_loop_detection_starts_anew(self, handle):
         @tool
         def look():
             return "same"

@@ -1,4 +1,4 @@
-"""Whoever is told that he will be heard is heard, and nothing that was said is lost."""
+"""A steered message that was accepted is used, and no message is lost."""
 
 import anyio
 import pytest
@@ -38,7 +38,7 @@ def saying(handle, *messages, then):
 
 
 class TestTooLate:
-    """Whoever is told that it will be heard is not told a lie."""
+    """A message that `steer` accepts reaches the model."""
 
     def test_after_the_end_it_is_refused(self, way, handle):
         way.run(Loop(), ScriptedLLM("x"), handle=handle)
@@ -75,7 +75,7 @@ class TestTooLate:
     def test_what_was_said_to_a_run_that_ends_is_at_the_end_of_its_messages(
         self, way, handle, then, options, reason
     ):
-        """The model does not hear it any more; whoever goes on from there does not lose it."""
+        """The model does not see it any more; a caller that continues from there does not lose it."""
         model = ScriptedLLM(saying(handle, "stop", then=then))
         result = way.run(Loop(**options), model, handle=handle)
         assert result.stop_reason == reason
@@ -121,7 +121,7 @@ class TestTooLate:
 
 
 class TestPauses:
-    """What was said and not heard yet goes with a run that is put aside."""
+    """Pending messages are kept in the state of a paused run."""
 
     @pytest.fixture
     def sign(self):
@@ -157,7 +157,7 @@ class TestPauses:
         assert result.stop_reason == "max_iterations_reached"
         assert result.messages[-1] == said("hurry")
 
-    def test_a_run_that_cannot_be_put_aside_keeps_it(self, sign, handle):
+    def test_a_run_that_cannot_be_paused_keeps_it(self, sign, handle):
         stages = [lambda ctx: ctx.remember("mine", {1}), *default_stages()]
         _, _, result = self.paused(sign, handle, stages=stages)
         assert result.stop_reason == "pipeline_failed"

@@ -1,4 +1,4 @@
-"""A loop as a tool: what it takes, what it brings, and what it is to the run around it."""
+"""A loop as a tool: what it takes, what it returns, and its place in the run of its parent."""
 
 import json
 
@@ -40,7 +40,7 @@ def helper(*script, loop=None, **options):
 
 
 class TestAnswer:
-    """What a call of it brings."""
+    """The result of a call of it."""
 
     def test_its_text(self, way):
         child, inner = helper(calls(call("add", "i", a=1, b=2)), "It is 3.")
@@ -52,7 +52,7 @@ class TestAnswer:
         assert (result.iterations, result.tool_calls_count, inner.left) == (2, 1, 0)
 
     @pytest.mark.parametrize(
-        ("output", "arguments", "brought"),
+        ("output", "arguments", "returned"),
         [
             (Answer, {"text": "42"}, {"text": "42", "score": 1}),
             (Answer.model_json_schema(), {"text": "42"}, {"text": "42"}),
@@ -60,11 +60,11 @@ class TestAnswer:
         ],
         ids=["a model", "a schema", "nothing in it"],
     )
-    def test_its_output(self, way, output, arguments, brought):
+    def test_its_output(self, way, output, arguments, returned):
         name = "Answer" if output is Answer else "final_answer"
         child, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
         result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
-        assert json.loads(answers(result.messages)["k"]) == brought
+        assert json.loads(answers(result.messages)["k"]) == returned
 
     def test_a_refusal_is_what_it_said(self):
         child, _ = helper({"role": "assistant", "content": None, "refusal": "No."})
@@ -72,7 +72,7 @@ class TestAnswer:
         assert answers(result.messages) == {"k": "No."}
 
     @pytest.mark.parametrize(
-        ("script", "options", "told"),
+        ("script", "options", "text"),
         [
             ([TypeError("broken")], {}, "the model failed: TypeError: broken"),
             ([calls(call("add", a=1, b=1))], {"max_iterations": 1}, "no answer within"),
@@ -81,13 +81,13 @@ class TestAnswer:
         ],
         ids=["model", "limit", "loop", "blank"],
     )
-    def test_a_failure_is_an_ordinary_tool_error(self, way, script, options, told):
+    def test_a_failure_is_an_ordinary_tool_error(self, way, script, options, text):
         events = []
         child, _ = helper(*script, loop=Loop(tools=[add], **options))
         loop = Loop(tools=[child], on_event=events.append)
         result = way.run(loop, ScriptedLLM(asked(), "sorry"))
         assert isinstance(result, Ok)
-        assert answers(result.messages)["k"].startswith(f"Error: 'helper' gave no answer: {told}")
+        assert answers(result.messages)["k"].startswith(f"Error: 'helper' gave no answer: {text}")
         node = result.run.nodes[0].tool_calls[0]
         assert (node.status, node.run.status) == ("failed", "failed")
 
@@ -129,14 +129,14 @@ class TestInput:
         assert answers(result.messages)["k"].startswith("Error: the call of 'helper' was not run")
         assert inner.sent == []
 
-    def test_a_schema_of_ones_own_comes_as_json(self):
+    def test_arguments_of_a_custom_schema_come_as_json(self):
         schema = {"type": "object", "properties": {"x": {"type": "integer"}, "task": {}}}
         child, inner = helper("a", "b", "c", input_schema=schema)
         given = [{"x": 1, "task": "t"}, {"x": 1}, {"task": 5}]
         script = [calls(call("helper", f"k{n}", **one)) for n, one in enumerate(given)]
         SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
-        told = [sent.messages[0]["content"] for sent in inner.sent]
-        assert [json.loads(text) for text in told] == given
+        tasks = [sent.messages[0]["content"] for sent in inner.sent]
+        assert [json.loads(task) for task in tasks] == given
 
     def test_instructions_come_before_it(self):
         child, inner = helper("in", instructions="Be brief.")
@@ -146,7 +146,7 @@ class TestInput:
             {"role": "user", "content": "do"},
         ]
 
-    def test_messages_of_ones_own(self):
+    def test_custom_messages(self):
         made = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
 
         def messages(given):
@@ -158,17 +158,17 @@ class TestInput:
         assert len(made) == 2
 
     @pytest.mark.parametrize(
-        ("messages", "told"),
+        ("messages", "text"),
         [
             (lambda given: given["nope"], "Error: KeyError: 'nope'"),
             (lambda given: [], "Error: 'helper' gave no answer: messages: "),
             (lambda given: [{"role": "nobody"}], "Error: 'helper' gave no answer: messages[0]"),
         ],
     )
-    def test_messages_that_cannot_be_made_are_told_the_model(self, messages, told):
+    def test_messages_that_cannot_be_made_are_an_error_for_the_model(self, messages, text):
         child, inner = helper(messages=messages)
         result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
-        assert answers(result.messages)["k"].startswith(told)
+        assert answers(result.messages)["k"].startswith(text)
         assert inner.sent == []
 
     @pytest.mark.parametrize("option", [{"timeout": -1}, {"max_uses": "many"}, {"lock": 5}])

@@ -32,14 +32,14 @@ def asked(*ids, more=()):
 
 
 @pytest.fixture
-def family(desk):
-    """Make a parent whose child follows a script; both have the tools of the desk."""
+def family(recorded):
+    """Make a parent whose child follows a script; both have the recorded tools."""
 
     def make(*inner, options=None, behaviour=None, **settings):
         model = ScriptedLLM(*inner)
-        child = desk.loop(name="kid", **(options or {}))
+        child = recorded.loop(name="kid", **(options or {}))
         made = child.as_tool("helper", "Helps.", model, **(behaviour or {}))
-        return Loop(tools=[*desk.tools, made], **settings)
+        return Loop(tools=[*recorded.tools, made], **settings)
 
     return make
 
@@ -47,14 +47,14 @@ def family(desk):
 class TestPausing:
     """The child's call waits, so its parent does."""
 
-    def test_the_parent_is_paused_with_the_childs_call(self, family, desk, way):
+    def test_the_parent_is_paused_with_the_childs_call(self, family, recorded, way):
         loop = family(calls(call("note", "n", n=1), wipe("w")))
         paused = way.run(loop, ScriptedLLM(asked()))
         assert isinstance(paused, Paused)
         assert paused.pending == (
             PendingCall("k/w", "wipe", {"path": "/"}, "'wipe' needs approval"),
         )
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
         assert (paused.iterations, paused.tool_calls_count) == (1, 0)
         assert answers(paused.messages)["k"].startswith("Not run yet: the run waits")
 
@@ -65,7 +65,7 @@ class TestPausing:
         check_history(node.run.messages)
         assert answers(node.run.messages)["n"] == "noted 1"
 
-    def test_the_tokens_so_far_are_told(self, family):
+    def test_the_tokens_so_far_are_reported(self, family):
         usage = {"prompt_tokens": 5, "completion_tokens": 5}
         loop = family({"choices": [{"message": calls(wipe("w"))}], "usage": usage})
         outer = {"choices": [{"message": asked()}], "usage": usage}
@@ -81,21 +81,21 @@ class TestPausing:
         (finished,) = of(events, ToolFinished)
         assert (finished.result.status, finished.result.is_error) == ("waiting", False)
 
-    def test_what_stands_beside_it_runs_and_what_waits_too_is_asked_with_it(self, family, desk):
-        """A child runs beside its siblings: they do not wait for it, and one batch asks once."""
+    def test_calls_next_to_it_run_and_those_that_wait_are_asked_with_it(self, family, recorded):
+        """A child runs next to its siblings: they do not wait for it, and one batch asks once."""
         batch = asked("k", more=[call("note", "n", n=5), wipe("w2", "/2"), call("note", n=6)])
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(batch))
         assert [one.id for one in paused.pending] == ["k/w", "w2"]
-        assert desk.done == ["note 5"]
+        assert recorded.done == ["note 5"]
         assert paused.tool_calls_count == 1
 
-    def test_calls_after_it_in_steps_do_not_run(self, family, desk):
+    def test_calls_after_it_in_steps_do_not_run(self, family, recorded):
         loop = family(calls(wipe("w")), "in", sequential="in_step", max_parallel_calls=1)
         model = ScriptedLLM(asked("k", more=[call("note", "n", n=5)]), "outer")
         paused = SYNC.run(loop, model)
-        assert desk.done == []
+        assert recorded.done == []
         result = SYNC.resume(loop, stored(paused), {"k/w": approve}, model)
-        assert desk.done == ["wipe /", "note 5"]
+        assert recorded.done == ["wipe /", "note 5"]
         assert answers(result.messages) == {"k": "in", "n": "noted 5"}
 
 
@@ -103,7 +103,7 @@ class TestDeciding:
     """A decision reaches the call that it is on."""
 
     @pytest.mark.parametrize(
-        ("decision", "done", "told"),
+        ("decision", "done", "text"),
         [
             (approve, ["wipe /"], "wiped /"),
             (deny("no"), [], "Not run: a person did not approve this call: no. "),
@@ -111,21 +111,21 @@ class TestDeciding:
         ],
         ids=["approve", "deny", "edit"],
     )
-    def test_it_goes_on_with_what_was_decided(self, family, desk, way, decision, done, told):
+    def test_it_goes_on_with_what_was_decided(self, family, recorded, way, decision, done, text):
         loop = family(calls(wipe("w")), "in")
         model = ScriptedLLM(asked(), "outer")
         paused = way.run(loop, model)
         result = way.resume(loop, json.dumps(paused.state), {"k/w": decision}, model)
-        assert desk.done == done
+        assert recorded.done == done
         assert answers(result.messages) == {"k": "in"}
         assert (result.iterations, result.tool_calls_count) == (2, 1)
         node = result.run.nodes[0].tool_calls[0]
-        assert answers(node.run.messages)["w"].startswith(told)
+        assert answers(node.run.messages)["w"].startswith(text)
         assert (node.status, node.run.status) == ("success", "success")
         assert [one.status for one in node.run.nodes] == ["success", "success"]
         assert node.run.run_id == f"{result.run.run_id}/k"
 
-    def test_a_child_may_ask_again_and_again(self, family, desk, way):
+    def test_a_child_may_ask_again_and_again(self, family, recorded, way):
         loop = family(*(calls(wipe(f"w{n}", f"/{n}")) for n in range(4)), "in")
         model = ScriptedLLM(asked(), "outer")
         result = way.run(loop, model)
@@ -133,32 +133,32 @@ class TestDeciding:
             assert [one.id for one in result.pending] == [f"k/w{n}"]
             result = way.resume(loop, stored(result), {f"k/w{n}": approve}, model)
         assert answers(result.messages) == {"k": "in"}
-        assert desk.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
+        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
-    def test_one_decision_of_several_in_one_child(self, family, desk, way):
+    def test_one_decision_of_several_in_one_child(self, family, recorded, way):
         loop = family(calls(wipe("x", "/x"), call("note", "n", n=1), wipe("y", "/y")), "in")
         model = ScriptedLLM(asked(), "outer")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k/x", "k/y"]
         paused = way.resume(loop, stored(paused), {"k/x": approve}, model)
         assert [one.id for one in paused.pending] == ["k/y"]
-        assert desk.did == ["note 1", "wipe /x"]
+        assert recorded.did == ["note 1", "wipe /x"]
         result = way.resume(loop, stored(paused), {"k/y": deny()}, model)
         assert answers(result.messages) == {"k": "in"}
-        assert desk.did == ["note 1", "wipe /x"]
+        assert recorded.did == ["note 1", "wipe /x"]
 
-    def test_two_children_at_once(self, family, desk, way):
+    def test_two_children_at_once(self, family, recorded, way):
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
         loop, model = family(*script), ScriptedLLM(asked("k", "l"), "outer")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k/w", "l/w"]
         result = way.resume(loop, stored(paused), {"k/w": approve, "l/w": approve}, model)
         assert answers(result.messages) == {"k": "in", "l": "in"}
-        assert desk.did == ["wipe /1", "wipe /2"]
+        assert recorded.did == ["wipe /1", "wipe /2"]
         assert result.tool_calls_count == 2
 
     @pytest.mark.parametrize(("first", "waits"), [("k/w", ["l/w"]), ("l/w", ["k/w"])])
-    def test_one_of_two_children_at_once(self, family, desk, first, waits):
+    def test_one_of_two_children_at_once(self, family, recorded, first, waits):
         """In the order of the request: the second waits for the first, and its decision is kept."""
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
         loop, model = family(*script, max_parallel_calls=1), ScriptedLLM(asked("k", "l"), "outer")
@@ -168,10 +168,10 @@ class TestDeciding:
         assert [one.id for one in paused.pending] == waits
         result = SYNC.resume(loop, stored(paused), {waits[0]: approve}, model)
         assert answers(result.messages) == {"k": "in", "l": "in"}
-        assert desk.did == ["wipe /1", "wipe /2"]
+        assert recorded.did == ["wipe /1", "wipe /2"]
 
-    def test_a_child_of_which_nothing_was_decided_is_not_gone_on_with(self, family, desk):
-        """Nothing is told of it twice, and what comes after it and waits for another waits on."""
+    def test_a_child_without_a_decision_does_not_continue(self, family, recorded):
+        """No event of it is repeated, and a later call that waits for another keeps waiting."""
         events = []
         loop = family(calls(wipe("w")), "in", on_event=events.append)
         batch = asked("k", more=[wipe("w2", "/2"), call("note", "n", n=1)])
@@ -181,11 +181,11 @@ class TestDeciding:
         again = SYNC.resume(loop, stored(paused), {"w2": approve}, model)
         assert [one.id for one in again.pending] == ["k/w"]
         assert of(events, SubagentEvent) == []
-        assert desk.done == []
+        assert recorded.done == []
         SYNC.resume(loop, stored(again), {"k/w": approve}, model)
-        assert desk.did == ["note 1", "wipe /", "wipe /2"]
+        assert recorded.did == ["note 1", "wipe /", "wipe /2"]
 
-    def test_the_call_of_the_child_itself_may_need_approval(self, family, desk, way):
+    def test_the_call_of_the_child_itself_may_need_approval(self, family, recorded, way):
         loop = family(calls(wipe("w")), "in", behaviour={"requires_approval": True})
         model = ScriptedLLM(asked(), "outer")
         paused = way.run(loop, model)

@@ -30,20 +30,20 @@ def asked(*ids, more=()):
 
 
 @pytest.fixture
-def family(desk):
-    """Make a parent whose child follows a script; both have the tools of the desk."""
+def family(recorded):
+    """Make a parent whose child follows a script; both have the recorded tools."""
 
     def make(*inner, options=None, behaviour=None, **settings):
         model = ScriptedLLM(*inner)
-        child = desk.loop(name="kid", **(options or {}))
+        child = recorded.loop(name="kid", **(options or {}))
         made = child.as_tool("helper", "Helps.", model, **(behaviour or {}))
-        return Loop(tools=[*desk.tools, made], **settings)
+        return Loop(tools=[*recorded.tools, made], **settings)
 
     return make
 
 
 class TestMistakes:
-    """Decisions on calls of a child are looked at before anything goes on."""
+    """Decisions on calls of a child are checked before anything continues."""
 
     @pytest.mark.parametrize(
         ("decisions", "text"),
@@ -55,36 +55,36 @@ class TestMistakes:
             ({"k/w": edit({"path": 5})}, "edit: path: expected string, got integer 5"),
         ],
     )
-    def test_they_are_refused(self, family, desk, decisions, text):
+    def test_they_are_refused(self, family, recorded, decisions, text):
         loop = family(calls(wipe("w")), "in")
         model = ScriptedLLM(asked(), "outer")
         paused = SYNC.run(loop, model)
         with pytest.raises(OptionError, match=text):
             loop.resume_sync(paused, decisions, model)
         assert isinstance(SYNC.resume(loop, paused, {"k/w": approve}, model), Ok)
-        assert desk.done == ["wipe /"]
+        assert recorded.done == ["wipe /"]
 
-    def test_a_child_that_is_no_loop_any_more_is_refused(self, family, desk):
+    def test_a_child_that_is_no_loop_any_more_is_refused(self, family, recorded):
         """A function of that name would know nothing of what waits."""
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(asked()))
         plain = tool({"name": "helper", "input_schema": TASK_SCHEMA})
-        loop = Loop(tools=[*desk.tools, plain], resolve_tool=lambda made: "x")
+        loop = Loop(tools=[*recorded.tools, plain], resolve_tool=lambda made: "x")
         refused(loop, paused, text="helper", decisions={"k/w": approve})
 
 
 class TestDeep:
     """Children of children."""
 
-    def nest(self, desk, depth, *script):
-        loop, model = desk.loop(), ScriptedLLM(*script)
+    def nest(self, recorded, depth, *script):
+        loop, model = recorded.loop(), ScriptedLLM(*script)
         for level in reversed(range(depth)):
             made = loop.as_tool("helper", "Helps.", model)
             loop = Loop(tools=[made], name=f"level{level}")
             model = ScriptedLLM(asked(f"k{level}"), f"answer {level}")
         return loop, model
 
-    def test_ids_have_those_of_all_calls_around_them(self, desk, way):
-        loop, model = self.nest(desk, 3, calls(wipe("w")), calls(wipe("v", "/v")), "three")
+    def test_ids_have_those_of_all_calls_around_them(self, recorded, way):
+        loop, model = self.nest(recorded, 3, calls(wipe("w")), calls(wipe("v", "/v")), "three")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k0/k1/k2/w"]
         paused = way.resume(loop, json.dumps(paused.state), {"k0/k1/k2/w": approve}, model)
@@ -93,24 +93,24 @@ class TestDeep:
             loop, json.dumps(paused.state), {"k0/k1/k2/v": edit({"path": "/u"})}, model
         )
         assert answers(result.messages) == {"k0": "answer 1"}
-        assert desk.done == ["wipe /", "wipe /u"]
+        assert recorded.done == ["wipe /", "wipe /u"]
 
-    def test_limits_go_on_at_every_level(self, desk):
+    def test_limits_go_on_at_every_level(self, recorded):
         script = [calls(wipe(f"w{n}", f"/{n}")) for n in range(9)]
-        loop, model = self.nest(desk, 2, *script)
+        loop, model = self.nest(recorded, 2, *script)
         result = SYNC.run(loop, model, max_iterations=6)
         while isinstance(result, Paused):
             decisions = {one.id: approve for one in result.pending}
             result = SYNC.resume(loop, stored(result), decisions, model, max_iterations=6)
         assert result.stop_reason == "max_iterations_reached"
-        assert desk.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
+        assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
 
-def test_ids_of_the_models_that_look_like_a_childs_are_told_apart(desk):
+def test_ids_of_the_model_that_look_like_those_of_a_subagent_are_distinguished(recorded):
     """A model names its calls as it likes: `k/w` may be a call of the parent, too."""
     inner = ScriptedLLM(calls(wipe("w", "/inner")), "in")
-    child = desk.loop().as_tool("helper", "Helps.", inner)
-    loop = Loop(tools=[*desk.tools, child])
+    child = recorded.loop().as_tool("helper", "Helps.", inner)
+    loop = Loop(tools=[*recorded.tools, child])
     model = ScriptedLLM(asked("k", more=[wipe("k/w", "/outer")]), "outer")
     paused = SYNC.run(loop, model)
     ids = [one.id for one in paused.pending]
@@ -119,11 +119,11 @@ def test_ids_of_the_models_that_look_like_a_childs_are_told_apart(desk):
     decisions = {by_path["/inner"]: deny(), by_path["/outer"]: approve}
     result = SYNC.resume(loop, paused, decisions, model)
     assert isinstance(result, Ok)
-    assert desk.done == ["wipe /outer"]
+    assert recorded.done == ["wipe /outer"]
 
 
-def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(desk):
-    """A recipe cannot pause: the step, a subagent, fails, and the model is told why."""
+def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(recorded):
+    """A recipe cannot pause: the step, a subagent, fails, and its result says why."""
 
     class Resolver:
         def resolve(self, made):
@@ -134,7 +134,7 @@ def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(desk):
                 (lambda given: {"serial": [("helper", {"task": "t"})]}) if name == "both" else None
             )
 
-    child = desk.loop().as_tool("helper", "Helps.", ScriptedLLM(calls(wipe("w"))))
+    child = recorded.loop().as_tool("helper", "Helps.", ScriptedLLM(calls(wipe("w"))))
     loop = Loop(tools=[child, {"name": "both"}], resolve_tool=Resolver())
     result = SYNC.run(loop, ScriptedLLM(calls(call("both", "b")), "outer"))
     assert isinstance(result, Ok)
@@ -142,18 +142,18 @@ def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(desk):
         "needs approval, which cannot be requested within a recipe" in answers(result.messages)["b"]
     )
     assert "## Errors" in answers(result.messages)["b"]
-    assert desk.done == []
+    assert recorded.done == []
 
 
-def test_a_child_may_rest_with_nothing_to_decide(desk, way):
-    """A stage of the child's own puts it aside, for whatever has to happen meanwhile."""
+def test_a_child_may_rest_with_nothing_to_decide(recorded, way):
+    """A custom stage of the child pauses it."""
 
     def rest(ctx):
         if ctx.memo.get("rested") == ctx.iteration:
             return ctx
         return ctx.remember("rested", ctx.iteration).pause(())
 
-    inner = Loop(tools=desk.tools, stages=[rest, *default_stages()])
+    inner = Loop(tools=recorded.tools, stages=[rest, *default_stages()])
     model = ScriptedLLM(calls(call("note", "n", n=1)), "in")
     loop = Loop(tools=[inner.as_tool("helper", "Helps.", model)])
     outer = ScriptedLLM(asked(), "outer")
@@ -162,4 +162,4 @@ def test_a_child_may_rest_with_nothing_to_decide(desk, way):
         assert (result.stop_reason, result.pending) == ("paused", ())
         result = way.resume(loop, stored(result), {}, outer)
     assert answers(result.messages) == {"k": "in"}
-    assert desk.done == ["note 1"]
+    assert recorded.done == ["note 1"]

@@ -48,9 +48,9 @@ class TestEnd:
     def check(self, state):
         """The child's record: all done, its history valid, its call answered."""
         check_history(state.messages)
-        told = answers(state.messages)
-        assert told["n"] == "noted 1"
-        assert told["h"].startswith("Cancelled: ")
+        texts = answers(state.messages)
+        assert texts["n"] == "noted 1"
+        assert texts["h"].startswith("Cancelled: ")
         assert (state.status, state.error) == ("failed", str(RunCancelled()))
         assert [node.status for node in state.nodes] == ["success", "failed"]
         assert state.nodes[1].tool_calls[0].status == "failed"
@@ -142,13 +142,13 @@ class TestEnd:
 
 
 class TestWaiting:
-    """A child that waits for a person, in a run that is ended before anybody has decided."""
+    """A child that waits for a decision, in a run that ends before it."""
 
     @pytest.mark.parametrize("bound", ["handle", "time"])
-    def test_its_record_is_closed_with_that_of_its_parent(self, desk, way, bound):
+    def test_its_record_is_closed_with_that_of_its_parent(self, recorded, way, bound):
         handle = RunHandle()
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
-        loop = Loop(tools=[desk.loop().as_tool("helper", "h", inner)])
+        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
         paused = way.run(loop, ScriptedLLM(asked()))
         assert [one.id for one in paused.pending] == ["k/w"]
         options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
@@ -159,13 +159,13 @@ class TestWaiting:
         assert (result.run.status, node.run.status) == (ended, ended)
         assert node.status == "failed"
         check_history(node.run.messages)
-        assert desk.done == ["note 1"]
+        assert recorded.done == ["note 1"]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_well(backend):
-    """Whoever counts starts and ends around the child misses neither."""
-    told = []
+def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
+    """An observer of the parent gets each start and end of the child."""
+    events = []
 
     async def observe(event):
         if isinstance(event, RunStarted):
@@ -175,11 +175,11 @@ def test_an_event_that_is_told_while_the_run_is_cancelled_is_told_around_it_as_w
     async def main():
         nonlocal scope
         child = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
-        loop = Loop(tools=[child], on_event=told.append)
+        loop = Loop(tools=[child], on_event=events.append)
         with anyio.CancelScope() as scope:
             await loop.run(USER, ScriptedLLM(asked()))
 
     scope = None
     anyio.run(main, backend=backend)
-    inner = [type(event.event).__name__ for event in of(told, SubagentEvent)]
+    inner = [type(event.event).__name__ for event in of(events, SubagentEvent)]
     assert inner == ["RunStarted", "RunFinished"]

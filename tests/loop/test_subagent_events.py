@@ -1,4 +1,4 @@
-"""What is told of a child, and kept of it: events, records, its middleware."""
+"""The events, states and middleware of a subagent."""
 
 import anyio
 import pytest
@@ -123,13 +123,13 @@ class TestGrandchildren:
 class TestEvents:
     """Its events are within those of its call."""
 
-    def test_they_nest_and_its_own_observers_are_told_as_well(self, way):
+    def test_they_nest_and_its_own_observers_get_them_too(self, way):
         outer, inner, contexts = [], [], []
         loop = Loop(tools=[add], on_event=inner.append, on_iteration=contexts.append)
         child, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
         way.run(Loop(tools=[child], on_event=outer.append), ScriptedLLM(asked(), "outer"))
-        told = [event.event for event in of(outer, SubagentEvent)]
-        assert told == inner
+        inner_events = [event.event for event in of(outer, SubagentEvent)]
+        assert inner_events == inner
         assert {event.call_id for event in of(outer, SubagentEvent)} == {"k"}
         assert [type(event).__name__ for event in inner] == [
             "RunStarted",
@@ -152,7 +152,7 @@ class TestEvents:
         assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("SubagentEvent")
 
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_its_observers_are_told_though_nobody_watches_the_run_around_it(self, way, is_async):
+    def test_its_observers_get_events_although_the_parent_has_no_listener(self, way, is_async):
         seen = []
 
         async def observe_later(event):
@@ -173,7 +173,7 @@ class TestEvents:
         assert answers(result.messages) == {"k": "in"}
         assert "an observer raised at RunStarted" in caplog.text
 
-    def test_where_nobody_listens_no_event_is_made(self):
+    def test_no_event_is_made_without_a_listener(self):
         seen = []
         child, _ = helper("in")
         loop = Loop(

@@ -82,11 +82,11 @@ class TestBudgets:
         assert result.reason == BudgetExhausted("max_tool_calls", 4, 4)
 
     def test_tool_calls_that_the_child_may_not_make_it_does_not_make(self, way):
-        """Of a batch that is more than what is left, the rest is answered as over budget."""
+        """Of a batch that exceeds the budget, the rest is answered as over budget."""
         inner = ScriptedLLM(calls(*(call("note", f"n{n}", n=n) for n in range(5))))
         result = way.run(Loop(tools=[helper(inner)], max_tool_calls=3), ScriptedLLM(asked(), "x"))
-        told = answers(child_of(result).messages)
-        assert [text.startswith("noted") for text in told.values()] == [1, 1, 0, 0, 0]
+        texts = answers(child_of(result).messages)
+        assert [text.startswith("noted") for text in texts.values()] == [1, 1, 0, 0, 0]
 
     @pytest.mark.parametrize(
         ("limit", "kind"),
@@ -111,7 +111,7 @@ class TestBudgets:
         assert result.reason.kind == kind
         assert result.usage == Usage(12, 12, cost=pytest.approx(1.1))
 
-    def test_tokens_that_nobody_told_make_the_parents_a_lower_bound(self):
+    def test_unreported_tokens_make_those_of_the_parent_a_lower_bound(self):
         usage = {"prompt_tokens": 1, "completion_tokens": 1}
         outer = [{"choices": [{"message": asked()}], "usage": usage}]
         result = SYNC.run(Loop(tools=[helper(ScriptedLLM("in"))]), ScriptedLLM(*outer, "x"))
@@ -126,7 +126,7 @@ class TestBudgets:
         assert answers(result.messages)["n"] == "noted 1"
         assert answers(child_of(result, 1).messages)["i"] == "noted 1"
 
-    def test_a_tool_of_the_child_sees_the_tightest_of_what_is_left(self):
+    def test_a_tool_of_the_child_sees_the_tightest_remaining_limits(self):
         seen = []
 
         @tool

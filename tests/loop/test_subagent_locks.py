@@ -1,4 +1,4 @@
-"""Locks around a child: what its call holds, it may use; what others hold, it waits for or is told of."""
+"""Locks around a child: what its call holds, it may use; for other keys it waits, or fails."""
 
 import time
 
@@ -47,7 +47,7 @@ def works(*keys):
 
 
 @pytest.mark.timeout(20)
-class TestHeldAround:
+class TestLockedByTheParent:
     """A key that the call of the child holds."""
 
     def test_the_child_may_use_it(self, shop, way):
@@ -65,7 +65,7 @@ class TestHeldAround:
         assert len(shop.log) == 4
         assert answers(result.messages) == {"k": "in"}
 
-    def test_nobody_else_gets_it_meanwhile(self, shop, way):
+    def test_no_other_call_gets_it_during_the_run(self, shop, way):
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
         more = [call("work", "o", key="L", n=9)]
@@ -105,8 +105,8 @@ class TestHeldAround:
 
 
 @pytest.mark.timeout(20)
-class TestHeldElsewhere:
-    """A key that somebody else holds."""
+class TestLockedElsewhere:
+    """A key that another call holds."""
 
     def test_a_child_that_holds_nothing_waits_for_it(self, shop, way):
         loop = Loop(tools=[shop.work])
@@ -117,15 +117,15 @@ class TestHeldElsewhere:
         assert len(shop.log) == 4
         assert answers(result.messages)["k"] == "in"
 
-    def test_a_child_that_holds_another_is_told_and_never_waits(self, shop, way):
+    def test_a_child_that_holds_another_key_fails_and_never_waits(self, shop, way):
         """Two who hold a key each and wait for that of the other would wait for ever."""
         locks = Locks()
         ticket = locks.enter("L")
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
         result = way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
-        told = answers(child_of(result).messages)["w0"]
-        assert told == "Not run: 'L' is in use by another call; try again later"
+        text = answers(child_of(result).messages)["w0"]
+        assert text == "Not run: 'L' is in use by another call; try again later"
         assert shop.log == []
         locks.leave("L", ticket)
 
@@ -145,7 +145,7 @@ class TestHeldElsewhere:
         assert all(most == 1 for most in shop.most.values())
 
     def test_a_table_of_the_childs_own_is_heeded(self, shop, way):
-        """It was given to the loop to share with others, whoever runs it."""
+        """It was given to the loop to share with others, whatever runs the loop."""
         shared = Locks()
         ticket = shared.enter("L")
         loop = Loop(tools=[shop.work], locks=shared, max_seconds=0.1)

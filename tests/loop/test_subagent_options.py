@@ -82,8 +82,8 @@ class TestOptions:
         child, _ = helper(calls(call("stubborn")), loop=Loop(tools=[stubborn]), **options)
         loop = Loop(tools=[child], max_seconds=None if options else 0.5, on_event=observe)
         result = way.run(loop, ScriptedLLM(asked(), "outer"))
-        told = "Error: 'helper' took longer than 0.5 s." if options else "Cancelled: the run's time"
-        assert answers(result.messages)["k"].startswith(told)
+        text = "Error: 'helper' took longer than 0.5 s." if options else "Cancelled: the run's time"
+        assert answers(result.messages)["k"].startswith(text)
         check_history(result.run.nodes[0].tool_calls[0].run.messages)
 
     def test_settings_of_the_child_stay_its_own(self):

@@ -29,7 +29,7 @@ class Named:
         return "x"
 
 
-def told_of(fn, **llm_opts):
+def info_of(fn, **llm_opts):
     """What `RunStarted` has of the backend."""
     events = []
     Loop.run_sync(USER, fn, llm_opts=llm_opts, on_event=events.append, max_retries=0)
@@ -42,15 +42,15 @@ class TestFunctions:
 
     def test_a_plain_one(self):
         assert model_info(plain, {}) == (None, None, {})
-        assert told_of(plain) == (None, None, {})
+        assert info_of(plain) == (None, None, {})
 
     def test_the_options_of_the_loop(self):
-        told = told_of(plain, model="m", temperature=0.5, stop=["a"])
-        assert told == ("m", None, {"temperature": 0.5, "stop": ["a"]})
+        info = info_of(plain, model="m", temperature=0.5, stop=["a"])
+        assert info == ("m", None, {"temperature": 0.5, "stop": ["a"]})
 
     def test_a_partial(self):
         fn = functools.partial(plain, model="m", temperature=0.5)
-        assert told_of(fn) == ("m", None, {"temperature": 0.5})
+        assert info_of(fn) == ("m", None, {"temperature": 0.5})
 
     def test_partials_of_partials_the_outer_ones_win(self):
         class Wrapped(functools.partial):
@@ -128,7 +128,7 @@ class TestClients:
             def create(self, messages):
                 return "x"
 
-        assert told_of(Client().create)[1] == "openai"
+        assert info_of(Client().create)[1] == "openai"
 
 
 class TestObjects:
@@ -141,9 +141,9 @@ class TestObjects:
             "m", base_url="http://127.0.0.1:9/v1", api_key="canary", stream=True, temperature=0,
             extra_headers={"authorization": "canary"}, timeout=0.01,
         )  # fmt: skip
-        told = told_of(model)
-        assert told[:2] == ("m", "openai")
-        assert told[2] == {"stream": True, "temperature": 0}
+        info = info_of(model)
+        assert info[:2] == ("m", "openai")
+        assert info[2] == {"stream": True, "temperature": 0}
 
     def test_one_without_opts_or_with_others(self):
         local = SimpleNamespace(model="m", provider="mine", opts=None)
@@ -162,7 +162,7 @@ class TestObjects:
             def __call__(self, messages):
                 return "x"
 
-        assert told_of(Broken()) == (None, None, {})
+        assert info_of(Broken()) == (None, None, {})
 
     def test_one_that_has_every_attribute_there_is(self):
         """As mocks do."""
@@ -174,7 +174,7 @@ class TestObjects:
             def __call__(self, messages):
                 return "x"
 
-        assert told_of(Mock()) == (None, None, {})
+        assert info_of(Mock()) == (None, None, {})
 
 
 LISTED = {

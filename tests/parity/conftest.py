@@ -55,11 +55,11 @@ def planned(run):
     """Runs a loop; gives its result, its plans, and its events."""
 
     def planned(*script, **options):
-        told, plans = [], []
-        options = {**options, "on_event": told.append}
+        events, plans = [], []
+        options = {**options, "on_event": events.append}
         result = run(
             "?", ScriptedLLM(*script), **options, on_iteration=lambda c: plans.append(c.plan)
         )
-        return result, plans, told
+        return result, plans, events
 
     return planned

@@ -69,7 +69,7 @@ def blank(finish_reason="stop", content=""):
 
 
 def test_a_text_answer_is_ok_with_the_whole_history(run):
-    """A text answer ends the run well, and stands in the history.
+    """A text answer ends the run well, and is in the history.
 
     LlmCore leaves the final answer out of the history; here it is the last message.
     """
@@ -147,7 +147,7 @@ def test_with_the_preset_calls_run_as_often_and_in_the_order_in_which_they_are_m
 def test_the_same_tool_error_in_three_iterations_breaks_the_circuit(run):
     """Three iterations in a row with the same error of the same tool end the run.
 
-    In LlmCore this is dead code: errors live in the content, where nobody looks for them.
+    In LlmCore this is dead code: errors are in the content, which is not checked for them.
     """
     options = {**presets.llmcore(), "tools": [failing(*["down"] * 3)]}
     result = run("Find it.", ScriptedLLM(*searches(3)), **options)
@@ -169,13 +169,13 @@ def test_another_error_or_none_resets_the_circuit_breaker(run, errors):
 
 
 def test_success_of_another_tool_does_not_reset_the_circuit_breaker(run):
-    """The count is per tool: it goes on whether others succeed beside it or in between.
+    """The count is per tool: it continues whether others succeed next to it or in between.
 
     LlmCore counts iterations that had an error, whichever tool it came from.
     """
-    beside = calls(call("search", page=1), call("add", a=1, b=1))
+    together = calls(call("search", page=1), call("add", a=1, b=1))
     between = calls(call("add", a=2, b=2))
-    llm = ScriptedLLM(beside, between, *searches(2))
+    llm = ScriptedLLM(together, between, *searches(2))
     result = run("Find it.", llm, tools=[failing(*["down"] * 3), add])
     assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
 
@@ -219,7 +219,7 @@ def test_a_failing_stage_is_a_pipeline_error_with_the_stage_and_the_cause(run):
 
 
 def test_on_iteration_gets_the_context_after_each_iteration(run):
-    """It is told the context as it left the stages, iteration after iteration."""
+    """It gets the context as it left the stages, iteration after iteration."""
     seen = []
     llm = ScriptedLLM(calls(call("add", a=1, b=2)), "3")
     run("1 + 2?", llm, tools=[add], on_iteration=seen.append)
@@ -291,7 +291,7 @@ def broken(ctx):
     ids=["limit", "loop", "circuit", "stage"],
 )
 def test_the_context_has_the_error_that_ended_the_run(run, script, options, trace):
-    """Where the run is to stop, decision, status and error say so, whoever decided it."""
+    """Where the run is to stop, decision, status and error say so, whichever stage decided it."""
     seen = []
     options = {"tools": [add], **options}
     result = run("1 + 2?", ScriptedLLM(*script), on_iteration=seen.append, **options)

@@ -91,7 +91,7 @@ def test_goto_jumps_to_its_point_until_the_condition_fails(through):
 
 
 def test_done_lets_an_item_leave_early(through):
-    """An item that meets the condition is the result; the others go on."""
+    """An item that meets the condition is the result; the others continue."""
     pipeline = Pipeline(add_one, done(lambda n: n > 5), double)
     assert [through(pipeline, n) for n in (1, 5)] == [4, 6]
 
@@ -105,7 +105,7 @@ def test_dead_end_drops_the_item(through, all_through):
 
 
 def test_composer_returns_none_one_or_many_items(all_through):
-    """The items that it returns go on from there, in order."""
+    """The items that it returns continue from there, in order."""
     pipeline = Pipeline(composer(lambda n, memo: (range(n), memo)), add_one)
     assert [all_through(pipeline, n) for n in (0, 1, 3)] == [[], [1], [1, 2, 3]]
 

@@ -17,8 +17,8 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 TOOLS = [{"name": name, "input_schema": CITY} for name in ("report", "weather", "news", "sport")]
 
 
-class Kitchen:
-    """A resolver with a recipe for `report`; `resolve` answers with the call, or fails if told."""
+class RecipeResolver:
+    """A resolver with a recipe for `report`; `resolve` answers with the call, or fails for some."""
 
     def __init__(self, make, failing=(), together=0):
         self.make = make
@@ -38,10 +38,10 @@ class Kitchen:
         return f"{call.name} of {call.input['city']}"
 
 
-def reported(run, kitchen, **options):
-    """Run one call of `report` for Oslo; return what the model is told, and the result."""
+def reported(run, resolver, **options):
+    """Run one call of `report` for Oslo; return the content of its result, and the result of the run."""
     llm = ScriptedLLM(calls(call("report", "r", city="Oslo")), "Read this.")
-    result = run("Oslo?", llm, tools=TOOLS, resolve_tool=kitchen, **options)
+    result = run("Oslo?", llm, tools=TOOLS, resolve_tool=resolver, **options)
     return answers(result)[0], result
 
 
@@ -54,19 +54,19 @@ def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
             parallel=[Step("news", {"city": "Bergen"})],
         )
 
-    kitchen = Kitchen(recipe, failing=["sport"])
-    told, result = reported(run, kitchen)
-    assert told == (
+    resolver = RecipeResolver(recipe, failing=["sport"])
+    text, result = reported(run, resolver)
+    assert text == (
         "## Results\n\n### weather\nweather of Oslo\n\n"
         "## Additional results\n\n### news\nnews of Bergen\n\n"
         "## Errors\n\n### games\nError: RuntimeError: no sport"
     )
-    assert kitchen.resolved == [("weather", "Oslo"), ("sport", "Oslo"), ("news", "Bergen")]
+    assert resolver.resolved == [("weather", "Oslo"), ("sport", "Oslo"), ("news", "Bergen")]
     assert isinstance(result, Ok)
 
 
 def test_arguments_of_a_step_may_be_a_function_of_the_results_so_far(run):
-    """Later steps, parallel ones too, can be made of what earlier ones brought."""
+    """Later steps, parallel ones too, can be made of the results of earlier ones."""
 
     def next_city(results):
         return {"city": results["first"].content.upper()}
@@ -77,9 +77,9 @@ def test_arguments_of_a_step_may_be_a_function_of_the_results_so_far(run):
             "parallel": [{"tool": "sport", "arguments": next_city}],
         }
 
-    kitchen = Kitchen(recipe)
-    reported(run, kitchen)
-    assert kitchen.resolved[1:] == [("news", "WEATHER OF OSLO"), ("sport", "WEATHER OF OSLO")]
+    resolver = RecipeResolver(recipe)
+    reported(run, resolver)
+    assert resolver.resolved[1:] == [("news", "WEATHER OF OSLO"), ("sport", "WEATHER OF OSLO")]
 
 
 def test_a_serial_failure_is_recorded_and_the_rest_goes_on(run):
@@ -92,9 +92,9 @@ def test_a_serial_failure_is_recorded_and_the_rest_goes_on(run):
         steps = [Step("weather", arguments), Step("sport", no_arguments), Step("news", arguments)]
         return Recipe(serial=steps, compose=lambda results: [r.is_error for r in results.values()])
 
-    kitchen = Kitchen(recipe, failing=["weather"])
-    assert reported(run, kitchen)[0] == "[true,true,false]"
-    assert kitchen.resolved == [("weather", "Oslo"), ("news", "Oslo")]
+    resolver = RecipeResolver(recipe, failing=["weather"])
+    assert reported(run, resolver)[0] == "[true,true,false]"
+    assert resolver.resolved == [("weather", "Oslo"), ("news", "Oslo")]
 
 
 def test_parallel_steps_of_a_recipe_run_at_the_same_time(run):
@@ -103,8 +103,8 @@ def test_parallel_steps_of_a_recipe_run_at_the_same_time(run):
     def recipe(arguments):
         return Recipe(parallel=[Step(name, arguments) for name in ("weather", "news", "sport")])
 
-    told, _ = reported(run, Kitchen(recipe, together=3))
-    assert told.startswith("## Additional results\n\n### weather\nweather of Oslo\n\n### news")
+    text, _ = reported(run, RecipeResolver(recipe, together=3))
+    assert text.startswith("## Additional results\n\n### weather\nweather of Oslo\n\n### news")
 
 
 def test_sub_calls_are_validated_and_recorded(run):
@@ -116,10 +116,10 @@ def test_sub_calls_are_validated_and_recorded(run):
     def recipe(arguments):
         return Recipe(serial=[Step("weather", {"city": 7}), Step("news", arguments, "n")])
 
-    kitchen = Kitchen(recipe)
-    told, result = reported(run, kitchen)
-    assert "city: expected string, got integer 7" in told
-    assert kitchen.resolved == [("news", "Oslo")]
+    resolver = RecipeResolver(recipe)
+    text, result = reported(run, resolver)
+    assert "city: expected string, got integer 7" in text
+    assert resolver.resolved == [("news", "Oslo")]
     (report,) = result.run.nodes[0].tool_calls
     assert [(node.name, node.group_id) for node in report.tool_calls] == [
         ("weather", "r/weather"),
@@ -128,20 +128,20 @@ def test_sub_calls_are_validated_and_recorded(run):
     assert result.tool_calls_count == 1
 
 
-def test_a_composition_of_ones_own_makes_the_result(run):
+def test_a_custom_composition_makes_the_result(run):
     """`compose` gets the results by label, those of one label numbered."""
 
     def recipe(arguments):
         steps = [Step("news", {"city": city}) for city in ("Oslo", "Rome")]
         return Recipe((), steps, lambda results: {k: r.content for k, r in results.items()})
 
-    told, _ = reported(run, Kitchen(recipe))
-    assert json.loads(told) == {"news": "news of Oslo", "news 2": "news of Rome"}
+    text, _ = reported(run, RecipeResolver(recipe))
+    assert json.loads(text) == {"news": "news of Oslo", "news 2": "news of Rome"}
 
 
 def test_a_recipe_without_results_says_so(run):
     """An empty recipe is answered with "no results", not with nothing."""
-    assert reported(run, Kitchen(lambda arguments: Recipe()))[0] == "No results."
+    assert reported(run, RecipeResolver(lambda arguments: Recipe()))[0] == "No results."
 
 
 @pytest.mark.parametrize(
@@ -153,23 +153,23 @@ def test_a_recipe_without_results_says_so(run):
 )
 def test_a_recipe_that_cannot_be_built_falls_back_to_resolving_the_call(run, recipe):
     """A recipe that raises, or is none: the call is resolved directly."""
-    kitchen = Kitchen(recipe)
-    assert reported(run, kitchen)[0] == "report of Oslo"
-    assert kitchen.resolved == [("report", "Oslo")]
+    resolver = RecipeResolver(recipe)
+    assert reported(run, resolver)[0] == "report of Oslo"
+    assert resolver.resolved == [("report", "Oslo")]
 
 
 def test_a_recipe_that_cannot_compose_is_an_error_and_its_steps_run_once(run):
     """LlmCore resolves the call directly then, which repeats what the steps did."""
     steps = [("news", {"city": "Oslo"})]
-    kitchen = Kitchen(
+    resolver = RecipeResolver(
         lambda arguments: {"serial": steps, "compose": lambda results: results["missing"]}
     )
-    assert reported(run, kitchen)[0] == "Error: KeyError: 'missing'"
-    assert kitchen.resolved == [("news", "Oslo")]
+    assert reported(run, resolver)[0] == "Error: KeyError: 'missing'"
+    assert resolver.resolved == [("news", "Oslo")]
 
 
 def test_a_tool_without_a_recipe_is_resolved_directly(run):
     """A resolver that has no recipe for a name is asked for the call itself."""
-    kitchen = Kitchen(lambda arguments: Recipe())
+    resolver = RecipeResolver(lambda arguments: Recipe())
     llm = ScriptedLLM(calls(call("news", city="Oslo")), "Read this.")
-    assert answers(run("News?", llm, tools=TOOLS, resolve_tool=kitchen)) == ["news of Oslo"]
+    assert answers(run("News?", llm, tools=TOOLS, resolve_tool=resolver)) == ["news of Oslo"]

@@ -1,4 +1,4 @@
-"""Parity with LlmCore: what a run tells, to OpenTelemetry and in its events."""
+"""Parity with LlmCore: what a run reports, to OpenTelemetry and in its events."""
 
 import functools
 
@@ -16,7 +16,7 @@ from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
 class Spans:
-    """Spans in memory, by a provider that nobody else sees."""
+    """Spans in memory, by a provider of this test only."""
 
     def __init__(self):
         self.exporter = InMemorySpanExporter()
@@ -29,7 +29,7 @@ class Spans:
 
 
 class IterationsMetric:
-    """The points of the histogram of iterations, by a provider that nobody else sees."""
+    """The points of the histogram of iterations, by a provider of this test only."""
 
     def __init__(self):
         self.reader = InMemoryMetricReader()
@@ -104,13 +104,13 @@ def test_the_completion_event_comes_once_on_every_exit(
 ):
     """``treadle.loop.complete`` has total_iterations, tool_calls_count and the stop reason.
 
-    LlmCore tells it on two of its exits only.
+    LlmCore reports it on two of its exits only.
     """
     messages = options.get("messages", "Go on.")
     kept = {name: value for name, value in options.items() if name != "messages"}
-    told = []
+    events = []
     providers = {"tracer_provider": spans.provider, "meter_provider": iterations_metric.provider}
-    run(messages, ScriptedLLM(*script), on_event=told.append, **kept, **providers)
+    run(messages, ScriptedLLM(*script), on_event=events.append, **kept, **providers)
     (agent,) = spans.named("invoke_agent")
     (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]
     assert dict(complete.attributes) == {
@@ -118,15 +118,15 @@ def test_the_completion_event_comes_once_on_every_exit(
         "treadle.tool_calls_count": tool_calls,
         "treadle.stop_reason": stop_reason,
     }
-    (finished,) = [event for event in told if isinstance(event, RunFinished)]
-    assert told[-1] is finished
+    (finished,) = [event for event in events if isinstance(event, RunFinished)]
+    assert events[-1] is finished
     assert (finished.total_iterations, finished.tool_calls_count) == (iterations, tool_calls)
     (point,) = iterations_metric.points()
     assert (point.sum, point.attributes["treadle.stop_reason"]) == (iterations, stop_reason)
 
 
 def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
-    """A run that is ended through its handle tells its completion as well."""
+    """A run that is cancelled through its handle reports its completion too."""
     handle = RunHandle()
 
     @tool
@@ -143,10 +143,10 @@ def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_completion_event_comes_when_the_caller_is_cancelled(spans, backend):
-    """A cancellation goes on its way, and the completion is told before; the history is valid."""
-    handle, told = RunHandle(), []
+    """A cancellation is raised after the completion was reported; the history is valid."""
+    handle, events = RunHandle(), []
     llm = ScriptedLLM(calls(call("wait_long")))
-    options = {"tools": [wait_long], "handle": handle, "on_event": told.append}
+    options = {"tools": [wait_long], "handle": handle, "on_event": events.append}
     start = functools.partial(Loop.run, [{"role": "user", "content": "Wait."}], llm, **options)
 
     async def give_up():
@@ -158,14 +158,14 @@ def test_the_completion_event_comes_when_the_caller_is_cancelled(spans, backend)
     (agent,) = spans.named("invoke_agent")
     (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]
     assert complete.attributes["treadle.stop_reason"] == "cancelled"
-    assert isinstance(told[-1], RunFinished)
+    assert isinstance(events[-1], RunFinished)
     check_history(handle.messages)
     assert len(handle.messages) == 3
 
 
-def test_tool_calls_are_told_with_start_and_stop_and_duration(run, spans):
+def test_tool_calls_are_reported_with_start_and_stop_and_duration(run, spans):
     """Every tool call has a start and a stop event with its duration, and a span."""
-    told = []
+    events = []
 
     @tool
     async def nap() -> str:
@@ -173,9 +173,9 @@ def test_tool_calls_are_told_with_start_and_stop_and_duration(run, spans):
         return "awake"
 
     llm = ScriptedLLM(calls(call("nap", "c1")), "Done.")
-    run("Nap.", llm, tools=[nap], on_event=told.append, tracer_provider=spans.provider)
-    (start,) = [event for event in told if isinstance(event, ToolStarted)]
-    (stop,) = [event for event in told if isinstance(event, ToolFinished)]
+    run("Nap.", llm, tools=[nap], on_event=events.append, tracer_provider=spans.provider)
+    (start,) = [event for event in events if isinstance(event, ToolStarted)]
+    (stop,) = [event for event in events if isinstance(event, ToolFinished)]
     assert (start.call.id, stop.call.id, stop.result.content) == ("c1", "c1", "awake")
     assert stop.duration == pytest.approx(stop.at - start.at)
     assert 0.015 < stop.duration < 5
@@ -184,10 +184,10 @@ def test_tool_calls_are_told_with_start_and_stop_and_duration(run, spans):
     assert (span.end_time - span.start_time) / 1e9 == pytest.approx(stop.duration, abs=0.001)
 
 
-def test_each_iteration_is_told_once(run, spans):
+def test_each_iteration_is_reported_once(run, spans):
     """There is one event for each iteration, and one ``chat`` span."""
-    told = []
+    events = []
     llm = ScriptedLLM(calls(call("add", a=1, b=2)), calls(call("add", a=3, b=3)), "9")
-    run("Sum.", llm, tools=[add], on_event=told.append, tracer_provider=spans.provider)
-    assert [e.iteration for e in told if isinstance(e, IterationFinished)] == [1, 2, 3]
+    run("Sum.", llm, tools=[add], on_event=events.append, tracer_provider=spans.provider)
+    assert [e.iteration for e in events if isinstance(e, IterationFinished)] == [1, 2, 3]
     assert [s.attributes["treadle.iteration"] for s in spans.named("chat")] == [1, 2, 3]

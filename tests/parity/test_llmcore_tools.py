@@ -40,7 +40,7 @@ def recorder(value="resolved"):
 
 
 def test_an_unknown_tool_is_answered_with_the_available_names(run):
-    """The model is told what there is, and what comes closest; nothing is dispatched."""
+    """The answer lists the tools and suggests the closest; nothing is dispatched."""
     resolve, resolved = recorder()
     tools = [ORDER, {"name": "refund"}]
     llm = ScriptedLLM(calls(call("odrer", item="rope", count=1)), "Sorry.")
@@ -82,7 +82,7 @@ def test_invalid_arguments_are_answered_with_every_violation(run):
 
 @pytest.mark.parametrize("arguments", ['{"item": "rope", "count": 2', "[1]", "null", "NaN"])
 def test_arguments_that_are_no_json_object_are_answered_and_never_dispatched(run, arguments):
-    """Malformed arguments are told to the model; they never become ``{}``."""
+    """Malformed arguments are answered with the problem; they never become ``{}``."""
     resolve, resolved = recorder()
     llm = ScriptedLLM(calls(raw_call("order", arguments)), "Sorry.")
     result = run("Rope.", llm, tools=[ORDER], resolve_tool=resolve)
@@ -91,7 +91,7 @@ def test_arguments_that_are_no_json_object_are_answered_and_never_dispatched(run
 
 
 def test_an_invalid_call_does_not_fail_its_siblings(run):
-    """Only the bad call is answered as bad; the calls beside it are dispatched."""
+    """Only the invalid call is answered as invalid; the calls next to it are dispatched."""
     resolve, resolved = recorder("ordered")
     bad, good = call("order", item="rope"), call("order", item="sail", count=1)
     llm = ScriptedLLM(calls(bad, good), "Half of it.")
@@ -102,7 +102,7 @@ def test_an_invalid_call_does_not_fail_its_siblings(run):
 
 
 def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
-    """The run goes on, and the model is told what was raised."""
+    """The run continues, and the result says what was raised."""
 
     def resolve(call):
         raise LookupError("out of stock")
@@ -115,7 +115,7 @@ def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "content"),
     [
         (Ok("two left"), "two left"),
         ("two left", "two left"),
@@ -123,12 +123,12 @@ def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
         (Err("out of stock"), "Error: out of stock"),
     ],
 )
-def test_ok_and_error_results_both_reach_the_model(run, value, told):
+def test_ok_and_error_results_both_reach_the_model(run, value, content):
     """What a resolver returns is what the model reads, wrapped in Ok or Err or bare."""
     llm = ScriptedLLM(calls(call("order", item="rope", count=1)), "So it is.")
     run("Rope.", llm, tools=[ORDER], resolve_tool=lambda call: value)
     assert llm.sent[1].messages[-1]["role"] == "tool"
-    assert llm.sent[1].messages[-1]["content"] == told
+    assert llm.sent[1].messages[-1]["content"] == content
 
 
 def test_a_call_of_the_terminal_tool_ends_the_run_with_its_arguments(run):

@@ -50,7 +50,7 @@ def test_a_node_fails_with_an_error_or_times_out():
 
 
 def test_what_cannot_happen_to_a_node_is_refused():
-    """A move that makes no sense names the status and the event. (Orbiter takes any.)"""
+    """An illegal move names the status and the event. (Orbiter takes any.)"""
     node = RunNode()
     with pytest.raises(IllegalMoveError, match="is init: it cannot succeed; legal are start"):
         node.succeed()

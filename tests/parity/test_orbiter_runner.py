@@ -67,7 +67,7 @@ def test_a_run_makes_its_state_and_returns_output_messages_usage_and_steps(run):
 
 
 def test_a_passed_state_is_used_and_continued(run):
-    """A second run goes on in it: nodes, iterations and usage add up."""
+    """A second run continues in it: nodes, iterations and usage add up."""
     state = RunState("clerk")
     one = run("1 + 2?", ScriptedLLM(answer("3", 4, 1)), state=state)
     assert one.run is state
@@ -149,12 +149,12 @@ def test_the_delay_between_retries_doubles(run):
             return Sleep(0)
         return effect
 
-    told = []
+    events = []
     llm = ScriptedLLM(*[ProviderError(503)] * 4, "Here.")
     layer = {"middleware": [lambda steps: map_effects(steps, at_once)]}
-    run("Hello?", llm, max_retries=4, retry_delay=1.0, on_event=told.append, **layer)
+    run("Hello?", llm, max_retries=4, retry_delay=1.0, on_event=events.append, **layer)
     assert all(full * 0.75 <= s <= full for s, full in zip(slept, (1, 2, 4, 8), strict=True))
-    retried = [event for event in told if isinstance(event, ModelRetried)]
+    retried = [event for event in events if isinstance(event, ModelRetried)]
     assert [(event.attempt, event.error_type) for event in retried] == [
         (n, "ProviderError") for n in (1, 2, 3, 4)
     ]
@@ -182,12 +182,12 @@ def test_what_cannot_succeed_is_not_retried(run, status):
 
 def test_reaching_the_step_limit_is_reported(run):
     """It is an error and an event of its own. (Orbiter returns the last output silently.)"""
-    told = []
+    events = []
     steps = [calls(call("add", a=n, b=n)) for n in range(3)]
     llm = ScriptedLLM(*steps)
-    result = run("Sum on.", llm, tools=[add], max_iterations=3, on_event=told.append)
+    result = run("Sum on.", llm, tools=[add], max_iterations=3, on_event=events.append)
     assert result.reason == MaxIterationsReached(3)
-    assert [event.reason for event in told if isinstance(event, LimitReached)] == [result.reason]
+    assert [event.reason for event in events if isinstance(event, LimitReached)] == [result.reason]
     assert result.run.status is RunNodeStatus.FAILED
     with pytest.raises(MaxIterationsReached):
         result.unwrap()

@@ -57,7 +57,7 @@ def test_start_registers_calls_as_running():
 
 
 def test_mark_done_moves_a_call_to_the_results():
-    """It stops running, its siblings go on."""
+    """It stops running, its siblings continue."""
     in_flight = InFlight()
     in_flight.start([a_call("1"), a_call("2")])
     assert in_flight.mark_done("1", a_result("1"))
@@ -102,7 +102,7 @@ def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
 
 
 def test_cancel_all_stops_every_running_tool(run):
-    """All are answered as cancelled, and what is async is cancelled where it stands."""
+    """All are answered as cancelled, and what is async is cancelled at once."""
     handle = RunHandle()
     started, stopped = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -129,11 +129,11 @@ def test_cancel_all_stops_every_running_tool(run):
 
 
 def test_a_late_result_is_dropped_without_an_event(run):
-    """What a cancelled call brings after all is neither in the history nor told.
+    """What a cancelled call still returns is neither in the history nor in the events.
 
-    Told is the cancellation, once: here every call that started has its end in the events.
+    The cancellation is reported once: here every call that started has its end in the events.
     """
-    handle, told = RunHandle(), []
+    handle, events = RunHandle(), []
 
     @tool
     def stop_all() -> str:
@@ -141,9 +141,9 @@ def test_a_late_result_is_dropped_without_an_event(run):
         return "late"
 
     llm = ScriptedLLM(calls(call("stop_all", "c1")), calls(call("look", "c2", place="here")), "No.")
-    result = run("?", llm, tools=[stop_all, look], handle=handle, on_event=told.append)
+    result = run("?", llm, tools=[stop_all, look], handle=handle, on_event=events.append)
     assert "late" not in str(result.messages)
-    finished = [event for event in told if isinstance(event, ToolFinished)]
+    finished = [event for event in events if isinstance(event, ToolFinished)]
     assert [(event.call.id, event.result.status) for event in finished] == [
         ("c1", "cancelled"),
         ("c2", "done"),
@@ -166,7 +166,7 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "text"),
     [
         ("lock", {"place": "here"}, "no tool named 'lock'. Did you mean 'look'?"),
         ("look", {"place": 3}, "place: expected string, got integer 3"),
@@ -174,17 +174,17 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
         ("look", '{"place"', "not valid JSON"),
     ],
 )
-def test_prepare_call_answers_what_makes_no_sense(perform, name, arguments, told):
+def test_prepare_call_answers_invalid_calls(perform, name, arguments, text):
     """An unknown tool and invalid arguments are results that say what is wrong."""
     in_flight = InFlight()
     result = perform(prepare_call(context(in_flight, look), name, "1", arguments))
-    assert told in result.content
+    assert text in result.content
     assert (result.is_error, result.status) == (True, "invalid")
     assert in_flight.done
 
 
 def test_prepare_call_makes_any_exception_an_error_in_words(perform):
-    """Whatever a tool raises is told as text."""
+    """Whatever a tool raises becomes text."""
 
     @tool
     async def fall(place: str) -> str:

@@ -91,9 +91,9 @@ def spoken(result):
 def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(run):
     """It goes behind the answers of the calls, before the next request, and begins a turn.
 
-    In Planck the turn ends with the answer; here the run goes on with what the user said, in one history.
+    In Planck the turn ends with the answer; here the run continues with what the user said, in one history.
     """
-    handle, told = RunHandle(), []
+    handle, events = RunHandle(), []
 
     @tool
     def ask_user() -> str:
@@ -103,12 +103,12 @@ def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(r
     asked = calls(call("ask_user"), call("look", place="here"))
     llm = ScriptedLLM(asked, *looks("there"), "Both are empty.")
     options = {**presets.planck(), "tools": [ask_user, look], "handle": handle}
-    result = run("?", llm, **options, on_event=told.append)
+    result = run("?", llm, **options, on_event=events.append)
     assert isinstance(result, Ok)
     assert llm.sent[1].messages == result.messages[:5]
     assert [m["role"] for m in result.messages[1:5]] == ["assistant", "tool", "tool", "user"]
     assert spoken(result) == ["?", "And there?"]
-    (steered,) = [event for event in told if isinstance(event, UserMessageAdded)]
+    (steered,) = [event for event in events if isinstance(event, UserMessageAdded)]
     assert steered == UserMessageAdded(iteration=2, messages=(result.messages[4],))
     assert not handle.steer("Too late.")
 
@@ -127,7 +127,7 @@ def test_a_queued_user_message_begins_the_counts_anew(run):
 
 
 def test_a_user_message_queued_before_an_abort_of_the_tools_comes_after_them(run):
-    """The tools are stopped, and answered so; then the user speaks, and the model goes on."""
+    """The tools are stopped, and answered so; then the user speaks, and the model continues."""
     handle, is_over = RunHandle(), threading.Event()
 
     @tool
@@ -147,7 +147,7 @@ def test_a_user_message_queued_before_an_abort_of_the_tools_comes_after_them(run
 
 @pytest.mark.parametrize("steered", [False, True])
 def test_a_user_message_queued_before_an_abort_of_the_run_starts_the_next_one(run, steered):
-    """The run it was meant for is over; it is not lost, whoever kept it: the handle or the caller."""
+    """The run it was meant for is over; it is not lost, whether the handle or the caller kept it."""
     handle, is_over, queue = RunHandle(), threading.Event(), []
 
     @tool

@@ -26,7 +26,7 @@ def looks(*places):
 
 
 def noted(result):
-    """Which answers carry a note, and the count that it tells."""
+    """Which answers carry a note, and the count in it."""
     found = [answer.partition("[note: this is call number ")[2] for answer in answers(result)]
     return [int(note.split()[0]) if note else None for note in found]
 
@@ -36,14 +36,14 @@ def test_the_third_and_each_later_identical_call_gets_a_note(run):
 
     In Planck every such call runs, as it does here with Planck's preset; by default it is suppressed.
     """
-    told = []
+    events = []
     llm = ScriptedLLM(*looks(*["here"] * 5), "Empty.")
-    result = run("?", llm, **presets.planck(), tools=[look], on_event=told.append)
+    result = run("?", llm, **presets.planck(), tools=[look], on_event=events.append)
     assert noted(result) == [None, None, 3, 4, 5]
     assert answers(result)[1] == "here is empty"
     assert answers(result)[2].startswith("here is empty\n\n[note: ")
     assert "Change the arguments, try another approach" in answers(result)[2]
-    assert [event.count for event in told if isinstance(event, RepeatWarned)] == [3, 4, 5]
+    assert [event.count for event in events if isinstance(event, RepeatWarned)] == [3, 4, 5]
 
 
 def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itself(run):
@@ -132,8 +132,8 @@ def test_long_output_is_cut_with_a_note(run, text, kept, note):
     def read() -> str:
         return text
 
-    (told,) = answers(run("?", ScriptedLLM(calls(call("read")), "Long."), tools=[read]))
-    assert told == f"{text[:kept]}\n{note}"
+    (answer,) = answers(run("?", ScriptedLLM(calls(call("read")), "Long."), tools=[read]))
+    assert answer == f"{text[:kept]}\n{note}"
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_output_up_to_the_limits_stays_whole(run, text):
 
 @pytest.mark.parametrize("value", [b"\x89PNG\x00", bytearray(5), "\x89PN\0"])
 def test_binary_output_becomes_a_placeholder(run, value):
-    """Bytes, and text with NUL characters, are told by their size."""
+    """Bytes, and text with NUL characters, are described by their size."""
 
     @tool
     def read():
         return value
 
-    told = answers(run("?", ScriptedLLM(calls(call("read")), "Binary."), tools=[read]))
-    assert told == ["(binary output, 5 bytes)"]
+    contents = answers(run("?", ScriptedLLM(calls(call("read")), "Binary."), tools=[read]))
+    assert contents == ["(binary output, 5 bytes)"]
 
 
 def test_results_come_in_the_order_of_the_request(run):

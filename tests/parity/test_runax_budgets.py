@@ -30,7 +30,7 @@ STEPS = [looks("a"), looks("b"), looks("c")]
 
 
 def guidance_of(request):
-    """What the model is told in a request beside the conversation."""
+    """The guidance of a request."""
     last = request.messages[-1]
     return last["content"] if last["role"] == "user" else ""
 
@@ -54,7 +54,7 @@ def test_the_presets_have_the_numbers_of_runax(preset, limits):
 
 
 def test_a_preset_is_a_list_of_options_to_change():
-    """Each is a new dict, so that what one caller changes is nobody else's."""
+    """Each is a new dict, so that a caller changes its own only."""
     changed = presets.runax()
     changed["max_tool_calls"] = 60
     assert presets.runax()["max_tool_calls"] == 6
@@ -131,21 +131,21 @@ def test_the_budget_of_calls_is_one_for_all_steps(run, preset, fits):
 
 def test_of_a_batch_larger_than_the_budget_the_part_that_fits_runs(run):
     """The rest is answered "over budget". (In RunaxAI the whole batch is abandoned.)"""
-    told = []
+    events = []
     steps = [looks("a", "b", "c"), looks("d", "e"), looks("f", "g", "h")]
     llm = ScriptedLLM(*steps, "All are empty.")
-    result = run("?", llm, **presets.runax(), tools=[look], on_event=told.append)
+    result = run("?", llm, **presets.runax(), tools=[look], on_event=events.append)
     assert result.limit == BudgetExhausted("max_tool_calls", 6, 6)
     assert result.tool_calls_count == 6
     assert answers(result)[5:] == [
         "f is empty",
         *["Not run: the budget of 6 tool calls is spent. Answer with what you have."] * 2,
     ]
-    plan = [event for event in told if isinstance(event, CallsPlanned)][-1]
+    plan = [event for event in events if isinstance(event, CallsPlanned)][-1]
     assert (plan.reason, plan.batches) == ("over_budget", (("f",),))
     assert dict(plan.not_run) == {"g": "over_budget", "h": "over_budget"}
-    assert [event.reason for event in told if isinstance(event, LimitReached)] == [result.limit]
-    assert len([event for event in told if isinstance(event, ToolStarted)]) == 6
+    assert [event.reason for event in events if isinstance(event, LimitReached)] == [result.limit]
+    assert len([event for event in events if isinstance(event, ToolStarted)]) == 6
 
 
 def test_a_budget_that_is_spent_to_the_last_call_still_leaves_an_answer(run):
@@ -228,7 +228,7 @@ def test_a_blank_first_answer_gets_the_sentence_at_once(run, spending):
 
 
 def test_the_instruction_is_gone_from_the_history(run, spending):
-    """It stands in the requests that ask for the answer, and nowhere else."""
+    """It is in the requests that ask for the answer, and nowhere else."""
     llm = ScriptedLLM(*spending, looks("x"), "All are empty.")
     result = run("?", llm, **presets.runax(), tools=[look])
     assert [GUIDANCE in guidance_of(sent) for sent in llm.sent] == [False] * 3 + [True] * 2
@@ -253,9 +253,9 @@ def test_the_last_answer_may_be_a_call_of_a_terminal_tool(run, spending):
     assert guidance_of(llm.sent[-1]).endswith("with what you have, by a call of report.")
 
 
-def test_what_is_asked_at_the_end_is_told_and_counted(run, spending):
+def test_the_last_request_is_reported_and_counted(run, spending):
     """`LimitReached` comes once, before it; the requests are iterations, with their usage."""
-    told = []
+    events = []
 
     def counted(answer):
         completion = {"choices": [{"message": answer}]}
@@ -263,8 +263,8 @@ def test_what_is_asked_at_the_end_is_told_and_counted(run, spending):
 
     last = [looks("x"), {"role": "assistant", "content": "All are empty."}]
     llm = ScriptedLLM(*map(counted, [*spending, *last]))
-    result = run("?", llm, **presets.runax(), tools=[look], on_event=told.append)
+    result = run("?", llm, **presets.runax(), tools=[look], on_event=events.append)
     assert result.iterations == len(llm.sent) == len(result.run.nodes) == 5
     assert (result.usage.input_tokens, result.usage.output_tokens) == (50, 5)
-    (reached,) = [event for event in told if isinstance(event, LimitReached)]
+    (reached,) = [event for event in events if isinstance(event, LimitReached)]
     assert (reached.iteration, reached.reason) == (3, result.limit)

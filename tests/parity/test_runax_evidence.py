@@ -25,8 +25,8 @@ def looks(*places):
     return calls(*(call("look", place, place=place) for place in places))
 
 
-def suppressed(told):
-    found = [event for event in told if isinstance(event, CallSuppressed)]
+def suppressed(events):
+    found = [event for event in events if isinstance(event, CallSuppressed)]
     return [(event.call.id, event.reason) for event in found]
 
 
@@ -35,8 +35,8 @@ def suppressed(told):
 
 def test_a_fingerprint_is_the_sha256_of_name_and_arguments():
     """Of their canonical JSON, so that the order of keys and white space do not matter."""
-    told = json.dumps(["look", {"a": 1, "b": [2]}], separators=(",", ":")).encode()
-    assert fingerprint("look", {"b": [2], "a": 1}) == hashlib.sha256(told).hexdigest()
+    key = json.dumps(["look", {"a": 1, "b": [2]}], separators=(",", ":")).encode()
+    assert fingerprint("look", {"b": [2], "a": 1}) == hashlib.sha256(key).hexdigest()
 
 
 def test_the_order_of_keys_makes_no_other_call(planned):
@@ -51,9 +51,9 @@ def test_the_order_of_keys_makes_no_other_call(planned):
         {"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": text}}
         for n, text in enumerate(texts)
     ]
-    result, _, told = planned(*map(calls, made), "3", tools=[add])
+    result, _, events = planned(*map(calls, made), "3", tools=[add])
     assert result.tool_calls_count == 1
-    assert suppressed(told) == [("c1", NotRunReason.NO_NEW_EVIDENCE)]
+    assert suppressed(events) == [("c1", NotRunReason.NO_NEW_EVIDENCE)]
 
 
 def test_a_tool_may_name_the_fields_that_count(planned):
@@ -69,8 +69,8 @@ def test_a_tool_may_name_the_fields_that_count(planned):
         calls(call("search", "three", query="b", why="I wonder")),
         "Nothing.",
     ]
-    result, _, told = planned(*script, tools=[search])
-    assert suppressed(told) == [("two", NotRunReason.NO_NEW_EVIDENCE)]
+    result, _, events = planned(*script, tools=[search])
+    assert suppressed(events) == [("two", NotRunReason.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 2
 
 
@@ -79,8 +79,8 @@ def test_arguments_that_cannot_be_parsed_are_no_duplicates_of_each_other(planned
     batch = looks("a", "b", "c")
     for made, text in zip(batch["tool_calls"], ('{"place"', '{"place":', "{}"), strict=True):
         made["function"]["arguments"] = text
-    result, plans, told = planned(batch, "Sorry.", tools=[look])
-    assert suppressed(told) == []
+    result, plans, events = planned(batch, "Sorry.", tools=[look])
+    assert suppressed(events) == []
     assert plans[0].not_run == {}
     one, other, empty = answers(result)
     assert "not valid JSON" in one
@@ -92,10 +92,10 @@ def test_arguments_that_cannot_be_parsed_are_no_duplicates_of_each_other(planned
 
 
 def test_an_identical_call_without_new_evidence_is_suppressed(planned):
-    """Reason: duplicate without new evidence. It is answered with what it brought before."""
-    result, plans, told = planned(looks("a"), looks("a"), "Done.", tools=[look])
+    """Reason: duplicate without new evidence. It is answered with its earlier result."""
+    result, plans, events = planned(looks("a"), looks("a"), "Done.", tools=[look])
     assert dict(plans[1].not_run) == {"a_2": NotRunReason.NO_NEW_EVIDENCE}
-    assert suppressed(told) == [("a_2", NotRunReason.NO_NEW_EVIDENCE)]
+    assert suppressed(events) == [("a_2", NotRunReason.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 1
     first, second = answers(result)
     assert first == "a is empty"
@@ -104,17 +104,17 @@ def test_an_identical_call_without_new_evidence_is_suppressed(planned):
 
 
 def test_an_identical_call_after_new_evidence_runs_again(planned):
-    """What was learned in between may have changed what it brings."""
-    result, _, told = planned(looks("a"), looks("b"), looks("a"), "Done.", tools=[look])
-    assert suppressed(told) == []
+    """What was learned in between may have changed its result."""
+    result, _, events = planned(looks("a"), looks("b"), looks("a"), "Done.", tools=[look])
+    assert suppressed(events) == []
     assert result.tool_calls_count == 3
 
 
 @pytest.mark.parametrize("place", ["a", "b", "c"])
 def test_every_call_of_a_batch_counts_as_made(planned, place):
     """Whichever of them is repeated, first or last. (In RunaxAI only the last one counts.)"""
-    result, _, told = planned(looks("a", "b", "c"), looks(place), "Done.", tools=[look])
-    assert suppressed(told) == [(f"{place}_2", NotRunReason.NO_NEW_EVIDENCE)]
+    result, _, events = planned(looks("a", "b", "c"), looks(place), "Done.", tools=[look])
+    assert suppressed(events) == [(f"{place}_2", NotRunReason.NO_NEW_EVIDENCE)]
     assert result.tool_calls_count == 3
 
 
@@ -129,6 +129,6 @@ def test_a_call_that_failed_is_no_evidence_against_trying_it_again(planned):
             raise outcome
         return outcome
 
-    result, _, told = planned(calls(call("fetch")), calls(call("fetch")), "Done.", tools=[fetch])
-    assert suppressed(told) == []
+    result, _, events = planned(calls(call("fetch")), calls(call("fetch")), "Done.", tools=[fetch])
+    assert suppressed(events) == []
     assert answers(result) == ["Error: OSError: not yet", "at last"]

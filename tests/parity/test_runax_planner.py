@@ -47,15 +47,15 @@ def each(name, *places):
     return calls(*(call(name, f"{name} {place}", place=place) for place in places))
 
 
-def reasons_told(told):
-    return [event.reason for event in told if isinstance(event, CallsPlanned)]
+def plan_reasons(events):
+    return [event.reason for event in events if isinstance(event, CallsPlanned)]
 
 
-def of_kind(told, kind):
-    return [(event.call.id, event.reason) for event in told if isinstance(event, kind)]
+def of_kind(events, kind):
+    return [(event.call.id, event.reason) for event in events if isinstance(event, kind)]
 
 
-def held_as(reason, *call_ids):
+def not_run_as(reason, *call_ids):
     return dict.fromkeys(call_ids, reason)
 
 
@@ -63,7 +63,7 @@ def held_as(reason, *call_ids):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason", "batches", "held"),
+    ("asked", "reason", "batches", "not_run"),
     [
         pytest.param(looks("a"), PlanReason.SINGLE_CALL, [["a"]], {}, id="single call"),
         pytest.param(
@@ -77,80 +77,80 @@ def held_as(reason, *call_ids):
             looks("a", "b", "c", "d", "e"),
             PlanReason.PARALLEL_BATCH_CUT,
             [["a", "b", "c"]],
-            held_as(NotRunReason.PARALLEL_CAP, "d", "e"),
+            not_run_as(NotRunReason.PARALLEL_CAP, "d", "e"),
             id="parallel batch cut to its cap",
         ),
         pytest.param(
             calls(call("look", "a", place="a"), call("move", "b", place="b")),
             PlanReason.MIXED_BATCH_SEQUENCED,
             [["a"]],
-            held_as(NotRunReason.DEFERRED, "b"),
+            not_run_as(NotRunReason.DEFERRED, "b"),
             id="mixed batch that must be sequenced",
         ),
         pytest.param(
             each("move", "a", "b", "c"),
             PlanReason.SEQUENTIAL_DEFERRED,
             [["move a"]],
-            held_as(NotRunReason.DEFERRED, "move b", "move c"),
+            not_run_as(NotRunReason.DEFERRED, "move b", "move c"),
             id="sequential calls deferred",
         ),
         pytest.param(
             looks("a", "b", "c"),
             PlanReason.OVER_BUDGET,
             [["a", "b"]],
-            held_as(NotRunReason.OVER_BUDGET, "c"),
+            not_run_as(NotRunReason.OVER_BUDGET, "c"),
             id="call over budget",
         ),
     ],
 )
-def test_the_plan_and_its_event_tell_the_reason(planned, asked, reason, batches, held):
-    """Why a plan is as it is stands on the plan and in `CallsPlanned`, with all that does not run and why."""
+def test_the_plan_and_its_event_have_the_reason(planned, asked, reason, batches, not_run):
+    """The plan and `CallsPlanned` have the reason, with every call that does not run and why."""
     limit = 2 if reason is PlanReason.OVER_BUDGET else None
     script = [asked] if limit else [asked, "Done."]
-    _, plans, told = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
+    _, plans, events = planned(*script, tools=TOOLS, max_parallel_calls=3, max_tool_calls=limit)
     plan = plans[0]
-    assert (plan.reason, dict(plan.not_run)) == (reason, held)
+    assert (plan.reason, dict(plan.not_run)) == (reason, not_run)
     assert [[each.id for each in batch] for batch in plan.batches] == batches
-    (event,) = [event for event in told if isinstance(event, CallsPlanned)]
+    (event,) = [event for event in events if isinstance(event, CallsPlanned)]
     expected = CallsPlanned(
-        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), not_run=held
+        iteration=1, reason=reason, batches=tuple(map(tuple, batches)), not_run=not_run
     )
     assert event == expected
-    started = [event.call.id for event in told if isinstance(event, ToolStarted)]
+    started = [event.call.id for event in events if isinstance(event, ToolStarted)]
     assert sorted(started) == sorted(each for batch in batches for each in batch)
 
 
 def test_a_plan_without_calls_says_so(planned):
-    """An answer in words, and calls that make no sense, leave nothing to plan.
+    """A text answer and invalid calls leave nothing to plan.
 
-    Of an answer in words nothing is told, for there are no calls whose plan it would be.
+    A text answer emits nothing, for there are no calls to plan.
     """
-    nonsense = calls(call("look", "a"))
-    _, plans, told = planned(nonsense, "Done.", tools=TOOLS)
+    invalid = calls(call("look", "a"))
+    _, plans, events = planned(invalid, "Done.", tools=TOOLS)
     assert [plan.reason for plan in plans] == [PlanReason.NO_CALLS] * 2
-    assert reasons_told(told) == [PlanReason.NO_CALLS]
-    contexts = [event.context for event in told if isinstance(event, IterationFinished)]
+    assert plan_reasons(events) == [PlanReason.NO_CALLS]
+    contexts = [event.context for event in events if isinstance(event, IterationFinished)]
     assert [ctx.plan.reason for ctx in contexts] == [PlanReason.NO_CALLS] * 2
 
 
 def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
-    """Nothing runs, and each call is told that it would bring nothing new.
+    """Nothing runs, and each call is answered that it would return nothing new.
 
-    In RunaxAI this is the only case in which the model is told at all.
+    In RunaxAI this is the only case in which the model sees an answer.
     """
-    result, plans, told = planned(looks("a", "b"), looks("b", "a"), "Done.", tools=TOOLS)
+    result, plans, events = planned(looks("a", "b"), looks("b", "a"), "Done.", tools=TOOLS)
     assert plans[1].reason is PlanReason.ALL_SUPPRESSED
     assert plans[1].batches == ()
-    assert reasons_told(told) == [PlanReason.PARALLEL_BATCH, PlanReason.ALL_SUPPRESSED]
-    assert dict(plans[1].not_run) == held_as(NotRunReason.NO_NEW_EVIDENCE, "a_2", "b_2")
+    assert plan_reasons(events) == [PlanReason.PARALLEL_BATCH, PlanReason.ALL_SUPPRESSED]
+    assert dict(plans[1].not_run) == not_run_as(NotRunReason.NO_NEW_EVIDENCE, "a_2", "b_2")
     assert result.tool_calls_count == 2
 
 
 # Why a call does not run
 
 
-def test_a_call_that_stands_twice_in_a_batch_runs_once(planned):
-    """Reason: duplicate in batch. The second is answered with what the first brought.
+def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
+    """Reason: duplicate in batch. The second is answered with the result of the first.
 
     In RunaxAI the second vanishes from the history; here every call has its answer.
     """
@@ -159,9 +159,9 @@ def test_a_call_that_stands_twice_in_a_batch_runs_once(planned):
         call("look", "other", place="b"),
         call("look", "again", place="a"),
     )
-    result, plans, told = planned(batch, "Done.", tools=TOOLS)
-    assert dict(plans[0].not_run) == held_as(NotRunReason.DUPLICATE_IN_BATCH, "again")
-    assert of_kind(told, CallSuppressed) == [("again", NotRunReason.DUPLICATE_IN_BATCH)]
+    result, plans, events = planned(batch, "Done.", tools=TOOLS)
+    assert dict(plans[0].not_run) == not_run_as(NotRunReason.DUPLICATE_IN_BATCH, "again")
+    assert of_kind(events, CallSuppressed) == [("again", NotRunReason.DUPLICATE_IN_BATCH)]
     assert result.tool_calls_count == 2
     assert answers(result)[:2] == ["a is empty", "b is empty"]
     assert "the same call is next to it" in answers(result)[2]
@@ -170,11 +170,11 @@ def test_a_call_that_stands_twice_in_a_batch_runs_once(planned):
 
 def test_calls_over_the_cap_are_deferred_in_band(planned):
     """Reason: parallel cap. They are answered with the words that they may be asked for again."""
-    result, _, told = planned(
+    result, _, events = planned(
         looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, max_parallel_calls=3
     )
     cut = [("d", NotRunReason.PARALLEL_CAP), ("e", NotRunReason.PARALLEL_CAP)]
-    assert of_kind(told, CallDeferred) == cut
+    assert of_kind(events, CallDeferred) == cut
     assert all("call 'look' again if you still need it" in text for text in answers(result)[3:5])
     assert answers(result)[5:] == ["d is empty", "e is empty"]
     assert result.tool_calls_count == 5
@@ -184,10 +184,10 @@ def test_calls_over_the_cap_are_deferred_in_band(planned):
 def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, name):
     """``parallel_safe=False`` or ``requires_fresh_input=True``: one at a time, the others answered in band.
 
-    In RunaxAI deferred calls vanish from the history, and the model is not told of them.
+    In RunaxAI deferred calls vanish from the history, without a notice to the model.
     """
     asked = [each(name, *"abc"[n:]) for n in range(3)]
-    result, plans, told = planned(*asked, "Done.", tools=TOOLS)
+    result, plans, events = planned(*asked, "Done.", tools=TOOLS)
     assert [plan.reason for plan in plans[:3]] == [
         PlanReason.SEQUENTIAL_DEFERRED,
         PlanReason.SEQUENTIAL_DEFERRED,
@@ -197,10 +197,10 @@ def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, na
     assert first[0].endswith(" a")
     assert all(text.startswith("Not run yet: other calls have to run first.") for text in first[1:])
     assert all(f"call {name!r} again" in text for text in first[1:])
-    deferred = of_kind(told, CallDeferred)
+    deferred = of_kind(events, CallDeferred)
     assert [reason for _, reason in deferred] == [NotRunReason.DEFERRED] * 3
     assert result.tool_calls_count == 3
-    ran = [event.call.input["place"] for event in told if isinstance(event, ToolStarted)]
+    ran = [event.call.input["place"] for event in events if isinstance(event, ToolStarted)]
     assert ran == ["a", "b", "c"]
 
 
@@ -209,11 +209,11 @@ def test_what_requires_fresh_input_is_deferred_even_where_the_rest_runs_in_its_s
     batch = calls(*(call(name, name, place="a") for name in ("look", "move", "decide")))
     result, plans, _ = planned(batch, "Done.", tools=TOOLS, sequential="in_step")
     assert [[made.id for made in batch] for batch in plans[0].batches] == [["look"], ["move"]]
-    assert dict(plans[0].not_run) == held_as(NotRunReason.DEFERRED, "decide")
+    assert dict(plans[0].not_run) == not_run_as(NotRunReason.DEFERRED, "decide")
     assert result.tool_calls_count == 2
 
 
-def test_the_model_is_told_of_every_call_that_does_not_run(planned):
+def test_every_call_that_does_not_run_is_answered(planned):
     """Suppressed, deferred, cut and over budget: with RunaxAI's preset every call has its one answer, in order.
 
     In RunaxAI calls that do not run vanish from the history.
@@ -235,8 +235,8 @@ def test_the_model_is_told_of_every_call_that_does_not_run(planned):
         PlanReason.PARALLEL_BATCH_CUT,
         PlanReason.OVER_BUDGET,
     ]
-    held = {key: reason.value for plan in plans for key, reason in plan.not_run.items()}
-    assert held == {
+    not_run = {key: reason.value for plan in plans for key, reason in plan.not_run.items()}
+    assert not_run == {
         "same": "no_new_evidence",
         "twin": "duplicate_in_batch",
         "later": "deferred",
@@ -247,8 +247,8 @@ def test_the_model_is_told_of_every_call_that_does_not_run(planned):
     asked = [each["id"] for m in result.messages for each in m.get("tool_calls", ())]
     answered = [m["tool_call_id"] for m in result.messages if m["role"] == "tool"]
     assert answered == asked
-    told = dict(zip(answered, answers(result), strict=True))
-    assert {key: told[key].partition(":")[0] for key in held} == {
+    texts = dict(zip(answered, answers(result), strict=True))
+    assert {key: texts[key].partition(":")[0] for key in not_run} == {
         "same": "Not run again",
         "twin": "Not run twice",
         "later": "Not run yet",

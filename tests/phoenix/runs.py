@@ -182,7 +182,7 @@ def streamed(tracer: Tracer, options: dict[str, Any]) -> None:
     asyncio.run(stream())
 
 
-class Kitchen:
+class RecipeResolver:
     """A resolver whose ``report`` is a recipe."""
 
     def resolve(self, made: Any) -> Any:
@@ -208,7 +208,7 @@ REPORT = {
 def recipe(tracer: Tracer, options: dict[str, Any]) -> None:
     """A call that is executed as a recipe."""
     model = ScriptedLLM(answer(calls(call("report", "c1", what="x")), 0), answer("Done.", 1))
-    Loop.run_sync(QUESTION, model, tools=[REPORT], resolve_tool=Kitchen(), **options)
+    Loop.run_sync(QUESTION, model, tools=[REPORT], resolve_tool=RecipeResolver(), **options)
 
 
 @project

@@ -148,9 +148,16 @@ class TestInstructionsAndGuidance:
         assert asked.guidance is None
         assert texts(asked.messages) == ["Hi"]
 
-    def test_guidance_after_another_role_is_a_message_of_its_own(self, ready, through):
-        given = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
-        ctx, model = ready("Hello", messages=given)
+    @pytest.mark.parametrize(
+        "last",
+        [
+            {"role": "assistant", "content": "Yes?"},
+            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        ],
+        ids=["another role", "parts"],
+    )
+    def test_guidance_that_joins_no_text_is_a_separate_message(self, ready, through, last):
+        ctx, model = ready("Hello", messages=[{"role": "user", "content": "Hi"}, last])
         through(ctx.replace(guidance="Hurry."), ask_model)
         assert model.sent[0].messages[-1] == {"role": "user", "content": "Hurry."}
 

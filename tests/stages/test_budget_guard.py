@@ -73,7 +73,7 @@ def test_tokens_and_money_that_are_spent_end_the_run(guard, kind, usage, limit, 
     assert ctx.error == (BudgetExhausted(kind, limit, 100) if stops else None)
 
 
-def held(reason):
+def plan_without(reason):
     return Plan(not_run={"c": reason})
 
 
@@ -81,16 +81,16 @@ def test_a_call_that_was_over_budget_ends_the_run(guard):
     """A budget that is just spent does not: the model may answer with what it has."""
     limits = {"max_tool_calls": 2}
     assert guard(limits=limits, calls=2).decision is None
-    ctx = guard(limits=limits, calls=2, plan=held(NotRunReason.OVER_BUDGET))
+    ctx = guard(limits=limits, calls=2, plan=plan_without(NotRunReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
-def test_a_cost_that_nobody_told_is_not_taken_for_one(guard):
+def test_an_unreported_cost_is_not_taken_for_one(guard):
     assert guard(limits={"max_cost": 0.01}, usage=Usage(99, 99)).decision is None
 
 
 def test_no_calls_at_all_is_a_budget_too(guard):
-    ctx = guard(limits={"max_tool_calls": 0}, plan=held(NotRunReason.OVER_BUDGET))
+    ctx = guard(limits={"max_tool_calls": 0}, plan=plan_without(NotRunReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 0, 0)
 
 
@@ -98,25 +98,25 @@ def test_no_calls_at_all_is_a_budget_too(guard):
 def test_a_call_that_does_not_run_for_another_reason_ends_nothing(guard, reason):
     """A tool that is used up is one thing; the run still has its budget."""
     limits = {"max_tool_calls": 2}
-    assert guard(limits=limits, calls=2, plan=held(reason)).decision is None
+    assert guard(limits=limits, calls=2, plan=plan_without(reason)).decision is None
 
 
 def test_where_a_planned_call_was_released_the_run_continues(guard):
     """It was denied, after another one had been answered as over budget."""
     budget = spent({"max_tool_calls": 1}, calls=1)
     budget.release_call("t")
-    assert guard(budget=budget, plan=held(NotRunReason.OVER_BUDGET)).decision is None
+    assert guard(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET)).decision is None
 
 
 def test_while_the_model_is_asked_for_its_last_answer_a_call_too_many_ends_nothing(context):
     budget = spent({"max_tool_calls": 1}, calls=1)
-    ctx = context(budget=budget, plan=held(NotRunReason.OVER_BUDGET))
+    ctx = context(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET))
     assert budget_guard(ctx).decision is Decision.STOP
     ctx.run.finishing = MaxIterationsReached(3)
     assert budget_guard(ctx).decision is None
 
 
-class TestTheBudgetAround:
+class TestTheBudgetOfTheParent:
     """A run that is a call of another draws on that one's limits, too."""
 
     def around(self, *, iterations=0, calls=0, usage=None, **limits):
@@ -138,7 +138,7 @@ class TestTheBudgetAround:
 
     def test_its_tool_calls_end_the_run_where_one_was_too_many(self, guard):
         budget = self.around(max_tool_calls=2, calls=2)
-        ctx = guard(budget=budget, plan=held(NotRunReason.OVER_BUDGET))
+        ctx = guard(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET))
         assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 

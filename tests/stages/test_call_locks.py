@@ -25,7 +25,7 @@ STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
 
 class Workshop:
-    """A tool of steps that notes when it begins and ends, and lets others go on in between."""
+    """A tool of steps that notes when it begins and ends, and lets others run in between."""
 
     def __init__(self):
         self.log, self.inside, self.overlaps = [], [], []
@@ -87,7 +87,7 @@ class TestInOneAnswer:
         assert not overlapping & {frozenset({"c1", "c2"}), frozenset({"c3", "c4"})}
 
     def test_a_call_may_need_several_keys_and_waits_for_all(self, context, through, workshop):
-        """Whatever the order in which they are named, nobody waits for one who waits for him."""
+        """In whichever order they are named, no two calls wait for each other."""
         tools = [Tool("move", steps=workshop, lock=lambda arguments: arguments["paths"])]
         calls = [("move", {"paths": paths}) for paths in (["a", "b"], ["b", "a", "b"], ["c"])]
         run(context(*calls, tools=tools), through)
@@ -104,12 +104,12 @@ class TestInOneAnswer:
         assert contents(ctx) == ["Error: ZeroDivisionError: division by zero", "0.5"]
 
     def test_a_call_begins_in_the_record_and_in_events_when_it_has_its_key(self, context, through):
-        told = []
-        held = Tool("t", steps=Workshop(), lock="k")
-        ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[held], has_listeners=True)
+        events = []
+        locking = Tool("t", steps=Workshop(), lock="k")
+        ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[locking], has_listeners=True)
         ctx = through(ctx, *STAGES[:3])
-        drive_sync(dispatch_tools(ctx), told.append)
-        assert [(type(event), event.call.id) for event in told] == [
+        drive_sync(dispatch_tools(ctx), events.append)
+        assert [(type(event), event.call.id) for event in events] == [
             (ToolStarted, "c1"),
             (ToolFinished, "c1"),
             (ToolStarted, "c2"),
@@ -128,17 +128,17 @@ class TestInOneAnswer:
 
 
 class TestAKeyFunctionThatRaises:
-    """The call is not run, and its error is told like that of a call that was."""
+    """The call is not run, and its error is reported like that of a call that was."""
 
     @pytest.fixture
     def ctx(self, context, through):
-        self.told, self.ran = [], []
+        self.events, self.ran = [], []
         broken = tool(name="t", lock=lambda arguments: arguments["nope"])(self.ran.append)
         ctx = context(ToolCall("c1", "t", '{"object": 1}'), tools=[broken], has_listeners=True)
         ctx = through(ctx, *STAGES[:3])
-        return drive_sync(dispatch_tools(ctx), self.told.append)
+        return drive_sync(dispatch_tools(ctx), self.events.append)
 
-    def test_the_model_is_told(self, ctx):
+    def test_the_model_sees_it(self, ctx):
         result = ctx.tool_results["c1"]
         assert (result.content, result.is_error) == ("Error: KeyError: 'nope'", True)
         assert self.ran == []
@@ -154,14 +154,14 @@ class TestAKeyFunctionThatRaises:
             raise ZeroDivisionError("a bug")
 
         monkeypatch.setattr(Locks, "enter", broken)
-        held = tool(name="t", lock="k")(lambda: "ran")
+        locking = tool(name="t", lock="k")(lambda: "ran")
         with pytest.raises(ZeroDivisionError, match="a bug"):
-            run(context(("t", {}), tools=[held]), through)
+            run(context(("t", {}), tools=[locking]), through)
 
-    def test_it_is_a_failure_in_the_record_and_to_those_who_watch(self, ctx):
+    def test_it_is_a_failure_in_the_run_state_and_in_the_events(self, ctx):
         (node,) = ctx.state.current_node.tool_calls
         assert (node.status, node.error) == (RunNodeStatus.FAILED, "Error: KeyError: 'nope'")
-        assert [type(event) for event in self.told] == [ToolStarted, ToolFinished]
+        assert [type(event) for event in self.events] == [ToolStarted, ToolFinished]
 
 
 class Expanding:
@@ -181,39 +181,39 @@ class Expanding:
 
 
 class TestWithinACall:
-    """Whoever holds a key has it for all that he does, and must not wait for what others hold."""
+    """A call holds its key for all of its steps, and must not wait for keys of other calls."""
 
     @pytest.fixture
-    def cook(self, context, through):
-        def cook(recipe, *tools, holding=None, before=(), **more):
+    def run_recipe(self, context, through):
+        def run_recipe(recipe, *tools, holding=None, before=(), **more):
             big = Tool("big", lock=holding)
             ctx = context(
                 *before, ("big", {}), tools=[big, *tools], resolve_tool=Expanding(recipe), **more
             )
             return run(ctx, through)
 
-        return cook
+        return run_recipe
 
-    def test_a_step_that_needs_a_key_of_its_call_has_it(self, cook, workshop):
-        ctx = cook(Recipe([Step("t")]), Tool("t", steps=workshop, lock="k"), holding="k")
+    def test_a_step_that_needs_a_key_of_its_call_has_it(self, run_recipe, workshop):
+        ctx = run_recipe(Recipe([Step("t")]), Tool("t", steps=workshop, lock="k"), holding="k")
         assert contents(ctx) == ["## Results\n\n### t\nok"]
 
-    def test_steps_that_share_it_do_not_overlap_either(self, cook, workshop):
+    def test_steps_that_share_it_do_not_overlap_either(self, run_recipe, workshop):
         steps = [Step("t", {"n": n}, f"s{n}") for n in range(3)]
-        cook(Recipe(parallel=steps), Tool("t", steps=workshop, lock="k"), holding="k")
+        run_recipe(Recipe(parallel=steps), Tool("t", steps=workshop, lock="k"), holding="k")
         assert workshop.order == ["c1/s0", "c1/s1", "c1/s2"]
 
-    def test_a_step_that_needs_another_key_takes_it_where_it_is_free(self, cook, workshop):
-        ctx = cook(Recipe([Step("t")]), Tool("t", steps=workshop, lock="other"), holding="k")
+    def test_a_step_that_needs_another_key_takes_it_where_it_is_free(self, run_recipe, workshop):
+        ctx = run_recipe(Recipe([Step("t")]), Tool("t", steps=workshop, lock="other"), holding="k")
         assert contents(ctx) == ["## Results\n\n### t\nok"]
 
-    def test_a_step_that_needs_a_key_that_others_hold_is_told_so_instead_of_waiting(
-        self, cook, workshop
+    def test_a_step_whose_key_another_call_holds_fails_instead_of_waiting(
+        self, run_recipe, workshop
     ):
         """Two calls could wait for each other."""
         locks = Locks()
         ticket = locks.enter("other")
-        ctx = cook(
+        ctx = run_recipe(
             Recipe([Step("t")]),
             Tool("t", steps=workshop, lock="other"),
             holding="k",
@@ -228,9 +228,9 @@ class TestWithinACall:
         assert workshop.log == []
         assert locks._queues == {}
 
-    def test_a_step_of_a_call_that_holds_nothing_waits_like_any_call(self, cook, workshop):
+    def test_a_step_of_a_call_that_holds_nothing_waits_like_any_call(self, run_recipe, workshop):
         tools = [Tool("t", steps=workshop, lock="k")]
-        ctx = cook(Recipe([Step("t")]), *tools, before=[("t", {})])
+        ctx = run_recipe(Recipe([Step("t")]), *tools, before=[("t", {})])
         assert contents(ctx) == ["ok", "## Results\n\n### t\nok"]
         assert workshop.order == ["c1", "c2/t"]
 
@@ -246,18 +246,18 @@ class TestWithinACall:
         ctx = run(ctx, through)
         assert (seen["within"], dict(held_locks(ctx, "c1"))) == ({"a", "b"}, {})
 
-    def test_a_step_without_a_key_of_its_own_has_those_of_its_call(self, cook):
+    def test_a_step_without_a_key_of_its_own_has_those_of_its_call(self, run_recipe):
         seen = {}
 
         def steps(ctx, call):
             seen[call.id] = set(held_locks(ctx, call.id))
             yield Call(lambda: None)
 
-        cook(Recipe([Step("t")]), Tool("t", steps=steps), holding="k")
+        run_recipe(Recipe([Step("t")]), Tool("t", steps=steps), holding="k")
         assert seen == {"c1/t": {"k"}}
 
-    def test_what_was_held_in_a_batch_is_forgotten_with_it(self, cook):
-        ctx = cook(Recipe([Step("t")]), Tool("t", fn=lambda: None), holding="k")
+    def test_what_was_held_in_a_batch_is_forgotten_with_it(self, run_recipe):
+        ctx = run_recipe(Recipe([Step("t")]), Tool("t", fn=lambda: None), holding="k")
         ctx.run.in_flight.next_batch()
         assert dict(held_locks(ctx, "c1/t")) == {}
 
@@ -267,8 +267,8 @@ class TestWithinACall:
         locks = Locks()
         ticket = locks.enter("k")
         tools = [Tool("t", steps=workshop, lock="k"), Tool("p")]
-        held = {"k": "k"}
-        ctx = run(context(("t", {}), tools=tools, locks=locks, held_locks=held), through)
+        locked = {"k": "k"}
+        ctx = run(context(("t", {}), tools=tools, locks=locks, held_locks=locked), through)
         assert contents(ctx) == ["ok"]
         assert set(held_locks(ctx, "any")) == {"k"}
         locks.leave("k", ticket)
@@ -337,12 +337,12 @@ class TestRunsSideBySide:
 
 
 def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line(context, through):
-    """Two runs share a key; the second is told to stop while it waits for the first."""
+    """Two runs share a key; the second is stopped while it waits for the first."""
     locks = Locks()
     ticket = locks.enter("k")
     in_flight = InFlight(can_cancel=True)
-    held = Tool("t", fn=lambda: "ran", lock="k")
-    ctx = context(("t", {}), tools=[held], in_flight=in_flight, locks=locks)
+    locking = Tool("t", fn=lambda: "ran", lock="k")
+    ctx = context(("t", {}), tools=[locking], in_flight=in_flight, locks=locks)
     ctx = through(ctx, *STAGES[:3])
     stopper = threading.Timer(0.02, in_flight.cancel_all)
     stopper.start()
@@ -362,12 +362,12 @@ def test_whatever_keys_calls_need_no_two_that_share_one_overlap_and_all_run(want
     """As calls of one response."""
     workshop = Workshop()
     by_id = {f"c{n}": set(keys) for n, keys in enumerate(wanted)}
-    held = Tool("t", steps=workshop, lock=lambda arguments: arguments["keys"])
+    locking = Tool("t", steps=workshop, lock=lambda arguments: arguments["keys"])
     calls = tuple(
         ToolCall(call_id, "t", "{}", {"keys": keys})
         for call_id, keys in zip(by_id, wanted, strict=True)
     )
-    ctx = Context(History(), {"t": held}, tool_calls=calls, plan=Plan((calls,)))
+    ctx = Context(History(), {"t": locking}, tool_calls=calls, plan=Plan((calls,)))
     done = anyio.run(drive, dispatch_tools(ctx))
     assert set(done.tool_results) == set(by_id)
     for one, other in workshop.overlaps:

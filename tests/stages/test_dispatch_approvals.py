@@ -180,7 +180,7 @@ class TestPausedSubagents:
         ctx, ran = dispatch("a b c", paused_runs=states, approvals={"c/x": approve})
         assert (ran, list(ctx.run.in_flight.paused)) == ("a", ["b", "c"])
 
-    def test_one_that_has_ended_is_not_held(self, dispatch):
+    def test_one_that_has_ended_is_not_kept(self, dispatch):
         assert dispatch("a b c", paused_runs={"b": self.STATE}, done="a b")[1] == "c"
 
 
@@ -276,7 +276,7 @@ class TestThePause:
         assert done.tool_results["c2"].status == "denied"
         assert (done.decision, done.tool_calls_count) == (None, 3)
 
-    def test_it_is_put_aside_again_where_another_waits(self, ctx, through, noting):
+    def test_it_is_paused_again_where_another_waits(self, ctx, through, noting):
         paused = through(ctx("ask t ask t"), dispatch_tools)
         assert noting.ran == []
         paused = through(self.resumed(paused, c1=approve), dispatch_tools)
@@ -310,7 +310,7 @@ class TestThePause:
             1,
         ]
 
-    def test_a_twin_of_a_call_that_waits_is_answered_by_it(self, context, through, noting):
+    def test_a_duplicate_of_a_call_that_waits_is_answered_by_it(self, context, through, noting):
         tools = [noting.tool("ask", requires_approval=True)]
         ctx = context(("ask", {"n": 1}), ("ask", {"n": 1}), tools=tools)
         paused = through(ctx, *STAGES)
@@ -320,7 +320,7 @@ class TestThePause:
         assert done.tool_results["c2"].is_error
         assert "did not approve this call: no" in done.tool_results["c2"].content
 
-    def test_a_rule_that_lets_a_call_pass_asks_nobody(self, context, through, noting):
+    def test_a_rule_that_lets_a_call_pass_asks_no_question(self, context, through, noting):
         pay = noting.tool("pay", requires_approval=lambda arguments: arguments["n"] > 5)
         ctx = through(context(("pay", {"n": 5}), ("pay", {"n": 6}), tools=[pay]), *STAGES)
         assert noting.ran == ["pay5"]
@@ -353,7 +353,7 @@ class TestSubagents:
         assert list(ctx.run.in_flight.paused) == ["c1"]
         assert (dict(ctx.tool_results), ctx.tool_calls_count) == ({}, 0)
 
-    def test_it_is_put_aside_though_nothing_is_to_be_decided(self, context, through):
+    def test_it_is_paused_although_nothing_is_to_be_decided(self, context, through):
         """A stage of the child's may have paused it, for another reason than a call."""
 
         def steps(ctx, call):
@@ -363,7 +363,7 @@ class TestSubagents:
         ctx = through(context(("t", {}), tools=[Tool("t", steps=steps)]), *STAGES)
         assert (ctx.decision, ctx.waiting) == (Decision.PAUSE, ())
 
-    def test_its_siblings_are_not_held_up(self, context, through, child, noting):
+    def test_its_siblings_do_not_wait(self, context, through, child, noting):
         ctx = context(("child", {}), ("t", {"n": 1}), tools=[child, noting.tool("t")])
         ctx = through(ctx, *STAGES)
         assert (noting.ran, list(ctx.tool_results)) == (["t1"], ["c2"])

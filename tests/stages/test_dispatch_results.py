@@ -34,20 +34,20 @@ def noting():
     return Noting()
 
 
-def told(ctx, call_id):
+def result_of(ctx, call_id):
     result = ctx.tool_results[call_id]
     return result.status, result.content
 
 
-class TestTwins:
+class TestDuplicates:
     """The same call twice in one batch runs once, and both are answered."""
 
     def test_the_second_shows_the_result_of_the_first(self, context, through, noting):
         calls = [("t", {"n": 1}), ("t", {"n": 1})]
         ctx = through(context(*calls, tools=[noting.tool("t")]), *STAGES)
         assert noting.ran == ["t1"]
-        assert told(ctx, "c1") == ("done", "t1 done")
-        assert told(ctx, "c2") == (
+        assert result_of(ctx, "c1") == ("done", "t1 done")
+        assert result_of(ctx, "c2") == (
             "suppressed",
             "Not run twice: the same call is next to it. Its result:\nt1 done",
         )
@@ -58,14 +58,14 @@ class TestTwins:
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: Err("no"))])
         ctx = through(ctx, *STAGES)
         assert [ctx.tool_results[key].is_error for key in ("c1", "c2")] == [True, True]
-        assert told(ctx, "c2")[1].endswith("Its result:\nError: no")
+        assert result_of(ctx, "c2")[1].endswith("Its result:\nError: no")
 
     def test_a_long_result_is_shown_in_part(self, context, through):
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: "x" * 6_000)])
-        assert "[cut: 0 more lines, 1,000 more bytes]" in told(through(ctx, *STAGES), "c2")[1]
+        assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
 
-    def test_one_whose_first_was_not_run_is_told_so(self, context, through):
-        """A stage of somebody else's may have taken it out of the batches."""
+    def test_one_whose_first_was_not_run_says_so(self, context, through):
+        """A custom stage may have taken it out of the batches."""
         plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)
         result = through(ctx, dispatch_tools).tool_results["c2"]
@@ -113,7 +113,7 @@ class TestWhatIsLearned:
     def test_what_runs_alone_may_change_what_others_bring_whatever_it_says(
         self, context, through, options, last
     ):
-        """append, read, append, read: the second read must not be told that nothing is new."""
+        """append, read, append, read: the second read must not be answered as nothing new."""
         cache, items = ResultCache(), []
         append = tool(name="append", **options)(lambda: items.append(1))
         read = tool(name="read")(lambda: len(items))

@@ -55,8 +55,8 @@ def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(
         ),
         *STAGES,
     )
-    told = contents(ctx)
-    assert (told[0], told[1], told[3]) == ("2", "Error: ValueError: 2", "8")
+    texts = contents(ctx)
+    assert (texts[0], texts[1], texts[3]) == ("2", "Error: ValueError: 2", "8")
     assert [ctx.tool_results[c.id].is_error for c in ctx.tool_calls] == [False, True, True, False]
     assert ctx.tool_calls_count == 3
 
@@ -216,7 +216,7 @@ def test_the_record_has_a_node_for_each_call_that_ran_in_order(context, through)
 def test_a_record_without_an_iteration_keeps_no_nodes_and_the_calls_run_all_the_same(
     context, through
 ):
-    """Such as that of a context that somebody made by hand."""
+    """Such as that of a context that was made by hand."""
     ctx = context(("double", {"n": 1}), tools=[double])
     ctx.run.state = RunState("bot")
     ctx = through(ctx, *STAGES)

@@ -132,7 +132,7 @@ def test_a_refusal_stays_one(context, through):
 
 
 def test_after_an_assistant_message_the_two_are_one(context, through):
-    """Roles alternate: a caller may end with the model's own words, or a stage may let a text go on."""
+    """Roles alternate: the input may end with an assistant message, or a stage may continue after a text."""
     given = [USER, {"role": "assistant", "content": "So far"}]
     ctx = through(context(messages=given, response=Response("and on")), inject_results)
     assert added(ctx) == [{"role": "assistant", "content": "So far\n\nand on"}]
@@ -184,16 +184,16 @@ class TestNudge:
 
     @pytest.fixture
     def repeat(self, context, through):
-        """Make the same call again and again, as if it told something new each time."""
+        """Make the same call again and again, as if it returned something new each time."""
 
         def repeat(name, arguments, times, tools=(double, broken), has_listeners=False):
-            told, ctx = (
+            events, ctx = (
                 [],
                 context((name, arguments), tools=list(tools), has_listeners=has_listeners),
             )
             for _ in range(times):
-                ctx = through(anew(ctx), *ANYWAY, emit=told.append)
-            return ctx, told
+                ctx = through(anew(ctx), *ANYWAY, emit=events.append)
+            return ctx, events
 
         return repeat
 
@@ -214,12 +214,12 @@ class TestNudge:
         assert content.startswith("Not run again: you made this very call in iteration 1")
         assert (f"[note: this is call number {times} of 'double'" in content) is nudged
 
-    def test_it_is_told_to_those_who_watch(self, repeat):
-        _, told = repeat("double", {"n": 1}, 3, has_listeners=True)
-        (event,) = [event for event in told if isinstance(event, RepeatWarned)]
+    def test_it_is_emitted_as_an_event(self, repeat):
+        _, events = repeat("double", {"n": 1}, 3, has_listeners=True)
+        (event,) = [event for event in events if isinstance(event, RepeatWarned)]
         assert (event.count, event.call.name) == (3, "double")
 
-    def test_it_stays_out_of_the_results_which_tell_what_is_new(self, repeat):
+    def test_it_stays_out_of_the_results_that_show_what_is_new(self, repeat):
         ctx, _ = repeat("double", {"n": 1}, 3)
         assert ctx.tool_results[ctx.tool_calls[0].id].content == "2"
 
@@ -244,7 +244,7 @@ class TestEditedCalls:
 
     @pytest.fixture
     def ran(self, context):
-        """A call that ran with other arguments than the model's, as one goes on with it after a pause."""
+        """A call that ran with other arguments than the model's, as after a pause."""
 
         def ran(decision, *, result=None, count=0, call_input=None):
             ctx = context(tools=[double])
@@ -296,5 +296,5 @@ class TestEditedCalls:
         ctx = ctx.replace(
             approvals={"c1": edit({"n": 7})}, tool_results={"c2": ToolResult("c2", "4")}
         )
-        told = [message["content"] for message in added(drive_sync(inject_results(ctx)))[1:]]
-        assert told == ["Not run: the run ended first.", "4"]
+        contents = [message["content"] for message in added(drive_sync(inject_results(ctx)))[1:]]
+        assert contents == ["Not run: the run ended first.", "4"]

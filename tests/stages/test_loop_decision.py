@@ -1,4 +1,4 @@
-"""Is this the answer, is it nothing, or does it go on?"""
+"""Is this the answer, is it empty, or does the run continue?"""
 
 import pytest
 from pydantic import BaseModel
@@ -51,7 +51,7 @@ def test_a_blank_is_asked_again_with_a_nudge(decide):
     assert "Your last reply was empty" in ctx.guidance
 
 
-def test_blanks_in_a_row_are_forgiven_up_to_the_limit_and_then_told(context):
+def test_consecutive_blanks_are_tolerated_up_to_the_limit(context):
     ctx = context(response=BLANK, iteration=7)
     stage = loop_decision(max_blank_stops=2)
     for _ in range(2):
@@ -100,10 +100,10 @@ class TestATerminalTool:
 
     def test_its_siblings_are_answered_and_not_run(self, decide):
         ctx = decide(("add", {"a": 1}), ("Answer", {"text": "x"}), ("nope", {}), ("Answer", "{}"))
-        told = {i: result.content for i, result in ctx.tool_results.items()}
-        assert told["c1"] == "Not run: the call of 'Answer' ended the run."
-        assert "there is no tool named 'nope'" in told["c3"]
-        assert "missing required field 'text'" in told["c4"]
+        texts = {i: result.content for i, result in ctx.tool_results.items()}
+        assert texts["c1"] == "Not run: the call of 'Answer' ended the run."
+        assert "there is no tool named 'nope'" in texts["c3"]
+        assert "missing required field 'text'" in texts["c4"]
         assert ctx.tool_results["c1"].status == "skipped"
 
     def test_the_first_of_two_counts(self, decide):

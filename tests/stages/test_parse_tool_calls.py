@@ -44,7 +44,7 @@ def test_an_id_that_is_missing_or_taken_becomes_one_that_is_free(context, given,
     assert ids(context(*calls, messages=history, iteration=4)) == made
 
 
-def test_an_id_has_no_slash_which_stands_between_a_call_and_what_runs_within_it(context):
+def test_an_id_has_no_slash_because_it_separates_a_call_from_its_inner_calls(context):
     """Else a call could pass for a step of another, or for a call of a run within it."""
     assert ids(context(ToolCall("a", "f"), ToolCall("a/b", "f"))) == ["a", "a_b"]
 
@@ -66,7 +66,7 @@ def test_the_same_answer_gets_the_same_ids_however_often_it_is_parsed(context):
     assert [ids(ctx) for _ in range(3)] == [["old_2", "old_3"]] * 3
 
 
-def test_thousands_of_calls_under_one_id_are_told_apart_in_no_time(context):
+def test_thousands_of_calls_under_one_id_are_numbered_quickly(context):
     """It is not looked for from the first number on, for each of them."""
     calls = [ToolCall("same", "f")] * 5_000
     assert len(set(ids(context(*calls)))) == 5_000

@@ -1,4 +1,4 @@
-"""The plan of an iteration: what is in it, what is answered instead, and who is told."""
+"""The plan of an iteration: what is in it, what is answered instead, and its events."""
 
 import itertools
 
@@ -53,10 +53,10 @@ def same():
     return itertools.repeat(0)
 
 
-def test_without_calls_there_is_no_plan_and_nobody_is_told(context):
-    ctx, told = context(has_listeners=True), []
-    assert drive_sync(plan_calls(ctx), told.append) is ctx
-    assert (ctx.plan, ctx.plan.reason, told) == (Plan(), PlanReason.NO_CALLS, [])
+def test_without_calls_there_is_no_plan_and_no_event(context):
+    ctx, events = context(has_listeners=True), []
+    assert drive_sync(plan_calls(ctx), events.append) is ctx
+    assert (ctx.plan, ctx.plan.reason, events) == (Plan(), PlanReason.NO_CALLS, [])
 
 
 def test_calls_that_have_their_answers_are_not_planned(ready, through):
@@ -93,7 +93,7 @@ def test_duplicates_can_be_let_run(ready, through):
     assert shown(through(know(ready("p"), 0), plan_calls(dedupe=False)).plan) == "c1"
 
 
-def test_the_fields_that_tell_calls_apart_can_be_named(context, through):
+def test_the_dedupe_fields_can_be_named(context, through):
     search = make("search", dedupe_fields=["q"])
     calls = [("search", {"q": 1, "why": "a"}), ("search", {"q": 1, "why": "b"}), ("search", {})]
     ctx = through(context(*calls, tools=[search]), parse_tool_calls, validate_calls, plan_calls)
@@ -108,12 +108,12 @@ def test_answers_join_those_that_are_there_already(ready, through):
 def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferred_does_not(
     ready, through
 ):
-    """The nudge tells how often the model asked; a deferred call it was told to make again."""
+    """The nudge counts the calls of the model; a deferred one does not count, since it has to be made again."""
     ctx = know(ready("p q s q", same), 0)
     through(ctx, plan_calls)
-    known, twin, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
+    known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
     counts = ctx.run.in_flight.counts
-    assert (counts[known], counts[twin], counts[deferred]) == (1, 0, 0)
+    assert (counts[known], counts[duplicate], counts[deferred]) == (1, 0, 0)
     run = ctx.run
     again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
     through(again, plan_calls(dedupe=True))
@@ -165,79 +165,79 @@ def tools(name):
 
 
 class TestEvents:
-    """Those who watch are told what was planned, and what was suppressed or deferred."""
+    """Events say what was planned, and what was suppressed or deferred."""
 
     @pytest.fixture
-    def told(self, through):
-        def told(ctx):
+    def emitted(self, through):
+        def emitted(ctx):
             events = []
             ctx.run.has_listeners = True
             through(ctx, plan_calls, emit=events.append)
             return events
 
-        return told
+        return emitted
 
-    def test_one_call_is_a_plan_too(self, told, ready):
-        assert told(ready("p", iteration=4)) == [
+    def test_one_call_is_a_plan_too(self, emitted, ready):
+        assert emitted(ready("p", iteration=4)) == [
             CallsPlanned(
                 iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), not_run={}
             )
         ]  # fmt: skip
 
-    def test_a_plan_tells_its_batches_and_what_is_held(self, told, ready):
-        planned, *_ = told(ready("p q s"))
+    def test_the_event_of_a_plan_has_its_batches_and_what_does_not_run(self, emitted, ready):
+        planned, *_ = emitted(ready("p q s"))
         assert planned.batches == (("c1", "c2"),)
         assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
         assert planned.not_run == {"c3": NotRunReason.DEFERRED}
 
-    def test_duplicates_of_both_kinds_are_told_as_suppressed(self, told, ready):
+    def test_duplicates_of_both_kinds_are_reported_as_suppressed(self, emitted, ready):
         ctx = know(ready("p q q", same, iteration=2), 0)
-        _, *more = told(ctx)
+        _, *more = emitted(ctx)
         first, _, third = ctx.tool_calls
         assert more == [
             CallSuppressed(iteration=2, call=first, reason=NotRunReason.NO_NEW_EVIDENCE),
             CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
         ]
 
-    def test_calls_that_wait_are_told_as_deferred_with_the_reason(self, told, ready):
-        _, deferred = told(ready("p s"))
+    def test_calls_that_wait_are_reported_as_deferred_with_the_reason(self, emitted, ready):
+        _, deferred = emitted(ready("p s"))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
         assert deferred.call.id == "c2"
-        _, deferred = told(ready("p p", limits={"max_parallel_calls": 1}))
+        _, deferred = emitted(ready("p p", limits={"max_parallel_calls": 1}))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.PARALLEL_CAP)
 
-    def test_what_is_beyond_a_budget_is_refused(self, told, ready):
-        planned, *refused = told(ready("once once p", limits={"max_tool_calls": 1}))
+    def test_what_is_beyond_a_budget_is_refused(self, emitted, ready):
+        planned, *refused = emitted(ready("once once p", limits={"max_tool_calls": 1}))
         assert planned.not_run == {"c2": NotRunReason.MAX_USES, "c3": NotRunReason.OVER_BUDGET}
         assert [(type(one), one.call.id, one.reason) for one in refused] == [
             (CallRefused, "c2", NotRunReason.MAX_USES),
             (CallRefused, "c3", NotRunReason.OVER_BUDGET),
         ]
 
-    def test_a_call_that_was_answered_before_is_not_told(self, told, ready):
-        planned, *more = told(ready("? p"))
+    def test_a_call_that_was_answered_before_is_not_reported(self, emitted, ready):
+        planned, *more = emitted(ready("? p"))
         assert (planned.batches, planned.not_run, more) == ((("c2",),), {}, [])
 
-    def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, told, ready):
-        assert told(ready("? ?", iteration=4)) == [
+    def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, emitted, ready):
+        assert emitted(ready("? ?", iteration=4)) == [
             CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
         ]
 
-    def test_where_nobody_watches_no_event_is_made(self, ready, through):
+    def test_without_a_listener_no_event_is_made(self, ready, through):
         events = []
         through(ready("p p s", same), plan_calls, emit=events.append)
         assert events == []
 
 
 def test_a_result_that_is_there_already_is_left_alone(ready, through):
-    """Such as the results of a run that goes on."""
+    """Such as the results of a resumed run."""
     ctx = ready("p q").replace(tool_results={"c1": ToolResult("c1", "there")})
     ctx = through(ctx, plan_calls)
     assert (shown(ctx.plan), ctx.tool_results["c1"].content) == ("c2", "there")
 
 
-def test_without_validation_calls_are_told_apart_by_their_text():
-    """A list of stages of one's own may do without it."""
+def test_without_validation_calls_are_compared_by_their_text():
+    """A custom list of stages may do without it."""
     stages = [one for one in default_stages() if one.name != "validate_calls"]
     ran = []
     model = ScriptedLLM(

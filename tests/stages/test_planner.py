@@ -8,7 +8,7 @@ from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN, OVER, TOOLS, USED
 
 
 class TestBatches:
-    """The longest prefix of the calls that may run together; what is left is deferred, or follows."""
+    """The longest prefix of the calls that may run together; the rest is deferred, or follows."""
 
     @pytest.mark.parametrize(
         ("calls", "deferring", "in_step"),
@@ -87,7 +87,7 @@ class TestReasons:
     """The plan says why it is as it is, and each call that does not run why it does not."""
 
     @pytest.mark.parametrize(
-        ("calls", "options", "reason", "held"),
+        ("calls", "options", "reason", "not_run"),
         [
             ("p1", {}, PlanReason.SINGLE_CALL, {}),
             ("p1 p1", {}, PlanReason.SINGLE_CALL, {"p1'": DUPLICATE}),
@@ -109,11 +109,11 @@ class TestReasons:
             ("once1 once2 p1", {}, PlanReason.OVER_BUDGET, {"once2": USED_UP}),
         ],
     )
-    def test_why(self, plan, calls, options, reason, held):
+    def test_why(self, plan, calls, options, reason, not_run):
         made_plan = plan(calls, **options)
-        assert (made_plan.reason, made_plan.not_run) == (reason, held)
+        assert (made_plan.reason, made_plan.not_run) == (reason, not_run)
 
-    def test_what_requires_fresh_input_is_held_as_deferred_where_others_follow_in_step(self, plan):
+    def test_a_call_that_requires_fresh_input_is_deferred_where_others_follow_in_step(self, plan):
         made_plan = plan("p1 fresh1 w1", in_step=True)
         assert (str(made_plan), made_plan.not_run) == ("p1 | w1", {"fresh1": DEFERRED})
 
@@ -122,7 +122,7 @@ class TestReasons:
         made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
         assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
 
-    def test_every_call_that_does_not_run_has_its_answer_now_but_for_twins(self, plan):
+    def test_every_call_that_does_not_run_except_duplicates_has_its_answer_now(self, plan):
         made_plan = plan("p1 p1 q1 once1 once2 w1", known="q1")
         assert list(made_plan.not_run) == ["p1'", "q1", "once2", "w1"]
         assert list(made_plan.results) == ["q1", "once2", "w1"]

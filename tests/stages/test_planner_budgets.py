@@ -31,7 +31,7 @@ class TestBudgets:
         budget = plan("p1 p1 q1 w1", known="q1", limits={"max_tool_calls": 9}).budget
         assert budget.tool_calls == 1
 
-    def test_a_known_call_and_a_twin_need_none(self, plan):
+    def test_a_known_call_and_a_duplicate_need_none(self, plan):
         made_plan = plan("p1 p1 q1", known="q1", limits={"max_tool_calls": 1})
         assert made_plan.not_run == {"p1'": DUPLICATE, "q1": KNOWN}
 
@@ -88,7 +88,7 @@ class TestApprovals:
         ctx = context(tools=[Tool("t", requires_approval=lambda arguments: arguments == {})])
         assert planned(ctx, [ToolCall("c", "t")]).approvals == {"c": "'t' needs approval"}
 
-    def test_nobody_is_asked_about_what_does_not_run(self, plan):
+    def test_no_approval_is_asked_for_what_does_not_run(self, plan):
         tools = [Tool("t", requires_approval=True), Tool("w", parallel_safe=False)]
         assert plan("w1 t1", tools=tools).approvals == {}
         assert plan("t1", tools=tools, known="t1").approvals == {}

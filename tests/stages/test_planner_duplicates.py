@@ -6,7 +6,7 @@ from .planning import BROKEN, CAP, DEFERRED, DUPLICATE, KNOWN
 
 
 class TestDuplicates:
-    """A call that was answered already, or stands beside itself, is not made again."""
+    """A call that was answered already, or is twice in a batch, is not made again."""
 
     def test_the_same_call_twice_in_one_batch_runs_once(self, plan):
         made_plan = plan("p1 q1 p1 p1")
@@ -20,7 +20,7 @@ class TestDuplicates:
         assert (str(made_plan), made_plan.duplicates) == ("w1", {"w1'": "w1"})
 
     def test_in_another_batch_it_runs_again(self, plan):
-        """What came between may have changed what it brings."""
+        """What came between may have changed its result."""
         made_plan = plan("p1 w1 p1", in_step=True)
         assert (str(made_plan), made_plan.duplicates) == ("p1 | w1 | p1'", {})
 
@@ -67,7 +67,7 @@ class TestAnsweredReadsBehindAWrite:
 
     @pytest.mark.parametrize("in_step", [False, True])
     @pytest.mark.parametrize("calls", ["p1", "q1 p1", "p1 w1", "p1 q1 w1", "two1 two2 two3 p1"])
-    def test_before_a_write_or_beside_reads_it_is_suppressed(self, plan, calls, in_step):
+    def test_before_a_write_or_next_to_reads_it_is_suppressed(self, plan, calls, in_step):
         assert plan(calls, known="p1", in_step=in_step).not_run["p1"] is KNOWN
 
     @pytest.mark.parametrize("in_step", [False, True])
@@ -87,6 +87,6 @@ class TestOrderOfDeferral:
         made_plan = plan("two1 two2 two3 q1 p1", known="q1", broken={"p1": "E"})
         assert made_plan.not_run == {"two3": CAP, "q1": KNOWN, "p1": BROKEN}
 
-    def test_behind_a_write_the_twin_of_a_call_that_runs_is_deferred(self, plan):
+    def test_behind_a_write_the_duplicate_of_a_call_that_runs_is_deferred(self, plan):
         made_plan = plan("p1 w1 p1")
         assert (made_plan.not_run, made_plan.duplicates) == ({"w1": DEFERRED, "p1'": DEFERRED}, {})

@@ -73,7 +73,7 @@ def runs_alone(call):
 
 
 @given(CASES)
-def test_every_call_either_runs_or_is_answered_or_is_the_twin_of_one_that_runs(case):
+def test_every_call_runs_or_is_answered_or_duplicates_one_that_runs(case):
     duplicates = case.made.duplicates
     for call in case.calls:
         ways = [call.id in case.runs, call.id in case.made.results, call.id in duplicates]
@@ -81,10 +81,10 @@ def test_every_call_either_runs_or_is_answered_or_is_the_twin_of_one_that_runs(c
         assert (call.id in case.not_run) is (call.id not in case.runs)
     assert len(case.runs) == len(set(case.runs))
     prints = {call.id: call.fingerprint for call in case.calls}
-    for twin, first in duplicates.items():
-        assert case.not_run[twin] is DUPLICATE
+    for duplicate, first in duplicates.items():
+        assert case.not_run[duplicate] is DUPLICATE
         assert first in case.runs
-        assert prints[twin] == prints[first]
+        assert prints[duplicate] == prints[first]
 
 
 @given(CASES)
@@ -115,7 +115,7 @@ def test_a_budget_is_said_to_be_spent_only_where_it_is(case):
 
 
 @given(CASES)
-def test_a_batch_has_no_more_calls_than_may_run_at_once_and_none_beside_one_that_runs_alone(case):
+def test_a_batch_respects_the_parallel_limit_and_calls_that_run_alone(case):
     assert case.in_step or len(case.batches) <= 1
     for batch in case.batches:
         assert 1 <= len(batch) <= case.at_once
@@ -178,9 +178,9 @@ def test_no_batch_has_the_same_call_twice_where_that_means_nothing(case):
 
 
 @given(CASES)
-def test_a_call_is_held_as_out_of_order_just_where_its_tool_is(case):
-    held = {call_id for call_id, reason in case.not_run.items() if reason is BROKEN}
-    assert held == set(case.broken)
+def test_a_call_does_not_run_exactly_where_the_breaker_of_its_tool_is_open(case):
+    broken = {call_id for call_id, reason in case.not_run.items() if reason is BROKEN}
+    assert broken == set(case.broken)
 
 
 @given(CASES)
@@ -211,14 +211,14 @@ def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_no_error(cas
 
 def test_the_examples_reach_every_reason():
     """Else the properties above would hold for want of trying."""
-    reasons, helds = set(), set()
+    reasons, not_run = set(), set()
 
     @settings(max_examples=300, database=None)
     @given(CASES)
     def look(case):
         reasons.add(case.made.reason)
-        helds.update(case.not_run.values())
+        not_run.update(case.not_run.values())
 
     look()
-    assert helds == set(NotRunReason) - {NotRunReason.REMOVED}
+    assert not_run == set(NotRunReason) - {NotRunReason.REMOVED}
     assert reasons == set(PlanReason) - {PlanReason.NO_CALLS}

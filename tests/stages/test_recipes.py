@@ -53,29 +53,29 @@ class Resolver:
 
 
 @pytest.fixture
-def cook(context, through):
+def run_recipe(context, through):
     """Run one call of ``big`` by a recipe; return the context and the resolver."""
 
-    def cook(recipe, emit=None, tools=(double, fail), **more):
+    def run_recipe(recipe, emit=None, tools=(double, fail), **more):
         resolver = Resolver(recipe)
         ctx = context(("big", {"q": 1}), tools=tools, resolve_tool=resolver, **more)
         return through(ctx, *STAGES, emit=emit), resolver
 
-    return cook
+    return run_recipe
 
 
-def told(ctx):
+def answer_of(ctx):
     return ctx.tool_results["c1"].content
 
 
-def test_serial_and_parallel_steps_are_composed_in_sections(cook):
-    ctx, resolver = cook(
+def test_serial_and_parallel_steps_are_composed_in_sections(run_recipe):
+    ctx, resolver = run_recipe(
         Recipe(
             serial=[Step("double", {"n": 1}), Step("small")],
             parallel=[Step("double", {"n": 2}, "more"), Step("fail", {"n": 3})],
         )
     )
-    assert told(ctx) == (
+    assert answer_of(ctx) == (
         "## Results\n\n### double\n2\n\n### small\ndirect small\n\n"
         "## Additional results\n\n### more\n4\n\n"
         "## Errors\n\n### fail\nError: ValueError: 3"
@@ -84,29 +84,29 @@ def test_serial_and_parallel_steps_are_composed_in_sections(cook):
     assert resolver.resolved == ["small"]
 
 
-def test_a_recipe_of_nothing_has_no_results(cook):
-    assert told(cook(Recipe())[0]) == "No results."
+def test_a_recipe_of_nothing_has_no_results(run_recipe):
+    assert answer_of(run_recipe(Recipe())[0]) == "No results."
 
 
-def test_serial_steps_run_in_order_and_see_the_results_so_far(cook):
+def test_serial_steps_run_in_order_and_see_the_results_so_far(run_recipe):
     seen = []
 
     def next_of(results):
         seen.append({label: result.content for label, result in results.items()})
         return {"n": int(results["first"].content)}
 
-    ctx, _ = cook(
+    ctx, _ = run_recipe(
         Recipe(
             [Step("double", {"n": 1}, "first"), Step("double", next_of, "second")],
             [Step("double", next_of, "third")],
         )
     )
     assert seen == [{"first": "2"}, {"first": "2", "second": "4"}]
-    assert "### second\n4" in told(ctx)
-    assert "### third\n4" in told(ctx)
+    assert "### second\n4" in answer_of(ctx)
+    assert "### third\n4" in answer_of(ctx)
 
 
-def test_parallel_steps_run_at_the_same_time(cook):
+def test_parallel_steps_run_at_the_same_time(run_recipe):
     both = threading.Barrier(2, timeout=5)
 
     @tool
@@ -115,8 +115,8 @@ def test_parallel_steps_run_at_the_same_time(cook):
         return n
 
     recipe = Recipe(parallel=[Step("meet", {"n": 1}, "a"), Step("meet", {"n": 2}, "b")])
-    ctx, _ = cook(recipe, tools=[meet])
-    assert told(ctx) == "## Additional results\n\n### a\n1\n\n### b\n2"
+    ctx, _ = run_recipe(recipe, tools=[meet])
+    assert answer_of(ctx) == "## Additional results\n\n### a\n1\n\n### b\n2"
 
 
 @pytest.mark.parametrize(
@@ -129,52 +129,52 @@ def test_parallel_steps_run_at_the_same_time(cook):
     ],
 )
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
-def test_a_step_that_fails_is_recorded_and_the_rest_goes_on(cook, step, error, kind):
-    ctx, resolver = cook(Recipe(**{kind: [step, Step("double", {"n": 2}, "good")]}))
-    assert error in told(ctx)
-    assert "### good\n4" in told(ctx)
+def test_a_step_that_fails_is_recorded_and_the_rest_goes_on(run_recipe, step, error, kind):
+    ctx, resolver = run_recipe(Recipe(**{kind: [step, Step("double", {"n": 2}, "good")]}))
+    assert error in answer_of(ctx)
+    assert "### good\n4" in answer_of(ctx)
     assert resolver.resolved == []
 
 
-def test_a_step_may_name_what_only_the_resolver_knows(cook):
+def test_a_step_may_name_what_only_the_resolver_knows(run_recipe):
     """A recipe is written by its author, not by a model: what it names need not be on any list."""
-    ctx, resolver = cook(Recipe([Step("hidden")]))
-    assert told(ctx) == "## Results\n\n### hidden\ndirect hidden"
+    ctx, resolver = run_recipe(Recipe([Step("hidden")]))
+    assert answer_of(ctx) == "## Results\n\n### hidden\ndirect hidden"
     assert resolver.resolved == ["hidden"]
 
 
-def test_steps_of_one_label_are_numbered(cook):
-    ctx, _ = cook(
+def test_steps_of_one_label_are_numbered(run_recipe):
+    ctx, _ = run_recipe(
         Recipe([Step("double", {"n": 1}), Step("double", {"n": 2})], [Step("double", {"n": 3})])
     )
-    assert [line for line in told(ctx).splitlines() if line.startswith("###")] == [
+    assert [line for line in answer_of(ctx).splitlines() if line.startswith("###")] == [
         "### double",
         "### double 2",
         "### double 3",
     ]
 
 
-def test_a_recipe_may_compose_its_result_itself(cook):
-    ctx, _ = cook(
+def test_a_recipe_may_compose_its_result_itself(run_recipe):
+    ctx, _ = run_recipe(
         Recipe(
             [Step("double", {"n": 1}, "a"), Step("fail", {"n": 1}, "b")],
             compose=lambda results: {label: r.is_error for label, r in results.items()},
         )
     )
-    assert told(ctx) == '{"a":false,"b":true}'
+    assert answer_of(ctx) == '{"a":false,"b":true}'
 
 
 @pytest.mark.parametrize("recipe", [5, (1,), {"wrong": []}])
-def test_a_recipe_that_cannot_be_built_is_resolved_directly_and_logged(cook, recipe, caplog):
+def test_a_recipe_that_cannot_be_built_is_resolved_directly_and_logged(run_recipe, recipe, caplog):
     with caplog.at_level(logging.WARNING, "treadle.tools"):
-        ctx, resolver = cook(recipe)
-    assert told(ctx) == "direct big"
+        ctx, resolver = run_recipe(recipe)
+    assert answer_of(ctx) == "direct big"
     assert resolver.resolved == ["big"]
     assert "the recipe of 'big' cannot be built" in caplog.text
 
 
 def test_a_recipe_that_fails_after_its_steps_is_an_error_and_its_work_is_not_done_twice(
-    cook, caplog
+    run_recipe, caplog
 ):
     """To resolve the call directly would repeat the side effects of the steps."""
 
@@ -182,7 +182,7 @@ def test_a_recipe_that_fails_after_its_steps_is_an_error_and_its_work_is_not_don
         raise ValueError("broken")
 
     with caplog.at_level(logging.WARNING, "treadle.tools"):
-        ctx, resolver = cook(Recipe([Step("small")], compose=broken))
+        ctx, resolver = run_recipe(Recipe([Step("small")], compose=broken))
     assert ctx.tool_results["c1"] == ToolResult("c1", "Error: ValueError: broken", True)
     assert resolver.resolved == ["small"]
     assert ctx.state.current_node.tool_calls[0].status is RunNodeStatus.FAILED
@@ -192,42 +192,44 @@ def test_a_recipe_that_fails_after_its_steps_is_an_error_and_its_work_is_not_don
 def test_a_name_without_a_recipe_is_resolved_directly(context, through):
     resolver = Resolver(None)
     ctx = through(context(("small", {}), resolve_tool=resolver), *STAGES)
-    assert told(ctx) == "direct small"
+    assert answer_of(ctx) == "direct small"
 
 
 NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
-def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(cook, kind):
+def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(run_recipe, kind):
     page = tool(name="page", max_uses=2)(lambda n: n)
-    ctx, _ = cook(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
-    assert told(ctx).count("Not run: 'page' may be used 2 times in a run, and was.") == 2
+    ctx, _ = run_recipe(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
+    assert answer_of(ctx).count("Not run: 'page' may be used 2 times in a run, and was.") == 2
     assert ctx.run.budget.uses_left("page", 2) == 0
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
-def test_a_step_that_needs_approval_is_denied_for_nobody_can_be_asked(cook, kind):
+def test_a_step_that_needs_approval_is_denied_because_a_recipe_cannot_ask(run_recipe, kind):
     send = tool(name="send", requires_approval=True)(lambda: "sent")
-    ctx, _ = cook(Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double])
-    assert f"## Errors\n\n### send\nError: 'send' {NO_APPROVAL}" in told(ctx)
-    assert "### double\n2" in told(ctx)
+    ctx, _ = run_recipe(
+        Recipe(**{kind: [Step("send"), Step("double", {"n": 1})]}), tools=[send, double]
+    )
+    assert f"## Errors\n\n### send\nError: 'send' {NO_APPROVAL}" in answer_of(ctx)
+    assert "### double\n2" in answer_of(ctx)
     assert ctx.decision is None
 
 
-def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(cook):
+def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(run_recipe):
     def steps(ctx, call):
         yield Call(lambda: None)
         raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
 
-    ctx, _ = cook(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
-    assert told(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
+    ctx, _ = run_recipe(Recipe([Step("child")]), tools=[Tool("child", steps=steps)])
+    assert answer_of(ctx) == f"## Errors\n\n### child\nError: it {NO_APPROVAL}"
     assert ctx.decision is not Decision.PAUSE
     assert ctx.run.in_flight.paused == {}
 
 
-def test_the_record_has_the_steps_under_their_call(cook):
-    ctx, _ = cook(Recipe([Step("double", {"n": 1})], [Step("fail", {"n": 1}, "x")]))
+def test_the_record_has_the_steps_under_their_call(run_recipe):
+    ctx, _ = run_recipe(Recipe([Step("double", {"n": 1})], [Step("fail", {"n": 1}, "x")]))
     (node,) = ctx.state.current_node.tool_calls
     assert [(n.name, n.group_id, n.status) for n in node.tool_calls] == [
         ("double", "c1/double", RunNodeStatus.SUCCESS),
@@ -235,18 +237,18 @@ def test_the_record_has_the_steps_under_their_call(cook):
     ]
 
 
-def test_steps_are_told_to_those_who_watch_and_answer_no_call_of_the_model(cook):
+def test_steps_emit_events_and_answer_no_call_of_the_model(run_recipe):
     events = []
-    ctx, _ = cook(Recipe([Step("double", {"n": 1})]), emit=events.append, has_listeners=True)
+    ctx, _ = run_recipe(Recipe([Step("double", {"n": 1})]), emit=events.append, has_listeners=True)
     started = [event.call.id for event in events if isinstance(event, ToolStarted)]
     assert started == ["c1", "c1/double"]
     assert list(ctx.tool_results) == ["c1"]
     assert ctx.tool_calls_count == 1
 
 
-def test_a_composed_result_is_cut_like_any_other(cook):
-    ctx, _ = cook(Recipe(compose=lambda results: "x" * 60_000))
-    assert told(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
+def test_a_composed_result_is_cut_like_any_other(run_recipe):
+    ctx, _ = run_recipe(Recipe(compose=lambda results: "x" * 60_000))
+    assert answer_of(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
 
 
 def test_sections_stand_only_where_there_is_something():

@@ -66,7 +66,7 @@ def hanging():
 
 
 class TestResults:
-    """A value becomes text, an `Err` or an exception an error that the model is told of."""
+    """A value becomes text; an `Err` or an exception becomes an error result."""
 
     @pytest.mark.parametrize(
         ("value", "text", "is_error"),
@@ -164,7 +164,7 @@ class TestTries:
             ToolContext("c1", "t", 4, 2, "run-1", "bot"),
         ]
 
-    def test_the_tool_knows_what_is_left_of_the_budgets(self, context):
+    def test_the_tool_sees_the_remaining_budgets(self, context):
         seen = []
 
         @tool
@@ -184,7 +184,7 @@ class TestTries:
 class TestTimeLimits:
     """A tool may have a time limit of its own; it bounds each try."""
 
-    def test_it_bounds_each_try_and_is_told(self, attempt, hanging):
+    def test_it_bounds_each_try_and_is_reported(self, attempt, hanging):
         result = attempt(hanging, timeout=0.02, retries=1)
         assert hanging.calls == 2
         assert result == ToolResult("c1", "Error: 't' took longer than 0.02 s.", True, "timeout")
@@ -204,11 +204,11 @@ class TestToolsMadeOfSteps:
 
     def test_they_see_the_context_and_the_call_and_what_they_return_is_the_result(self, context):
         def steps(ctx, call):
-            told = yield Call(lambda: f"{ctx.iteration} {call.id}")
-            return {"told": told}
+            answer = yield Call(lambda: f"{ctx.iteration} {call.id}")
+            return {"answer": answer}
 
         ctx = context(tools=[Tool("t", steps=steps)], iteration=7)
-        assert drive_sync(begun(ctx)) == ToolResult("c1", '{"told":"7 c1"}')
+        assert drive_sync(begun(ctx)) == ToolResult("c1", '{"answer":"7 c1"}')
 
     def test_they_are_preferred_to_a_function(self, attempt):
         def steps(ctx, call):
@@ -316,12 +316,9 @@ class TestTheEffect:
         assert outcomes == [Timed(result, node.started_at, node.ended_at)]
         assert 0 < node.started_at <= node.ended_at
 
-    def test_a_resolver_runs_what_has_no_function(self, context):
-        ctx = context(tools=[{"name": "t"}], resolve_tool=lambda call: f"resolved {call.name}")
-        assert drive_sync(begun(ctx)).content == "resolved t"
-
-    def test_a_resolver_runs_names_that_are_no_tools(self, context):
-        ctx = context(resolve_tool=lambda call: f"resolved {call.name}")
+    @pytest.mark.parametrize("tools", [[{"name": "t"}], []], ids=["no function", "no tool"])
+    def test_a_resolver_runs_what_has_no_function(self, context, tools):
+        ctx = context(tools=tools, resolve_tool=lambda call: f"resolved {call.name}")
         assert drive_sync(begun(ctx)).content == "resolved t"
 
     def test_what_a_resolver_does_to_the_arguments_stays_with_it(self, context):

@@ -1,4 +1,4 @@
-"""The breaker in the stages: asked before calls are planned, told what came of them, shared by runs."""
+"""The breaker in the stages: asked before calls are planned, fed with their results, shared by runs."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def answer(context, through, flaky):
     return answer
 
 
-def test_a_tool_that_is_out_of_order_is_not_tried_and_the_model_is_told(answer, flaky):
+def test_a_tool_with_an_open_breaker_is_not_tried_and_its_call_says_so(answer, flaky):
     breaker = CircuitBreaker(threshold=2)
     for _ in range(2):
         answer(breaker, "flaky")
@@ -167,18 +167,18 @@ def test_only_what_ran_to_an_end_says_anything_of_the_tool(context, status, stat
     assert breaker.states.get("t") is state
 
 
-def changes(told):
-    return [(e.iteration, e.tool, e.before, e.after) for e in told if type(e) is BreakerChanged]
+def changes(events):
+    return [(e.iteration, e.tool, e.before, e.after) for e in events if type(e) is BreakerChanged]
 
 
-def test_those_who_watch_are_told_when_it_changes_and_not_when_it_does_not(answer, flaky):
-    breaker, told = CircuitBreaker(threshold=2, cool_down=0), []
+def test_an_event_is_emitted_when_it_changes_and_only_then(answer, flaky):
+    breaker, events = CircuitBreaker(threshold=2, cool_down=0), []
     for iteration in (1, 2, 3):
-        answer(breaker, "flaky", emit=told.append, iteration=iteration)
+        answer(breaker, "flaky", emit=events.append, iteration=iteration)
     flaky.works = True
-    answer(breaker, "flaky", emit=told.append, iteration=4)
-    answer(breaker, "flaky", emit=told.append, iteration=5)
-    assert changes(told) == [
+    answer(breaker, "flaky", emit=events.append, iteration=4)
+    answer(breaker, "flaky", emit=events.append, iteration=5)
+    assert changes(events) == [
         (2, "flaky", "closed", "open"),
         (3, "flaky", "open", "half_open"),
         (3, "flaky", "half_open", "open"),
@@ -187,28 +187,28 @@ def test_those_who_watch_are_told_when_it_changes_and_not_when_it_does_not(answe
     ]
 
 
-def test_a_probe_that_is_given_back_is_told_and_no_other_call_is(answer):
-    breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
+def test_a_probe_that_is_given_back_is_reported_and_no_other_call_is(answer):
+    breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("flaky", "x", "E", 0.0)
-    answer(breaker, "w", "flaky", "w", emit=told.append, iteration=4)
-    assert changes(told) == [
+    answer(breaker, "w", "flaky", "w", emit=events.append, iteration=4)
+    assert changes(events) == [
         (4, "flaky", "open", "half_open"),
         (4, "flaky", "half_open", "open"),
     ]
 
 
-def test_its_changes_are_told_whether_anybody_watches_or_not(context):
+def test_its_changes_are_emitted_without_listeners_too(context):
     """The log has to have them."""
-    breaker, told = CircuitBreaker(threshold=1, cool_down=0), []
+    breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("t", "x", "E", 0.0)
     ctx, calls = context(breaker=breaker), [ToolCall("c1", "t")]
     for steps in (refused_calls(ctx, calls), release_calls(ctx, calls)):
-        drive_sync(steps, told.append)
+        drive_sync(steps, events.append)
     assert breaker.states == {"t": OPEN}
-    assert [event.after for event in told] == ["half_open", "open"]
+    assert [event.after for event in events] == ["half_open", "open"]
 
 
-def test_all_it_is_asked_and_told_are_effects_for_other_runs_have_a_say_in_them(context):
+def test_every_use_of_a_shared_breaker_is_an_effect(context):
     ctx = context(breaker=CircuitBreaker())
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "ok")})
     calls = [ToolCall("c1", "t")]

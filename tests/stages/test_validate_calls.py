@@ -1,4 +1,4 @@
-"""Which calls make sense, and what the model is told of those that do not."""
+"""Which calls are valid, and how invalid ones are answered."""
 
 import json
 
@@ -21,20 +21,20 @@ def address(street: str): ...
 
 @pytest.fixture
 def check(context, through):
-    """Validate calls; return the context and what each call was told, None where it is valid."""
+    """Validate calls; return the context and the answer to each call, None where it is valid."""
 
     def check(*calls, stage=validate_calls, **more):
         more.setdefault("tools", [add, address])
         ctx = through(context(*calls, **more), parse_tool_calls, stage)
-        told = [ctx.tool_results.get(call.id) for call in ctx.tool_calls]
-        return ctx, [result.content if result else None for result in told]
+        texts = [ctx.tool_results.get(call.id) for call in ctx.tool_calls]
+        return ctx, [result.content if result else None for result in texts]
 
     return check
 
 
 def test_a_valid_call_gets_its_input_and_fingerprint_and_no_result(check):
-    ctx, told = check(("add", '{"b": 2,  "a": 1}'))
-    assert told == [None]
+    ctx, texts = check(("add", '{"b": 2,  "a": 1}'))
+    assert texts == [None]
     (call,) = ctx.tool_calls
     assert call.input == {"a": 1, "b": 2}
     assert call.fingerprint == fingerprint("add", {"a": 1, "b": 2})
@@ -42,9 +42,9 @@ def test_a_valid_call_gets_its_input_and_fingerprint_and_no_result(check):
     assert ctx.validation_errors == {}
 
 
-def test_every_violation_of_a_call_is_told_with_its_path(check):
-    ctx, told = check(("add", {"a": "x", "c": 1}))
-    assert told[0].splitlines() == [
+def test_every_violation_of_a_call_is_reported_with_its_path(check):
+    ctx, texts = check(("add", {"a": "x", "c": 1}))
+    assert texts[0].splitlines() == [
         "Error: the call of 'add' was not run:",
         '- a: expected integer, got string "x"',
         "- arguments: missing required field 'b'",
@@ -56,33 +56,33 @@ def test_every_violation_of_a_call_is_told_with_its_path(check):
 
 
 def test_a_bad_call_never_fails_its_siblings(check):
-    ctx, told = check(("nope", {}), ("add", {"a": 1, "b": 2}), ("add", "{"))
-    assert [text is None for text in told] == [False, True, False]
+    ctx, texts = check(("nope", {}), ("add", {"a": 1, "b": 2}), ("add", "{"))
+    assert [text is None for text in texts] == [False, True, False]
     assert set(ctx.validation_errors) == {"c1", "c3"}
     assert ctx.tool_calls[1].input == {"a": 1, "b": 2}
 
 
 def test_malformed_json_never_becomes_an_empty_object(check):
-    ctx, (told,) = check(("add", '{"a": 1,'))
-    assert told.startswith(
+    ctx, (texts,) = check(("add", '{"a": 1,'))
+    assert texts.startswith(
         "Error: the call of 'add' was not run:\n- the arguments are not valid JSON: "
     )
-    assert "at character 8" in told
+    assert "at character 8" in texts
     assert ctx.tool_calls[0].input is None
     assert ctx.tool_calls[0].arguments == '{"a": 1,'
 
 
-def test_json_of_no_object_is_told_as_such(check):
-    _, (told,) = check(("add", "[1, 2]"))
-    assert told.endswith(
+def test_json_that_is_not_an_object_is_reported_as_such(check):
+    _, (texts,) = check(("add", "[1, 2]"))
+    assert texts.endswith(
         "- the arguments are not valid JSON: expected a JSON object, got array [1, 2]"
     )
 
 
-def test_arguments_that_the_length_limit_cut_off_are_told_so(check):
+def test_arguments_that_the_length_limit_cut_off_are_reported_as_such(check):
     calls = (ToolCall("c1", "add", '{"a": 1'),)
-    _, (told,) = check(response=Response(tool_calls=calls, finish_reason="length"))
-    assert told.endswith("; the answer hit its length limit and was cut off")
+    _, (texts,) = check(response=Response(tool_calls=calls, finish_reason="length"))
+    assert texts.endswith("; the answer hit its length limit and was cut off")
 
 
 @pytest.mark.parametrize(
@@ -94,37 +94,37 @@ def test_arguments_that_the_length_limit_cut_off_are_told_so(check):
     ],
 )
 def test_an_unknown_name_is_answered_with_the_names_and_the_closest(check, name, text):
-    _, (told,) = check((name, {}))
-    assert told == f"Error: the call of {name!r} was not run:\n- {text}"
+    _, (texts,) = check((name, {}))
+    assert texts == f"Error: the call of {name!r} was not run:\n- {text}"
 
 
 def test_where_there_are_no_tools_it_says_so(check):
-    _, (told,) = check(("add", {}), tools=[])
-    assert told.endswith("there is no tool named 'add'. Available tools: none.")
+    _, (texts,) = check(("add", {}), tools=[])
+    assert texts.endswith("there is no tool named 'add'. Available tools: none.")
 
 
 def test_nothing_is_coerced(check):
-    _, told = check(("add", {"a": "1", "b": 2}), ("add", {"a": 1.5, "b": True}))
-    assert told[0].endswith('- a: expected integer, got string "1"')
-    assert told[1].endswith(
+    _, texts = check(("add", {"a": "1", "b": 2}), ("add", {"a": 1.5, "b": True}))
+    assert texts[0].endswith('- a: expected integer, got string "1"')
+    assert texts[1].endswith(
         "- a: expected integer, got number 1.5\n- b: expected integer, got boolean true"
     )
 
 
 def test_what_the_model_wrote_is_echoed_within_bounds(check):
     huge = "x" * 1_000_000
-    _, told = check((huge, {}), ("add", {huge: huge}), ("add", huge), ("add", {"a": huge, "b": 1}))
-    assert max(map(len, told)) < 1000
+    _, texts = check((huge, {}), ("add", {huge: huge}), ("add", huge), ("add", {"a": huge, "b": 1}))
+    assert max(map(len, texts)) < 1000
 
 
-def test_of_many_violations_the_first_are_told_and_the_rest_counted(check):
+def test_of_many_violations_the_first_are_reported_and_the_rest_counted(check):
     names = [f"n{index:02}" for index in range(50)]
     fields = {name: {"type": "integer"} for name in names}
     wide = {"name": "wide", "input_schema": {"type": "object", "properties": fields}}
-    ctx, (told,) = check(
+    ctx, (texts,) = check(
         ("wide", dict.fromkeys(names, "x")), tools=[wide], resolve_tool=lambda call: "x"
     )
-    lines = told.splitlines()
+    lines = texts.splitlines()
     assert len(lines) == 1 + MAX_VIOLATIONS + 1
     assert lines[-1] == "- and 30 more"
     assert len(ctx.validation_errors["c1"]) == 50
@@ -143,7 +143,7 @@ def test_an_invalid_call_has_the_fingerprint_of_its_arguments(check):
     assert ctx.tool_calls[0].input is None
 
 
-def test_the_fields_that_tell_calls_apart_make_the_fingerprint_where_a_tool_names_them(check):
+def test_the_dedupe_fields_of_a_tool_make_the_fingerprint(check):
     search = Tool("search", dedupe_fields=["q"])
     calls = [{"q": 1, "why": "a"}, {"why": "b", "q": 1}, {"q": 2}, {"why": "a"}]
     ctx, _ = check(*[("search", arguments) for arguments in calls], tools=[search])
@@ -162,19 +162,19 @@ class TestRepair:
         def repair(call, problems):
             asked.append((call.id, problems))
 
-        _, told = check(
+        _, texts = check(
             ("add", {"a": 1, "b": 2}), ("add", "{"), stage=validate_calls(repair_call=repair)
         )
         assert [call_id for call_id, _ in asked] == ["c2"]
         assert asked[0][1][0].startswith("the arguments are not valid JSON")
-        assert told[1] is not None
+        assert texts[1] is not None
 
     def test_what_it_returns_runs_under_the_id_of_the_call(self, check):
         def repair(call, problems):
             return ToolCall("other", "add", json.dumps({"a": 1, "b": 2}))
 
-        ctx, told = check(("ad", "{"), stage=validate_calls(repair_call=repair))
-        assert told == [None]
+        ctx, texts = check(("ad", "{"), stage=validate_calls(repair_call=repair))
+        assert texts == [None]
         assert (ctx.tool_calls[0].id, ctx.tool_calls[0].name) == ("c1", "add")
         assert ctx.tool_calls[0].input == {"a": 1, "b": 2}
         assert ctx.validation_errors == {}
@@ -183,8 +183,8 @@ class TestRepair:
         def repair(call, problems):
             return ToolCall(call.id, "add", "[]")
 
-        ctx, (told,) = check(("ad", "{}"), stage=validate_calls(repair_call=repair))
-        assert "there is no tool named 'ad'" in told
+        ctx, (texts,) = check(("ad", "{}"), stage=validate_calls(repair_call=repair))
+        assert "there is no tool named 'ad'" in texts
         assert ctx.tool_calls[0].name == "ad"
 
 
@@ -196,9 +196,9 @@ def test_a_resolver_that_lists_its_tools_is_asked_for_these_alone(check):
             return ["search", {"name": "look"}, {"function": {"name": "find"}}, add]
 
     calls = [(name, {}) for name in ("search", "look", "find", "add", "serch")]
-    _, told = check(*calls, tools=[], resolve_tool=Resolver())
-    assert told[:4] == [None] * 4
-    assert told[4].endswith("Did you mean 'search'? Available tools: add, find, look, search.")
+    _, texts = check(*calls, tools=[], resolve_tool=Resolver())
+    assert texts[:4] == [None] * 4
+    assert texts[4].endswith("Did you mean 'search'? Available tools: add, find, look, search.")
 
 
 def test_a_resolver_that_lists_nothing_is_asked_for_everything_where_there_are_no_tools(check):

@@ -111,7 +111,7 @@ def test_a_result_of_the_given_history_that_is_dropped():
     assert judged(name, ([ASK], says("done"))) == {"lost"}
 
 
-def test_text_beside_calls_that_is_dropped():
+def test_text_next_to_calls_that_is_dropped():
     silent = calls(call("get_weather", {"city": "Bern"}, id="a"))
     spoken = {**silent, "content": "Let me look."}
     result = {"role": "tool", "tool_call_id": "a", "content": "Sunny"}

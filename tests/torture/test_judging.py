@@ -25,7 +25,7 @@ class HandMade:
     wordy: they are answered with a book; lossy: results are answered with "ok"; silent: calls stay unanswered;
     careless: malformed arguments become others; twice: every tool runs twice; boundless: limits are ignored;
     brief: it stops at the first error of a tool; calm: a failing model is an empty answer; at-once: all calls
-    start together; stubborn: it goes on when it is cancelled; uninvited: it runs what was not asked for.
+    start together; stubborn: it continues when it is cancelled; uninvited: it runs what was not asked for.
     """
 
     name, version = "hand-made", "1"
@@ -245,7 +245,7 @@ def test_what_cannot_be_tried_is_not_applicable():
     assert not lacking.passed
 
 
-def test_the_suite_runs_the_scenarios_that_it_is_given_and_tells_of_each():
+def test_the_suite_runs_the_scenarios_that_it_is_given_and_reports_each():
     verdicts = []
 
     table = run_suite(

@@ -95,7 +95,7 @@ def test_the_model_raises_what_the_script_says_and_notes_it():
     assert (error.status_code, error.response.headers["retry-after"]) == (429, "0.01")
 
 
-def test_a_completion_has_what_providers_tell():
+def test_a_completion_has_what_providers_return():
     asked = calls(call("ping"))
     scripted = model(asked, Reply(says("cut"), finish_reason="length", usage=None), Raw(42))
 

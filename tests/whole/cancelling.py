@@ -28,7 +28,7 @@ class Cancelling:
 
     Args:
         at: the number of the step; 0 is never.
-        ends: how the run ends where nobody cancels it.
+        ends: how the run ends where it is not cancelled.
         grace: seconds that a call has which was cancelled; None is the usual.
     """
 
@@ -41,7 +41,7 @@ class Cancelling:
     inside: int = 0
     steps: int = 0
     cancel: Callable[[], object] | None = None
-    told_then: int = 0
+    seen_before: int = 0
     heard: Any = None
     left: int = 0
     result: Any = None
@@ -55,7 +55,7 @@ class Cancelling:
             self.steps += 1
             if self.steps == self.at:
                 self.is_struck = True
-                self.told_then = len(self.events)
+                self.seen_before = len(self.events)
                 self.cancel()
 
     async def observe(self, event: Any) -> None:
@@ -77,7 +77,7 @@ class Cancelling:
                 cleanup.GRACE_SECONDS = usual
 
     async def resume(self, state: Any, decisions: Any, llm: Any, **options: Any) -> None:
-        """Go on with a run that is paused."""
+        """Resume a paused run."""
         options = {**options, "handle": self.handle, "on_event": self.observe}
         self.result = await Loop.resume(state, decisions, llm, **options)
 
@@ -127,7 +127,7 @@ class Cancelling:
         assert len(ends) == 1, ends
         assert ends == self.events[-1:]
         assert isinstance(self.events[0], RunStarted)
-        was_over = any(isinstance(event, RunFinished) for event in self.events[: self.told_then])
+        was_over = any(isinstance(event, RunFinished) for event in self.events[: self.seen_before])
         if self.ends == "paused":  # between its last call and its end nothing waits, to be struck
             was_over = was_over or ends[0].result is not None
         if not self.is_struck or was_over:
@@ -147,7 +147,7 @@ class Cancelling:
                 assert all(node.status.value != "running" for node in nodes_of(each))
 
     def check_children(self) -> None:
-        """Each child that began has told its end, once, and before the run that it is a call of."""
+        """Each child that began has reported its end, once, and before the run that it is a call of."""
         begun: Counter[tuple[str, ...]] = Counter()
         ended: Counter[tuple[str, ...]] = Counter()
         for event in self.events:
@@ -269,7 +269,7 @@ def cancelled_everywhere(
     Args:
         drive: one of `DRIVES`.
         scenario: makes the coroutine of the run.
-        ends: the stop reason where nobody cancels it.
+        ends: the stop reason where it is not cancelled.
         grace: see `Cancelling`.
     """
     undisturbed = Cancelling(0, ends, grace)
@@ -286,5 +286,5 @@ def cancelled_everywhere(
             error.add_note(f"cancelled at step {at} of {undisturbed.steps}: {run.events}")
             raise
         runs.append(run)
-    gc.collect()  # what was never awaited would be told now, and fail the test
+    gc.collect()  # coroutines that were never awaited would warn now, and fail the test
     return runs

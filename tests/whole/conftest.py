@@ -19,12 +19,12 @@ settings.load_profile("whole")
 
 
 @dataclass
-class Told:
-    """What came of a run.
+class ObservedRun:
+    """What was observed of a run.
 
     Args:
         result: what it returned.
-        events: what it told, in order.
+        events: what it emitted, in order.
         state: its record.
     """
 
@@ -51,27 +51,29 @@ class Way:
     def is_streamed(self) -> bool:
         return self.name.startswith("stream_")
 
-    def run(self, messages: Any, llm: Any, **options: Any) -> Told:
+    def run(self, messages: Any, llm: Any, **options: Any) -> ObservedRun:
         """Run to the end, or to the first pause.
 
         Args:
             messages: what it starts from.
             llm: the model.
-            **options: of the loop; and ``remote``, which is given the run's handle.
+            **options: of the loop; and ``handle_ref``, which is given the run's handle.
         """
-        told = Told(state=options.pop("state", None) or RunState("agent", "run"))
-        self._go(told, Loop.run, Loop.run_sync, Loop.stream, (messages, llm), options, told.state)
-        return told
+        observed = ObservedRun(state=options.pop("state", None) or RunState("agent", "run"))
+        self._go(
+            observed, Loop.run, Loop.run_sync, Loop.stream, (messages, llm), options, observed.state
+        )
+        return observed
 
-    def resume(self, told: Told, decisions: Any, llm: Any, **options: Any) -> None:
-        """Go on with a run that is paused, as if in another process; adds to what it told."""
-        given = (json.dumps(told.result.state), decisions, llm)
-        self._go(told, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
-        told.state = told.result.run
+    def resume(self, observed: ObservedRun, decisions: Any, llm: Any, **options: Any) -> None:
+        """Resume a paused run, as if in another process; adds to its events."""
+        given = (json.dumps(observed.result.state), decisions, llm)
+        self._go(observed, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
+        observed.state = observed.result.run
 
     def _go(
         self,
-        told: Told,
+        observed: ObservedRun,
         run: Any,
         run_sync: Any,
         stream: Any,
@@ -80,18 +82,18 @@ class Way:
         state: RunState | None,
     ) -> None:
         options = {**options, "state": state}
-        remote = options.pop("remote", None) or Remote()
+        handle_ref = options.pop("handle_ref", None) or HandleRef()
         if self.is_streamed:
             opened = functools.partial(stream, *given, **options)
-            anyio.run(_read, told, opened, remote, backend=self.backend)
+            anyio.run(_read, observed, opened, handle_ref, backend=self.backend)
             return
-        if remote.is_wanted:
-            remote.handle = options["handle"] = RunHandle()
-        options["on_event"] = told.events.append
+        if handle_ref.is_wanted:
+            handle_ref.handle = options["handle"] = RunHandle()
+        options["on_event"] = observed.events.append
         if self.is_sync:
-            told.result = run_sync(*given, **options)
+            observed.result = run_sync(*given, **options)
         else:
-            told.result = self.call(run, *given, **options)
+            observed.result = self.call(run, *given, **options)
 
     def call(self, fn: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Await an async function on the event loop of this way."""
@@ -102,8 +104,8 @@ class Way:
         return anyio.run(called, backend=self.backend)
 
 
-class Remote:
-    """Where a script finds the handle of its run, whoever has it.
+class HandleRef:
+    """Where a script finds the handle of its run, in each of the ways to run it.
 
     Args:
         is_wanted: whether there has to be one.
@@ -119,11 +121,11 @@ class Remote:
         assert self.handle.steer(text)
 
 
-async def _read(told: Told, opened: Callable[[], Any], remote: Remote) -> None:
+async def _read(observed: ObservedRun, opened: Callable[[], Any], handle_ref: HandleRef) -> None:
     async with opened() as events:
-        remote.handle = events
-        told.events.extend([event async for event in events])
-    told.result = events.result
+        handle_ref.handle = events
+        observed.events.extend([event async for event in events])
+    observed.result = events.result
 
 
 SYNC, ASYNCIO, TRIO = Way("sync"), Way("asyncio"), Way("trio")

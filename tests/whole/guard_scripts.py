@@ -1,4 +1,4 @@
-"""More named runs: plans, guards, last answers, approvals, children, and a user who speaks meanwhile."""
+"""More named runs: plans, guards, last answers, approvals, children, and a user who speaks during a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import Remote
+from .conftest import HandleRef
 from .scripts import SCRIPTS, add, alone, boom, counter, doze, join, nap, script
 
 __all__ = ["SCRIPTS"]
@@ -84,7 +84,7 @@ def a_batch_that_fits_the_budget_in_part_and_an_answer():
 
 
 @script()
-def twins_and_repeated_calls():
+def duplicates_and_repeated_calls():
     duplicates = calls(
         call("join", "c1", parts=["x"]),
         call("join", "c2", parts=["x"]),
@@ -187,7 +187,7 @@ def too_costly():
 
 
 @script()
-def a_budget_that_is_told():
+def a_budget_that_is_shown():
     @tool
     def left(context: ToolContext) -> str:
         """Tell what is left."""
@@ -235,7 +235,7 @@ def a_last_answer_by_a_terminal_tool():
 
 
 @script(ends="finished")
-def a_last_answer_of_a_model_that_goes_round_in_circles():
+def a_last_answer_of_a_model_that_loops():
     return ScriptedLLM(*(adds(1) for _ in range(3)), "Two."), {"tools": [add], "on_limit": "finish"}
 
 
@@ -293,7 +293,7 @@ def a_run_that_waits_twice_within_its_limits():
 
 
 @script(ends="loop_detected", decisions=({"c1": approve}, {"c2": approve}, {"c3": approve}))
-def a_run_that_goes_round_in_circles_over_its_pauses():
+def a_run_that_loops_across_its_pauses():
     again = tool(name="send", dedupe=False, requires_approval=True)(send.fn)
     return ScriptedLLM(*(calls(call("send", f"c{n}", to="Bob")) for n in (1, 2, 3))), {
         "tools": [again]
@@ -387,17 +387,17 @@ def a_child_that_waits_and_asks_again():
     return ScriptedLLM(calls(call("sub", "c1", task="a"))), {"tools": [sub]}
 
 
-# A user who speaks meanwhile.
+# A user who speaks during a run.
 
 
 @script()
 def a_user_who_speaks_while_tools_run():
-    remote = Remote(is_wanted=True)
+    handle_ref = HandleRef(is_wanted=True)
 
     @tool
     def hint(text: str) -> str:
         """Have the user say something."""
-        remote.steer(text)
+        handle_ref.steer(text)
         return "hinted"
 
     model = ScriptedLLM(
@@ -406,29 +406,29 @@ def a_user_who_speaks_while_tools_run():
         calls(call("hint", "c3", text="Be quick.")),
         "Done.",
     )
-    return model, {"tools": [hint], "remote": remote}
+    return model, {"tools": [hint], "handle_ref": handle_ref}
 
 
 @script()
 def a_user_who_speaks_while_the_model_answers():
-    remote = Remote(is_wanted=True)
+    handle_ref = HandleRef(is_wanted=True)
 
     def interrupted(messages: Any) -> str:
-        remote.steer("And you?")
+        handle_ref.steer("And you?")
         return "I am well."
 
-    return ScriptedLLM(interrupted, adds(1), "Two."), {"tools": [add], "remote": remote}
+    return ScriptedLLM(interrupted, adds(1), "Two."), {"tools": [add], "handle_ref": handle_ref}
 
 
 @script(ends="max_iterations_reached")
 def a_user_who_speaks_too_late():
-    remote = Remote(is_wanted=True)
+    handle_ref = HandleRef(is_wanted=True)
 
     def interrupted(messages: Any) -> Any:
-        remote.steer("And you?")
+        handle_ref.steer("And you?")
         return adds(1)
 
-    return ScriptedLLM(interrupted), {"tools": [add], "remote": remote, "max_iterations": 1}
+    return ScriptedLLM(interrupted), {"tools": [add], "handle_ref": handle_ref, "max_iterations": 1}
 
 
 # A long one.
@@ -436,11 +436,11 @@ def a_user_who_speaks_too_late():
 
 @script(ends="finished")
 def a_run_with_all_of_it():
-    remote = Remote(is_wanted=True)
+    handle_ref = HandleRef(is_wanted=True)
     sub = child("sub", adds(1, 2), adds(1), "Two.", "Two again.", tools=[add])
 
     def interrupted(messages: Any) -> Any:
-        remote.steer("Hurry.")
+        handle_ref.steer("Hurry.")
         return calls(call("nap", "c5", seconds=0), call("sub", "c6", task="b"))
 
     model = ScriptedLLM(
@@ -453,7 +453,7 @@ def a_run_with_all_of_it():
     tools = [sub, add, nap, alone, counter()]
     return model, {
         "tools": tools,
-        "remote": remote,
+        "handle_ref": handle_ref,
         "max_tool_calls": 9,
         "on_limit": "finish",
         "llm_opts": {"temperature": 0},

@@ -37,7 +37,7 @@ from treadle.testing import check_history
 from treadle.tools import NotRunReason
 
 Pause = Callable[[], Awaitable[Any]]
-"""How a tool or a model lets others go on."""
+"""How a tool or a model lets others run."""
 
 
 # Tools: they do what the play says that is on at the time.
@@ -99,7 +99,7 @@ class Meter:
     A run is known by its id, a call by its path: the id of its run and its own.
 
     Args:
-        gives_up: whether a call that is cancelled may go on for a while, and counts no more.
+        gives_up: whether a cancelled call may continue for a while, without counting.
     """
 
     def __init__(self, *, gives_up: bool = False) -> None:
@@ -113,7 +113,7 @@ class Meter:
         self.most_at_once: Counter[str] = Counter()
         self._keys: dict[str, tuple[str, ...]] = {}
         self._running: dict[str, Running] = {}
-        self._brought: dict[tuple[str, str], str] = {}
+        self._returned: dict[tuple[str, str], str] = {}
         self._mutex = threading.Lock()
 
     # Bounded the tools.
@@ -187,30 +187,32 @@ class Meter:
                 case ToolFinished(call=call, result=result) if self._gives_up:
                     if result.status in {"cancelled", "timeout"}:
                         self._running.pop(f"{run}/{call.id}", None)
-                case CallsPlanned(not_run=held):
-                    self.not_run.update({f"{run}/{each}": reason for each, reason in held.items()})
+                case CallsPlanned(not_run=not_run):
+                    self.not_run.update(
+                        {f"{run}/{each}": reason for each, reason in not_run.items()}
+                    )
                 case IterationStarted():
                     self.iterations[run] += 1
                 case IterationFinished(context=context):
                     self._compare(run, context)
 
     def _compare(self, run: str, context: Any) -> None:
-        """What is suppressed is answered with what the same call brought."""
+        """A suppressed call is answered with the result of the same call."""
         results = context.tool_results
         for call in context.tool_calls:
             if call.id in results and results[call.id].status in {"done", "timeout"}:
-                self._brought[run, call.fingerprint] = results[call.id].content
+                self._returned[run, call.fingerprint] = results[call.id].content
         for call in context.tool_calls:
             reason = self.not_run.get(f"{run}/{call.id}")
             if reason is NotRunReason.NO_NEW_EVIDENCE:
-                expected = self._brought.get((run, call.fingerprint), "(it never ran)")
+                expected = self._returned.get((run, call.fingerprint), "(it never ran)")
             elif reason is NotRunReason.DUPLICATE_IN_BATCH:
-                expected = _of_twin(context, call)
+                expected = _text_of_duplicate(context, call)
             else:
                 continue
             if expected not in results[call.id].content:
-                told = results[call.id].content
-                self.violations.append(f"{run}/{call.id} is told {told!r}, not {expected!r}")
+                content = results[call.id].content
+                self.violations.append(f"{run}/{call.id} has {content!r}, not {expected!r}")
 
     # At the end.
 
@@ -243,9 +245,9 @@ class Meter:
                 most = {**SPECS, **CHILDREN}[name].get("max_uses")
                 if most is not None and count > most:
                     self.violations.append(f"{run}: {count} uses of {name}, {most} allowed")
-        ran_though_held = [f"{path} ran" for path in self.not_run if path in self.attempts]
+        ran_although_refused = [f"{path} ran" for path in self.not_run if path in self.attempts]
         assert self._running == {}
-        assert [*self.violations, *ran_though_held] == [], "\n".join(self.violations)
+        assert [*self.violations, *ran_although_refused] == [], "\n".join(self.violations)
 
     def _bound(self, where: str, name: str, found: int, limits: Limits) -> None:
         most = getattr(limits, name)
@@ -253,9 +255,9 @@ class Meter:
             self.violations.append(f"{where}: {name}={most}, and there are {found}")
 
 
-def _of_twin(context: Any, twin: ToolCall) -> str:
-    """What the call brought that stands beside one like it; nothing where that one did not run."""
-    first = next(call for call in context.tool_calls if call.fingerprint == twin.fingerprint)
+def _text_of_duplicate(context: Any, duplicate: ToolCall) -> str:
+    """The text for a duplicate: the result of the first, or that it did not run."""
+    first = next(call for call in context.tool_calls if call.fingerprint == duplicate.fingerprint)
     result = context.tool_results[first.id]
     return str(result.content) if result.status in {"done", "timeout"} else ""
 
@@ -356,7 +358,7 @@ def locking_plot(seed: int) -> Plot:
 
 
 def racing_plot(seed: int) -> Plot:
-    """A plot of children side by side, each of which would take the last of what is left for all."""
+    """A plot of children side by side, each of which would take the rest of the shared budget."""
     die = random.Random(f"race {seed}")
     tasks = [[[("plain", n), ("clock", n)] for n in range(3)]]
     limits = Limits(die.randint(2, 9), die.choice([None, 5, 7, 11]), 4)
@@ -369,8 +371,8 @@ class Play:
 
     Args:
         plot: what is to be run.
-        pause: how tools and models let others go on.
-        gives_up: whether a call that is cancelled may go on for a while, and counts no more.
+        pause: how tools and models let others run.
+        gives_up: whether a cancelled call may continue for a while, without counting.
     """
 
     def __init__(

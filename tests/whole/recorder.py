@@ -83,8 +83,8 @@ class Recorder:
                     raise
                 except BaseException as error:
                     resume, value = steps.throw, error
-                    told = error if isinstance(error, Exception) else Cancelled()
-                    self.log.append((path, None, told))
+                    raised = error if isinstance(error, Exception) else Cancelled()
+                    self.log.append((path, None, raised))
         except StopIteration as stop:
             return stop.value
 
@@ -101,7 +101,7 @@ def branches(effect: Effect) -> list[Steps[Any]]:
     return [effect.steps] if isinstance(effect, Bounded) else []
 
 
-def replay(steps: Steps[Any], log: list[Entry], tell: Callable[[Any], Any]) -> Any:
+def replay(steps: Steps[Any], log: list[Entry], emit: Callable[[Any], Any]) -> Any:
     """Run steps from a log, without a driver and without the world.
 
     Args:
@@ -137,11 +137,11 @@ def replay(steps: Steps[Any], log: list[Entry], tell: Callable[[Any], Any]) -> A
     start((), steps)
     for path, outcome, error in log:
         if isinstance(outcome, Reported):
-            tell(outcome.event)
+            emit(outcome.event)
             continue
         number, effect = asked[path]
         if isinstance(effect, Emit):
-            tell(effect.event)
+            emit(effect.event)
         if error is not None:
             advance(path, live[path].throw, error)
         elif inner := [returned[(*path, number, n)] for n in range(len(branches(effect)))]:

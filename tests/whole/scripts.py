@@ -43,14 +43,14 @@ class Script:
 
 
 def played(way: Any, script: Script, **more: Any) -> Any:
-    """Run a script in some way, with its pauses; what was told of it."""
+    """Run a script in some way, with its pauses; return what was observed."""
     llm, options = script.build()
-    told = way.run(script.messages, llm, **options, **more)
+    observed = way.run(script.messages, llm, **options, **more)
     for decisions in script.decisions:
-        assert told.result.stop_reason == "paused"
-        way.resume(told, decisions, llm, **options, **more)
-    assert told.result.stop_reason == script.ends
-    return told
+        assert observed.result.stop_reason == "paused"
+        way.resume(observed, decisions, llm, **options, **more)
+    assert observed.result.stop_reason == script.ends
+    return observed
 
 
 SCRIPTS: list[Script] = []
@@ -294,7 +294,7 @@ def results_that_are_no_text():
     return model, {"tools": [value], "loop_threshold": 100}
 
 
-# Calls that make no sense.
+# Invalid calls.
 
 
 @script()
@@ -405,7 +405,7 @@ def a_tool_that_cancels_itself():
 
     @tool
     async def quitter() -> None:
-        """Raise a cancellation that nobody asked for."""
+        """Raise a cancellation without a request."""
         raise asyncio.CancelledError
 
     batch = calls(call("quitter", "c1"), call("add", "c2", a=1, b=1))
@@ -620,7 +620,7 @@ def an_async_resolver_of_everything():
 
 
 class Library:
-    """A resolver with tools and recipes of its own."""
+    """A resolver with tools and recipes."""
 
     def available_tools(self) -> list[str]:
         return ["page", "summary", "broken"]

@@ -1,8 +1,8 @@
-"""A driver whose order is that of a die: of all steps that could go on, any may be the next to do so.
+"""A driver whose order is that of a die: of all steps that could continue, any may be the next.
 
 It performs effects as the other drivers do, one at a time, in one thread and without an event loop. What
-it calls may be async; it then waits with `pause`, and any other steps may go on meanwhile. Where nothing
-can go on any more, that is a deadlock.
+it calls may be async; it then waits with `pause`, and any other steps may run in the meantime. Where nothing
+can continue, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from treadle.effects import (
 
 
 class DeadlockError(AssertionError):
-    """All that is left waits for something that nobody will do."""
+    """Every strand waits for something that will not happen."""
 
 
 @types.coroutine
 def pause() -> Iterator[None]:
-    """Let others go on, in what this driver calls."""
+    """Let others run, in what this driver calls."""
     yield
 
 
@@ -82,7 +82,7 @@ class Shuffled:
         while not ended:
             ready = [strand for strand in self._strands if strand.may_go_on()]
             if not ready:
-                raise DeadlockError(f"{len(self._strands)} strands wait, and nothing goes on")
+                raise DeadlockError(f"{len(self._strands)} strands wait, and none can continue")
             self._die.choice(ready).go_on()
         [(value, error)] = ended
         if error is not None:
@@ -103,7 +103,7 @@ class Shuffled:
         return strand
 
     def _next(self, strand: Strand, value: Any = None, error: Exception | None = None) -> None:
-        """Have steps go on with an outcome, some time."""
+        """Have steps continue with an outcome, some time."""
         strand.children, strand.awaited = [], None
         strand.may_go_on = lambda: True
         strand.go_on = lambda: self._advance(strand, value, error)
@@ -143,7 +143,7 @@ class Shuffled:
             return
         strand.awaited = value.__await__()
         strand.go_on = lambda: self._await(strand)
-        self._await(strand)  # as on an event loop, it is on its way before anybody can cancel it
+        self._await(strand)  # as on an event loop, it is on its way before it can be cancelled
 
     def _outcome(self, effect: Effect) -> Any:
         match effect:

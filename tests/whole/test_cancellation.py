@@ -18,7 +18,7 @@ from treadle import DeadlineExceeded, Loop, RunCancelled, RunHandle, RunState, t
 from treadle.events import RunFinished, ToolFinished, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .conftest import SYNC, Told, Way
+from .conftest import SYNC, ObservedRun, Way
 from .scripts import HELLO, add, doze, nap
 
 LONG, SOON = 3, 2
@@ -102,22 +102,22 @@ def test_a_handle_stops_what_runs_from_another_thread(driven: Way, act: str):
     batch, tools = waiting_batch(started)
     thread = after(started, lambda: stopped.append(getattr(handle, act)()))
     before = time.monotonic()
-    told = driven.run(HELLO, ScriptedLLM(batch, "Fine."), tools=tools, handle=handle)
+    observed = driven.run(HELLO, ScriptedLLM(batch, "Fine."), tools=tools, handle=handle)
     assert time.monotonic() - before < 2
     thread.join()
 
-    check_history(told.result.messages)
-    contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    check_history(observed.result.messages)
+    contents = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
     assert contents[0] == "2"
     assert contents[3] == "4"
     assert all(text.startswith("Cancelled") for text in contents[1:3])
-    assert told.events[-1].result == told.result == handle.result
+    assert observed.events[-1].result == observed.result == handle.result
     if act == "cancel":
-        assert told.result.reason == RunCancelled()
+        assert observed.result.reason == RunCancelled()
     else:
-        assert told.result.response.content == "Fine."
+        assert observed.result.response.content == "Fine."
         assert [asked.id for asked in stopped[0]] == ["c2", "c3"]
-    starts = [event.call.id for event in told.events if isinstance(event, ToolStarted)]
+    starts = [event.call.id for event in observed.events if isinstance(event, ToolStarted)]
     assert sorted(starts) == ["c1", "c2", "c3", "c4"]
 
 
@@ -163,28 +163,28 @@ def test_a_handle_ends_a_run_while_the_model_is_asked(driven: Way, is_async: boo
 
     thread = after(asked, handle.cancel)
     before = time.monotonic()
-    told = driven.run(HELLO, later if is_async else now, handle=handle)
+    observed = driven.run(HELLO, later if is_async else now, handle=handle)
     assert time.monotonic() - before < SOON
     thread.join()
-    assert told.result.reason == RunCancelled()
-    assert told.result.messages == list(HELLO)
+    assert observed.result.reason == RunCancelled()
+    assert observed.result.messages == list(HELLO)
 
 
 def test_a_handle_that_ended_its_run_before_it_began(driven: Way):
     handle = RunHandle()
     handle.cancel()
-    told = driven.run(HELLO, ScriptedLLM(), handle=handle)
-    assert told.result.reason == RunCancelled()
-    check_history(told.result.messages)
-    assert told.state.is_terminal
+    observed = driven.run(HELLO, ScriptedLLM(), handle=handle)
+    assert observed.result.reason == RunCancelled()
+    check_history(observed.result.messages)
+    assert observed.state.is_terminal
 
 
 def test_a_handle_does_nothing_once_its_run_is_over(driven: Way):
     handle = RunHandle()
-    told = driven.run(HELLO, ScriptedLLM("Hi."), handle=handle)
+    observed = driven.run(HELLO, ScriptedLLM("Hi."), handle=handle)
     handle.cancel()
     assert handle.cancel_all() == ()
-    assert handle.result == told.result
+    assert handle.result == observed.result
     assert handle.result.stop_reason == "answered"
 
 
@@ -205,10 +205,10 @@ def test_tools_that_are_cancelled_again_and_again_do_not_stop_the_run(driven: Wa
         calls(call("hang", "c4")),
         "Done.",
     )
-    told = driven.run(HELLO, model, tools=[add, nap, hang], handle=handle)
-    contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    observed = driven.run(HELLO, model, tools=[add, nap, hang], handle=handle)
+    contents = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
     assert [text.startswith("Cancelled") for text in contents] == [True, True, False, True]
-    assert told.result.response.content == "Done."
+    assert observed.result.response.content == "Done."
 
 
 # An interrupt, without an event loop.
@@ -218,7 +218,7 @@ def test_tools_that_are_cancelled_again_and_again_do_not_stop_the_run(driven: Wa
 @pytest.mark.parametrize("siblings", [0, 2])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_in_a_tool_ends_the_run_in_order(interrupt, siblings: int, is_async: bool):
-    told, handle = Told(), RunHandle()
+    observed, handle = ObservedRun(), RunHandle()
 
     def stop() -> None:
         time.sleep(0.03)
@@ -240,16 +240,16 @@ def test_an_interrupt_in_a_tool_ends_the_run_in_order(interrupt, siblings: int, 
             ScriptedLLM(batch),
             tools=[add, stopper, nap],
             handle=handle,
-            on_event=told.events.append,
-            state=told.state,
+            on_event=observed.events.append,
+            state=observed.state,
         )
     check_history(handle.messages)
     contents = [m["content"] for m in handle.messages if m["role"] == "tool"]
     assert contents[:siblings] == [str(2 * n) for n in range(siblings)]
     assert all(text.startswith("Cancelled") for text in contents[siblings:])
     assert len(contents) == 2 * siblings + 1
-    assert [e.stop_reason for e in told.events if isinstance(e, RunFinished)] == ["cancelled"]
-    assert told.state.is_terminal
+    assert [e.stop_reason for e in observed.events if isinstance(e, RunFinished)] == ["cancelled"]
+    assert observed.state.is_terminal
     # And what runs in the background still works.
     assert SYNC.run(HELLO, ScriptedLLM("Hi.", is_async=True)).result.response.content == "Hi."
 
@@ -257,10 +257,10 @@ def test_an_interrupt_in_a_tool_ends_the_run_in_order(interrupt, siblings: int, 
 @pytest.mark.parametrize("options", [{}, {"max_seconds": 60}], ids=["plain", "limited"])
 @pytest.mark.parametrize("names", [["nap"], ["nap", "doze"], ["doze"]], ids="+".join)
 def test_control_c_ends_a_run_that_waits(names: list[str], options: dict[str, Any]):
-    told, handle, started = Told(), RunHandle(), threading.Event()
+    observed, handle, started = ObservedRun(), RunHandle(), threading.Event()
 
     def observe(event: Any) -> None:
-        told.events.append(event)
+        observed.events.append(event)
         if isinstance(event, ToolStarted):
             started.set()
 
@@ -276,7 +276,7 @@ def test_control_c_ends_a_run_that_waits(names: list[str], options: dict[str, An
     thread.join()
     check_history(handle.messages)
     assert len(handle.messages) == len(HELLO) + 1 + len(names)
-    assert [e.stop_reason for e in told.events if isinstance(e, RunFinished)] == ["cancelled"]
+    assert [e.stop_reason for e in observed.events if isinstance(e, RunFinished)] == ["cancelled"]
 
 
 def test_an_interrupt_at_any_event_ends_the_run_in_order():
@@ -302,10 +302,10 @@ def test_an_interrupt_at_any_event_ends_the_run_in_order():
     events, _, _ = run(0)
     assert len(events) > 12
     for at in range(1, len(events) + 1):
-        told, handle, state = run(at)
+        observed, handle, state = run(at)
         check_history(handle.messages)
         assert state.is_terminal, at
-        ends = [e.stop_reason for e in told if isinstance(e, RunFinished)]
+        ends = [e.stop_reason for e in observed if isinstance(e, RunFinished)]
         assert ends == (["answered"] if at == len(events) else ["cancelled"]), at
 
 
@@ -317,16 +317,18 @@ def test_a_time_limit_ends_tools_that_hang(way: Way, names: list[str]):
     arguments = {"add": {"a": 1, "b": 1}, "nap": {"seconds": 30}, "doze": {"seconds": LONG}}
     batch = calls(*(call(name, f"c_{name}", **arguments[name]) for name in names))
     before = time.monotonic()
-    told = way.run(HELLO, ScriptedLLM(batch), tools=[add, nap, doze], max_seconds=0.3)
+    observed = way.run(HELLO, ScriptedLLM(batch), tools=[add, nap, doze], max_seconds=0.3)
     assert time.monotonic() - before < SOON
-    assert told.result.reason == DeadlineExceeded(0.3)
-    check_history(told.result.messages)
-    answers = {m["tool_call_id"]: m["content"] for m in told.result.messages if m["role"] == "tool"}
+    assert observed.result.reason == DeadlineExceeded(0.3)
+    check_history(observed.result.messages)
+    answers = {
+        m["tool_call_id"]: m["content"] for m in observed.result.messages if m["role"] == "tool"
+    }
     for name in names:
         expected = "2" if name == "add" else "Cancelled: the run's time was up before this call"
         assert answers[f"c_{name}"].startswith(expected)
-    assert told.state.status.value == "timeout"
-    assert told.state.nodes[-1].status.value == "timeout"
+    assert observed.state.status.value == "timeout"
+    assert observed.state.nodes[-1].status.value == "timeout"
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -338,10 +340,10 @@ def test_a_time_limit_ends_a_model_that_hangs(way: Way, is_async: bool):
         time.sleep(LONG)
 
     before = time.monotonic()
-    told = way.run(HELLO, later if is_async else now, max_seconds=0.1)
+    observed = way.run(HELLO, later if is_async else now, max_seconds=0.1)
     assert time.monotonic() - before < SOON
-    assert told.result.reason == DeadlineExceeded(0.1)
-    assert told.result.messages == list(HELLO)
+    assert observed.result.reason == DeadlineExceeded(0.1)
+    assert observed.result.messages == list(HELLO)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -362,9 +364,9 @@ def test_a_time_limit_ends_a_stream_that_hangs_and_closes_it(way: Way, is_async:
         finally:
             closed.set()
 
-    told = way.run(HELLO, later if is_async else now, max_seconds=0.5)
-    assert told.result.reason == DeadlineExceeded(0.5)
-    assert told.result.messages == list(HELLO)
+    observed = way.run(HELLO, later if is_async else now, max_seconds=0.5)
+    assert observed.result.reason == DeadlineExceeded(0.5)
+    assert observed.result.messages == list(HELLO)
     if is_async:  # a generator that runs in another thread can only end itself
         # Without an event loop in this thread it is closed on the one in the background, a moment later.
         assert closed.wait(timeout=5 if way.is_sync else 0)
@@ -372,10 +374,10 @@ def test_a_time_limit_ends_a_stream_that_hangs_and_closes_it(way: Way, is_async:
 
 
 def test_a_time_limit_of_nothing(way: Way):
-    told = way.run(HELLO, ScriptedLLM("Hi."), max_seconds=0)
-    assert told.result.stop_reason in {"deadline_exceeded", "answered"}
-    check_history(told.result.messages)
-    assert told.state.is_terminal
+    observed = way.run(HELLO, ScriptedLLM("Hi."), max_seconds=0)
+    assert observed.result.stop_reason in {"deadline_exceeded", "answered"}
+    check_history(observed.result.messages)
+    assert observed.state.is_terminal
 
 
 # Observers that raise.
@@ -394,13 +396,13 @@ def test_a_raising_observer_breaks_nothing_and_repeats_nothing(
         ran.append(n)
         return n
 
-    def observe(told: Any) -> None:
-        seen.append(told)
+    def observe(observed: Any) -> None:
+        seen.append(observed)
         raise RuntimeError("an observer's bug")
 
-    async def observe_later(told: Any) -> None:
+    async def observe_later(observed: Any) -> None:
         await anyio.lowlevel.checkpoint()
-        observe(told)
+        observe(observed)
 
     script = iter([calls(call("note", "c1", n=1), call("note", "c2", n=2)), "Done."])
 
@@ -420,7 +422,7 @@ def test_a_raising_observer_breaks_nothing_and_repeats_nothing(
     assert "an observer raised" in caplog.text
 
 
-def test_a_raising_observer_does_not_keep_others_from_being_told(driven: Way, caplog):
+def test_a_raising_observer_keeps_no_event_from_others(driven: Way, caplog):
     iterations: list[Any] = []
 
     def bad(event: Any) -> None:
@@ -494,18 +496,18 @@ def test_a_reader_that_does_not_read_keeps_no_event_from_others(backend: str, se
     """Wherever the run waits for the reader when it leaves, or is cancelled: at its very end too."""
 
     async def main(pieces: int) -> list[Any]:
-        told: list[Any] = []
+        observed: list[Any] = []
         llm = ScriptedLLM(["x"] * pieces)
         with anyio.move_on_after(0.03):
-            async with Loop.stream(HELLO, llm, on_event=told.append):
+            async with Loop.stream(HELLO, llm, on_event=observed.append):
                 await anyio.sleep(seconds)
-        return told
+        return observed
 
     for pieces in range(54, 68):
-        told = anyio.run(main, pieces, backend=backend)
-        ends = [event for event in told if isinstance(event, RunFinished)]
+        observed = anyio.run(main, pieces, backend=backend)
+        ends = [event for event in observed if isinstance(event, RunFinished)]
         assert len(ends) == 1, pieces
-        assert ends == told[-1:]
+        assert ends == observed[-1:]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -538,20 +540,20 @@ def test_a_stream_whose_task_is_cancelled(backend: str):
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_stream_ended_through_its_handle_tells_so(backend: str):
+def test_a_stream_that_is_cancelled_through_its_handle_reports_it(backend: str):
     async def main() -> Any:
         batch = calls(call("nap", "c1", seconds=30))
         async with Loop.stream(HELLO, ScriptedLLM(batch), tools=[nap]) as stream:
-            told = []
+            observed = []
             async for event in stream:
-                told.append(event)
+                observed.append(event)
                 if isinstance(event, ToolStarted):
                     stream.cancel()
-        return told, stream.result
+        return observed, stream.result
 
-    told, result = anyio.run(main, backend=backend)
-    assert told[-1].stop_reason == "cancelled"
-    assert told[-1].result == result
+    observed, result = anyio.run(main, backend=backend)
+    assert observed[-1].stop_reason == "cancelled"
+    assert observed[-1].result == result
     assert result.reason == RunCancelled()
 
 
@@ -559,8 +561,8 @@ def test_a_run_that_was_cut_short_leaves_no_thread_behind():
     """Worker threads end with what they run; only the loops in the background stay."""
     before = set(threading.enumerate())
     batch = calls(call("doze", "c1", seconds=0.1), call("nap", "c2", seconds=30))
-    told = SYNC.run(HELLO, ScriptedLLM(batch), tools=[nap, doze], max_seconds=0.02)
-    assert told.result.reason == DeadlineExceeded(0.02)
+    observed = SYNC.run(HELLO, ScriptedLLM(batch), tools=[nap, doze], max_seconds=0.02)
+    assert observed.result.reason == DeadlineExceeded(0.02)
     started = set(threading.enumerate()) - before
     for thread in started:
         thread.join(5)

@@ -115,11 +115,11 @@ def test_cancelled_at_any_await_everything_is_in_order(drive, scenario):
 
 def child_of(run: Cancelling, name: str, *script: Any, tools: Any = (), **options: Any) -> Tool:
     """A loop as a tool, whose own observer waits as well."""
-    told: list[Any] = []
+    observed: list[Any] = []
 
     async def observe(event: Any) -> None:
         await anyio.lowlevel.checkpoint()
-        told.append(event)
+        observed.append(event)
 
     loop = Loop(tools=[run.rest(), *tools], name=name, on_event=observe)
     return loop.as_tool(name, "", ScriptedLLM(*script, is_async=True), **options)
@@ -148,7 +148,7 @@ def children_with_parallel_calls(run: Cancelling) -> Any:
 
 
 def test_a_child_is_cancelled_with_its_run_and_is_in_order_too(drive):
-    """Its history, its record, its events, and what its calls had brought."""
+    """Its history, its state, its events, and the results of its calls."""
     runs = cancelled_everywhere(drive, children_with_parallel_calls)
     inner = [run for run in runs if any(isinstance(event, SubagentEvent) for event in run.events)]
     assert len(inner) > 50
@@ -193,7 +193,7 @@ def calls_that_wait_for_keys(run: Cancelling) -> Any:
     return run.run(model, tools=[one, both, within], locks=locks, dedupe=False)
 
 
-def test_whoever_waits_for_a_key_or_holds_one_gives_it_back(drive):
+def test_a_cancelled_call_gives_back_its_keys_and_its_place_in_the_queue(drive):
     """Cancelled while it lines up, while it waits, while it runs: the next to come finds every key free."""
     assert len(cancelled_everywhere(drive, calls_that_wait_for_keys)) > 50
 
@@ -325,25 +325,25 @@ def a_probe_of_a_broken_tool(run: Cancelling) -> Any:
     return run.run(model, tools=[run.rest()], breaker=breaker)
 
 
-def test_a_tool_that_is_tried_again_stays_out_of_order_for_nobody(drive):
-    """A probe that was cancelled tells nothing; somebody else may be the next."""
+def test_a_cancelled_probe_leaves_no_breaker_half_open(drive):
+    """A cancelled probe proves nothing; another call may be the next."""
     assert len(cancelled_everywhere(drive, a_probe_of_a_broken_tool)) > 10
 
 
-# Of a tool that does not end when it is told to.
+# A tool that ignores its cancellation.
 
 
 LEFT: list[Cancelling] = []
 """The runs that were over before their tool was."""
 
 
-async def a_tool_that_is_left_behind(run: Cancelling) -> None:
+async def a_tool_that_is_abandoned(run: Cancelling) -> None:
     begun, ended = anyio.Event(), anyio.Event()
     ignored = contextlib.suppress(anyio.get_cancelled_exc_class())
 
     @tool
     async def stubborn() -> str:
-        """Go on for longer than anybody waits."""
+        """Run for longer than the run waits."""
         begun.set()
         try:
             until = anyio.current_time() + 0.02
@@ -368,9 +368,9 @@ async def a_tool_that_is_left_behind(run: Cancelling) -> None:
 
 
 def test_a_tool_that_does_not_end_holds_up_no_cancellation(drive, caplog):
-    """It has a moment, is left behind with a warning, and what it brings after all is dropped."""
+    """It has a grace period, is abandoned with a warning, and its result is dropped."""
     LEFT.clear()
-    runs = cancelled_everywhere(drive, a_tool_that_is_left_behind, grace=0.003)
+    runs = cancelled_everywhere(drive, a_tool_that_is_abandoned, grace=0.003)
     left = [run for run in runs if run in LEFT and len(run.handle.messages) > len(HELLO)]
     assert len(left) > 3
     for run in left:

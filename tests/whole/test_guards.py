@@ -90,13 +90,13 @@ def play_in_haste(plot: Plot, seed: int) -> None:
         results = Shuffled(seed, haste=0.03).drive(two(play, seed))
     play.check_all(results)
     for key in KEYS:
-        assert play.locks.enter(key).is_set  # whoever held it has given it back
+        assert play.locks.enter(key).is_set  # its holder has given it back
 
 
 @given(plots, seeds)
 @settings(max_examples=150)
 def test_the_guards_hold_in_any_order_of_the_effects(plot: Plot, seed: int):
-    """A die says what goes on next; at the end nothing was overshot, nothing overlapped, nothing ran in vain."""
+    """A random order of the steps; no limit is exceeded, no call overlaps, and none runs in vain."""
     play_one(plot, seed)
 
 
@@ -127,14 +127,14 @@ def test_the_guards_hold_in_large_runs(play: Any, block: int):
 
 
 @pytest.mark.parametrize("play", [play_two, play_in_haste])
-def test_whoever_holds_a_key_holds_it_alone_and_nobody_waits_for_ever(play: Any):
+def test_a_key_has_one_holder_and_no_call_waits_for_ever(play: Any):
     """Calls that take two keys in either order, and children that hold one around calls that want some."""
     for seed in range(12):
         play(locking_plot(seed), seed)
 
 
 def test_children_that_run_side_by_side_share_the_last_of_a_budget():
-    """Each looks at what is left and takes it at once, so that nobody takes what another has taken."""
+    """Each reads the remaining budget and takes it at once, so that no two take the same."""
     for seed in range(120):
         play_one(racing_plot(seed), seed)
 
@@ -143,7 +143,7 @@ def test_children_that_run_side_by_side_share_the_last_of_a_budget():
 @given(plots, seeds)
 @settings(max_examples=40)
 def test_the_guards_hold_under_every_driver(way: Way, plot: Plot, seed: int):
-    """In their own order; without a loop in threads, where a call that is cancelled goes on for a while."""
+    """In their own order; without a loop in threads, where a cancelled call continues for a while."""
     with Play(plot, gives_up=way.is_sync) as play:
         steps = two(play, seed)
         results = drive_sync(steps) if way.is_sync else way.call(drive, steps)
@@ -152,7 +152,7 @@ def test_the_guards_hold_under_every_driver(way: Way, plot: Plot, seed: int):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_guards_hold_for_runs_in_several_threads(seed: int):
-    """Each run has a thread of its own, and all have one table of locks."""
+    """Each run has its own thread, and all share one table of locks."""
     with Play(large_plot(seed), gives_up=True) as play, ThreadPoolExecutor(3) as pool:
         roots = ["one", "two", "three"]
         results = pool.map(lambda root: drive_sync(whole(play, root, seed)), roots)

@@ -1,4 +1,4 @@
-"""What a model meets that gets nowhere: suppressed, nudged, broken, stopped; in this order, as told."""
+"""What stops a model that makes no progress: suppression, nudge, breaker, stop; in this order, by events."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ RUNGS: dict[type[Any], str] = {
 
 
 def rungs(events: list[Any]) -> list[str]:
-    """What was told of the ladder, iteration by iteration."""
-    told: list[list[str]] = []
+    """The rungs of the ladder that were reported, iteration by iteration."""
+    iterations: list[list[str]] = []
     for event in events:
         if isinstance(event, IterationStarted):
-            told.append([])
+            iterations.append([])
         elif type(event) in RUNGS:
-            told[-1].append(
+            iterations[-1].append(
                 event.reason.stop_reason if isinstance(event, LimitReached) else RUNGS[type(event)]
             )
-    return [" ".join(each) for each in told]
+    return [" ".join(each) for each in iterations]
 
 
 @tool
@@ -71,9 +71,9 @@ def each_time(name: str, *places: str) -> list[Any]:
 
 def climb(driven: Way, script: list[Any], **options: Any) -> Any:
     options = {"tools": [look, fail], **options}
-    told = driven.run(HELLO, ScriptedLLM(*script), **options)
-    check_history(told.result.messages)
-    return told
+    observed = driven.run(HELLO, ScriptedLLM(*script), **options)
+    check_history(observed.result.messages)
+    return observed
 
 
 # The same call, with the same good result.
@@ -81,11 +81,11 @@ def climb(driven: Way, script: list[Any], **options: Any) -> Any:
 
 def test_a_good_call_is_suppressed_then_nudged_then_stopped(driven: Way):
     """It runs once. The third makes the nudge and the stop; nothing is broken, since nothing failed."""
-    told = climb(driven, each_time("look", "a", "a", "a"))
-    assert rungs(told.events) == ["runs", "suppressed", "suppressed nudged loop_detected"]
-    assert isinstance(told.result.reason, LoopDetected)
-    assert told.result.tool_calls_count == 1
-    [_, second, third] = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    observed = climb(driven, each_time("look", "a", "a", "a"))
+    assert rungs(observed.events) == ["runs", "suppressed", "suppressed nudged loop_detected"]
+    assert isinstance(observed.result.reason, LoopDetected)
+    assert observed.result.tool_calls_count == 1
+    [_, second, third] = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
     assert "a is empty" in second
     assert "call number" not in second
     assert "[note: this is call number 3 of 'look'" in third
@@ -93,32 +93,32 @@ def test_a_good_call_is_suppressed_then_nudged_then_stopped(driven: Way):
 
 def test_the_rungs_are_climbed_one_by_one_where_there_is_time(driven: Way):
     """With a higher threshold each repetition is suppressed, each from the third on nudged, until it stops."""
-    told = climb(driven, each_time("look", *["a"] * 5), loop_threshold=5)
+    observed = climb(driven, each_time("look", *["a"] * 5), loop_threshold=5)
     climbed = ["runs", "suppressed", *["suppressed nudged"] * 2, "suppressed nudged loop_detected"]
-    assert rungs(told.events) == climbed
-    assert told.result.reason.iterations == 5
+    assert rungs(observed.events) == climbed
+    assert observed.result.reason.iterations == 5
 
 
 def test_without_suppression_the_ladder_begins_with_the_nudge(driven: Way):
     """For all tools, or for one: the call runs each time, and is stopped all the same."""
     unique = tool(name="look", dedupe=False)(look.fn)
     for options in ({"dedupe": False}, {"tools": [unique]}):
-        told = climb(driven, each_time("look", *["a"] * 3), **options)
-        assert rungs(told.events) == ["runs", "runs", "runs nudged loop_detected"]
+        observed = climb(driven, each_time("look", *["a"] * 3), **options)
+        assert rungs(observed.events) == ["runs", "runs", "runs nudged loop_detected"]
 
 
 def test_what_is_volatile_meets_no_rung(driven: Way):
     """A clock may be read until the iterations are spent."""
     clock = tool(name="look", volatile=True)(look.fn)
-    told = climb(driven, each_time("look", *["a"] * 6), tools=[clock], max_iterations=6)
-    assert rungs(told.events) == [*["runs"] * 5, "runs max_iterations_reached"]
+    observed = climb(driven, each_time("look", *["a"] * 6), tools=[clock], max_iterations=6)
+    assert rungs(observed.events) == [*["runs"] * 5, "runs max_iterations_reached"]
 
 
 def test_new_evidence_takes_a_model_off_the_first_rung_only(driven: Way):
     """The call runs again after something new; that it was made before counts for the nudge."""
     places = ["a", "b", "a", "c", "a", "d", "a"]
-    told = climb(driven, [*each_time("look", *places), "Empty."])
-    assert rungs(told.events) == [
+    observed = climb(driven, [*each_time("look", *places), "Empty."])
+    assert rungs(observed.events) == [
         "runs",
         "runs",
         "runs",
@@ -128,15 +128,15 @@ def test_new_evidence_takes_a_model_off_the_first_rung_only(driven: Way):
         "runs nudged",
         "",
     ]
-    assert isinstance(told.result, Ok)
+    assert isinstance(observed.result, Ok)
 
 
 def test_another_result_takes_a_model_off_the_last_rung(driven: Way):
-    """What brings something else each time is progress: nudged, and never stopped."""
+    """A call with a new result each time is progress: nudged, and never stopped."""
     numbers = itertools.count()
     tick = tool(name="look", dedupe=False)(lambda place: f"{place} {next(numbers)}")
-    told = climb(driven, [*each_time("look", *["a"] * 5), "Done."], tools=[tick])
-    assert rungs(told.events) == ["runs", "runs", *["runs nudged"] * 3, ""]
+    observed = climb(driven, [*each_time("look", *["a"] * 5), "Done."], tools=[tick])
+    assert rungs(observed.events) == ["runs", "runs", *["runs nudged"] * 3, ""]
 
 
 def test_a_user_message_takes_a_model_off_every_rung(driven: Way):
@@ -148,9 +148,9 @@ def test_a_user_message_takes_a_model_off_every_rung(driven: Way):
         return each_time("look", "a")[0]
 
     script = [*each_time("look", "a"), interrupted, *each_time("look", "a", "a"), "Empty."]
-    told = climb(driven, script, handle=handle)
-    assert rungs(told.events) == ["runs", "suppressed", "runs", "suppressed", ""]
-    assert isinstance(told.result, Ok)
+    observed = climb(driven, script, handle=handle)
+    assert rungs(observed.events) == ["runs", "suppressed", "runs", "suppressed", ""]
+    assert isinstance(observed.result, Ok)
 
 
 # The same call, failing alike.
@@ -158,42 +158,42 @@ def test_a_user_message_takes_a_model_off_every_rung(driven: Way):
 
 def test_a_failing_call_is_broken_before_it_is_stopped(driven: Way):
     """An error is no answer, so it is tried again; the third ends the run, and says what is broken."""
-    told = climb(driven, each_time("fail", "a", "a", "a"))
-    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
-    assert told.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
+    observed = climb(driven, each_time("fail", "a", "a", "a"))
+    assert rungs(observed.events) == ["runs", "runs", "runs circuit_broken"]
+    assert observed.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
 
 
 def test_a_failing_call_is_stopped_where_no_breaker_stops_it(driven: Way):
     """The last rung is there for it as well."""
-    told = climb(driven, each_time("fail", "a", "a", "a"), breaker_threshold=4)
-    assert rungs(told.events) == ["runs", "runs", "runs loop_detected"]
+    observed = climb(driven, each_time("fail", "a", "a", "a"), breaker_threshold=4)
+    assert rungs(observed.events) == ["runs", "runs", "runs loop_detected"]
     stages = [each for each in default_stages() if each.name != "circuit_breaker"]
-    told = climb(driven, each_time("fail", "a", "a", "a"), stages=stages)
-    assert rungs(told.events) == ["runs", "runs", "runs loop_detected"]
+    observed = climb(driven, each_time("fail", "a", "a", "a"), stages=stages)
+    assert rungs(observed.events) == ["runs", "runs", "runs loop_detected"]
 
 
 def test_other_arguments_are_broken_too_and_never_stopped(driven: Way):
     """The breaker looks at tool and error; a loop is of the same calls."""
-    told = climb(driven, each_time("fail", "a", "b", "c"))
-    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
-    told = climb(driven, [*each_time("fail", *"abcd"), "No."], breaker_threshold=9)
-    assert rungs(told.events) == ["runs"] * 4 + [""]
+    observed = climb(driven, each_time("fail", "a", "b", "c"))
+    assert rungs(observed.events) == ["runs", "runs", "runs circuit_broken"]
+    observed = climb(driven, [*each_time("fail", *"abcd"), "No."], breaker_threshold=9)
+    assert rungs(observed.events) == ["runs"] * 4 + [""]
 
 
 def test_good_calls_in_between_do_not_keep_a_failing_one_from_being_broken(driven: Way):
-    """The repeated good call is on its own rungs meanwhile."""
+    """The repeated good call is on its own rungs."""
     script = [*each_time("fail", "a"), *each_time("look", "a")] * 2 + each_time("fail", "a")
-    told = climb(driven, script)
-    assert rungs(told.events) == ["runs", "runs", "runs", "suppressed", "runs circuit_broken"]
+    observed = climb(driven, script)
+    assert rungs(observed.events) == ["runs", "runs", "runs", "suppressed", "runs circuit_broken"]
 
 
 def test_a_shared_breaker_comes_first_of_all(driven: Way):
-    """After its first failure the tool is out of order: no call is made, and the run's own count goes on."""
+    """After its first failure the tool is out of order: no call is made, and the count of the run continues."""
     breaker = CircuitBreaker(threshold=1, cool_down=60)
     script = [*each_time("fail", *"abcd")]
-    told = climb(driven, script, breaker=breaker)
-    assert rungs(told.events) == ["runs breaker", "", "", "circuit_broken"]
-    assert told.result.tool_calls_count == 1
+    observed = climb(driven, script, breaker=breaker)
+    assert rungs(observed.events) == ["runs breaker", "", "", "circuit_broken"]
+    assert observed.result.tool_calls_count == 1
     assert breaker.states == {"fail": "open"}
 
 
@@ -207,28 +207,22 @@ def test_taking_turns_is_suppressed_then_nudged_then_stopped(driven: Way, places
     From the third of each call on it is nudged, and the end of the third round is the last.
     """
     turns = len(places)
-    told = climb(driven, each_time("look", *places * 3))
-    assert rungs(told.events) == [
+    observed = climb(driven, each_time("look", *places * 3))
+    assert rungs(observed.events) == [
         *["runs"] * (2 * turns - 1),
         "suppressed",
         *["suppressed nudged"] * (turns - 1),
         "suppressed nudged loop_detected",
     ]
-    reason = told.result.reason
+    reason = observed.result.reason
     assert (reason.iterations, reason.period) == (3, turns)
-
-
-def test_failing_by_turns_is_broken_before_it_is_stopped(driven: Way):
-    """``A B A B`` of calls that fail alike: the breaker sees one tool, and needs no round."""
-    told = climb(driven, each_time("fail", *"abab"))
-    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
 
 
 # Text.
 
 
 def insisting(ctx: Any) -> Any:
-    """The decision of a stage of one's own: what has no number in it is no answer, and gets a nudge."""
+    """The decision of a custom stage: a text without a number is no answer, and gets a nudge."""
     if ctx.tool_calls or any(letter.isdigit() for letter in ctx.response.text):
         return loop_decision(ctx)
     return ctx.replace(guidance="Say a number.")
@@ -239,22 +233,22 @@ INSISTING = [insisting if made.name == "loop_decision" else made for made in def
 
 def test_a_text_that_is_repeated_after_a_nudge_is_stopped(driven: Way):
     """A text has no call to suppress or to break; the stage nudges, and the third time is the last."""
-    told = climb(driven, ["Some.", "Some.", "Some."], stages=INSISTING)
-    assert rungs(told.events) == ["", "", "loop_detected"]
-    assert told.result.reason.calls == ("Some.",)
+    observed = climb(driven, ["Some.", "Some.", "Some."], stages=INSISTING)
+    assert rungs(observed.events) == ["", "", "loop_detected"]
+    assert observed.result.reason.calls == ("Some.",)
 
 
 @pytest.mark.parametrize("texts", [["Some.", "Many.", "Some.", "4."], ["Some.", "Some.", "4."]])
 def test_a_text_that_changes_after_a_nudge_goes_on(driven: Way, texts: list[str]):
-    told = climb(driven, texts, stages=INSISTING)
-    assert isinstance(told.result, Ok)
-    assert told.result.response.content == "4."
+    observed = climb(driven, texts, stages=INSISTING)
+    assert isinstance(observed.result, Ok)
+    assert observed.result.response.content == "4."
 
 
 def test_texts_that_take_turns_are_stopped_as_well(driven: Way):
-    told = climb(driven, ["Some.", "Many."] * 3, stages=INSISTING)
-    assert rungs(told.events) == [""] * 5 + ["loop_detected"]
-    assert (told.result.reason.iterations, told.result.reason.period) == (3, 2)
+    observed = climb(driven, ["Some.", "Many."] * 3, stages=INSISTING)
+    assert rungs(observed.events) == [""] * 5 + ["loop_detected"]
+    assert (observed.result.reason.iterations, observed.result.reason.period) == (3, 2)
 
 
 # A last answer in place of the stop.
@@ -273,10 +267,10 @@ def test_texts_that_take_turns_are_stopped_as_well(driven: Way):
 def test_where_it_is_to_finish_the_last_rung_asks_for_an_answer(driven: Way, script, options):
     """The rungs before it are the same; the stop is a request for the answer, and the result says why."""
     stopped = climb(driven, script, **options)
-    told = climb(driven, [*script, "It is 4."], **options, on_limit="finish")
-    assert rungs(told.events) == [*rungs(stopped.events), ""]
-    assert rungs(told.events)[-2].endswith("loop_detected")
-    result = told.result
+    observed = climb(driven, [*script, "It is 4."], **options, on_limit="finish")
+    assert rungs(observed.events) == [*rungs(stopped.events), ""]
+    assert rungs(observed.events)[-2].endswith("loop_detected")
+    result = observed.result
     assert isinstance(result, Ok)
     assert (result.stop_reason, result.response.content) == ("finished", "It is 4.")
     assert result.limit == stopped.result.reason
@@ -286,32 +280,40 @@ def test_where_it_is_to_finish_the_last_rung_asks_for_an_answer(driven: Way, scr
 def test_a_duplicate_instead_of_the_last_answer_is_suppressed_and_ends_no_run(driven: Way):
     """It is answered as any duplicate; then the model is asked with tools disabled."""
     script = [*each_time("look", *["a"] * 4), "Empty."]
-    told = climb(driven, script, on_limit="finish")
-    assert rungs(told.events)[2:] == ["suppressed nudged loop_detected", "suppressed nudged", ""]
-    assert told.result.stop_reason == "finished"
+    observed = climb(driven, script, on_limit="finish")
+    assert rungs(observed.events)[2:] == [
+        "suppressed nudged loop_detected",
+        "suppressed nudged",
+        "",
+    ]
+    assert observed.result.stop_reason == "finished"
 
 
 def test_what_is_broken_is_not_finished(driven: Way):
     """The third rung ends the run whatever there is to be done at limits: a tool is out of order."""
-    told = climb(driven, each_time("fail", "a", "a", "a"), on_limit="finish")
-    assert rungs(told.events) == ["runs", "runs", "runs circuit_broken"]
-    assert told.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
+    observed = climb(driven, each_time("fail", "a", "a", "a"), on_limit="finish")
+    assert rungs(observed.events) == ["runs", "runs", "runs circuit_broken"]
+    assert observed.result.reason == CircuitBroken("fail", "Error: OSError: no such place", 3)
 
 
 # Limits and the ladder.
 
 
-def test_of_a_loop_and_a_spent_limit_the_limit_is_told(driven: Way):
+def test_of_a_loop_and_a_spent_limit_the_limit_is_reported(driven: Way):
     """Both are reached in the same iteration: stages come before the look for loops."""
-    told = climb(driven, each_time("look", "a", "a", "a"), limits=Limits(max_iterations=3))
-    assert rungs(told.events) == ["runs", "suppressed", "suppressed nudged max_iterations_reached"]
-    assert told.result.reason == MaxIterationsReached(3)
+    observed = climb(driven, each_time("look", "a", "a", "a"), limits=Limits(max_iterations=3))
+    assert rungs(observed.events) == [
+        "runs",
+        "suppressed",
+        "suppressed nudged max_iterations_reached",
+    ]
+    assert observed.result.reason == MaxIterationsReached(3)
 
 
 def test_what_is_suppressed_costs_no_call(driven: Way):
     """It takes nothing out of the budget of calls, nor of its tool's own."""
     once = tool(name="look", max_uses=2)(look.fn)
     script = [*each_time("look", "a", "a", "b", "b"), "Empty."]
-    told = climb(driven, script, tools=[once], max_tool_calls=2)
-    assert rungs(told.events) == ["runs", "suppressed", "runs", "suppressed", ""]
-    assert isinstance(told.result, Ok)
+    observed = climb(driven, script, tools=[once], max_tool_calls=2)
+    assert rungs(observed.events) == ["runs", "suppressed", "runs", "suppressed", ""]
+    assert isinstance(observed.result, Ok)

@@ -387,7 +387,7 @@ def check(
 ) -> Any:
     messages = copy.deepcopy(list(HELLO))
     given_messages = copy.deepcopy(messages)
-    told = way.run(
+    observed = way.run(
         messages,
         model(script, spoils=options.pop("spoils", False)),
         tools=tools_of(behaviours),
@@ -396,7 +396,7 @@ def check(
         max_iterations=6,
         **options,
     )
-    result = told.result
+    result = observed.result
     assert messages == given_messages
     check_history(result.messages)
     assert result.messages[: len(messages)] == given_messages
@@ -404,9 +404,11 @@ def check(
     assert result.iterations <= (8 if options.get("on_limit") == "finish" else 6)
     most = options.get("max_tool_calls")
     assert most is None or result.tool_calls_count <= most
-    assert told.state.is_terminal
-    assert told.state.messages == result.messages
-    assert [event for event in told.events if isinstance(event, RunFinished)] == told.events[-1:]
+    assert observed.state.is_terminal
+    assert observed.state.messages == result.messages
+    assert [
+        event for event in observed.events if isinstance(event, RunFinished)
+    ] == observed.events[-1:]
     sent = json.dumps(result.messages, ensure_ascii=False)
     sent.encode()  # a lone surrogate would raise, here as in a client
     assert "spoiled" not in sent
@@ -439,10 +441,10 @@ def test_whatever_a_tool_does_its_siblings_are_answered(driven: Way, asked: str,
     batch = calls(call("sibling", "c1", n=1), call(asked, "c2", n=1), call("sibling", "c3", n=2))
     # `raw` runs alone: in this step all the same.
     options = {"tools": tools_of([name, name]), "sequential": "in_step"}
-    told = driven.run(HELLO, ScriptedLLM(batch, "Done."), **options)
-    assert told.result.stop_reason == "answered"
-    check_history(told.result.messages)
-    answers = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    observed = driven.run(HELLO, ScriptedLLM(batch, "Done."), **options)
+    assert observed.result.stop_reason == "answered"
+    check_history(observed.result.messages)
+    answers = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
     assert (answers[0], answers[2]) == ("1", "2")
     answers[1].encode()  # what no provider could be sent would raise
 
@@ -458,11 +460,11 @@ def test_whatever_a_call_looks_like_its_siblings_run(name: str, arguments: Any):
     odd = {"id": "c2", "type": "function", "function": {"name": name, "arguments": arguments}}
     batch = calls(call("sibling", "c1", n=5), odd, call("sibling", "c3", n=6))
     options = {"tools": tools_of([]), "max_retries": 0, "sequential": "in_step"}
-    told = SYNC.run(HELLO, ScriptedLLM(batch, "Done."), **options)
-    check_history(told.result.messages)
-    assert told.result.stop_reason in {"answered", "output"}
-    if told.result.stop_reason == "answered":
-        contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    observed = SYNC.run(HELLO, ScriptedLLM(batch, "Done."), **options)
+    check_history(observed.result.messages)
+    assert observed.result.stop_reason in {"answered", "output"}
+    if observed.result.stop_reason == "answered":
+        contents = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
         assert (contents[0], contents[2]) == ("5", "6")
         assert len(contents[1]) < 60_000
 
@@ -514,13 +516,13 @@ histories = st.lists(some_messages, max_size=8)
 @settings(max_examples=200)
 def test_a_broken_history_is_repaired(history):
     given_history = copy.deepcopy(history)
-    mended, told = repair_history(copy.deepcopy(history))
+    mended, repairs = repair_history(copy.deepcopy(history))
     if mended:
         check_history(mended)
-    assert bool(told) == (mended != history) or not mended
-    again, told_again = repair_history(copy.deepcopy(mended))
+    assert bool(repairs) == (mended != history) or not mended
+    again, repairs_again = repair_history(copy.deepcopy(mended))
     assert again == mended
-    assert told_again == ()
+    assert repairs_again == ()
     assert history == given_history
 
 
@@ -529,9 +531,9 @@ def test_a_broken_history_is_repaired(history):
 def test_repairing_a_valid_history_changes_nothing(history):
     """Repaired once it is valid; and what is valid from the start stays as it is."""
     if not list(history_problems(history)):
-        mended, told = repair_history(copy.deepcopy(history))
+        mended, repairs = repair_history(copy.deepcopy(history))
         assert mended == history
-        assert told == ()
+        assert repairs == ()
 
 
 @pytest.mark.parametrize("way", [SYNC, ASYNCIO, TRIO], ids=repr)
@@ -545,13 +547,13 @@ def test_a_run_may_start_from_any_history(way, history, script):
         "blank": "",
     }
     model = Model([steps[name] for name in script], spoils=True)
-    told = way.run(history, model, tools=tools_of([]))
+    observed = way.run(history, model, tools=tools_of([]))
     assert history == given_history
-    if told.result.stop_reason == "invalid_input":
+    if observed.result.stop_reason == "invalid_input":
         assert model.asked == 0
     else:
-        assert told.result.stop_reason == "answered"
-        check_history(told.result.messages)
+        assert observed.result.stop_reason == "answered"
+        check_history(observed.result.messages)
 
 
 anything = st.recursive(
@@ -583,13 +585,13 @@ anything = st.recursive(
 @example(circular())
 @example([circular()])
 @example([{"role": "user", "content": circular()}])
-def test_whatever_is_handed_in_is_taken_or_told(messages):
-    told = SYNC.run(messages, Model([], spoils=False))
-    if told.result.stop_reason == "invalid_input":
-        assert told.result.reason.problems
+def test_every_input_is_accepted_or_refused_with_its_problems(messages):
+    observed = SYNC.run(messages, Model([], spoils=False))
+    if observed.result.stop_reason == "invalid_input":
+        assert observed.result.reason.problems
     else:
-        check_history(told.result.messages)
-        assert told.result.stop_reason == "answered"
+        check_history(observed.result.messages)
+        assert observed.result.stop_reason == "answered"
 
 
 # Whose messages they are.
@@ -659,28 +661,28 @@ def test_a_model_that_keeps_and_changes_its_messages_changes_no_record(driven: W
         return answer
 
     handle = RunHandle()
-    told = driven.run(HELLO, llm, tools=tools_of([]), handle=handle)
+    observed = driven.run(HELLO, llm, tools=tools_of([]), handle=handle)
     for one in kept:
         spoil(one)
-    assert "spoiled" not in json.dumps(told.result.messages)
-    assert told.result.messages == handle.messages == told.state.messages
-    check_history(told.result.messages)
+    assert "spoiled" not in json.dumps(observed.result.messages)
+    assert observed.result.messages == handle.messages == observed.state.messages
+    check_history(observed.result.messages)
 
 
 def test_messages_that_a_caller_got_are_the_callers_own():
     """Changing what a handle or a state shows changes no record."""
     handle = RunHandle()
-    told = SYNC.run(HELLO, ScriptedLLM("Hi."), handle=handle)
-    expected = copy.deepcopy(told.result.messages)
+    observed = SYNC.run(HELLO, ScriptedLLM("Hi."), handle=handle)
+    expected = copy.deepcopy(observed.result.messages)
     spoil(handle.messages)
-    spoil(told.state.messages)
-    assert handle.messages == told.state.messages == expected
+    spoil(observed.state.messages)
+    assert handle.messages == observed.state.messages == expected
 
 
 def test_a_run_can_go_on_from_every_result(driven: Way):
     """Whatever ended it: the history of one run is the input of the next, and needs no repair.
 
-    That of a run which waits for somebody, too: then nobody waits any more.
+    That of a run which waits for a person too: then it waits no more.
     """
     for script in SCRIPTS:
         if script.ends == "invalid_input" or script.name.startswith("too_slow"):

@@ -38,7 +38,7 @@ from treadle.loop.subagent import Subagent
 from treadle.testing import ScriptedLLM, call, calls, check_history
 from treadle.tools import as_tool
 
-from .conftest import ASYNCIO, SYNC, Remote, Told, Way
+from .conftest import ASYNCIO, SYNC, HandleRef, ObservedRun, Way
 from .guard_scripts import SCRIPTS
 from .recorder import Recorder, replay
 from .scripts import HELLO, Busy, Script, add, alone, doze, nap, played
@@ -50,7 +50,7 @@ def forbidden(*args: Any, **options: Any) -> Any:
 
 
 def forbidden_here(real: Any) -> Any:
-    """Something that raises in this thread; others, such as that of a background loop, may go on."""
+    """Something that raises in this thread; others, such as that of a background loop, may continue."""
     home = threading.get_ident()
 
     def touch(*args: Any, **options: Any) -> Any:
@@ -90,7 +90,7 @@ def no_world():
 def lifeless(options: dict[str, Any]) -> dict[str, Any]:
     """The options with tools that cannot run, models of children that cannot be asked, and no resolver."""
     made = dict(options)
-    made.pop("remote", None)
+    made.pop("handle_ref", None)
     made["tools"] = [_lifeless(as_tool(given)) for given in options.get("tools", ())]
     resolver = options.get("resolve_tool")
     if hasattr(resolver, "resolve"):
@@ -115,16 +115,16 @@ def _lifeless(one: Tool) -> Tool:
     return dataclasses.replace(one, fn=forbidden) if one.fn is not None else one
 
 
-def recorded(way: Way, script: Script, **options: Any) -> tuple[Told, list[list[Any]]]:
-    """What was told of a script, and a recording of each part of it between pauses."""
+def recorded(way: Way, script: Script, **options: Any) -> tuple[ObservedRun, list[list[Any]]]:
+    """What was observed of a script, and a recording of each part of it between pauses."""
     recorders: list[Recorder] = []
 
     def record(steps: Any) -> Any:
         recorders.append(Recorder())
         return recorders[-1](steps)
 
-    told = played(way, script, **options, middleware=[record])
-    return told, [recorder.log for recorder in recorders]
+    observed = played(way, script, **options, middleware=[record])
+    return observed, [recorder.log for recorder in recorders]
 
 
 def replayed(
@@ -133,7 +133,7 @@ def replayed(
     *logs: list[Any],
     decisions: Any = (),
     wanted: Any = None,
-) -> Told:
+) -> ObservedRun:
     """Run again from recordings.
 
     Args:
@@ -143,23 +143,23 @@ def replayed(
         decisions: what was decided at each pause.
         wanted: whether a handle is given, as when it was recorded.
     """
-    told = Told()
+    observed = ObservedRun()
     chosen = lifeless(options)
-    chosen["on_event"] = told.events.append
+    chosen["on_event"] = observed.events.append
     loop = Loop(**chosen)
-    given, state = messages, {"state": told.state}
+    given, state = messages, {"state": observed.state}
     with no_world():
         for number, log in enumerate(logs):
             handle = {"handle": RunHandle()} if wanted else {}
             steps, _ = start_run(loop.with_options(**state, **handle), given, forbidden)
-            told.result = replay(steps, log, told.events.append)
+            observed.result = replay(steps, log, observed.events.append)
             if number < len(decisions):
-                given, state = loop.resumption(told.result, decisions[number]), {}
-    told.state = told.result.run
-    return told
+                given, state = loop.resumption(observed.result, decisions[number]), {}
+    observed.state = observed.result.run
+    return observed
 
 
-def same(one: Told, other: Told) -> None:
+def same(one: ObservedRun, other: ObservedRun) -> None:
     """Equal to the last detail: times, delays, durations and the record of the run too."""
     assert other.result == one.result
     assert list(map(repr, other.events)) == list(map(repr, one.events))
@@ -187,22 +187,22 @@ def is_data(value: Any) -> bool:
     return False
 
 
-def again(way: Way, script: Script, *logs: list[Any]) -> Told:
+def again(way: Way, script: Script, *logs: list[Any]) -> ObservedRun:
     """A script once more, from its recordings."""
     options = script.build()[1]
-    wanted = way.is_streamed or "remote" in options
+    wanted = way.is_streamed or "handle_ref" in options
     return replayed(script.messages, options, *logs, decisions=script.decisions, wanted=wanted)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_a_recorded_run_happens_again_without_the_world(script: Script, driven: Way):
-    told, logs = recorded(driven, script)
+    observed, logs = recorded(driven, script)
     for log in logs:
         for path, outcome, _ in log:
             assert is_data(getattr(outcome, "event", outcome)), (path, outcome)
 
     kept = pickle.loads(pickle.dumps(logs))  # noqa: S301 - what was written here
-    same(told, again(driven, script, *kept))
+    same(observed, again(driven, script, *kept))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
@@ -214,7 +214,7 @@ def test_a_recording_changes_nothing(script: Script):
 def test_a_recording_that_was_tampered_with_does_not_pass():
     """The tests above would see it if a recording were not followed to the letter."""
     script = next(script for script in SCRIPTS if script.name == "one_sync_call")
-    told, [log] = recorded(SYNC, script)
+    observed, [log] = recorded(SYNC, script)
     for place, (path, outcome, error) in enumerate(log):
         changed: Any = None
         if isinstance(outcome, float):
@@ -225,16 +225,16 @@ def test_a_recording_that_was_tampered_with_does_not_pass():
         if changed is not None:
             tampered = [*log[:place], (path, changed, error), *log[place + 1 :]]
             with pytest.raises(AssertionError):
-                same(told, replayed(script.messages, script.build()[1], tampered))
+                same(observed, replayed(script.messages, script.build()[1], tampered))
 
 
 def test_the_delays_of_retries_are_those_that_were_drawn(driven: Way):
     recorder = Recorder()
     options = {"retry_delay": 0.02, "max_retries": 2}
     llm = ScriptedLLM(Busy("busy"), Busy("still busy"), "Hi.")
-    told = driven.run(HELLO, llm, **options, middleware=[recorder])
+    observed = driven.run(HELLO, llm, **options, middleware=[recorder])
     second = replayed(HELLO, options, recorder.log)
-    same(told, second)
+    same(observed, second)
     delays = [event.delay for event in second.events if hasattr(event, "delay")]
     assert 0.015 <= delays[0] <= 0.02 < 0.03 <= delays[1] <= 0.04
 
@@ -269,16 +269,16 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     batch["tool_calls"] += [call("stopper", "c5"), call("alone", "c6", n=1)]
     llm = ScriptedLLM(batch, "Fine.")
     options = {"tools": tools, "sequential": "in_step"}
-    told = driven.run(HELLO, llm, **options, handle=handle, middleware=[recorder])
-    assert told.result.stop_reason == ("cancelled" if act == "cancel" else "answered")
-    check_history(told.result.messages)
-    contents = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    observed = driven.run(HELLO, llm, **options, handle=handle, middleware=[recorder])
+    assert observed.result.stop_reason == ("cancelled" if act == "cancel" else "answered")
+    check_history(observed.result.messages)
+    contents = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
     assert [text.startswith("Cancelled") for text in contents] == [
         name not in {"c1", "c4"} for name in ("c1", "c2", "c3", "c4", "c5", "c6")
     ]
 
     kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
-    same(told, replayed(HELLO, options, kept, wanted=True))
+    same(observed, replayed(HELLO, options, kept, wanted=True))
 
 
 def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
@@ -295,17 +295,17 @@ def test_a_late_result_is_dropped_in_the_replay_too(driven: Way):
 
     tools = [stubborn]
     llm = ScriptedLLM(calls(call("stubborn", "c1")), "Fine.")
-    told = driven.run(HELLO, llm, tools=tools, handle=handle, middleware=[recorder])
-    [answer] = [m["content"] for m in told.result.messages if m["role"] == "tool"]
+    observed = driven.run(HELLO, llm, tools=tools, handle=handle, middleware=[recorder])
+    [answer] = [m["content"] for m in observed.result.messages if m["role"] == "tool"]
     assert answer.startswith("Cancelled")
-    same(told, replayed(HELLO, {"tools": tools}, recorder.log, wanted=True))
+    same(observed, replayed(HELLO, {"tools": tools}, recorder.log, wanted=True))
 
 
-# What others did meanwhile is in the recording, and nowhere else.
+# What others did during the run is in the recording, and nowhere else.
 
 
 def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
-    """In the replay nobody holds it; the run waits all the same."""
+    """In the replay it is free; the run waits all the same."""
     locks, recorder = Locks(), Recorder()
     ticket = locks.enter("a")
     keyed = tool(name="add", lock="a")(add.fn)
@@ -324,11 +324,11 @@ def test_a_run_that_waited_for_a_key_which_another_held(driven: Way):
             timer.start()
         return llm(messages)
 
-    told = driven.run(HELLO, model, **options, middleware=[recorder])
+    observed = driven.run(HELLO, model, **options, middleware=[recorder])
     timer.join()
-    [started] = [event.at for event in told.events if isinstance(event, ToolStarted)]
+    [started] = [event.at for event in observed.events if isinstance(event, ToolStarted)]
     assert started > left[0] - 0.01  # two clocks
-    same(told, replayed(HELLO, {**options, "locks": Locks()}, recorder.log))
+    same(observed, replayed(HELLO, {**options, "locks": Locks()}, recorder.log))
 
 
 def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
@@ -337,32 +337,32 @@ def test_a_run_that_met_a_breaker_which_another_had_opened(driven: Way):
     opened.record("add", "another/c1", "down", time.time())
     llm = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "Sorry.")
     options = {"tools": [add], "breaker": opened}
-    told = driven.run(HELLO, llm, **options, middleware=[recorder])
-    assert "is unavailable and was not tried" in told.result.messages[3]["content"]
+    observed = driven.run(HELLO, llm, **options, middleware=[recorder])
+    assert "is unavailable and was not tried" in observed.result.messages[3]["content"]
     closed = CircuitBreaker(threshold=1, cool_down=600)
-    same(told, replayed(HELLO, {**options, "breaker": closed}, recorder.log))
+    same(observed, replayed(HELLO, {**options, "breaker": closed}, recorder.log))
     assert closed.states == {}
 
 
 def test_a_run_that_was_steered_from_another_thread(driven: Way):
-    """In the replay nobody speaks; what was said is heard all the same."""
-    remote, recorder = Remote(is_wanted=True), Recorder()
+    """In the replay no message is added; the recorded one is used."""
+    handle_ref, recorder = HandleRef(is_wanted=True), Recorder()
 
     def think(messages: Any) -> Any:
-        thread = threading.Thread(target=lambda: remote.steer("Go on."))
+        thread = threading.Thread(target=lambda: handle_ref.steer("Go on."))
         thread.start()
         thread.join()
         return calls(call("add", "c1", a=1, b=1))
 
     options = {"tools": [add]}
     llm = ScriptedLLM(think, "2.")
-    told = driven.run(HELLO, llm, **options, remote=remote, middleware=[recorder])
-    assert told.result.messages[4] == {"role": "user", "content": "Go on."}
-    same(told, replayed(HELLO, options, recorder.log, wanted=True))
+    observed = driven.run(HELLO, llm, **options, handle_ref=handle_ref, middleware=[recorder])
+    assert observed.result.messages[4] == {"role": "user", "content": "Go on."}
+    same(observed, replayed(HELLO, options, recorder.log, wanted=True))
 
 
 def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: Way):
-    """Whoever replays a resumed run claims nothing."""
+    """The replay of a resumed run consumes no pause."""
     script = next(s for s in SCRIPTS if s.name == "a_run_that_is_resumed")
     claimed: list[str] = []
 
@@ -370,34 +370,34 @@ def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: 
         claimed.append(pause_id)
         return claimed.count(pause_id) == 1
 
-    told, logs = recorded(driven, script, consume_pause=claim)
+    observed, logs = recorded(driven, script, consume_pause=claim)
     assert len(claimed) == 1
     options = {**script.build()[1], "consume_pause": claim}
     for _ in range(2):
-        same(told, replayed(script.messages, options, *logs, decisions=script.decisions))
+        same(observed, replayed(script.messages, options, *logs, decisions=script.decisions))
     assert len(claimed) == 1
 
 
 def test_a_run_whose_task_was_cancelled(awaited: Way):
     """The replay ends as the run did: everything in order, and then the cancellation."""
-    told, recorder = Told(), Recorder()
+    observed, recorder = ObservedRun(), Recorder()
     llm = ScriptedLLM(mixed_batch())
 
     async def main() -> None:
         with anyio.move_on_after(0.08):
-            told.result = await Loop.run(
+            observed.result = await Loop.run(
                 HELLO,
                 llm,
                 tools=MIXED,
-                state=told.state,
-                on_event=told.events.append,
+                state=observed.state,
+                on_event=observed.events.append,
                 middleware=[recorder],
             )
 
     awaited.call(main)
-    assert told.result is None
+    assert observed.result is None
 
-    again = Told()
+    again = ObservedRun()
     kept = pickle.loads(pickle.dumps(recorder.log))  # noqa: S301 - what was written here
     with no_world(), pytest.raises(Cancelled):
         steps = Loop.steps(
@@ -408,16 +408,16 @@ def test_a_run_whose_task_was_cancelled(awaited: Way):
             on_event=again.events.append,
         )
         replay(steps, kept, again.events.append)
-    same(told, again)
+    same(observed, again)
     assert again.events[-1].stop_reason == "cancelled"
 
 
 def test_any_prefix_of_a_recording_leads_to_the_same_place():
-    """Each entry advances the run by one step: what a durable run that was cut off goes on from."""
+    """Each entry advances the run by one step: from here a durable run continues after a crash."""
     script = next(s for s in SCRIPTS if s.name == "parallel_calls_sync_and_async")
-    told, [log] = recorded(ASYNCIO, script)
+    observed, [log] = recorded(ASYNCIO, script)
     for length in range(len(log)):
-        again = Told()
+        again = ObservedRun()
         with no_world():
             steps = Loop.steps(
                 script.messages,
@@ -428,11 +428,13 @@ def test_any_prefix_of_a_recording_leads_to_the_same_place():
             )
             with pytest.raises(KeyError):  # it has not returned yet
                 replay(steps, log[:length], again.events.append)
-        assert list(map(repr, told.events))[: len(again.events)] == list(map(repr, again.events))
+        assert list(map(repr, observed.events))[: len(again.events)] == list(
+            map(repr, again.events)
+        )
 
 
 def test_the_record_of_a_run_without_a_state_has_an_id_of_its_own():
-    first, second = Told(), Told()
+    first, second = ObservedRun(), ObservedRun()
     first.result = Loop.run_sync(HELLO, lambda messages: "Hi.")
     second.result = Loop.run_sync(HELLO, lambda messages: "Hi.")
     assert first.result.run.run_id != second.result.run.run_id

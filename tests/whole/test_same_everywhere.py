@@ -36,9 +36,9 @@ def settled(events: list[Any]) -> list[Any]:
             continue
         for call_id in sorted({call_of(event) for event in batch}):
             own = [event for event in batch if call_of(event) == call_id]
-            told = [event.event for event in own if isinstance(event, SubagentEvent)]
+            inner = [event.event for event in own if isinstance(event, SubagentEvent)]
             out += [event for event in own if isinstance(event, ToolStarted)]
-            out += [SubagentEvent(call_id=call_id, event=event) for event in settled(told)]
+            out += [SubagentEvent(call_id=call_id, event=event) for event in settled(inner)]
             out += [event for event in own if isinstance(event, ToolFinished)]
     return out
 
@@ -73,11 +73,11 @@ def alike(result: Any) -> Any:
 TIMES = re.compile("paused_at|elapsed|.*_at|pause_id|digest")
 
 
-def timeless(told: Any) -> Any:
-    """What stands in JSON, without times."""
-    if isinstance(told, dict):
-        return {k: timeless(part) for k, part in told.items() if not TIMES.fullmatch(k)}
-    return [timeless(part) for part in told] if isinstance(told, list) else told
+def timeless(value: Any) -> Any:
+    """A JSON value without times."""
+    if isinstance(value, dict):
+        return {k: timeless(part) for k, part in value.items() if not TIMES.fullmatch(k)}
+    return [timeless(part) for part in value] if isinstance(value, list) else value
 
 
 def recorded(state: RunState) -> Any:
@@ -91,11 +91,11 @@ def recorded(state: RunState) -> Any:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=repr)
 def test_a_script_runs_alike_in_every_way(script: Script):
-    told = {way: played(way, script) for way in WAYS}
-    expected = told[SYNC]
+    runs = {way: played(way, script) for way in WAYS}
+    expected = runs[SYNC]
     if script.ends != "invalid_input":
         check_history(expected.result.messages)
-    for way, one in told.items():
+    for way, one in runs.items():
         assert alike(one.result) == alike(expected.result), way
         assert one.result.messages == expected.result.messages, way
         assert list(map(seen, settled(one.events))) == list(map(seen, settled(expected.events))), (
@@ -124,8 +124,8 @@ def test_watching_changes_nothing(script: Script):
     """Without an observer no event is made; the result is the same."""
     has_listeners = played(SYNC, script)
     llm, options = script.build()
-    if "remote" in options:
-        return  # somebody has to hold the handle
+    if "handle_ref" in options:
+        return  # the test has to hold the handle
     options["state"] = RunState("agent", "run")
     result = Loop.run_sync(script.messages, llm, **options)
     del options["state"]

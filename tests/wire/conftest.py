@@ -79,7 +79,7 @@ def install(npm, folder):
 
 @pytest.fixture(scope="session")
 def free_port():
-    """A function that finds a port on which nobody listens."""
+    """A function that finds a free port."""
 
     def find():
         with socket.socket() as found:
@@ -145,7 +145,7 @@ def control(url, method, path, body=None):
 
 
 class Wire:
-    """The server, as one test sees it: it answers a script, and tells what it was sent."""
+    """The server, as one test sees it: it answers a script, and returns what it was sent."""
 
     def __init__(self, url):
         self.url = url
@@ -290,7 +290,7 @@ def ask_at():
 
 @pytest.fixture(autouse=True)
 def no_settings_of_the_machine(monkeypatch):
-    """Keys, endpoints and proxies of whoever runs the tests stay out of them."""
+    """Keys, endpoints and proxies of the machine stay out of the tests."""
     for name in list(os.environ):
         if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

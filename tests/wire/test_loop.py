@@ -94,7 +94,7 @@ def careless(serve):
 
 
 def test_broken_arguments_are_answered_in_band_and_the_loop_goes_on(wire_at, careless, ask):
-    """The call never runs, its sibling does, and the model is told what is wrong."""
+    """The call never runs, its sibling does, and the answer says what is wrong."""
     wire = wire_at(careless)
     ask.base_url = wire.base_url
 
@@ -122,7 +122,7 @@ def test_a_resolver_runs_the_calls(wire, ask):
 
 @pytest.mark.parametrize("status", [429, 500, 529])
 def test_a_failure_that_passes_is_retried(wire, ask, status):
-    """One failure, then the answer; whoever watches is told of it, and no message is sent twice."""
+    """One failure, then the answer; it is reported, and no message is sent twice."""
     failure = {"error": {"message": "later"}, "status": status, "retryAfter": 0}
     wire.script(failure, calls(("add", {"a": 1, "b": 2})), "Three.")
 
@@ -241,7 +241,7 @@ def test_options_reach_the_server(wire, ask):
 
 
 def test_a_server_that_is_not_there_is_an_error(ask_at, free_port):
-    """A refused connection is retried, and then told; the history is what it was."""
+    """A refused connection is retried, and then reported; the history is what it was."""
     result = ask_at(f"http://127.0.0.1:{free_port()}/v1")(QUESTION, max_retries=1)
 
     assert isinstance(result, Err)

@@ -39,12 +39,12 @@ async def run_once(model, **options):
         return await Loop.run(QUESTION, model, tools=[add], retry_delay=0.01, **options)
 
 
-# the SDK does not close the generators within its streams, of which trio, unlike asyncio, tells
+# the SDK does not close the generators within its streams, about which trio, unlike asyncio, warns
 @pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("start", [asyncio.run, trio_run])
 def test_one_model_serves_many_event_loops(wire, start, stream):
-    """Each event loop has connections of its own, so that a second one finds no dead ones."""
+    """Each event loop has its own connections, so that a second one finds no dead ones."""
     model = opened(wire, stream=stream)
     wire.script(*[CALL, "Three."] * 2)
 
@@ -69,14 +69,14 @@ def test_it_works_without_an_event_loop(wire, stream):
         assert (result.response.content, result.response.usage.output_tokens) == ("Three.", 3)
 
 
-def test_a_streamed_answer_is_told_as_it_comes_and_reports_its_usage(wire):
+def test_a_streamed_answer_is_reported_as_it_comes_with_its_usage(wire):
     """`stream=True` asks for the usage too, which a stream does not tell of itself."""
     wire.script({"content": "It is three, no more, no less.", "usage": USAGE})
-    told = []
+    events = []
 
-    result = asyncio.run(run_once(opened(wire, stream=True), on_event=told.append))
+    result = asyncio.run(run_once(opened(wire, stream=True), on_event=events.append))
 
-    pieces = [event.text for event in told if isinstance(event, TextDelta)]
+    pieces = [event.text for event in events if isinstance(event, TextDelta)]
     assert "".join(pieces) == "It is three, no more, no less."
     assert len(pieces) > 3
     assert result.usage.total_tokens == 13

@@ -1,4 +1,4 @@
-"""Resumes a paused run in a process of its own: what to do on stdin, what came of it on stdout, as JSON."""
+"""Resumes a paused run in a separate process: the job on stdin, the outcome on stdout, as JSON."""
 
 import json
 import sys
@@ -44,12 +44,12 @@ def make(ran, inner=()):
 
 
 def main():
-    told, ran = json.load(sys.stdin), []
-    model = ScriptedLLM(*told["script"])
+    job, ran = json.load(sys.stdin), []
+    model = ScriptedLLM(*job["script"])
     decisions = {
-        call_id: DECISIONS[kind](*given) for call_id, (kind, *given) in told["decisions"].items()
+        call_id: DECISIONS[kind](*given) for call_id, (kind, *given) in job["decisions"].items()
     }
-    result = make(ran, told["inner"]).resume_sync(told["state"], decisions, model)
+    result = make(ran, job["inner"]).resume_sync(job["state"], decisions, model)
     check_history(result.messages)
     json.dump(
         {
