@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, TypedDict, Unpack
 
-from treadle.errors import OptionError, ToolDefinitionError, did_you_mean
+from treadle.errors import OptionError, did_you_mean
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Budget, Limits
 from treadle.messages import (
@@ -31,6 +31,7 @@ from treadle.tools import (
     Resolver,
     ResultCache,
     Tool,
+    check_implementations,
     toolset,
 )
 
@@ -381,11 +382,7 @@ class Context:
                     f"with_tools: there is no tool {name!r}{did_you_mean(name, self.tools)}"
                 )
         added = toolset(add)
-        for tool in added.values():
-            if not tool.has_implementation and not tool.terminal and self.run.resolver is None:
-                raise ToolDefinitionError(
-                    f"with_tools: tool {tool.name!r} has no function, and there is no resolve_tool to run it"
-                )
+        check_implementations(added.values(), self.run.resolver, "with_tools: ")
         kept = {name: tool for name, tool in self.tools.items() if name not in removed}
         return self.evolve(tools={**kept, **added})
 

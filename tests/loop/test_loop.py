@@ -93,7 +93,7 @@ class TestTools:
     @pytest.mark.parametrize("given", [{"name": "t"}, Tool("t"), Answer])
     def test_without_function_and_resolver_it_is_an_error(self, given):
         with pytest.raises(
-            ToolDefinitionError, match="has no function and there is no resolve_tool"
+            ToolDefinitionError, match="has no function, and there is no resolve_tool"
         ):
             Loop(tools=[given])
         assert Loop(tools=[given], resolve_tool=lambda call: 1).tools

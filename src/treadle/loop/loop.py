@@ -10,7 +10,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from treadle.context import Context
 from treadle.effects import Steps, background_task, drive, drive_sync
-from treadle.errors import ToolDefinitionError
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, LoopOptions, Settings
@@ -21,7 +20,7 @@ from treadle.messages import Messages
 from treadle.model import LLMSendFn
 from treadle.pipeline import Pipeline
 from treadle.results import Result
-from treadle.tools import Approval, Resolver, Tool, ToolBehaviour
+from treadle.tools import Approval, Resolver, Tool, ToolBehaviour, check_implementations
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -63,11 +62,7 @@ class Loop:
         self.pause_secret = secret.encode() if isinstance(secret, str) else secret
         resolve = settings.resolve_tool
         self.resolver = None if resolve is None else Resolver(resolve)
-        for tool in self.tools.values():
-            if not tool.has_implementation and not tool.terminal and self.resolver is None:
-                raise ToolDefinitionError(
-                    f"tool {tool.name!r} has no function and there is no resolve_tool to run it"
-                )
+        check_implementations(self.tools.values(), self.resolver)
 
     def with_options(self, **options: Unpack[LoopOptions]) -> Self:
         """A new loop with some options changed; raises what the constructor raises."""

@@ -36,7 +36,7 @@ from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, finger
 if TYPE_CHECKING:
     from treadle.loop.run import Run
 
-VERSION = 2
+VERSION = 3
 """The version of the form of a paused state. A state of another version is refused."""
 MAX_CONSUMED = 100_000
 """Pauses that a process remembers as resumed, where ``consume_pause=`` is not given."""
@@ -112,6 +112,8 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "result_messages": list(ctx.result_messages),
         "guidance": ctx.guidance,
         "is_asked": ctx.is_asked,
+        "request_changes": dict(ctx.request_changes),
+        "removed_tools": [name for name in run.config.tools if name not in ctx.tools],
         "approvals": {call_id: asdict(approval) for call_id, approval in ctx.approvals.items()},
         "paused_runs": {call_id: paused.state for call_id, paused in in_flight.paused.items()},
         "memo": dict(ctx.memo),
@@ -249,7 +251,9 @@ class Resumption:
         services.in_flight.counts.update(state["counts"])
         services.in_flight.calls_run = state["calls_run"]
         services.result_cache.restore(state["result_cache"])
-        run.context = run.context.evolve(**self._facts)
+        removed = state["removed_tools"]
+        tools = {name: tool for name, tool in run.context.tools.items() if name not in removed}
+        run.context = run.context.evolve(tools=tools, **self._facts)
         services.reserved.update(call.id for call in run.context.plan.calls)
         run.state.history = run.context.messages
 
@@ -364,6 +368,10 @@ def _restored_facts(
         "result_messages": tuple(state["result_messages"]),
         "guidance": state["guidance"],
         "is_asked": state["is_asked"],
+        "request_changes": {
+            name: tuple(value) if name == "tools" else value
+            for name, value in state["request_changes"].items()
+        },
         "approvals": approvals,
         "paused_runs": state["paused_runs"],
         "memo": state["memo"],

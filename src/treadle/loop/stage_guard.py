@@ -33,7 +33,7 @@ from treadle.stages import (
     parse_tool_calls,
     validate_calls,
 )
-from treadle.tools import NotRunReason, Plan, Tool, toolset
+from treadle.tools import NotRunReason, Plan, Tool, check_implementations, toolset
 
 _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
 """Fields that no custom stage may change."""
@@ -58,7 +58,7 @@ def review(stage: str, before: Context, after: Context) -> Context:
         TypeError: a value of the wrong kind, or a change that a stage may not make.
         InvalidMessagesError: messages that no history can be made of.
     """
-    if after is before:
+    if after is before and not _ran(before):
         return after
     after = _with_owned_facts(before, _checked(before, after))
     if _is_new_response(before, after):
@@ -130,9 +130,7 @@ def _checked_tools(ctx: Context) -> Mapping[str, Tool]:
         isinstance(tool, Tool) and name == tool.name for name, tool in given.items()
     )
     tools: Mapping[str, Tool] = given if is_right else toolset(given)
-    for tool in tools.values():
-        if not tool.has_implementation and not tool.terminal and ctx.run.resolver is None:
-            raise TypeError(f"tool {tool.name!r} has no function, and there is no resolve_tool")
+    check_implementations(tools.values(), ctx.run.resolver)
     return tools
 
 
@@ -155,6 +153,13 @@ def _started(ctx: Context) -> set[str]:
     return set() if node is None else {call.group_id or "" for call in node.tool_calls}
 
 
+def _ran(ctx: Context) -> dict[str, ToolResult]:
+    """The results of calls of this iteration that ran, as far as the context lacks them."""
+    done = ctx.run.in_flight.results
+    ids = [call.id for call in ctx.tool_calls if call.id in done]
+    return {call_id: done[call_id] for call_id in ids if call_id not in ctx.tool_results}
+
+
 def _is_new_response(before: Context, after: Context) -> bool:
     """Whether a stage replaced the response before anything of it has run."""
     is_replaced = before.is_asked and _changed("response", before, after)
@@ -166,7 +171,7 @@ def _with_calls_of_response(stage: str, before: Context, after: Context) -> Cont
     for call in before.plan.calls:
         after.run.release(call)
     nothing: dict[str, Any] = {"tool_results": {}, "plan": Plan(), "validation_errors": {}}
-    if _changed("tool_calls", before, after):  # the stage has said which calls there are
+    if _requested(before) != _requested(after):  # the stage has said which calls there are
         empty = before.evolve(tool_calls=(), **nothing)
         after = _Calls(stage, empty, after.evolve(**nothing)).reviewed()
     else:
@@ -177,6 +182,15 @@ def _with_calls_of_response(stage: str, before: Context, after: Context) -> Cont
         results = {call.id: ToolResult(call.id, text, True, "skipped") for call in after.tool_calls}
         after = after.evolve(tool_results={**results, **after.tool_results})
     return after
+
+
+def _requested(ctx: Context) -> list[tuple[Any, ...]]:
+    """The calls as the model makes them, whether they were validated or not."""
+    calls: Sequence[Any] = ctx.tool_calls
+    return [tuple(getattr(call, name, call) for name in _REQUESTED) for call in calls]
+
+
+_REQUESTED = ("id", "name", "arguments")
 
 
 # Calls, results and the plan
@@ -190,6 +204,7 @@ class _Calls:
         self._before = before
         self._after = after
         self._started = _started(before)
+        self._are_validated = _is_validated(before) or _is_validated(after)
         self._results: dict[str, ToolResult] = {}
         self._errors: dict[str, tuple[str, ...]] = {}
         self._not_run: dict[str, NotRunReason] = {}
@@ -197,7 +212,8 @@ class _Calls:
     def reviewed(self) -> Context:
         """The context with calls, results and a plan that agree with each other."""
         before, after = self._before, self._after
-        if not any(_changed(name, before, after) for name in _REVIEWED):
+        is_changed = any(_changed(name, before, after) for name in _REVIEWED)
+        if not is_changed and not _ran(before):
             return after
         self._results = self._checked_results()
         self._errors = dict(after.validation_errors)
@@ -230,10 +246,12 @@ class _Calls:
             results[call_id] = (
                 result if is_right else dataclasses.replace(result, tool_call_id=call_id)
             )
-        dropped = [call_id for call_id in before.tool_results if call_id not in results]
+        # A stage that calls `dispatch_tools` itself can drop what has run within it.
+        earlier = {**_ran(before), **before.tool_results}
+        dropped = [call_id for call_id in earlier if call_id not in results]
         if dropped:
             self._report(f"results of {', '.join(dropped)} were restored")
-        return {**{call_id: before.tool_results[call_id] for call_id in dropped}, **results}
+        return {**{call_id: earlier[call_id] for call_id in dropped}, **results}
 
     def _report(self, text: str) -> None:
         self._after.run.note_repairs((f"iteration {self._after.iteration}: {text}",), self._stage)
@@ -282,7 +300,7 @@ class _Calls:
             raise TypeError(
                 f"tool_calls: expected an id that is unique in the history, not {call.id!r}"
             )
-        return self._validated(call) if _is_validated(self._before) else call
+        return self._validated(call) if self._are_validated else call
 
     def _edited(self, known: ToolCall, call: ToolCall) -> ToolCall:
         """An edited call: one that has run stays what it was, one that has not is checked again."""
@@ -290,9 +308,11 @@ class _Calls:
             if (call.name, call.input) != (known.name, known.input):
                 self._report(f"call {call.id} has run; its name and input were restored")
             return dataclasses.replace(known, arguments=call.arguments, extra=call.extra)
-        if not _is_validated(self._before):
+        if not self._are_validated:
             return call
         if (call.name, call.arguments) == (known.name, known.arguments):
+            if not _is_validated(self._before):  # a stage calls `validate_calls` itself
+                known, _ = check_call(self._after, known)
             if call.input == known.input:
                 return self._validated(call) if self._has_other_tool(call) else call
             # The history has to show what runs.
@@ -380,7 +400,8 @@ def _calls_of(plan: Plan) -> list[ToolCall]:
 
 def _is_validated(ctx: Context) -> bool:
     """Whether the calls of an iteration went through `validate_calls`."""
-    return any(call.fingerprint for call in ctx.tool_calls)
+    calls: Sequence[Any] = ctx.tool_calls
+    return any(getattr(call, "fingerprint", "") for call in calls)
 
 
 def _approvals(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
@@ -404,8 +425,8 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
     if after.is_injected and not before.is_injected and _ends_with(after):
         return after  # the stage called inject_results
     given = [to_message(message) for message in after.messages]
-    if before.is_injected:
-        edited, note = _with_exchange(given, list(before.result_messages), before)
+    if after.is_injected:
+        edited, note = _with_exchange(given, list(after.result_messages), before)
     else:
         edited, note, after = _before_injection(given, before, after)
     # The ids of calls that are not in the history yet are theirs.

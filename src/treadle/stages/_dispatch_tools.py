@@ -31,7 +31,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         return ctx
     batches: Batches = plan.batches
     still_paused: Mapping[str, Paused] = {}
-    if plan.approvals or ctx.paused_runs:
+    if plan.approvals or ctx.paused_runs or ctx.tool_results:
         ctx, batches, still_paused = _apply_decisions(ctx)
     calls = tuple(itertools.chain.from_iterable(batches))
     in_flight = ctx.run.in_flight
