@@ -181,9 +181,11 @@ class AsyncioCarrier(Carrier):
 
     Attributes:
         regions: the bounded steps that it runs itself, innermost last.
+        loop: its event loop.
+        home: the thread of that loop.
     """
 
-    __slots__ = ("_has_begun", "_task", "regions")
+    __slots__ = ("_has_begun", "_task", "home", "loop", "regions")
 
     _task: asyncio.Task[None]
 
@@ -191,11 +193,12 @@ class AsyncioCarrier(Carrier):
         super().__init__(group, context)
         self._has_begun = False
         self.regions: list[Region] = []
+        self.loop = asyncio.get_running_loop()
+        self.home = threading.get_ident()
 
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """See `Carrier`."""
-        loop = asyncio.get_running_loop()
-        task = self._task = loop.create_task(self._run(work), context=self.context)
+        task = self._task = self.loop.create_task(self._run(work), context=self.context)
         # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from treadle.effects import cleanup
 from treadle.effects.carriers import AsyncioCarrier
 from treadle.effects.effects import Bounded, Cancelled, Effect, Steps, Stopped, TimeLimitReached
-from treadle.effects.signal_bridge import subscribe_on_loop
+from treadle.effects.signal_bridge import call_on_loop
 
 if TYPE_CHECKING:
     from treadle.effects.async_driver import AsyncDriver
@@ -35,29 +35,42 @@ class Region:
         carrier: the carrier of that driver.
     """
 
-    __slots__ = ("_carrier", "_depth", "_disarm", "_driver", "_is_over", "_loop", "reason")
+    __slots__ = (
+        "_carrier", "_depth", "_driver", "_is_over", "_loop", "_timer", "_unsubscribe", "reason",
+    )  # fmt: skip
 
     def __init__(self, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
         self._driver = driver
         self._carrier = carrier
         self._depth = len(carrier.generators)
         self._is_over = False
-        self._loop = asyncio.get_running_loop()
+        self._loop = carrier.loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsubscribe: Callable[[], None] | None = None
         self.reason: Exception | None = None
-        self._disarm: list[Callable[[], object]] = []
         seconds, until = effect.seconds, effect.until
         if seconds is not None:
             over = TimeLimitReached(f"it took longer than {seconds:g} s")
-            timer = self._loop.call_later(max(0.0, seconds), self._strike, over)
-            self._disarm.append(timer.cancel)
+            self._timer = self._loop.call_later(max(0.0, seconds), self._strike, over)
         if until is not None:
-            self._disarm.append(subscribe_on_loop(until, lambda: self._strike(Stopped())))
+            self._unsubscribe = until.subscribe(self._stop)
 
     def disarm(self) -> None:
         """Strike no more."""
-        for disarm in self._disarm:
-            disarm()
-        self._disarm.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+
+    def _stop(self) -> None:
+        """Strike, in whichever thread the signal was set."""
+        loop = self._loop
+        call_on_loop(
+            lambda: self._strike(Stopped()),
+            self._carrier.home,
+            loop.call_soon_threadsafe,
+            asyncio.current_task,
+        )
 
     async def run(self, steps: Coroutine[Any, Any, Any]) -> Any:
         """Await the outcome of the steps.

@@ -43,15 +43,23 @@ def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> Callabl
         soon = trio.lowlevel.current_trio_token().run_sync_soon
         current_task = trio.lowlevel.current_task
     home = threading.get_ident()
-    return signal.subscribe(lambda: _call_on_loop(callback, home, soon, current_task))
+    return signal.subscribe(lambda: call_on_loop(callback, home, soon, current_task))
 
 
 Soon: TypeAlias = Callable[[Callable[[], object]], object]
 
 
-def _call_on_loop(
+def call_on_loop(
     callback: Callable[[], object], home: int, soon: Soon, current_task: Callable[[], object]
 ) -> None:
+    """Call a function on the event loop: at once in one of its tasks, else soon.
+
+    Args:
+        callback: the function.
+        home: the thread of the loop.
+        soon: has the loop call a function soon, from any thread.
+        current_task: returns the task of the loop that runs; raises `RuntimeError` where none does.
+    """
     if threading.get_ident() == home:
         with contextlib.suppress(RuntimeError):  # no loop runs
             if current_task() is not None:

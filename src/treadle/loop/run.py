@@ -68,6 +68,7 @@ NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 _GUARDS = (MaxIterationsReached, BudgetExhausted, DeadlineExceeded, CircuitBroken, LoopDetected)
 _FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected)
 """Reasons that leave room for a last answer: there is time left, and the tools work."""
+_DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
 _FAILED = "Not run: the run failed first."
 _CANCELLED = "Cancelled: the run was cancelled before this call was done."
 _LATE = "Cancelled: the run's time was up before this call was done."
@@ -225,7 +226,7 @@ class Run:
                 reason = yield from self._pass(is_resumed=is_resumed)
             is_resumed = False
             if reason is None and self.context.decision is not None:
-                if self.context.decision is Decision.PAUSE:
+                if self.context.decision is _PAUSE:
                     return (yield from self._suspend())
                 if not (yield from self._take_messages()):
                     return None
@@ -304,7 +305,7 @@ class Run:
             self._settle(_FAILED)
             reason = PipelineFailed(progress.stages[-1], str(error), type(error).__name__, error)
         else:
-            if context.decision is Decision.PAUSE:
+            if context.decision is _PAUSE:
                 self.context = context
                 return None  # the iteration is not over
             self.keep(inject(context, "Not run."))
@@ -316,14 +317,14 @@ class Run:
         if run.repairs:
             yield from report_repairs(context)
         repeated = self.detector.look(context, node)
-        if reason is None and context.decision is Decision.STOP:
+        if reason is None and context.decision is _STOP:
             reason = context.error
         if reason is None and context.decision is None:
             if _has_nothing_to_ask(context):
                 self.context = context = context.done()
             elif repeated is not None and run.finishing is None:
                 reason = repeated
-        if reason is not None and context.decision is not Decision.STOP:
+        if reason is not None and context.decision is not _STOP:
             self.context = context = context.stop(reason)
         if run.has_listeners:
             run.clock = yield NOW
@@ -431,7 +432,7 @@ class Run:
             )
             if isinstance(failed, EmptyResponse):
                 break
-            if failed is not None or self.context.decision is Decision.DONE:
+            if failed is not None or self.context.decision is _DONE:
                 return failed
             if not self.context.tool_calls:
                 break

@@ -80,6 +80,8 @@ class Usage:
     def plus(self, other: Usage | None) -> Usage:
         """The sum. None is unknown usage and not zero: the sum is a lower bound then."""
         if other is None:
+            if self.is_lower_bound:
+                return self
             other = _UNKNOWN
         return Usage(
             self.input_tokens + other.input_tokens,

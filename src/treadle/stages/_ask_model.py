@@ -94,13 +94,12 @@ def ask_model(
         timed, request = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except LLMError as error:
         return (yield from _failed(ctx, error))
-    response = _counted(ctx, timed, request)
+    response, _, ended = timed
+    response = _counted(ctx, response, ended, request)
     if run.has_listeners:
-        duration = timed.ended - requested
+        duration = ended - requested
         yield Emit(
-            ModelResponded(
-                iteration=ctx.iteration, response=response, at=timed.ended, duration=duration
-            )
+            ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
         )
     return ctx.evolve(response=response, is_asked=True, guidance=None)
 
@@ -292,16 +291,15 @@ def _asked_again(ctx: Context) -> Context:
     )
 
 
-def _counted(ctx: Context, timed: Timed, request: Request) -> Response:
+def _counted(ctx: Context, response: Response, ended: float, request: Request) -> Response:
     """The response, its usage and cost counted."""
     run = ctx.run
-    response: Response = timed.value
     if run.cost_of is not None:
         response = _with_cost(response, run.cost_of)
     if response.tool_calls and request.tool_choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
-    run.clock = timed.ended
+    run.clock = ended
     run.state.record_usage(usage)
     run.budget.record_usage(usage)
     node = run.state.current_node

@@ -14,7 +14,8 @@ def budget_guard(ctx: Context) -> Context:
     It comes after `inject_results`: what ran in this iteration is in the history.
     """
     budget = ctx.run.budget
-    is_short = NotRunReason.OVER_BUDGET in ctx.plan.not_run.values()
+    not_run = ctx.plan.not_run
+    is_short = bool(not_run) and NotRunReason.OVER_BUDGET in not_run.values()
     if is_short and budget.calls_left() == 0 and ctx.run.finishing is None:
         return ctx.stop(budget.calls_exhausted())
     reason = budget.exhausted()

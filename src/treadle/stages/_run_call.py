@@ -101,7 +101,7 @@ def _run(
     in_flight, started = run.in_flight, run.clock
     if run.has_listeners:
         started = yield NOW
-    is_new = node.status is RunNodeStatus.INIT  # after a pause it is running already
+    is_new = node.status is _INIT  # after a pause it is running already
     if is_new:
         node.start(started)
     try:
@@ -303,7 +303,7 @@ def _by_steps(ctx: Context, call: ToolCall, tool: Tool) -> Steps[Timed]:
     return Timed(_result(call, value), started, ended)
 
 
-_ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
+_ASYNC, _THREAD, _INIT = Mode.ASYNC, Mode.THREAD, RunNodeStatus.INIT  # looked up slowly
 
 
 def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:

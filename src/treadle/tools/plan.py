@@ -51,6 +51,9 @@ def _nothing() -> Mapping[str, Any]:
     return _NOTHING
 
 
+_SINGLE = PlanReason.SINGLE_CALL  # members are looked up slowly
+
+
 @fast_dataclass
 class Plan:
     """Which calls run in an iteration, together or one after another.
@@ -72,7 +75,7 @@ class Plan:
     @classmethod
     def of_one(cls, call: ToolCall) -> Plan:
         """The plan of a single call that runs; nearly every plan is one."""
-        return cls(((call,),), PlanReason.SINGLE_CALL, _NOTHING, _NOTHING, _NOTHING)
+        return cls(((call,),), _SINGLE, _NOTHING, _NOTHING, _NOTHING)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
