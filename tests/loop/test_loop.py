@@ -23,7 +23,7 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.effects import drive_sync
+from treadle.effects import Sleep, drive_sync
 from treadle.events import RunFinished, RunStarted
 from treadle.loop.observers import Observers
 from treadle.stages import default_stages
@@ -369,6 +369,37 @@ def test_a_tool_that_cancels_its_own_task_next_to_another_has_run_and_failed():
     cancelled, seen = (m["content"] for m in result.messages if m["role"] == "tool")
     assert cancelled == "Error: CallCancelled: it was cancelled from within"
     assert seen == "seen"
+
+
+def test_a_tool_that_cancels_the_task_of_the_caller_has_run():
+    """Nothing tells it from a cancellation of the run, which the caller has to see."""
+
+    @tool
+    async def cancel() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    events, state = [], RunState()
+    model = ScriptedLLM(calls(call("cancel", "c")), "done")
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Loop.run(USER, model, tools=[cancel], on_event=events.append, state=state))
+    assert events[-1].tool_calls_count == 1
+    check_history(state.messages)
+    assert state.messages[-1]["content"].startswith("Cancelled")
+
+
+def test_what_a_stage_raises_in_its_cleanup_after_a_time_limit_is_logged(caplog):
+    @stage
+    def unclean(_ctx):
+        try:
+            yield Sleep(10)
+        finally:
+            raise RuntimeError("in cleanup")
+
+    stages = [unclean, *default_stages()]
+    result = Loop.run_sync(USER, ScriptedLLM("x"), stages=stages, max_seconds=0.05)
+    assert result.stop_reason == "deadline_exceeded"
+    assert "in cleanup" in caplog.text
 
 
 def test_an_unhashable_function_repairs_calls():

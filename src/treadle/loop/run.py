@@ -10,7 +10,16 @@ from typing import Any
 
 from treadle import labels
 from treadle.context import Context, Decision, RunContext
-from treadle.effects import NOW, Bounded, Call, Emit, Steps, Stopped, TimeLimitReached
+from treadle.effects import (
+    NOW,
+    Bounded,
+    Call,
+    Emit,
+    Steps,
+    Stopped,
+    TimeLimitReached,
+    log_suppressed,
+)
 from treadle.events import (
     Event,
     HistoryRepaired,
@@ -126,6 +135,7 @@ class Run:
         self._progress: Progress | None = None
         self._limit: Reason | None = None
         self._paused: JSONDict | None = None
+        self._failure: Exception | None = None
 
     # The run as a whole
 
@@ -151,7 +161,7 @@ class Run:
             raise
         except BaseException:
             # The caller cancelled the run: leave everything in order, report it, and raise on.
-            self._settle(_CANCELLED)
+            self._interrupt(_CANCELLED)
             yield from self._finish(RunCancelled(), returns=False)
             raise
         return (yield from self._finish(reason, returns=True))
@@ -210,10 +220,10 @@ class Run:
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:
-            self._settle(_LATE)
+            self._interrupt(_LATE)
             return DeadlineExceeded(seconds or 0.0)
         except Stopped:
-            self._settle(_CANCELLED)
+            self._interrupt(_CANCELLED)
             return RunCancelled()
 
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
@@ -299,7 +309,7 @@ class Run:
             context = yield from self.config.pipeline.steps(progress.item, progress, start=start)
         except StageError as error:
             self._settle(_FAILED)
-            cause = error.cause
+            cause = self._failure = error.cause
             reason = PipelineFailed(error.stage, safe_str(cause), type(cause).__name__, cause)
         except NotOneItemError as error:
             self._settle(_FAILED)
@@ -343,6 +353,12 @@ class Run:
         self.context = context
         self._progress = None
         self.state.history = context.messages
+
+    def _interrupt(self, unanswered: str) -> None:
+        """Settle a run that was interrupted; log what a stage raised in its cleanup, as it is not the reason."""
+        if self._failure is not None:
+            log_suppressed(self._failure)
+        self._settle(unanswered)
 
     def _settle(self, unanswered: str) -> None:
         """Put an interrupted iteration in the history: its calls, and their results or why there is none.
