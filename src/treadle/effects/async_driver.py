@@ -171,10 +171,10 @@ class AsyncDriver:
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Parallel():
-                return await self._parallel(effect)
             case Bounded():
                 return await self._bounded(effect)
+            case Parallel():
+                return await self._parallel(effect)
             case Sleep(seconds=seconds):
                 return await anyio.sleep(max(0.0, seconds))
             case Wait(signal=signal):

@@ -51,7 +51,12 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
 
 def is_awaitable(value: object) -> bool:
     """Whether the value that a callable returned has to be awaited."""
-    return hasattr(type(value), "__await__")
+    kind = type(value)
+    return kind not in _PLAIN and hasattr(kind, "__await__")
+
+
+_PLAIN = frozenset({type(None), bool, int, float, str, bytes, tuple, list, dict})
+"""Types that are common and not awaitable: a look-up that fails takes much longer."""
 
 
 class Signal:
