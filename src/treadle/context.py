@@ -280,7 +280,7 @@ class Context:
     def instructions(self) -> str | None:
         """The system message of every request of the run; None where there is none."""
         given: Any = self.run.instructions
-        made: Any = given if given is None or isinstance(given, str) else given(self)
+        made: Any = given(self) if callable(given) else given
         return made
 
     @property
@@ -332,7 +332,8 @@ class Context:
         """
         model = self.run.model
         options: Mapping[str, Any] = {} if model is None else model.options
-        request = Request(self.messages, tuple(self.tools), None, options, self.instructions)
+        instructions = None if self.run.instructions is None else self.instructions
+        request = Request(self.messages, tuple(self.tools), None, options, instructions)
         return _changed(request, self.request_changes) if self.request_changes else request
 
     def with_request(self, **changes: Unpack[RequestChanges]) -> Context:

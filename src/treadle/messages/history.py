@@ -82,15 +82,18 @@ class _Log:
         self.record.extend(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
-                call_id: str = call.get("id", "")
-                self.call_ids.add(call_id)
-                base, _, number = call_id.rpartition("_")
-                if base and number.isdecimal() and len(number) < _MOST_DIGITS:
-                    self.numbers[base] = max(self.numbers.get(base, 1), int(number))
+                self.call_ids.add(call.get("id", ""))
 
+    def last_number(self, call_id: str) -> int:
+        """The last of the numbers 2, 3, ... that ids of calls have after this one.
 
-_MOST_DIGITS = 10
-"""Numbers of more digits are not those that `History.unused_id` appends."""
+        It is remembered: thousands of calls may come under one id.
+        """
+        number = self.numbers.get(call_id, 1)
+        while f"{call_id}_{number + 1}" in self.call_ids:
+            number += 1
+        self.numbers[call_id] = number
+        return number
 
 
 class History(Sequence[JSONDict]):
@@ -153,8 +156,7 @@ class History(Sequence[JSONDict]):
         """
         log, unique = self._log, wanted
         if unique in taken or unique in log.call_ids:
-            # Thousands of calls may have come under one id: go on from what the history has, and from these.
-            number = max(log.numbers.get(wanted, 1), taken.get(wanted, 1))
+            number = max(log.last_number(wanted), taken.get(wanted, 1))
             while unique in taken or unique in log.call_ids:
                 number += 1
                 unique = f"{wanted}_{number}"
