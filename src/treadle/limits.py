@@ -49,8 +49,8 @@ class Limits:
             value: Any = getattr(self, name)
             if value is None and name not in _REQUIRED:
                 continue
-            is_kind = isinstance(value, kinds) and not isinstance(value, bool)
-            if not is_kind or not value >= least:
+            is_number = isinstance(value, kinds) and not isinstance(value, bool)
+            if not (is_number and value >= least):
                 raise OptionError(f"{name}: expected {expected} of at least {least}, got {value!r}")
 
     @property
