@@ -52,7 +52,7 @@ def _frozen(cls: Any, start: str = "") -> Any:
 
 
 def _init_of(cls: Any, specs: tuple[dataclasses.Field[Any], ...], start: str) -> Any:
-    slots: dict[str, Any] = vars(cls)
+    slots: dict[str, Any] = cls.__dict__
     names: dict[str, Any] = {"MISSING": MISSING}
     parameters: list[str] = []
     lines: list[str] = []

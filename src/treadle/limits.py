@@ -49,8 +49,8 @@ class Limits:
             value: Any = getattr(self, name)
             if value is None and name not in _REQUIRED:
                 continue
-            is_number = isinstance(value, kinds) and not isinstance(value, bool)
-            if not (is_number and value >= least):
+            is_number = not isinstance(value, bool)
+            if not (is_number and isinstance(value, kinds) and value >= least):
                 raise OptionError(f"{name}: expected {expected} of at least {least}, got {value!r}")
 
     @property
@@ -61,7 +61,7 @@ class Limits:
 
 
 _REQUIRED = frozenset({"max_iterations", "max_parallel_calls"})
-_KINDS: tuple[tuple[str, int, tuple[type, ...], str], ...] = (
+_KINDS: tuple[tuple[str, int, tuple[type[float], ...], str], ...] = (
     ("max_iterations", 1, (int,), "a whole number"),
     ("max_tool_calls", 0, (int,), "a whole number"),
     ("max_parallel_calls", 1, (int,), "a whole number"),
