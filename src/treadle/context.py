@@ -228,7 +228,7 @@ class Context:
         decision: ends the run; None lets it continue.
         error: the reason, where the decision is to stop.
         output: the validated arguments of a terminal tool.
-        guidance: what the model is told in the next request only.
+        guidance: a text for the model in the next request only.
         memo: what stages remember from iteration to iteration, by the stage's name.
         approvals: the decisions on calls that waited for approval, by id of the call.
         waiting: the calls that wait for approval, where the decision is to pause.

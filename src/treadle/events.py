@@ -80,7 +80,7 @@ class ModelRequested:
         at: seconds since the epoch.
         messages: the conversation as it is sent, without instructions and guidance.
         instructions: the system message of the request.
-        guidance: what the model is told in this request only.
+        guidance: a text for the model in this request only.
     """
 
     iteration: int

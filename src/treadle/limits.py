@@ -28,7 +28,7 @@ class Limits:
         max_input_tokens: tokens of all prompts.
         max_output_tokens: tokens of all responses.
         max_total_tokens: tokens of both.
-        max_cost: US dollars, as far as the backend reports a cost or ``cost_of=`` computes one.
+        max_cost: US dollars, where the backend reports a cost or ``cost_of=`` computes one.
         max_seconds: wall time in seconds; calls in flight are cancelled.
 
     Raises:

@@ -121,7 +121,7 @@ class TestMistakes:
 
     def test_a_paused_run_has_a_state_of_its_own(self, recorded):
         loop, model, paused = paused_at(recorded, BATCH)
-        with pytest.raises(OptionError, match=r"^state: a paused run has a state of its own"):
+        with pytest.raises(OptionError, match=r"^state: a paused run continues in its own state"):
             loop.resume_sync(paused, {"b": approve}, model, state=paused.run)
 
     @pytest.mark.parametrize("option", [{"max_iteration": 1}, {"max_iterations": 0}])

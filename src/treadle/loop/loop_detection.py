@@ -91,7 +91,7 @@ class LoopDetector:
         self._alike = [0] * MAX_PERIOD
 
     def as_json(self) -> dict[str, Any]:
-        """What it has seen, for a run that is put aside."""
+        """What it has seen, for the state of a paused run."""
         return {"steps": [list(step) for step in self._steps], "alike": list(self._alike)}
 
     def restore(self, seen: Mapping[str, Any]) -> None:

@@ -254,7 +254,7 @@ class Run:
         """Begin an iteration; return why there may be none.
 
         Args:
-            guidance: what the model is told in this iteration; None is what the stages left.
+            guidance: a text for the model in this iteration only; None keeps that of the stages.
             changes: of the request.
         """
         run = self.run

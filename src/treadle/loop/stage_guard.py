@@ -154,7 +154,7 @@ def _started(ctx: Context) -> set[str]:
 
 
 def _ran(ctx: Context) -> dict[str, ToolResult]:
-    """The results of calls of this iteration that ran, as far as the context lacks them."""
+    """The results of this iteration's calls that ran and that the context lacks."""
     done = ctx.run.in_flight.results
     ids = [call.id for call in ctx.tool_calls if call.id in done]
     return {call_id: done[call_id] for call_id in ids if call_id not in ctx.tool_results}

@@ -121,7 +121,7 @@ def _observers_of(settings: Settings) -> list[Observer]:
 def _state_for(settings: Settings, given: Any) -> RunState:
     if isinstance(given, Resumption):
         if settings.state is not None:
-            raise OptionError("state: a paused run has a state of its own; leave it out")
+            raise OptionError("state: a paused run continues in its own state; leave this out")
         return given.run_state
     return settings.state if settings.state is not None else RunState(settings.name)
 

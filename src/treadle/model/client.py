@@ -97,7 +97,7 @@ class ModelClient:
         self._fn = fn
 
     def model_info(self) -> ModelInfo:
-        """Which model is asked, of which provider, and how, as far as it can be seen."""
+        """The model, the provider and the request options, where the callable shows them."""
         return model_info(self._fn, self.options)
 
     def request(

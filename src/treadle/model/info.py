@@ -1,4 +1,4 @@
-"""The model, provider and request options of a callable, as far as they can be seen from outside."""
+"""The model, provider and request options of a callable, where it shows them."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ class Tool:
             arguments: the decoded arguments of the model.
 
         Returns:
-            Every violation, with its path; and the arguments, normalized as far as plain types go: ``1.0``, which
+            Every violation, with its path; and the arguments, normalized for plain types: ``1.0``, which
             is an integer in JSON Schema, becomes ``1`` for an int.
         """
         accepts = self._accepts
