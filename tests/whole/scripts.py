@@ -382,8 +382,8 @@ def retries_of_an_async_tool_that_do_not_help():
 
 @script()
 def tools_out_of_time():
-    slow = tool(name="slow", timeout=0.03)(doze.fn)
-    slow_async = tool(name="slow_async", timeout=0.03)(nap.fn)
+    slow = tool(name="slow", timeout=0.1)(doze.fn)
+    slow_async = tool(name="slow_async", timeout=0.1)(nap.fn)
     batch = calls(
         call("slow", "c1", seconds=0.3),
         call("slow_async", "c2", seconds=5),

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from treadle.effects.async_driver import AsyncDriver
 
 TURNS = 2
-"""Turns of the event loop in which a cancelled task may still end after the grace period: after a
-pause of the loop, the task may have had none."""
+"""Turns of the event loop that a task has to end after its time is up, and after its grace period:
+after a pause of the loop, it may have had none before."""
 
 
 class Region:
@@ -51,7 +51,7 @@ class Region:
         seconds, until = effect.seconds, effect.until
         if seconds is not None:
             over = TimeLimitReached(f"it took longer than {seconds:g} s")
-            self._timer = self._loop.call_later(max(0.0, seconds), self._strike, over)
+            self._timer = self._loop.call_later(max(0.0, seconds), self._time_is_up, over)
         if until is not None:
             self._unsubscribe = until.subscribe(self._stop)
 
@@ -104,10 +104,19 @@ class Region:
         return next(region for region in carrier.regions if region.reason is not None) is self
 
     def _strike(self, reason: Exception) -> None:
-        if self.reason is None:
+        if self.reason is None and not self._carrier.is_abandoned:
             self.reason = reason
             if self._carrier.interrupt():
                 self._loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)
+
+    def _time_is_up(self, reason: Exception, turns: int = TURNS) -> None:
+        if self._is_over:
+            return
+        if turns:
+            self._timer = None  # it has fired
+            self._loop.call_soon(self._time_is_up, reason, turns - 1)
+        else:
+            self._strike(reason)
 
     def _check_grace(self, turns: int = TURNS) -> None:
         """Replace the carrier if its task has not left the region when its time is up."""
