@@ -58,21 +58,21 @@ def dispatch(context, through):
         )
         ran = []
 
-        def steps(ctx, call):
-            yield Call(ran.append, call.id)
-            if call.id in (pausing or {}):
-                raise SubagentPausedError(pausing[call.id])
+        def steps(ctx, one):
+            yield Call(ran.append, one.id)
+            if one.id in (pausing or {}):
+                raise SubagentPausedError(pausing[one.id])
             return "done"
 
         ctx = context(
-            tools=[Tool(call.name, steps=steps) for call in plan.calls],
+            tools=[Tool(one.name, steps=steps) for one in plan.calls],
             plan=plan,
             tool_results={key: ToolResult(key, "done") for key in done.split()},
             approvals=approvals or {},
             paused_runs=paused_runs or {},
         )
         reserved = [call(name) for name in reserve.split()]
-        ctx.run.reserve(reserved, {call.name: 1 for call in reserved})
+        ctx.run.reserve(reserved, {one.name: 1 for one in reserved})
         return through(ctx, dispatch_tools), " ".join(sorted(ran))
 
     return dispatch

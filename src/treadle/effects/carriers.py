@@ -74,7 +74,7 @@ class CallersTask:
     async def settle_cancellation(self) -> None:
         """Have a cancellation arrive that the callable did not wait for."""
 
-    def extend_deadline(self) -> None:
+    def extend_deadline(self, seconds: float | None = None) -> None:
         """No task limits the time of this one."""
 
 
@@ -141,10 +141,16 @@ class Carrier(CallersTask):
         self.is_cancelled = False
         self.extend_deadline()
 
-    def extend_deadline(self) -> None:
-        """Give this task, and all that wait for it, time for a cleanup."""
-        self.deadline = time.monotonic() + cleanup.CLEANUP_SECONDS + cleanup.GRACE_SECONDS
-        self.group.parent.extend_deadline()
+    def extend_deadline(self, seconds: float | None = None) -> None:
+        """Give this task time for a cleanup, and more to those that wait for it, which have to end after it.
+
+        Args:
+            seconds: from now; None is that of a cleanup.
+        """
+        if seconds is None:
+            seconds = cleanup.CLEANUP_SECONDS + cleanup.GRACE_SECONDS
+        self.deadline = max(self.deadline, time.monotonic() + seconds)
+        self.group.parent.extend_deadline(seconds + cleanup.GRACE_SECONDS)
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Keep the outcome out of the task.
