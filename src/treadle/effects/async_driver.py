@@ -115,6 +115,8 @@ class AsyncDriver:
                             await emitted
                     elif isinstance(effect, Now):
                         outcome = origin + perf_counter()
+                    elif isinstance(effect, Bounded):
+                        outcome = await self._bounded(effect)
                     else:
                         outcome = await self._perform(effect)
                 except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
@@ -171,8 +173,6 @@ class AsyncDriver:
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Bounded():
-                return await self._bounded(effect)
             case Parallel():
                 return await self._parallel(effect)
             case Sleep(seconds=seconds):
@@ -261,22 +261,26 @@ class AsyncDriver:
             await group.wait()
         return results
 
-    async def _bounded(self, effect: Bounded) -> Any:
-        until, seconds, task = effect.until, effect.seconds, self.task
+    def _bounded(self, effect: Bounded) -> Coroutine[Any, Any, Any]:
+        until, task = effect.until, self.task
         if until is not None and until.is_set:
             close_steps(effect.steps)
             raise Stopped
         if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
-            return await Region(effect, self, task).run(self.drive(effect.steps))
-        if until is None and seconds is None:
-            return await self.drive(effect.steps)
+            return Region(effect, self, task).run(self.drive(effect.steps))
+        if until is None and effect.seconds is None:
+            return self.drive(effect.steps)
+        return self._in_carrier(effect)
+
+    async def _in_carrier(self, effect: Bounded) -> Any:
+        until, seconds = effect.until, effect.seconds
         values: list[Any] = []
 
         def inner(driver: AsyncDriver, carrier: Carrier) -> Coroutine[Any, Any, Any]:
             carrier.deliver = values.append
             return driver.drive(effect.steps)
 
-        group = CarrierGroup(task, self.clean_up)
+        group = CarrierGroup(self.task, self.clean_up)
         await group.checkpoint()
         carrier = self._start(group, copy_context(), inner)
         unsubscribe = subscribe_on_loop(until, group.stop) if until is not None else None
