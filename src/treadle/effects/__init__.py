@@ -1,8 +1,11 @@
-"""Effects, the drivers that perform them, and middleware around them; usable without pipelines."""
+"""Effects, the drivers that perform them, and middleware around them; usable without pipelines.
 
-from treadle.effects.async_driver import drive
-from treadle.effects.background import run_on_background_loop
-from treadle.effects.carriers import background_task
+The drivers are imported when they are first used: asyncio takes a third of ``import treadle``.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
 from treadle.effects.cleanup import close_steps, log_suppressed
 from treadle.effects.coroutines import InContext, Then
 from treadle.effects.effects import (
@@ -28,7 +31,36 @@ from treadle.effects.effects import (
     is_awaitable,
 )
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
-from treadle.effects.sync_driver import SWEEP_AT, Scheduler, SyncDriver, Task, Timers, drive_sync
+
+if TYPE_CHECKING:
+    from treadle.effects.async_driver import drive
+    from treadle.effects.background import run_on_background_loop
+    from treadle.effects.carriers import background_task
+    from treadle.effects.sync_driver import (
+        SWEEP_AT,
+        Scheduler,
+        SyncDriver,
+        Task,
+        Timers,
+        drive_sync,
+    )
+else:
+    _LAZY = {
+        "drive": "async_driver",
+        "run_on_background_loop": "background",
+        "background_task": "carriers",
+        **dict.fromkeys(
+            ("SWEEP_AT", "Scheduler", "SyncDriver", "Task", "Timers", "drive_sync"), "sync_driver"
+        ),
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)
+        globals()[name] = value
+        return value
+
 
 __all__ = [
     "NOW",

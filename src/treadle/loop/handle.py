@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-import anyio
-
 from treadle.effects import Signal
 from treadle.errors import OptionError
 from treadle.events import Event
@@ -17,6 +15,8 @@ from treadle.results import Result
 from treadle.run_state import RunState
 
 if TYPE_CHECKING:
+    import anyio
+
     from treadle.loop.run import Run
 
 
@@ -149,7 +149,7 @@ class EventStream(RunHandle):
     async def _wait_for_reader(self) -> None:
         while len(self._events) >= EVENTS_AHEAD and not self._is_over:
             if self._taken is None:
-                self._taken = anyio.Event()
+                self._taken = _event()
             await self._taken.wait()
 
     def end(self) -> None:
@@ -167,9 +167,15 @@ class EventStream(RunHandle):
             if self._is_over:
                 raise StopAsyncIteration
             if self._arrived is None:
-                self._arrived = anyio.Event()
+                self._arrived = _event()
             await self._arrived.wait()
         if self._taken is not None:
             taken, self._taken = self._taken, None
             taken.set()
         return self._events.popleft()
+
+
+def _event() -> anyio.Event:
+    import anyio  # noqa: PLC0415 - slow to import, and only streams need it
+
+    return anyio.Event()

@@ -8,8 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
+from treadle import effects
 from treadle.context import Context
-from treadle.effects import Steps, background_task, drive, drive_sync
+from treadle.effects import Steps
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, LoopOptions, Settings
@@ -98,7 +99,7 @@ class Loop:
         Raises:
             OptionError, ToolDefinitionError, PipelineError: as the constructor, before anything runs.
         """
-        return drive(*start_run(self.with_options(**options), messages, llm_send_fn))
+        return effects.drive(*start_run(self.with_options(**options), messages, llm_send_fn))
 
     @_ClassOrInstanceMethod
     def run_sync(
@@ -108,7 +109,7 @@ class Loop:
 
         Async tools and backends run on an event loop in the background.
         """
-        return drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
+        return effects.drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
 
     @_ClassOrInstanceMethod
     def stream(
@@ -154,7 +155,7 @@ class Loop:
             OptionError: a decision on a call that does not wait, or an edit that its tool does not take.
         """
         loop = self.with_options(**options)
-        return drive(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
+        return effects.drive(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
 
     @_ClassOrInstanceMethod
     def resume_sync(
@@ -166,7 +167,7 @@ class Loop:
     ) -> Result:
         """As `resume`, in this thread, without an event loop."""
         loop = self.with_options(**options)
-        return drive_sync(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
+        return effects.drive_sync(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
 
     @_ClassOrInstanceMethod
     def resume_stream(
@@ -236,11 +237,11 @@ async def _streamed(
 
     async def run() -> None:
         try:
-            await drive(steps, emit)
+            await effects.drive(steps, emit)
         finally:
             stream.end()
 
-    async with background_task(run):
+    async with effects.background_task(run):
         try:
             yield stream
         finally:

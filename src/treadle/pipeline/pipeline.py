@@ -12,9 +12,10 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from treadle.effects import Steps, drive, drive_sync
+from treadle import effects
+from treadle.effects import Steps
 from treadle.pipeline.compiler import Compiler, Reviewer, classes_of
 from treadle.pipeline.components import Component, ComponentLike, check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
@@ -22,7 +23,9 @@ from treadle.pipeline.editing import edited
 from treadle.pipeline.errors import NotOneItemError, PipelineError
 from treadle.pipeline.execute import Execution, Progress, execute
 from treadle.pipeline.observe import StageObserver, observed
-from treadle.pipeline.streaming import Stream, stream_async, stream_sync
+
+if TYPE_CHECKING:
+    from treadle.pipeline.streaming import Stream
 
 T = TypeVar("T")
 
@@ -141,19 +144,19 @@ class Pipeline(Generic[T]):
 
     async def run(self, item: T) -> T:
         """Run one item through the pipeline on the running event loop; see `steps`."""
-        return await drive(self.steps(item))
+        return await effects.drive(self.steps(item))
 
     def run_sync(self, item: T) -> T:
         """As `run`, in this thread; async stages run on an event loop in a background thread."""
-        return drive_sync(self.steps(item))
+        return effects.drive_sync(self.steps(item))
 
     async def run_all(self, item: T) -> list[T]:
         """Run one item through the pipeline; return all results: none, one or many."""
-        return await drive(self.steps_all(item))
+        return await effects.drive(self.steps_all(item))
 
     def run_all_sync(self, item: T) -> list[T]:
         """As `run_all`, in this thread."""
-        return drive_sync(self.steps_all(item))
+        return effects.drive_sync(self.steps_all(item))
 
     def stream(
         self,
@@ -176,17 +179,19 @@ class Pipeline(Generic[T]):
             A context manager of the iterator. Leaving it cancels the items in progress. A failing
             item raises its `StageError` in place of its result.
         """
-        return stream_async(self._stream(concurrency), items, concurrency, ordered)
+        return self._stream(concurrency).read(items, concurrency, ordered)
 
     def stream_sync(
         self, items: Iterable[T], *, concurrency: int = 1, ordered: bool = True
     ) -> Iterator[T]:
         """As `stream`, without an event loop: a generator that works while it is read."""
-        return stream_sync(self._stream(concurrency), items, concurrency, ordered)
+        return self._stream(concurrency).read_sync(items, concurrency, ordered)
 
     def _stream(self, concurrency: int) -> Stream:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        from treadle.pipeline.streaming import Stream  # noqa: PLC0415 - slow to import
+
         return Stream(self._program.ops, self._classes, self._on_stage)
 
     def insert_before(self, name: str, *components: ComponentLike) -> Pipeline[T]:

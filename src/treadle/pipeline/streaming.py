@@ -159,6 +159,80 @@ class Stream:
                 sequencer.finish(number)
         return out
 
+    @asynccontextmanager
+    async def read(
+        self, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
+    ) -> AsyncGenerator[AsyncIterator[T]]:
+        """Run it on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
+        order = OutcomeOrder(ordered)
+        # One more than items in progress: for an exception of the source.
+        finished, outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](concurrency + 1)
+        # Acquired before an item is drawn, released after its outcome was read.
+        slots = anyio.Semaphore(concurrency)
+
+        async def feed() -> None:
+            async with finished, anyio.create_task_group() as workers, _iterated(items) as source:
+                for number in itertools.count():
+                    await slots.acquire()
+                    try:
+                        item = await anext(source)
+                    except StopAsyncIteration:
+                        return
+                    except Exception as error:  # noqa: BLE001 - raised after the items before it
+                        finished.send_nowait((number, error))
+                        return
+                    workers.start_soon(work, number, item)
+
+        async def work(number: int, item: T) -> None:
+            finished.send_nowait((number, await drive(self.steps(number, item))))
+
+        async def results() -> AsyncGenerator[T]:
+            async for number, outcome in outcomes:
+                for settled in order.add(number, outcome):
+                    for item in _results(settled):
+                        yield item
+                    slots.release()
+
+        async with finished, outcomes, background_task(feed), aclosing(results()) as reader:
+            yield reader
+
+    def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
+        """Run it without an event loop, while it is read; see `Pipeline.stream_sync`."""
+        scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
+        settled: deque[Outcome] = deque()
+        running: dict[int, Task] = {}
+
+        def finish(number: int, outcome: Outcome, _error: Exception | None) -> None:
+            del running[number]
+            settled.extend(order.add(number, outcome))
+
+        source, numbers, unread = iter(items), itertools.count(), 0
+        is_drained = False
+        try:
+            while True:
+                while unread < concurrency and not is_drained:
+                    number = next(numbers)
+                    try:
+                        item = next(source)
+                    except StopIteration:
+                        is_drained = True
+                    except Exception as error:  # noqa: BLE001 - raised after the items before it
+                        is_drained = True
+                        settled.extend(order.add(number, error))
+                    else:
+                        steps, done = self.steps(number, item), functools.partial(finish, number)
+                        running[number] = scheduler.spawn(steps, done, contextvars.copy_context())
+                        unread += 1
+                while running and not settled:
+                    scheduler.turn()
+                if not settled:
+                    return
+                yield from _results(settled.popleft())
+                unread -= 1
+        finally:
+            for task in list(running.values()):
+                scheduler.cancel(task, Cancelled())
+
 
 def _threaded(op: Op) -> Op:
     """Run a plain stage with a ``count`` in worker threads, so that its items run concurrently."""
@@ -218,44 +292,6 @@ def _results(outcome: Outcome) -> list[Any]:
 
 
 @asynccontextmanager
-async def stream_async(
-    stream: Stream, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
-) -> AsyncGenerator[AsyncIterator[T]]:
-    """Run a stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
-    order = OutcomeOrder(ordered)
-    # One more than items in progress: for an exception of the source.
-    finished, outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](concurrency + 1)
-    # Acquired before an item is drawn, released after its outcome was read.
-    slots = anyio.Semaphore(concurrency)
-
-    async def feed() -> None:
-        async with finished, anyio.create_task_group() as workers, _iterated(items) as source:
-            for number in itertools.count():
-                await slots.acquire()
-                try:
-                    item = await anext(source)
-                except StopAsyncIteration:
-                    return
-                except Exception as error:  # noqa: BLE001 - raised after the items before it
-                    finished.send_nowait((number, error))
-                    return
-                workers.start_soon(work, number, item)
-
-    async def work(number: int, item: T) -> None:
-        finished.send_nowait((number, await drive(stream.steps(number, item))))
-
-    async def read() -> AsyncGenerator[T]:
-        async for number, outcome in outcomes:
-            for settled in order.add(number, outcome):
-                for item in _results(settled):
-                    yield item
-                slots.release()
-
-    async with finished, outcomes, background_task(feed), aclosing(read()) as reader:
-        yield reader
-
-
-@asynccontextmanager
 async def _iterated(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[AsyncIterator[T]]:
     """Iterate over items, and close the source at the end if it is an async generator."""
     source = aiter(items) if isinstance(items, AsyncIterable) else _as_async(items)
@@ -269,41 +305,3 @@ async def _iterated(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[Asy
 async def _as_async(items: Iterable[T]) -> AsyncGenerator[T]:
     for item in items:
         yield item
-
-
-def stream_sync(stream: Stream, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
-    """Run a stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
-    scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
-    settled: deque[Outcome] = deque()
-    running: dict[int, Task] = {}
-
-    def finish(number: int, outcome: Outcome, _error: Exception | None) -> None:
-        del running[number]
-        settled.extend(order.add(number, outcome))
-
-    source, numbers, unread = iter(items), itertools.count(), 0
-    is_drained = False
-    try:
-        while True:
-            while unread < concurrency and not is_drained:
-                number = next(numbers)
-                try:
-                    item = next(source)
-                except StopIteration:
-                    is_drained = True
-                except Exception as error:  # noqa: BLE001 - raised after the items before it
-                    is_drained = True
-                    settled.extend(order.add(number, error))
-                else:
-                    steps, done = stream.steps(number, item), functools.partial(finish, number)
-                    running[number] = scheduler.spawn(steps, done, contextvars.copy_context())
-                    unread += 1
-            while running and not settled:
-                scheduler.turn()
-            if not settled:
-                return
-            yield from _results(settled.popleft())
-            unread -= 1
-    finally:
-        for task in list(running.values()):
-            scheduler.cancel(task, Cancelled())
