@@ -24,7 +24,7 @@ def fast_dataclass(cls: type[T]) -> type[T]:
     Args:
         cls: a class with annotated fields.
     """
-    return _frozen(dataclass(slots=True, init=False, repr=False, eq=False)(cls))
+    return _frozen(cls)
 
 
 @dataclass_transform(
@@ -32,14 +32,14 @@ def fast_dataclass(cls: type[T]) -> type[T]:
 )
 def fast_dataclass_kw(cls: type[T]) -> type[T]:
     """Make a `fast_dataclass` with keyword-only fields."""
-    return _frozen(
-        dataclass(slots=True, init=False, repr=False, eq=False, kw_only=True)(cls), "*, "
-    )
+    return _frozen(cls, kw_only=True)
 
 
-def _frozen(cls: Any, start: str = "") -> Any:
+def _frozen(cls: Any, **options: bool) -> Any:
+    is_derived = dataclasses.is_dataclass(cls)  # then it has to be as frozen as its base
+    cls = dataclass(frozen=is_derived, slots=True, init=False, repr=False, eq=False, **options)(cls)
     specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    cls.__init__ = _init_of(cls, specs, start)
+    cls.__init__ = _init_of(cls, specs)
     parameters = cls.__dataclass_params__
     parameters.init = parameters.repr = parameters.eq = parameters.frozen = True
     compared = [spec.name for spec in specs if spec.compare]
@@ -51,29 +51,31 @@ def _frozen(cls: Any, start: str = "") -> Any:
     return cls
 
 
-def _init_of(cls: Any, specs: tuple[dataclasses.Field[Any], ...], start: str) -> Any:
-    slots: dict[str, Any] = cls.__dict__
+def _init_of(cls: Any, specs: tuple[dataclasses.Field[Any], ...]) -> Any:
     names: dict[str, Any] = {"MISSING": MISSING}
     parameters: list[str] = []
+    keywords: list[str] = []
     lines: list[str] = []
     for spec in specs:
-        name = spec.name
-        names[f"set_{name}"] = slots[name].__set__
+        name, listed = spec.name, keywords if spec.kw_only else parameters
+        names[f"set_{name}"] = getattr(cls, name).__set__
         if spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
             factory = typing.get_origin(spec.default_factory) or spec.default_factory
             names[f"make_{name}"] = factory
-            parameters.append(f"{name}=MISSING")
+            listed.append(f"{name}=MISSING")
             lines.append(f"set_{name}(self, make_{name}() if {name} is MISSING else {name})")
         else:
             names[f"default_{name}"] = spec.default
             has_default = spec.default is not MISSING
-            parameters.append(f"{name}=default_{name}" if has_default else name)
+            listed.append(f"{name}=default_{name}" if has_default else name)
             lines.append(f"set_{name}(self, {name})")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
+    if keywords:
+        parameters += ["*", *keywords]
     body = "\n    ".join(lines or ["pass"])
-    exec(f"def __init__(self, {start}{', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
+    exec(f"def __init__(self, {', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__annotations__ = {spec.name: spec.type for spec in specs} | {"return": None}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from treadle.errors import OptionError
@@ -74,7 +73,7 @@ _KINDS: tuple[tuple[str, int, tuple[type[float], ...], str], ...] = (
 LIMIT_NAMES = frozenset(field.name for field in dataclasses.fields(Limits))
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Remaining:
     """What remains of the limits of a run; None is no limit.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar, dataclass_transform
 
 from treadle.errors import TreadleError
+from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict, Response, Usage, safe_str
 from treadle.run_state import RunState
 
@@ -215,7 +216,7 @@ class RunCancelled(Reason):
         return "the run was cancelled"
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class PendingCall:
     """A call that waits for approval.
 
@@ -233,7 +234,7 @@ class PendingCall:
     question: str
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Ok:
     """The model answered. A tool or a resolver may return one too: ``Ok(value)``.
 
@@ -267,7 +268,7 @@ class Ok:
         return response
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Err:
     """The run ended without an answer. A tool or a resolver may return one too: ``Err("text")``.
 
@@ -307,7 +308,7 @@ class RunPausedError(TreadleError, RuntimeError):
     """`unwrap` was called on the result of a paused run."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Paused:
     """The run waits for approval. It is neither an answer nor an error; `Loop.resume` continues it.
 

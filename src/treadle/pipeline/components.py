@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
+from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Fn: TypeAlias = Callable[..., Any]
 Condition: TypeAlias = Callable[[Any], object]
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Component:
     """The base of all components.
 
@@ -36,7 +37,7 @@ ComponentLike: TypeAlias = Component | Fn | Sequence[Component | Fn | Sequence[A
 """What a user writes for components: a component, a bare callable, or a sequence of these."""
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Stage(Component):
     """A function from item to item, made by `stage`.
 
@@ -197,7 +198,7 @@ def check_plain(fn: object, what: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Switch(Component):
     """Sends the item to one of several branches, made by `switch`."""
 
@@ -226,7 +227,7 @@ def switch(
     return Switch(label, fn, made, anonymous=name is None and label == "lambda")
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Goto(Component):
     """Jumps to a point of the pipeline, made by `goto`."""
 
@@ -246,7 +247,7 @@ def goto(point: str, when: Condition, name: str | None = None) -> Goto:
     return Goto(name or f"goto {point}", point, when, anonymous=name is None)
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class GotoPoint(Component):
     """The target of a `goto`. It leaves the item unchanged."""
 
@@ -254,7 +255,7 @@ class GotoPoint(Component):
 goto_point = GotoPoint
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Done(Component):
     """Lets items leave the pipeline early, made by `done`."""
 
@@ -272,7 +273,7 @@ def done(when: Condition, name: str | None = None) -> Done:
     return Done(name or "done", when, anonymous=name is None)
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class DeadEnd(Component):
     """Drops every item that reaches it, made by `dead_end`."""
 
@@ -282,7 +283,7 @@ def dead_end(name: str | None = None) -> DeadEnd:
     return DeadEnd(name or "dead_end", anonymous=name is None)
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Composer(Component):
     """Makes zero, one or many items of one, made by `composer`."""
 
@@ -306,7 +307,7 @@ def composer(
     return Composer(label, fn, memo, anonymous=name is None and label == "lambda")
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class PlugWith(Component):
     """Runs components on an adapted item, made by `plug_with`."""
 
@@ -343,7 +344,7 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
     return PlugWith(label, plug, unplug, components_of(components), anonymous=name is None)
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Embed(Component):
     """The components of another pipeline, made by `embed`."""
 
@@ -364,7 +365,7 @@ def embed(pipeline: Pipeline[Any], name: str) -> Embed:
     return Embed(name, pipeline)
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Tbd(Component):
     """A placeholder: the item passes through, and diagrams show it as to be done."""
 

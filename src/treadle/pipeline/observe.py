@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from treadle.effects import NOW, Steps, log_suppressed
+from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.execute import run_stage
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@fast_dataclass
 class StageEvent:
     """The start or the end of a stage, for one item.
 

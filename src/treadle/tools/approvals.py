@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from treadle.errors import OptionError
+from treadle.fast_dataclass import fast_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Approval:
     """A decision on one call; made by `approve`, `deny` and `edit`.
 

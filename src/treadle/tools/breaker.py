@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from treadle.errors import OptionError
+from treadle.fast_dataclass import fast_dataclass
 
 
 class BreakerState(StrEnum):
@@ -30,7 +31,7 @@ class _Circuit:
     probe: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Admission:
     """Whether a call may be made.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import ToolDefinitionError
+from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, is_mapping, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from treadle.tools.validation import SchemaValidator
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class ToolContext:
     """What a tool can read of the run that calls it; the loop fills a parameter of this type.
 

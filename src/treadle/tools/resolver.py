@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import OptionError, ToolDefinitionError
+from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import ToolResult, is_mapping
 from treadle.tools.definition import Tool
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 Arguments: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Step:
     """One call of a recipe.
 
@@ -32,7 +33,7 @@ class Step:
     label: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fast_dataclass
 class Recipe:
     """The calls that a call expands to. It is not recorded: a replay makes it again.
 
