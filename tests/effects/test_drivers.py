@@ -670,6 +670,18 @@ class TestContextVariables:
         assert runner.drive(steps) == [("a", "a"), ("b", "b")]
         assert VARIABLE.get() == "unset"
 
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_are_not_shared_between_branches_that_run_one_after_another(self, runner, count):
+        def branch():
+            before = VARIABLE.get()
+            VARIABLE.set("of the branch")
+            yield Sleep(0)
+            return before
+
+        steps = steps_of(Parallel([branch() for _ in range(count)], limit=1))
+        assert runner.drive(steps) == ["unset"] * count
+        assert VARIABLE.get() == "unset"
+
     @pytest.mark.parametrize("seconds", [None, LONG, SOON])
     def test_that_are_set_within_bounds_stay_set_outside(self, runner, seconds):
         def inner():

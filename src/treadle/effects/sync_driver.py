@@ -294,6 +294,7 @@ class Scheduler:
         results: list[Any] = [None] * len(effect.steps)
         waiting = deque(enumerate(effect.steps))
         left = len(results)
+        context = task.copied_context()
 
         def start_next() -> None:
             index, steps = waiting.popleft()
@@ -310,7 +311,7 @@ class Scheduler:
                 elif left == 0:
                     self._resume(task, results)
 
-            child = self.spawn(steps, finish, task.copied_context())
+            child = self.spawn(steps, finish, context.copy())
             task.children.append(child)
 
         for _ in range(min(effect.limit or left, left)):
@@ -440,8 +441,6 @@ class SyncDriver:
         match effect:
             case Call() | Now() | Emit():
                 return self.perform_at_once(effect)
-            case Parallel(steps=[steps]):
-                return [self.drive(steps)]
             case Bounded(steps=steps, seconds=None, until=None):
                 return self.drive(steps)
             case Sleep(seconds=seconds):
