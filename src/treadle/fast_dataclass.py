@@ -7,6 +7,7 @@ import operator
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass
+from types import FunctionType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -46,8 +47,8 @@ def _frozen(cls: Any, **options: bool) -> Any:
     _SHOWN[cls] = tuple(spec.name for spec in specs if spec.repr)
     _STATE[cls] = tuple(spec.name for spec in specs)
     _COMPARED[cls] = operator.attrgetter(*compared) if compared else _nothing
-    for method in _METHODS:
-        setattr(cls, method.__name__, method)
+    for name, method in _METHODS.items():
+        setattr(cls, name, method)
     return cls
 
 
@@ -97,39 +98,36 @@ def _class_of(value: object) -> type:
     return next(cls for cls in type(value).__mro__ if cls in _STATE)
 
 
-def __repr__(self: Any) -> str:  # noqa: N807 - a method, as those below
-    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SHOWN[_class_of(self)])
-    return f"{type(self).__qualname__}({shown})"
+class _Shared:
+    """The methods that all these classes share."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SHOWN[_class_of(self)])
+        return f"{type(self).__qualname__}({shown})"
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        compared = _COMPARED[_class_of(self)]
+        return bool(compared(self) == compared(other))
+
+    def __hash__(self) -> int:
+        return hash(_COMPARED[_class_of(self)](self))
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __getstate__(self) -> list[Any]:
+        return [getattr(self, name) for name in _STATE[_class_of(self)]]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for name, value in zip(_STATE[_class_of(self)], state, strict=True):
+            object.__setattr__(self, name, value)
 
 
-def __eq__(self: Any, other: object) -> bool:  # noqa: N807
-    if other.__class__ is not self.__class__:
-        return NotImplemented
-    compared = _COMPARED[_class_of(self)]
-    return bool(compared(self) == compared(other))
-
-
-def __hash__(self: Any) -> int:  # noqa: N807
-    return hash(_COMPARED[_class_of(self)](self))
-
-
-def __setattr__(_self: Any, name: str, _value: Any) -> NoReturn:  # noqa: N807
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def __delattr__(_self: Any, name: str) -> NoReturn:  # noqa: N807
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-def __getstate__(self: Any) -> list[Any]:  # noqa: N807
-    return [getattr(self, name) for name in _STATE[_class_of(self)]]
-
-
-def __setstate__(self: Any, state: list[Any]) -> None:  # noqa: N807
-    for name, value in zip(_STATE[_class_of(self)], state, strict=True):
-        object.__setattr__(self, name, value)
-
-
-_METHODS: tuple[Any, ...] = (
-    __repr__, __eq__, __hash__, __setattr__, __delattr__, __getstate__, __setstate__,
-)  # fmt: skip
+_METHODS = {
+    name: method for name, method in vars(_Shared).items() if isinstance(method, FunctionType)
+}
