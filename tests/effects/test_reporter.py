@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import anyio
 import pytest
@@ -14,14 +13,13 @@ from treadle.effects import (
     Cancelled,
     Mode,
     Parallel,
-    Sleep,
-    TimeLimitReached,
-    drive,
+    Signal,
+    Stopped,
+    Wait,
     drive_sync,
     with_reporter,
 )
 
-SOON = 0.02
 LONG = 30
 
 
@@ -199,15 +197,14 @@ def test_a_thread_that_the_callable_starts_may_emit(runner):
 def test_emitting_ends_a_worker_whose_call_was_abandoned(runner):
     """And the listeners see nothing of it any more."""
     events, ended = [], []
-    is_given_up, is_through = threading.Event(), threading.Event()
+    has_begun, is_through, is_given_up = Signal(), Signal(), threading.Event()
 
     def reads(reporter):
         try:
             reporter.emit("first")
-            is_given_up.wait(5)
-            for _ in range(100):
-                reporter.emit("late")
-                time.sleep(0.01)
+            has_begun.set()
+            is_given_up.wait(LONG)
+            reporter.emit("late")
         except BaseException as error:
             ended.append(type(error))
             raise
@@ -216,55 +213,54 @@ def test_emitting_ends_a_worker_whose_call_was_abandoned(runner):
 
     def steps():
         call = steps_of(Call(reads, mode=Mode.THREAD, reporting=True))
-        error = yield from caught(Bounded(call, seconds=SOON))
+        error = yield from caught(Bounded(call, until=has_begun))
         is_given_up.set()
-        yield Sleep(SOON)
+        yield Wait(is_through)
         return error
 
-    assert isinstance(runner.drive(steps(), events.append), TimeLimitReached)
-    assert is_through.wait(5)
+    assert isinstance(runner.drive(steps(), events.append), Stopped)
     assert ended == [Cancelled]
     assert events == ["first"]
 
 
-def test_emitting_ends_a_worker_whose_event_loop_has_ended(async_runner):
-    ended = []
-    has_ended, is_through = threading.Event(), threading.Event()
+def test_emitting_ends_a_thread_whose_event_loop_has_ended(async_runner):
+    ended, has_ended = [], threading.Event()
 
-    def reads(reporter):
-        has_ended.wait(5)
+    def emits(reporter):
+        has_ended.wait(LONG)
         try:
             reporter.emit("late")
         except BaseException as error:
             ended.append(type(error))
-        is_through.set()
 
-    async def main():
-        with anyio.move_on_after(SOON):
-            await drive(steps_of(Call(reads, mode=Mode.THREAD, reporting=True)))
+    def leaves_a_thread(reporter):
+        thread = threading.Thread(target=emits, args=(reporter,))
+        thread.start()
+        return thread
 
-    anyio.run(main, backend=async_runner.name)
+    thread = async_runner.drive(steps_of(Call(leaves_a_thread, mode=Mode.THREAD, reporting=True)))
     has_ended.set()
-    assert is_through.wait(5)
+    thread.join(LONG)
     assert ended == [Cancelled]
 
 
-def test_a_coroutine_that_was_given_up_without_a_loop_reports_nothing(caplog):
+def test_a_coroutine_that_was_given_up_without_a_loop_reports_nothing():
     """And its cleanup is not cut off."""
-    events, is_through = [], threading.Event()
+    events, has_begun, is_through = [], Signal(), threading.Event()
 
     async def reads(reporter):
         try:
             reporter.emit("first")
+            has_begun.set()
             await asyncio.sleep(LONG)
         finally:
             reporter.emit("late")
             is_through.set()
 
     call = steps_of(Call(reads, mode=Mode.ASYNC, reporting=True))
-    error = drive_sync(caught(Bounded(call, seconds=SOON)), events.append)
-    assert isinstance(error, TimeLimitReached)
-    assert is_through.wait(5)
+    error = drive_sync(caught(Bounded(call, until=has_begun)), events.append)
+    assert isinstance(error, Stopped)
+    assert is_through.wait(LONG)
     assert events == ["first"]
 
 
