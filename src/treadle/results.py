@@ -6,14 +6,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from treadle.errors import TreadleError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import JSONDict, Response, Usage, safe_str
 from treadle.run_state import RunState
-
-R = TypeVar("R", bound="Reason")
 
 
 class Reason(TreadleError):  # noqa: N818 - it is raised only by `unwrap`
@@ -31,34 +29,14 @@ class Reason(TreadleError):  # noqa: N818 - it is raised only by `unwrap`
             self.__cause__ = cause
 
     def __reduce__(self) -> Any:
-        specs = _fields_of(self)
-        if specs is None:
+        made: Any = self
+        if not dataclasses.is_dataclass(made):  # a custom reason
             return super().__reduce__()
-        values = {spec.name: getattr(self, spec.name) for spec in specs}
+        values = {spec.name: getattr(made, spec.name) for spec in dataclasses.fields(made)}
         return functools.partial(type(self), **values), ()
 
-    def __hash__(self) -> int:
-        """Hash the fields that count for equality."""
-        specs = _fields_of(self)
-        if specs is None:
-            return super().__hash__()
-        return hash((type(self), *(getattr(self, spec.name) for spec in specs if spec.compare)))
 
-
-def _fields_of(reason: Any) -> tuple[dataclasses.Field[Any], ...] | None:
-    """The fields of a reason; None for a custom reason that is a plain exception."""
-    return dataclasses.fields(reason) if dataclasses.is_dataclass(reason) else None
-
-
-@dataclass_transform(field_specifiers=(dataclasses.field,))
-def _reason(cls: type[R]) -> type[R]:
-    """Make a reason a dataclass; equal reasons have the same hash."""
-    made = dataclass(eq=True)(cls)  # removes `__hash__`, since the fields can be changed
-    made.__hash__ = Reason.__hash__  # type: ignore[method-assign]
-    return made
-
-
-@_reason
+@dataclass(unsafe_hash=True)  # nothing changes a reason
 class MaxIterationsReached(Reason):
     """The model called tools in every iteration. The calls of the last iteration ran; their results are kept."""
 
@@ -69,7 +47,7 @@ class MaxIterationsReached(Reason):
         return f"no answer within max_iterations={self.limit}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class BudgetExhausted(Reason):
     """A limit other than ``max_iterations`` was reached; ``kind`` is its name."""
 
@@ -87,7 +65,7 @@ def _format_amount(amount: float) -> str:
     return f"{amount:.6g}" if isinstance(amount, float) else safe_str(amount)
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class DeadlineExceeded(Reason):
     """The run took longer than ``max_seconds``; calls in flight were cancelled and answered."""
 
@@ -98,7 +76,7 @@ class DeadlineExceeded(Reason):
         return f"the run took longer than max_seconds={self.seconds:g}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class CircuitBroken(Reason):
     """A tool failed with the same error in several consecutive iterations."""
 
@@ -111,7 +89,7 @@ class CircuitBroken(Reason):
         return f"tool {self.tool!r} failed alike in {self.iterations} iterations in a row: {self.error}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class LoopDetected(Reason):
     """The model made the same calls several times in a row, with the same results.
 
@@ -134,7 +112,7 @@ class LoopDetected(Reason):
         return f"the same calls in {self.iterations} iterations in a row, with nothing new: {made}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class LLMError(Reason):
     """The call of the model failed, or returned no response."""
 
@@ -150,7 +128,7 @@ class LLMError(Reason):
         return f"the model failed: {kind}{self.message}{tries}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class EmptyResponse(Reason):
     """The model answered with neither text nor calls, and did so again when it was asked again."""
 
@@ -169,7 +147,7 @@ class EmptyResponse(Reason):
         return f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}{details}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class StoppedByStage(Reason):
     """A stage ended the run, by ``ctx.stop(text)``."""
 
@@ -181,7 +159,7 @@ class StoppedByStage(Reason):
         return f"stage {self.stage!r} stopped the run: {self.text}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class PipelineFailed(Reason):
     """A stage raised, or returned something invalid; the stages after it did not run."""
 
@@ -195,7 +173,7 @@ class PipelineFailed(Reason):
         return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class InvalidInput(Reason):
     """The messages are malformed; each problem names the place, what was expected and what was found."""
 
@@ -206,7 +184,7 @@ class InvalidInput(Reason):
         return "; ".join(self.problems)
 
 
-@_reason
+@dataclass(unsafe_hash=True)
 class RunCancelled(Reason):
     """The run was ended through its handle."""
 

@@ -1,16 +1,16 @@
 """The model as a callable: how it is called, its requests and streams, and which errors to retry."""
 
-from treadle.model.client import LLMSendFn, ModelClient, ModelRequest, OnChunk
+from treadle.model.client import EventsOf, LLMSendFn, ModelClient, ModelRequest
 from treadle.model.info import ModelInfo, model_info
 from treadle.model.retry import BASE_DELAY, delay_before_retry, is_retryable, status_of
 
 __all__ = [
     "BASE_DELAY",
+    "EventsOf",
     "LLMSendFn",
     "ModelClient",
     "ModelInfo",
     "ModelRequest",
-    "OnChunk",
     "delay_before_retry",
     "is_retryable",
     "model_info",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import itertools
 import logging
 from collections.abc import (
+    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Generator,
+    Iterable,
     Iterator,
     Mapping,
 )
@@ -38,7 +41,6 @@ from treadle.messages import (
     ATOMS,
     Chunk,
     JSONDict,
-    NotAResponseError,
     Response,
     StreamAccumulator,
     copy_json,
@@ -106,7 +108,7 @@ class ModelClient:
         tools: list[JSONDict],
         options: Mapping[str, Any],
         tool_choice: Any = None,
-        on_chunk: OnChunk | None = None,
+        events_of: EventsOf | None = None,
     ) -> ModelRequest:
         """Make one request, ready to be sent.
 
@@ -115,7 +117,7 @@ class ModelClient:
             tools: the tools in OpenAI's form, as ``messages``; where there are none, the request has no such key.
             options: the options of this request.
             tool_choice: as OpenAI takes it; None leaves the key out.
-            on_chunk: is called with each piece of a streamed response.
+            events_of: makes the events of each piece of a streamed response.
 
         Raises:
             OptionError: an option that the callable does not take.
@@ -131,21 +133,21 @@ class ModelClient:
             opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:
             opts["tool_choice"] = tool_choice
-        return ModelRequest(self._call, messages, opts, on_chunk)
+        return ModelRequest(self._call, messages, opts, events_of)
 
 
-OnChunk: TypeAlias = Callable[[Chunk, Reporter], Awaitable[None] | None]
-"""Is called with each piece of a streamed response; the result is awaited where it is awaitable."""
+EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
+"""Takes a piece of a streamed response, and the reporter, which has the clock; returns the events to emit."""
 
 
 class ModelRequest:
     """One request to a model. `send` is what a `Call` effect calls; the outcome is the whole response."""
 
     __slots__ = (
+        "_events_of",
         "_is_abandoned",
         "_iterator",
         "_messages",
-        "_on_chunk",
         "_opts",
         "_send",
         "_unawaited",
@@ -156,12 +158,12 @@ class ModelRequest:
         send: Send,
         messages: list[JSONDict],
         opts: dict[str, Any],
-        on_chunk: OnChunk | None = None,
+        events_of: EventsOf | None = None,
     ) -> None:
         self._send = send
         self._messages = messages
         self._opts = opts
-        self._on_chunk = on_chunk
+        self._events_of = events_of
         self._iterator: Any = None
         self._unawaited: Any = None
         self._is_abandoned = False
@@ -180,34 +182,26 @@ class ModelRequest:
             ConnectionError: a stream ended before the response did.
         """
         started = reporter.now()
-        raw = self._send(self._messages, self._opts)
-        if is_awaitable(raw) or _is_async_iterator(raw):
+        send = self._send
+        raw = send(self._messages, self._opts)
+        is_whole = raw.__class__ in _WHOLE
+        if not is_whole and (is_awaitable(raw) or isinstance(raw, AsyncIterable)):
             # Made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
             self._unawaited = raw
             if self._is_abandoned:
                 _close_unawaited(raw)
             return self._received(raw, reporter, started)
-        response = to_response(raw) if not _is_iterator(raw) else self._read(raw, reporter)
+        is_stream = not is_whole and isinstance(raw, Iterator)
+        response = self._read(raw, reporter) if is_stream else to_response(raw)  # pyright: ignore[reportUnknownArgumentType]
         return Timed(response, started, reporter.now())
-
-    async def send_async(self, reporter: Reporter) -> Timed:
-        """As `send`, for a backend that is a coroutine function or an async generator function."""
-        started = reporter.now()
-        send = self._send
-        raw = send(self._messages, self._opts)
-        if is_awaitable(raw):
-            raw = await raw
-        if raw.__class__ in _WHOLE:  # nearly always; the other checks take a microsecond
-            return Timed(to_response(raw), started, reporter.now())
-        return await self._received(raw, reporter, started)
 
     async def _received(self, raw: Any, reporter: Reporter, started: float) -> Timed:
         if is_awaitable(raw):
             raw = await raw
-        if _is_async_iterator(raw) or _is_iterator(raw):
-            response = await self._read_async(raw, reporter)
-        else:
+        if raw.__class__ in _WHOLE or not isinstance(raw, (AsyncIterable, Iterator)):
             response = to_response(raw)
+        else:
+            response = await self._read_async(raw, reporter)
         return Timed(response, started, reporter.now())
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
@@ -218,15 +212,11 @@ class ModelRequest:
         self._iterator = iterator
         try:
             while not self._is_abandoned:
-                raw = context.run(next, iterator, _END)
-                if raw is _END:
+                piece = context.run(next, iterator, _END)
+                if piece is _END:
                     return accumulator.response()
-                chunk = to_chunk(raw)
-                accumulator.add(chunk)
-                if self._on_chunk is not None:
-                    emitted = self._on_chunk(chunk, reporter)
-                    if emitted is not None:  # there is no event loop here
-                        drive_sync(_awaited(emitted))
+                for emitted in self._add(piece, accumulator, reporter):
+                    drive_sync(_awaited(emitted))  # there is no event loop here
         except BaseException:
             _close(iterator, context)
             raise
@@ -235,31 +225,39 @@ class ModelRequest:
 
     async def _read_async(self, raw: Any, reporter: Reporter) -> Response:
         """Read a stream on an event loop; one that breaks off is closed, shielded from cancellation."""
-        context, accumulator, count = copy_context(), StreamAccumulator(), 0
+        context, accumulator = copy_context(), StreamAccumulator()
         # An iterator is used as it is: that of OpenAI's client returns another in __aiter__, which closes
         # nothing.
         iterator: Any = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)  # pyright: ignore[reportUnknownVariableType]
         try:
-            while True:
-                count += 1
+            for count in itertools.count(1):
                 if count % CHUNKS_AT_ONCE == 0:
                     # A stream whose pieces are ready never waits, and a time limit needs a wait to strike.
                     await anyio.lowlevel.checkpoint()
                 piece = await _next_of(iterator, context)
                 if piece is _END:
-                    return accumulator.response()
-                chunk = to_chunk(piece)
-                accumulator.add(chunk)
-                if self._on_chunk is not None:
-                    emitted = self._on_chunk(chunk, reporter)
-                    if emitted is not None:
-                        await emitted
+                    break
+                for emitted in self._add(piece, accumulator, reporter):
+                    await emitted
+            return accumulator.response()
         except GeneratorExit:  # the event loop is closed: nothing can be awaited
             raise
         except BaseException:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await _close_async(iterator, context)
             raise
+
+    def _add(
+        self, piece: Any, accumulator: StreamAccumulator, reporter: Reporter
+    ) -> Iterator[Awaitable[None]]:
+        """Add a piece to the response and emit its events; yield what has to be awaited for that."""
+        chunk = to_chunk(piece)
+        accumulator.add(chunk)
+        if self._events_of is not None:
+            for event in self._events_of(chunk, reporter):
+                emitted = reporter.emit(event)
+                if emitted is not None:
+                    yield emitted
 
     def abandon(self) -> None:
         """Stop reading: the caller was cancelled. A stream that a thread is reading ends at its next piece."""
@@ -291,25 +289,12 @@ def _is_async_generator(fn: Any) -> bool:
     return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(type(fn).__call__)
 
 
-def _is_iterator(raw: Any) -> bool:
-    return raw.__class__ not in _WHOLE and isinstance(raw, Iterator)
-
-
-def _is_async_iterator(raw: Any) -> bool:
-    kind: type = raw.__class__
-    return kind not in _WHOLE and hasattr(kind, "__aiter__")
-
-
 async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
     if isinstance(iterator, AsyncIterator):
-        awaited: Coroutine[Any, Any, Any] = _anext(iterator)  # pyright: ignore[reportUnknownArgumentType]
-        return await InContext(awaited, context)
-
-    def following() -> Any:
-        return next(iterator, _END)
-
-    return await anyio.to_thread.run_sync(context.run, following, abandon_on_cancel=True)
+        return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
+    following = functools.partial(context.run, next, iterator, _END)
+    return await anyio.to_thread.run_sync(following, abandon_on_cancel=True)
 
 
 async def _anext(iterator: AsyncIterator[Any]) -> Any:
@@ -320,28 +305,29 @@ async def _anext(iterator: AsyncIterator[Any]) -> Any:
         return _END
 
 
-def _closed(iterator: Any, context: Context) -> Any:
-    for name in ("aclose", "close"):
-        close = getattr(iterator, name, None)
-        if callable(close):
-            return context.run(close)
+@contextlib.contextmanager
+def _logged() -> Generator[None]:
+    """Log what closing raises: the response is given up already, and that is what the caller has to see."""
+    try:
+        yield
+    except Exception:
+        log.debug("closing a broken stream failed", exc_info=True)
+
+
+def _close(iterator: Any, context: Context) -> Any:
+    with _logged():
+        for name in ("aclose", "close"):
+            close = getattr(iterator, name, None)
+            if callable(close):
+                return context.run(close)
     return None
 
 
-def _close(iterator: Any, context: Context) -> None:
-    try:
-        _closed(iterator, context)
-    except Exception:  # the response is given up already; that is what the caller has to see
-        log.debug("closing a broken stream failed", exc_info=True)
-
-
 async def _close_async(iterator: Any, context: Context) -> None:
-    try:
-        closed = _closed(iterator, context)
+    with _logged():
+        closed = _close(iterator, context)
         if is_awaitable(closed):
             await InContext(closed, context)
-    except Exception:  # as above
-        log.debug("closing a broken stream failed", exc_info=True)
 
 
 _END = object()
@@ -365,11 +351,8 @@ def _adapted(
     positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
-    if not positional and "messages" not in by_name:
-        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-            if takes_any:
-                return lambda messages, opts: fn(messages, **opts), None
-            return lambda messages, _opts: fn(messages), frozenset()
+    is_named = not positional and "messages" in by_name
+    if not (positional or is_named or any(p.kind is p.VAR_POSITIONAL for p in parameters)):
         raise OptionError(f"llm_send_fn: {fn!r} takes no messages")
     if len(positional) > 1 and _is_opts(positional[1], llm_opts):
         return fn, None
@@ -379,7 +362,7 @@ def _adapted(
 
     def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
         taken = opts if takes_any else {name: opts[name] for name in opts if name in known}
-        return fn(messages, **taken) if positional else fn(messages=messages, **taken)
+        return fn(messages=messages, **taken) if is_named else fn(messages, **taken)
 
     return call, None if takes_any else known
 
@@ -390,16 +373,11 @@ def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
     To read them takes longer than an iteration, and closures made anew for each run share their code.
     """
     plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
-    if (
-        type(plain) is not FunctionType or plain.__dict__
-    ):  # what wraps another function has its signature
+    # What wraps another function has its signature.
+    if type(plain) is not FunctionType or plain.__dict__:
         return _read_form(fn)
-    key = (
-        plain.__code__,
-        plain is fn,
-        len(plain.__defaults__ or ()),
-        *(plain.__kwdefaults__ or ()),
-    )
+    defaults = len(plain.__defaults__ or ()), *(plain.__kwdefaults__ or ())
+    key = plain.__code__, plain is fn, defaults
     if key not in _forms:
         if len(_forms) >= MAX_FORMS:
             _forms.clear()
@@ -409,9 +387,7 @@ def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
 
 def _read_form(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
     mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
-    if (
-        mode is Mode.INLINE
-    ):  # a generator function returns at once, but reading the stream may block
+    if mode is Mode.INLINE:  # a generator function returns at once; reading the stream may block
         mode = Mode.THREAD
     try:
         return mode, tuple(inspect.signature(fn).parameters.values())
@@ -438,6 +414,3 @@ def _is_opts(second: inspect.Parameter, llm_opts: Mapping[str, Any]) -> bool:
         return True
     is_one = second.name in _OPTION_NAMES or second.name in llm_opts
     return not is_one and second.default is second.empty
-
-
-__all__ = ["LLMSendFn", "ModelClient", "ModelRequest", "NotAResponseError"]

@@ -63,16 +63,16 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
     while isinstance(fn, functools.partial):
         given = {**fn.keywords, **given}
         fn = fn.func
-    own = _attribute(fn, "opts")
+    own = attribute_of(fn, "opts")
     if is_dict(own):
         given = {**own, **given}
-    provider = _name(_attribute(fn, "provider"))
+    provider = _name(attribute_of(fn, "provider"))
     if provider is None:
-        owner = _attribute(fn, "__self__")
-        module = str(_attribute(type(fn if owner is None else owner), "__module__"))
+        owner = attribute_of(fn, "__self__")
+        module = str(attribute_of(type(fn if owner is None else owner), "__module__"))
         provider = _PROVIDERS.get(module.partition(".")[0])
     return ModelInfo(
-        _name(given.get("model")) or _name(_attribute(fn, "model")),
+        _name(given.get("model")) or _name(attribute_of(fn, "model")),
         provider,
         {name: given[name] for name in sorted(_OPTIONS & given.keys())},
     )
@@ -82,7 +82,8 @@ def _name(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _attribute(holder: Any, name: str) -> Any:
+def attribute_of(holder: Any, name: str) -> Any:
+    """An attribute of an object of another library; None if it is missing or raises."""
     try:
         return getattr(holder, name, None)
     except Exception:  # noqa: BLE001 - a property may raise anything

@@ -9,13 +9,14 @@ from typing import Any
 
 from treadle import labels
 from treadle.effects import Call, Steps
+from treadle.model.info import attribute_of
 
 BASE_DELAY = 0.5
 MAX_DELAY = 30.0
 """Seconds. The delays of OpenAI's client start at the same value and have the same jitter."""
 
-_RETRYABLE_STATUS = frozenset({408, 409, 425, 429})
-"""With 5xx, the statuses that OpenAI's client retries; and 425 (too early)."""
+_RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
+"""The statuses that OpenAI's client retries; and 425 (too early)."""
 
 _PERMANENT_CODES = frozenset(
     {"context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"}
@@ -60,17 +61,17 @@ def is_retryable(error: BaseException) -> bool:
     Args:
         error: what ``llm_send_fn`` raised.
     """
-    declared = _attribute(error, "retryable")
+    declared = attribute_of(error, "retryable")
     if isinstance(declared, bool):
         return declared
-    code = _attribute(error, "code")
+    code = attribute_of(error, "code")
     if isinstance(code, str) and code in _PERMANENT_CODES:
         return False
     status = status_of(error)
     if status is not None:
-        return status in _RETRYABLE_STATUS or status >= 500  # noqa: PLR2004 - HTTP's server errors
+        return status in _RETRYABLE_STATUS
     # urllib's URLError has the error of the connection as its reason.
-    return _is_connection_error(error) or _is_connection_error(_attribute(error, "reason"))
+    return _is_connection_error(error) or _is_connection_error(attribute_of(error, "reason"))
 
 
 def _is_connection_error(error: Any) -> bool:
@@ -83,10 +84,10 @@ def _is_connection_error(error: Any) -> bool:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status that an error carries, by the attribute names of the SDKs."""
-    for holder in (error, _attribute(error, "response")):  # httpx and requests have it there
+    for holder in (error, attribute_of(error, "response")):  # httpx and requests have it there
         for name in ("status_code", "status", "code", "http_status"):
-            status = _attribute(holder, name)
-            if isinstance(status, int) and 100 <= status < 600:  # noqa: PLR2004 - the range of HTTP
+            status = attribute_of(holder, name)
+            if isinstance(status, int) and status in range(100, 600):
                 return status
     return None
 
@@ -111,22 +112,12 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
 
 
 def _retry_after(error: BaseException) -> float | None:
-    for holder in (
-        _attribute(error, "response"),
-        error,
-    ):  # aiohttp and urllib have headers on the error
-        headers = _attribute(holder, "headers")
+    # aiohttp and urllib have headers on the error.
+    for holder in (attribute_of(error, "response"), error):
+        headers = attribute_of(holder, "headers")
         try:
             seconds = float(headers["retry-after"])
         except Exception:  # noqa: BLE001, S112 - no headers, or the value is not a number of seconds
             continue
         return seconds if seconds >= 0 else None
     return None
-
-
-def _attribute(holder: Any, name: str) -> Any:
-    """An attribute of an error of another library; None if it is missing or raises."""
-    try:
-        return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - a property may raise anything
-        return None

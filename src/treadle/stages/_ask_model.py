@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context, Request
-from treadle.effects import NOW, Call, Emit, Mode, Reporter, Sleep, Steps, Timed
+from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps
 from treadle.events import (
+    Event,
     FirstChunk,
     HistoryRepaired,
     ModelFailed,
@@ -30,9 +31,9 @@ from treadle.messages import (
 )
 from treadle.model import (
     BASE_DELAY,
+    EventsOf,
     ModelClient,
     ModelRequest,
-    OnChunk,
     delay_before_retry,
     is_retryable,
 )
@@ -81,27 +82,30 @@ def ask_model(
     requested = run.clock
     if run.has_listeners:
         requested = yield NOW
-        yield Emit(
-            ModelRequested(
-                iteration=ctx.iteration,
-                at=requested,
-                messages=request.messages,
-                instructions=request.instructions,
-                guidance=_guidance(ctx),
-            )
-        )
+        yield _requested(ctx, request, requested)
     try:
-        timed, request = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
+        response = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except LLMError as error:
         return (yield from _failed(ctx, error))
-    response, _, ended = timed
-    response = _counted(ctx, response, ended, request)
     if run.has_listeners:
+        ended = run.clock
         duration = ended - requested
         yield Emit(
             ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
         )
     return ctx.evolve(response=response, is_asked=True, guidance=None)
+
+
+def _requested(ctx: Context, request: Request, at: float) -> Emit:
+    return Emit(
+        ModelRequested(
+            iteration=ctx.iteration,
+            at=at,
+            messages=request.messages,
+            instructions=request.instructions,
+            guidance=_guidance(ctx),
+        )
+    )
 
 
 def _sent(
@@ -110,8 +114,8 @@ def _sent(
     max_retries: int,
     retry_delay: float,
     on_retry: OnRetry | None,
-) -> Steps[tuple[Timed, Request]]:
-    """Send a request, again where an error may pass; return the response, and the request as it was sent.
+) -> Steps[Response]:
+    """Send a request, again where an error may pass; return the response, counted.
 
     Raises:
         LLMError: it failed, and another try would not help or is not left.
@@ -119,14 +123,12 @@ def _sent(
     model = ctx.run.model
     if model is None:
         raise RuntimeError("this context has no model to ask")
-    attempt = 1
+    attempt, key = 1, str(ctx.iteration)
     while True:
         sent = _model_request(ctx, model, request)
-        fn = sent.send_async if model.mode is _ASYNC else sent.send
-        key = str(ctx.iteration)
         try:
-            timed: Timed = yield Call(
-                fn, mode=model.mode, label=labels.CHAT, key=key, reporting=True
+            response, _, ended = yield Call(
+                sent.send, mode=model.mode, label=labels.CHAT, key=key, reporting=True
             )
         except Exception as error:
             if attempt > max_retries or not is_retryable(error):
@@ -138,11 +140,8 @@ def _sent(
             sent.abandon()
             raise
         else:
-            return timed, request
+            return _counted(ctx, request, response, ended)
         attempt += 1
-
-
-_ASYNC = Mode.ASYNC  # members are looked up slowly
 
 
 def report_repairs(ctx: Context) -> Steps[None]:
@@ -181,40 +180,26 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     choice = request.tool_choice
     if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
         choice = {"type": "function", "function": {"name": choice}}
-    on_chunk = _on_chunk(ctx) if run.has_listeners else None
-    return model.request(messages, offered, request.options, choice, on_chunk)
+    events_of = _events_of(ctx) if run.has_listeners else None
+    return model.request(messages, offered, request.options, choice, events_of)
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
 
 
-def _on_chunk(ctx: Context) -> OnChunk:
-    """What reports the pieces of a streamed response."""
+def _events_of(ctx: Context) -> EventsOf:
+    """What makes the events of a streamed response."""
     iteration, is_first = ctx.iteration, True
 
-    def first(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
+    def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[Event]:
         nonlocal is_first
-        is_first = False
-        emitted = reporter.emit(FirstChunk(iteration=iteration, at=reporter.now()))
-        if emitted is None:
-            return rest(chunk, reporter)
-        return _both(emitted, chunk, reporter)
+        if is_first:
+            is_first = False
+            yield FirstChunk(iteration=iteration, at=reporter.now())
+        if chunk.text:
+            yield TextDelta(iteration=iteration, text=chunk.text)
 
-    async def _both(emitted: Awaitable[None], chunk: Chunk, reporter: Reporter) -> None:
-        await emitted
-        following = rest(chunk, reporter)
-        if following is not None:
-            await following
-
-    def rest(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
-        return (
-            reporter.emit(TextDelta(iteration=iteration, text=chunk.text)) if chunk.text else None
-        )
-
-    def on_chunk(chunk: Chunk, reporter: Reporter) -> Awaitable[None] | None:
-        return first(chunk, reporter) if is_first else rest(chunk, reporter)
-
-    return on_chunk
+    return events_of
 
 
 def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
@@ -291,7 +276,7 @@ def _asked_again(ctx: Context) -> Context:
     )
 
 
-def _counted(ctx: Context, response: Response, ended: float, request: Request) -> Response:
+def _counted(ctx: Context, request: Request, response: Response, ended: float) -> Response:
     """The response, its usage and cost counted."""
     run = ctx.run
     if run.cost_of is not None:
