@@ -15,6 +15,7 @@ from treadle.run_state import RunNode
 from treadle.stages._plan_calls import shown_again
 from treadle.stages._run_call import run_call
 from treadle.stages._shared_breaker import report_calls
+from treadle.tools import approve
 
 Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
 
@@ -165,17 +166,14 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
                 is_blocked = True
             if is_blocked:
                 continue
-            if call.id not in plan.approvals:
-                runnable.append(call)
-                continue
-            approval = ctx.approvals.get(call.id)
-            if approval is None:
+            decided = ctx.approvals.get(call.id) if call.id in plan.approvals else approve
+            if decided is None:
                 is_blocked = True
-            elif not approval.runs:
-                results[call.id] = _denied(call, approval.reason)
-                ctx.run.release(call)
-            else:
+            elif decided.runs:
                 runnable.append(call)
+            else:
+                results[call.id] = _denied(call, decided.reason)
+                ctx.run.release(call)
         if runnable:
             batches.append(tuple(runnable))
     return ctx.evolve(tool_results=results), tuple(batches), still_paused
@@ -202,9 +200,9 @@ def _pending(ctx: Context) -> tuple[PendingCall, ...]:
                 for inner in paused.pending
                 if f"{call.id}/{inner.id}" not in ctx.approvals
             )
-        elif call.id in ctx.plan.approvals and call.id not in ctx.tool_results:
-            question = ctx.plan.approvals[call.id]
-            if call.id not in ctx.approvals:
+        elif call.id not in ctx.tool_results and call.id not in ctx.approvals:
+            question = ctx.plan.approvals.get(call.id)
+            if question is not None:
                 waiting.append(PendingCall(call.id, call.name, dict(call.input or {}), question))
     return tuple(waiting)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from treadle.context import Context
 from treadle.effects import Emit, Steps
@@ -12,15 +12,7 @@ from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppress
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._shared_breaker import refused_calls, release_calls
-from treadle.tools import (
-    CachedResult,
-    NotRunReason,
-    Plan,
-    PlanReason,
-    Tool,
-    marked,
-    truncate,
-)
+from treadle.tools import CachedResult, NotRunReason, Plan, PlanReason, Tool, marked, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """How much of an earlier result is shown again: the model has all of it earlier in the history."""
@@ -65,14 +57,17 @@ class Planner:
         """
         for call in calls:
             tool = self._ctx.tools.get(call.name)
+            is_watched = self._dedupe and (tool is None or tool.watches_duplicates)
+            fresh = self._results.fresh(call.fingerprint) if is_watched else None
+            first = self._in_batch.get(call.fingerprint) if is_watched else None
             if call.id in refused:
                 self._refuse(call, NotRunReason.BREAKER_OPEN, _breaker_open(call, refused[call.id]))
-            elif self._sees_what_is_known(tool) and (fresh := self._fresh(call, tool)):
-                self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(call, fresh))
+            elif fresh is not None and self._sees_what_is_known(tool):
+                self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(fresh))
             elif self._split is not None and not self._in_step:
                 self._is_ordered |= self._is_alone(tool)
                 self._defer(call)
-            elif (first := self._duplicate_of(call, tool)) is not None:
+            elif first is not None:
                 self.not_run[call.id] = NotRunReason.DUPLICATE_IN_BATCH
                 self._duplicates[call.id] = first
             elif self._fits_the_budgets(call, tool):
@@ -89,19 +84,8 @@ class Planner:
 
     def _sees_what_is_known(self, tool: Tool | None) -> bool:
         """Whether a call would see what is known now: no call before it has to run first."""
-        return not self._is_ordered and self._conflict(tool) in {
-            None,
-            PlanReason.PARALLEL_BATCH_CUT,
-        }
-
-    def _fresh(self, call: ToolCall, tool: Tool | None) -> CachedResult | None:
-        return self._results.fresh(call.fingerprint) if self._may_be_duplicate(tool) else None
-
-    def _may_be_duplicate(self, tool: Tool | None) -> bool:
-        return self._dedupe and (tool is None or tool.watches_duplicates)
-
-    def _duplicate_of(self, call: ToolCall, tool: Tool | None) -> str | None:
-        return self._in_batch.get(call.fingerprint) if self._may_be_duplicate(tool) else None
+        seen_by = {None, PlanReason.PARALLEL_BATCH_CUT}
+        return not self._is_ordered and self._conflict(tool) in seen_by
 
     def _fits_the_budgets(self, call: ToolCall, tool: Tool | None) -> bool:
         most = tool.max_uses if tool is not None else None
@@ -111,7 +95,7 @@ class Planner:
                 self._refuse(call, NotRunReason.MAX_USES, _used_up(call, most))
                 return False
         if self._calls_left == 0:
-            self._refuse(call, NotRunReason.OVER_BUDGET, _over_budget(call, self._ctx))
+            self._refuse(call, NotRunReason.OVER_BUDGET, _over_budget(self._ctx))
             return False
         return True
 
@@ -161,17 +145,16 @@ class Planner:
         reason = NotRunReason.PARALLEL_CAP if is_cut else NotRunReason.DEFERRED
         self._refuse(call, reason, _deferred(call, is_cut=is_cut))
 
-    def _refuse(self, call: ToolCall, reason: NotRunReason, result: ToolResult) -> None:
+    def _refuse(self, call: ToolCall, reason: NotRunReason, text: str) -> None:
+        is_error = reason is not NotRunReason.NO_NEW_EVIDENCE
         self.not_run[call.id] = reason
-        self.results[call.id] = result
+        self.results[call.id] = ToolResult(call.id, text, is_error, _OUTCOMES[reason].status)
 
     def _reason(self, planned: int) -> PlanReason:
-        reasons = self.not_run.values()
-        is_short = any(reason in _BUDGETS for reason in reasons)
-        if not planned:
-            return PlanReason.OVER_BUDGET if is_short else PlanReason.ALL_SUPPRESSED
-        if is_short:
+        if not _BUDGETS.isdisjoint(self.not_run.values()):
             return PlanReason.OVER_BUDGET
+        if not planned:
+            return PlanReason.ALL_SUPPRESSED
         if self._split is not None:
             return self._split
         return PlanReason.SINGLE_CALL if planned == 1 else PlanReason.PARALLEL_BATCH
@@ -180,10 +163,9 @@ class Planner:
         questions: dict[str, str] = {}
         for call in planned:
             tool = self._ctx.tools.get(call.name)
-            if tool is not None and tool.requires_approval is not False:
-                question = tool.approval_question(call.input or {})
-                if question is not None:
-                    questions[call.id] = question
+            question = None if tool is None else tool.approval_question(call.input or {})
+            if question is not None:
+                questions[call.id] = question
         return questions
 
 
@@ -192,44 +174,38 @@ def shown_again(content: str) -> str:
     return truncate(content, AGAIN_LINES, AGAIN_BYTES)
 
 
-def _skipped(call: ToolCall, answer: CachedResult) -> ToolResult:
-    text = (
+def _skipped(answer: CachedResult) -> str:
+    return (
         f"Not run again: you made this very call in iteration {answer.iteration}, and nothing new has been "
         f"learned since. Its result was:\n{shown_again(answer.content)}\n"
         f"Try something else, or answer with what you have."
     )
-    return ToolResult(call.id, text, status="suppressed")
 
 
-def _deferred(call: ToolCall, *, is_cut: bool) -> ToolResult:
+def _deferred(call: ToolCall, *, is_cut: bool) -> str:
     why = "no more calls can run at the same time" if is_cut else "other calls have to run first"
-    text = f"Not run yet: {why}. Look at the other results, and call {call.name!r} again if you still need it."
-    return ToolResult(call.id, text, is_error=True, status="deferred")
+    return f"Not run yet: {why}. Look at the other results, and call {call.name!r} again if you still need it."
 
 
-def _over_budget(call: ToolCall, ctx: Context) -> ToolResult:
+def _over_budget(ctx: Context) -> str:
     if ctx.run.finishing is not None:
-        text = NOT_RUN
-    else:
-        limit = ctx.run.budget.calls_limit()
-        text = f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
-    return ToolResult(call.id, text, is_error=True, status="over_budget")
+        return NOT_RUN
+    limit = ctx.run.budget.calls_limit()
+    return f"Not run: the budget of {limit} tool calls is spent. Answer with what you have."
 
 
-def _used_up(call: ToolCall, most: int) -> ToolResult:
-    text = (
+def _used_up(call: ToolCall, most: int) -> str:
+    return (
         f"Not run: {call.name!r} may be used {most} times in a run, and was. "
         f"Do without it, or answer with what you have."
     )
-    return ToolResult(call.id, text, is_error=True, status="over_budget")
 
 
-def _breaker_open(call: ToolCall, error: str) -> ToolResult:
-    text = (
+def _breaker_open(call: ToolCall, error: str) -> str:
+    return (
         f"Error: {call.name!r} is unavailable and was not tried. It kept failing with: {error}\n"
         f"Do without it for now."
     )
-    return ToolResult(call.id, text, is_error=True, status="broken")
 
 
 @stage(requires=("tool_calls",), provides=("plan", "tool_results"))
@@ -311,18 +287,24 @@ def _report(ctx: Context) -> Steps[None]:
         reason = plan.not_run.get(call.id)
         if reason is None:
             continue
-        kind = _KINDS[reason]
-        yield Emit(kind(iteration=ctx.iteration, call=call, reason=reason))
+        event = _OUTCOMES[reason].event
+        yield Emit(event(iteration=ctx.iteration, call=call, reason=reason))
 
 
-_KINDS: Mapping[NotRunReason, type[CallSuppressed | CallDeferred | CallRefused]] = {
-    NotRunReason.DUPLICATE_IN_BATCH: CallSuppressed,
-    NotRunReason.NO_NEW_EVIDENCE: CallSuppressed,
-    NotRunReason.PARALLEL_CAP: CallDeferred,
-    NotRunReason.DEFERRED: CallDeferred,
-    NotRunReason.OVER_BUDGET: CallRefused,
-    NotRunReason.MAX_USES: CallRefused,
-    NotRunReason.BREAKER_OPEN: CallRefused,
-    NotRunReason.REMOVED: CallRefused,
+class _Outcome(NamedTuple):
+    """What becomes of a call that does not run: its event, and the status of its result."""
+
+    event: type[CallSuppressed | CallDeferred | CallRefused]
+    status: str
+
+
+_OUTCOMES: Mapping[NotRunReason, _Outcome] = {
+    NotRunReason.DUPLICATE_IN_BATCH: _Outcome(CallSuppressed, "suppressed"),
+    NotRunReason.NO_NEW_EVIDENCE: _Outcome(CallSuppressed, "suppressed"),
+    NotRunReason.PARALLEL_CAP: _Outcome(CallDeferred, "deferred"),
+    NotRunReason.DEFERRED: _Outcome(CallDeferred, "deferred"),
+    NotRunReason.OVER_BUDGET: _Outcome(CallRefused, "over_budget"),
+    NotRunReason.MAX_USES: _Outcome(CallRefused, "over_budget"),
+    NotRunReason.BREAKER_OPEN: _Outcome(CallRefused, "broken"),
+    NotRunReason.REMOVED: _Outcome(CallRefused, "skipped"),
 }
-"""The event of a call that does not run."""

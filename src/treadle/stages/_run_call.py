@@ -146,26 +146,16 @@ def _interrupted(
     if within is None:
         in_flight.calls_run += 1
     ended = yield NOW
-    late = yield from _late_result(ctx, call)
+    # "cancelled", or what it returned meanwhile: an effect, since it comes from outside.
+    late = yield Call(in_flight.late_result, call.id, label=labels.CANCELLED, key=call.id)
     if late is None:
         node.fail("cancelled", ended)
         return
+    in_flight.running.pop(call.id, None)
+    in_flight.results[call.id] = late
     _end(node, late, ended)
     if ctx.run.has_listeners:
         yield _finished(ctx, call, started, ended, late)
-
-
-def _late_result(ctx: Context, call: ToolCall) -> Steps[ToolResult | None]:
-    """The result that a cancelled call has all the same: "cancelled", or what it returned meanwhile.
-
-    This is an effect, since it comes from outside.
-    """
-    in_flight = ctx.run.in_flight
-    result = yield Call(in_flight.late_result, call.id, label=labels.CANCELLED, key=call.id)
-    if result is not None:
-        in_flight.running.pop(call.id, None)
-        in_flight.results[call.id] = result
-    return result
 
 
 def _end(node: RunNode, result: ToolResult, ended: float) -> None:
@@ -224,7 +214,6 @@ def _locked(
             result = ToolResult(call.id, f"Not run: {error}", True, "skipped")
         finally:
             run.in_flight.held_locks.pop(call.id, None)
-    work.close()
     return (yield from _run(ctx, call, node, _at_once(ctx, result), within))
 
 
@@ -250,18 +239,19 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
     while True:
         try:
             if tool is not None and tool.steps is not None:
-                return (yield from _by_steps(ctx, call, tool))
+                return (yield from _by_steps(call, tool.steps(ctx, call), tool.timeout))
             effect = _effect(ctx, call, tool, attempt)
             if tool is None or tool.timeout is None:
                 return (yield effect)
             return (yield Bounded(_one(effect), seconds=tool.timeout))
         except SubagentPausedError:
             raise
-        except Exception as error:  # noqa: BLE001 - a tool may raise anything; it becomes the result
+        except Exception as error:  # a tool may raise anything; it becomes the result
             result = _failed(call, tool, error)
             kind = "timeout" if result.status == "timeout" else type(error).__name__
-            if attempt > retries and kind != "timeout":
-                _log_failure(call, error)
+            # Without a handler, Python would write it to stderr.
+            if attempt > retries and kind != "timeout" and log.hasHandlers():
+                log.warning("call of %s raised %s", call.name, type(error).__name__, exc_info=error)
         ended = yield NOW
         if attempt > retries:
             return Timed(result, started, ended)
@@ -282,23 +272,14 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
         attempt += 1
 
 
-def _log_failure(call: ToolCall, error: Exception) -> None:
-    """Log what a tool raised, with its traceback; without a handler, Python would write it to stderr."""
-    if log.hasHandlers():
-        log.warning("call of %s raised %s", call.name, type(error).__name__, exc_info=error)
-
-
 def _one(effect: Call) -> Steps[Any]:
     return (yield effect)
 
 
-def _by_steps(ctx: Context, call: ToolCall, tool: Tool) -> Steps[Timed]:
+def _by_steps(call: ToolCall, steps: Steps[Any], timeout: float | None) -> Steps[Timed]:
     """Run a tool that is made of steps, such as a subagent, inside this run."""
     started = yield NOW
-    steps: Steps[Any] = tool.steps(ctx, call)  # type: ignore[misc]  # the caller has looked
-    value = (
-        (yield from steps) if tool.timeout is None else (yield Bounded(steps, seconds=tool.timeout))
-    )
+    value = (yield from steps) if timeout is None else (yield Bounded(steps, seconds=timeout))
     ended = yield NOW
     return Timed(_result(call, value), started, ended)
 
@@ -412,14 +393,25 @@ def _by_recipe(ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver) 
 
 def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[ToolResult]:
     results: dict[str, ToolResult] = {}
+
+    def sub_call(label: str, step: Step) -> Steps[ToolResult]:
+        """The steps of a sub-call. Its node has its place at once, whichever a driver starts first."""
+        made = RunNode(
+            node.agent_name,
+            node.step_index,
+            "tool",
+            step.tool,
+            f"{call.id}/{label}",
+            created_at=node.created_at,
+        )
+        node.tool_calls.append(made)
+        return _run_step(ctx, call.id, made, step, results)
+
     serial = _labelled(recipe.serial, ())
     parallel = _labelled(recipe.parallel, serial)
     for label, step in serial.items():
-        results[label] = yield from _run_step(ctx, f"{call.id}/{label}", node, step, results)
-    together = [
-        _run_step(ctx, f"{call.id}/{label}", node, step, results)
-        for label, step in parallel.items()
-    ]
+        results[label] = yield from sub_call(label, step)
+    together = [sub_call(label, step) for label, step in parallel.items()]
     outcomes = yield Parallel(together, ctx.limits.max_parallel_calls)
     results.update(zip(parallel, outcomes, strict=True))
     made = recipe.compose
@@ -440,41 +432,19 @@ def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) 
 
 
 def _run_step(
-    ctx: Context, call_id: str, parent: RunNode, step: Step, results: Mapping[str, ToolResult]
+    ctx: Context, outer_id: str, node: RunNode, step: Step, results: Mapping[str, ToolResult]
 ) -> Steps[ToolResult]:
-    """Make the steps of one sub-call, checked like any call; its failure is its result.
-
-    The run state has the sub-calls in their order, whichever of them a driver starts first.
-    """
-    node = RunNode(
-        parent.agent_name,
-        parent.step_index,
-        kind="tool",
-        name=step.tool,
-        group_id=call_id,
-        created_at=parent.created_at,
-    )
+    """Make a sub-call, checked like any call; its failure is its result, and answers no call of the model."""
+    call_id = node.group_id or ""
     try:
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
-        steps = prepare_call(ctx, step.tool, call_id, arguments, node, within=parent.group_id)
+        result = yield from prepare_call(ctx, step.tool, call_id, arguments, node, within=outer_id)
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
-        return _returned(ToolResult(call_id, error_text(error), True))
-    parent.tool_calls.append(node)
-    return _sub_result(ctx, call_id, steps)
-
-
-def _sub_result(ctx: Context, call_id: str, steps: Steps[ToolResult]) -> Steps[ToolResult]:
-    """The steps of a sub-call; its result answers no call of the model."""
-    result = yield from steps
+        return ToolResult(call_id, error_text(error), True)
     ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
         text = "Error: it needs approval, which cannot be requested within a recipe."
         return ToolResult(call_id, text, True, "denied")
-    return result
-
-
-def _returned(result: ToolResult) -> Steps[ToolResult]:
-    yield from ()
     return result
 
 
@@ -516,6 +486,11 @@ def prepare_call(
     work = _attempts(ctx, call, tool)
     run = _run if tool is None or tool.lock is None else _locked
     return run(ctx, call, node, work, within)
+
+
+def _returned(result: ToolResult) -> Steps[ToolResult]:
+    yield from ()
+    return result
 
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
