@@ -65,9 +65,9 @@ class Fixed:
     def window(self, step):
         return step
 
-    def ask(self, expression, grid):
-        self.asked.append(expression)
-        if self.refused and self.refused in expression:
+    def ask(self, question, grid):
+        self.asked.append(str(question))
+        if self.refused and self.refused in str(question):
             raise RefusedError("that is too much")
         return [Series(self.labels, [self.value] * grid.count)]
 

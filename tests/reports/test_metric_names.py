@@ -91,5 +91,5 @@ class TestNames:
             assert ours == set(re.findall(r"\w+", row[3]))
 
     def test_every_metric_is_in_a_panel(self, page):
-        questions = " ".join(query.expression for panel in PANELS for query in panel.queries)
+        questions = " ".join(str(query.expression) for panel in PANELS for query in panel.queries)
         assert [name for name in self.exported(page) if name not in questions] == []

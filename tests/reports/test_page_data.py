@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import re
 import time
 from types import SimpleNamespace
 
@@ -18,8 +17,9 @@ from treadle.reports.dashboard_page.data import named, page_data
 from treadle.reports.dashboard_page.times import RANGES, times
 from treadle.reports.dashboards import expressions
 from treadle.reports.dashboards.expressions import ACTIVE, ITERATIONS, RUN, TOOL
-from treadle.reports.dashboards.panel import ALL_AGENTS, fill
+from treadle.reports.dashboards.panel import Question
 from treadle.reports.dashboards.panels import PANELS
+from treadle.reports.dashboards.promql import Quantile, Selector
 from treadle.reports.recording.reader import RecordingError, read_recording
 from treadle.reports.recording.recorder import Recorder
 from treadle.reports.sources.prometheus import PrometheusSource
@@ -379,7 +379,7 @@ def told_by(source):
     return {
         (metric, track.labels): (len(track.values), sum(track.values))
         for metric in NAMES.values()
-        for track in source._store.find(metric, ())
+        for track in source._store.find(Selector(metric))
     }
 
 
@@ -551,14 +551,18 @@ def test_both_have_the_same_ratios(both, key):
 def exact(both, key, move=0.0, of=-1):
     """The quantiles of a panel from the record of a round, each of a share that is moved by so much."""
 
-    def moved(share):
-        return f"histogram_quantile({min(max(float(share[1]) + move, 0.01), 1.0):.3f},"
+    def moved(node):
+        if isinstance(node, Quantile):
+            return dataclasses.replace(node, share=min(max(node.share + move, 0.01), 1.0))
+        parts = {
+            name: getattr(node, name) for name in ("of", "left", "right") if hasattr(node, name)
+        }
+        return dataclasses.replace(node, **{name: moved(part) for name, part in parts.items()})
 
     found = {}
     for query in next(panel for panel in PANELS if panel.key == key).queries:
-        expression = re.sub(r"histogram_quantile\(([\d.]+),", moved, query.expression)
-        filled = fill(expression, agent=ALL_AGENTS, window="15m", range="15m")
-        for one in both.sources[of].ask(filled, Grid.at(both.now)):
+        question = Question(moved(query.expression), None, 900, 900)
+        for one in both.sources[of].ask(question, Grid.at(both.now)):
             found[named(query.legend, one.labels)] = one.values[0]
     return found
 

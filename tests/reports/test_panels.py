@@ -7,8 +7,9 @@ import pytest
 
 from treadle import results as types
 from treadle.reports.dashboards import expressions
-from treadle.reports.dashboards.panel import ALL_AGENTS, exactly, fill
+from treadle.reports.dashboards.panel import Question, exactly, fill
 from treadle.reports.dashboards.panels import PANELS, ROWS
+from treadle.reports.dashboards.promql import AGENT, Growth, Matcher, Selector
 
 from .rules import ALERTS, RECORDING_RULES, TEXT
 
@@ -34,7 +35,7 @@ def every_stop_reason():
 def test_nothing_is_left_to_fill_in(query):
     filled = fill(query.expression, agent="an agent", window="7m", range="8h")
     assert not re.search(r"\{\w+\}", filled)
-    assert "[7m]" in filled or "[8h]" in filled or "[" not in query.expression
+    assert "[7m]" in filled or "[8h]" in filled or "[" not in str(query.expression)
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -54,9 +55,11 @@ def test_a_question_asks_for_the_agent_and_for_what_treadle_counted(query):
 def test_a_legend_names_the_labels_that_the_answer_has(query):
     """All that its sums are made by, and no other; a quantile has no ``le`` any more."""
     kept = {
-        label for by in re.findall(r"by \(([^)]*)\)", query.expression) for label in by.split(", ")
+        label
+        for by in re.findall(r"by \(([^)]*)\)", str(query.expression))
+        for label in by.split(", ")
     }
-    if "histogram_quantile" in query.expression:
+    if "histogram_quantile" in str(query.expression):
         kept.remove("le")
     assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) == kept
 
@@ -74,11 +77,8 @@ def test_a_panel_that_shows_the_whole_time_at_once_asks_for_all_of_it():
     for panel in PANELS:
         for query in panel.queries:
             is_at_once = panel.kind in {"stat", "table"}
-            assert (
-                "{window}" not in query.expression
-                if is_at_once
-                else "{range}" not in query.expression
-            )
+            wrong = "{window}" if is_at_once else "{range}"
+            assert wrong not in str(query.expression)
 
 
 def test_the_reasons_that_questions_name_are_reasons():
@@ -118,16 +118,27 @@ def test_every_reason_that_names_a_limit_counts_as_an_exhausted_budget():
 def test_an_agent_by_its_very_name(name, filled):
     """As a regular expression, within a string of PromQL."""
     assert exactly(name) == filled
-    assert fill('x{a=~"{agent}"}', agent=exactly(name)) == f'x{{a=~"{filled}"}}'
+    asked = Selector("x", (Matcher("a", "=~", AGENT),))
+    assert fill(asked, agent=exactly(name)) == f'x{{a=~"{filled}"}}'
+    assert str(Question(asked, name, 60, 60)) == f'x{{a=~"{filled}"}}'
 
 
 def test_what_is_filled_in_is_not_looked_at_again():
-    assert fill("{agent}[{window}]", agent="{window}", window="{range}") == "{window}[{range}]"
+    asked = Growth("rate", Selector("x", (Matcher("a", "=~", AGENT),)), "window")
+    assert fill(asked, agent="{window}", window="{range}") == 'rate(x{a=~"{window}"}[{range}])'
 
 
 def test_by_default_a_question_is_of_every_agent():
-    assert fill('x{gen_ai_agent_name=~"{agent}"}') == 'x{gen_ai_agent_name=~".*"}'
-    assert ALL_AGENTS == ".*"
+    asked = Selector("x", (Matcher("a", "=~", AGENT),))
+    assert fill(asked) == str(Question(asked, None, 60, 60)) == 'x{a=~".*"}'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(90, "90000ms"), (0.0004, "1ms"), (0.1234, "123ms")]
+)
+def test_a_duration_is_written_in_milliseconds(seconds, written):
+    growth = Growth("increase", Selector("x"), "range")
+    assert str(Question(growth, None, 1, seconds)) == f"increase(x[{written}])"
 
 
 def test_alerts_read_series_that_are_recorded():
@@ -153,9 +164,9 @@ def test_rules_name_the_reasons_and_errors_that_panels_name():
         "loop_detected",
     }
     errors = set(re.findall(r'error_type!~\\"[^"]*"', TEXT))
-    assert {error.replace("\\", "") for error in errors} == {expressions.FAILED}
+    assert {error.replace("\\", "") for error in errors} == {str(expressions.FAILED)}
     ended = set(re.findall(r'treadle_stop_reason!=\\"[^"]*"', TEXT))
-    assert {one.replace("\\", "") for one in ended} == {expressions.ENDED}
+    assert {one.replace("\\", "") for one in ended} == {str(expressions.ENDED)}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

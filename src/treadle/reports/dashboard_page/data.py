@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from treadle.reports.dashboard_page.times import Times, times, titles
 from treadle.reports.dashboards.expressions import BY_AGENT, BY_TOOL
-from treadle.reports.dashboards.panel import ALL_AGENTS, Panel, Query, exactly, fill
+from treadle.reports.dashboards.panel import Panel, Query, Question
 from treadle.reports.dashboards.panels import AGENTS, PANELS, ROWS, TOOLS
+from treadle.reports.dashboards.promql import Expression
 from treadle.reports.sources.samples import Labels, labels_of
-from treadle.reports.sources.source import Grid, RefusedError, Series, Source, duration
+from treadle.reports.sources.source import Grid, RefusedError, Series, Source
 
 _MAX_QUERIES = 8
 """Maximum number of concurrent queries. A Prometheus runs twenty by default."""
@@ -38,16 +39,16 @@ def page_data(source: Source, range_key: str, agent: str | None, now: float) -> 
     source.refresh()
     span = source.span()
     shown = times(range_key, now, span)
-    with _Queries(source, shown, ALL_AGENTS if agent is None else exactly(agent)) as queries:
+    with _Queries(source, shown, agent) as queries:
         for panel in PANELS:
             for query in panel.queries:
                 queries.ask(query.expression)
                 if panel.is_over_time:
                     queries.ask(query.expression, over_time=True)
         for column in TOOLS:
-            queries.ask(column.query.expression)
+            queries.ask(column.expression)
         for expression in AGENTS:
-            queries.ask(expression, agent=ALL_AGENTS)
+            queries.ask(expression, every_agent=True)
         return {
             "source": source.title,
             "hint": source.hint,
@@ -70,31 +71,29 @@ def page_data(source: Source, range_key: str, agent: str | None, now: float) -> 
 class _Queries:
     """Runs queries at the same time. Start all of them before the first result is awaited."""
 
-    def __init__(self, source: Source, shown: Times, agent: str) -> None:
+    def __init__(self, source: Source, shown: Times, agent: str | None) -> None:
         self._source = source
         self._shown = shown
         self._agent = agent
         self._pool = ThreadPoolExecutor(_MAX_QUERIES, thread_name_prefix="treadle-queries")
-        self._started: dict[tuple[str, Grid], Future[Sequence[Series]]] = {}
+        self._started: dict[tuple[Question, Grid], Future[Sequence[Series]]] = {}
 
     def ask(
-        self, expression: str, *, over_time: bool = False, agent: str | None = None
+        self, expression: Expression, *, over_time: bool = False, every_agent: bool = False
     ) -> Future[Sequence[Series]]:
         """Start a query, or return the one that was started.
 
-        It has the points of the graphs, or one value for the whole range. The agent is a regular expression; None
-        is the page's agent.
+        It has the points of the graphs, or one value for the whole range; it is of the page's agent, or of all.
         """
-        whole = duration(self._shown.end - self._shown.start)
+        whole = self._shown.end - self._shown.start
         grid, window = Grid.at(self._shown.end), whole
         if over_time:
             grid = self._shown.grid
-            window = duration(self._source.window(grid.step))
-        agent = self._agent if agent is None else agent
-        filled = fill(expression, agent=agent, window=window, range=whole)
-        if (filled, grid) not in self._started:
-            self._started[filled, grid] = self._pool.submit(self._source.ask, filled, grid)
-        return self._started[filled, grid]
+            window = self._source.window(grid.step)
+        key = (Question(expression, None if every_agent else self._agent, window, whole), grid)
+        if key not in self._started:
+            self._started[key] = self._pool.submit(self._source.ask, *key)
+        return self._started[key]
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +136,7 @@ def _tools(queries: _Queries) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     try:
         for column in TOOLS:
-            for one in queries.ask(column.query.expression).result():
+            for one in queries.ask(column.expression).result():
                 name = one.labels.get(BY_TOOL, "")
                 rows.setdefault(name, {"name": name})[column.key] = _rounded(one.values[0])
     except RefusedError as error:
@@ -153,7 +152,7 @@ def _agents(queries: _Queries) -> list[str]:
         with contextlib.suppress(RefusedError):
             names |= {
                 one.labels.get(BY_AGENT, "")
-                for one in queries.ask(expression, agent=ALL_AGENTS).result()
+                for one in queries.ask(expression, every_agent=True).result()
             }
     return sorted(names)
 

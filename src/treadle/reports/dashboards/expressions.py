@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from treadle.reports.dashboards.promql import (
+    AGENT,
+    Binary,
+    Compared,
+    Expression,
+    Growth,
+    Matcher,
+    Quantile,
+    Selector,
+    Sum,
+    Vector,
+)
+
 RUN = "gen_ai_invoke_agent_duration_seconds"
 ITERATIONS = "treadle_invoke_agent_iterations"
 MODEL = "gen_ai_client_operation_duration_seconds"
@@ -21,10 +34,12 @@ NOT_RUN = {"suppressed": SUPPRESSED, "deferred": DEFERRED, "refused": REFUSED}
 """The counters of calls that a guard prevented, by what it does."""
 
 RUNS = f"{RUN}_count"
-ENDED = 'treadle_stop_reason!="paused"'
-"""Matches runs that ended. A paused run is counted when it ends after it was resumed."""
-FAILED = 'error_type!~"|cancelled|abandoned"'
-"""Matches calls that failed. Cancelled calls did not fail."""
+ENDED = Matcher("treadle_stop_reason", "!=", "paused")
+"""Runs that ended. A paused run is counted when it ends after it was resumed."""
+FAILED = Matcher("error_type", "!~", "|cancelled|abandoned")
+"""Calls that failed. Cancelled calls did not fail."""
+WITH_ERROR = Matcher("error_type", "!=", "")
+"""Calls that ended with an error, or were cancelled."""
 BY_MODEL = "gen_ai_request_model, gen_ai_response_model"
 BY_TOOL = "gen_ai_tool_name"
 BY_AGENT = "gen_ai_agent_name"
@@ -34,26 +49,20 @@ GOOD = "answered|output|finished"
 LIMITS = "max_iterations_reached|budget_exhausted|deadline_exceeded"
 """Stop reasons of runs that a limit ended without an answer."""
 
+_OURS = Matcher("otel_scope_name", "=~", "treadle|")
+"""Series that treadle exported: instrumentations of model SDKs export metrics of the same names. If the exporter
+does not export scopes, they cannot be distinguished, and all match."""
 
-def stopped_by(reasons: str) -> str:
+
+def stopped_by(reasons: str) -> Matcher:
     """The matcher of runs that ended for one of the reasons."""
-    return f'treadle_stop_reason=~"{reasons}"'
+    return Matcher("treadle_stop_reason", "=~", reasons)
 
 
-def selector(metric: str, *matchers: str) -> str:
-    """A metric, restricted to series that treadle exported.
-
-    Instrumentations of model SDKs export metrics of the same names. If the exporter does not export scopes, they
-    cannot be distinguished, and the matcher accepts all of them.
-    """
-    scope = () if metric.startswith("treadle_") else ('otel_scope_name=~"treadle|"',)
-    inside = ",".join((*scope, *matchers))
-    return f"{metric}{{{inside}}}" if inside else metric
-
-
-def of(metric: str, *matchers: str) -> str:
-    """A metric, restricted to the selected agent."""
-    return selector(metric, 'gen_ai_agent_name=~"{agent}"', *matchers)
+def of(metric: str, *matchers: Matcher) -> Selector:
+    """A metric, restricted to series that treadle exported, and to the selected agent."""
+    scope = () if metric.startswith("treadle_") else (_OURS,)
+    return Selector(metric, (*scope, Matcher(BY_AGENT, "=~", AGENT), *matchers))
 
 
 def legend_of(by: str) -> str:
@@ -61,31 +70,31 @@ def legend_of(by: str) -> str:
     return " ".join(f"{{{{{label}}}}}" for label in by.split(", ")) if by else ""
 
 
-def _sum(by: str) -> str:
-    return f"sum by ({by}) " if by else "sum"
-
-
-def rate(metric: str, *matchers: str, by: str = "") -> str:
+def rate(metric: str, *matchers: Matcher, by: str = "") -> Sum:
     """The increase of a counter per second, summed."""
-    return f"{_sum(by)}(rate({of(metric, *matchers)}[{{window}}]))"
+    return Sum(Growth("rate", of(metric, *matchers), "window"), by)
 
 
-def grown(metric: str, *matchers: str, by: str = "") -> str:
+def grown(metric: str, *matchers: Matcher, by: str = "") -> Sum:
     """The increase of a counter over the whole time range, summed."""
-    return f"{_sum(by)}(increase({of(metric, *matchers)}[{{range}}]))"
+    return Sum(Growth("increase", of(metric, *matchers), "range"), by)
 
 
-def quantile(share: float, metric: str, *matchers: str, by: str = "") -> str:
+def quantile(share: float, metric: str, *matchers: Matcher, by: str = "") -> Expression:
     """A quantile of a histogram. No value if nothing was measured."""
-    keys = f"le, {by}" if by else "le"
-    return f"histogram_quantile({share}, {rate(f'{metric}_bucket', *matchers, by=keys)}) >= 0"
+    return Compared(Quantile(share, of(f"{metric}_bucket", *matchers), by), ">=")
 
 
-def per_run(counter: str) -> str:
+def ratio(part: Expression, whole: Sum) -> Expression:
+    """A part divided by a whole. No value without a whole."""
+    return Binary(part, "/", Compared(whole, ">"))
+
+
+def per_run(counter: str) -> Expression:
     """A counter divided by the number of runs that ended. No value if none did."""
-    return f"{rate(counter)} / ({rate(RUNS, ENDED)} > 0)"
+    return ratio(rate(counter), rate(RUNS, ENDED))
 
 
-def share(part: str, whole: str) -> str:
+def share(part: Expression, whole: Sum) -> Expression:
     """A ratio: 0 without a part, and no value without a whole."""
-    return f"({part} or vector(0)) / ({whole} > 0)"
+    return ratio(Binary(part, "or", Vector(0)), whole)

@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from treadle.reports.dashboards.promql import Expression
+
 Kind: TypeAlias = Literal["stat", "timeseries", "heatmap", "table"]
 """A single number; lines over time; buckets over time (one series for each ``le``); one row for each series."""
 
@@ -25,9 +27,9 @@ Unit: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query: PromQL with placeholders, and the name of each series with ``{{label}}`` for its labels."""
+    """One query, and the name of each of its series with ``{{label}}`` for its labels."""
 
-    expression: str
+    expression: Expression
     legend: str = ""
 
 
@@ -51,34 +53,64 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table of tools.
-
-    The series of its query differ only in the name of the tool.
-    """
+    """A column of the table of tools. The series of its query differ only in the name of the tool."""
 
     key: str
     title: str
     unit: Unit
-    query: Query
+    expression: Expression
 
 
 ALL_AGENTS = ".*"
 """For `fill`: every agent, including those without a name."""
 
 
-def fill(expression: str, *, agent: str = ALL_AGENTS, window: str = "5m", range: str = "1h") -> str:  # noqa: A002 - the placeholder's name
-    """Replace the placeholders of an expression.
+def fill(
+    expression: Expression,
+    *,
+    agent: str = ALL_AGENTS,
+    window: str = "5m",
+    range: str = "1h",  # noqa: A002 - the placeholder's name
+) -> str:
+    """PromQL of an expression, with values for the placeholders.
 
     Args:
-        expression: PromQL with placeholders.
+        expression: the expression.
         agent: a regular expression, escaped for a PromQL string; see `exactly`.
         window: a PromQL duration, such as ``5m``; at least four times the scrape interval.
         range: a PromQL duration, the whole time range.
     """
     values = {"agent": agent, "window": window, "range": range}
-    return re.sub(r"\{(agent|window|range)\}", lambda found: values[found[1]], expression)
+    return re.sub(r"\{(agent|window|range)\}", lambda found: values[found[1]], str(expression))
 
 
 def exactly(name: str) -> str:
     """The regular expression that matches the name of one agent, escaped for a PromQL string."""
     return json.dumps(re.escape(name), ensure_ascii=False)[1:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An expression with values for its placeholders; ``str`` of it is PromQL.
+
+    Args:
+        expression: the expression.
+        agent: the name of an agent; None is every agent, including those without a name.
+        window: seconds.
+        range: seconds.
+    """
+
+    expression: Expression
+    agent: str | None
+    window: float
+    range: float
+
+    def __str__(self) -> str:
+        agent = ALL_AGENTS if self.agent is None else exactly(self.agent)
+        window, whole = _duration(self.window), _duration(self.range)
+        return fill(self.expression, agent=agent, window=window, range=whole)
+
+
+def _duration(seconds: float) -> str:
+    """A PromQL duration: ``90000ms``."""
+    return f"{max(1, round(seconds * 1000))}ms"

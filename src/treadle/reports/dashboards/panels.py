@@ -31,26 +31,38 @@ from treadle.reports.dashboards.expressions import (
     TOKENS,
     TOOL,
     TOOL_CALLS,
+    WITH_ERROR,
     grown,
     legend_of,
     of,
     per_run,
     quantile,
     rate,
+    ratio,
     share,
     stopped_by,
 )
 from treadle.reports.dashboards.panel import Column, Panel, Query
+from treadle.reports.dashboards.promql import Binary, Growth, Matcher, Scaled, Selector, Sum
 
 _stat = partial(Panel, kind="stat")
 _stacked = partial(Panel, stacked=True)
 
 
-def _per_minute(by: str, metric: str, *matchers: str) -> Query:
-    return Query(f"60 * {rate(metric, *matchers, by=by)}", legend_of(by))
+def _per_minute(by: str, metric: str, *matchers: Matcher, legend: str = "") -> Query:
+    return Query(Scaled(60, rate(metric, *matchers, by=by)), legend or legend_of(by))
 
 
-def _percentiles(metric: str, *matchers: str, by: str = "") -> tuple[Query, ...]:
+def _breakers(*states: str) -> Sum:
+    """Transitions of shared circuit breakers to some states, or to all."""
+    matchers = (Matcher("treadle_circuit_breaker_state", "=", state) for state in states)
+    return Sum(Selector(BREAKER, tuple(matchers)), BY_TOOL)
+
+
+_PROBED = Binary(_breakers("half_open"), "or", Scaled(0, _breakers()))
+
+
+def _percentiles(metric: str, *matchers: Matcher, by: str = "") -> tuple[Query, ...]:
     """The median and the 95th percentile of a histogram."""
     return tuple(
         Query(quantile(share, metric, *matchers, by=by), f"{name} {legend_of(by)}".rstrip())
@@ -64,7 +76,7 @@ OVERVIEW = (
         "Active runs",
         "Runs that have started and not ended. A subagent is a run of its own.",
         "runs",
-        (Query(f"sum({of(ACTIVE)})", "active"),),
+        (Query(Sum(of(ACTIVE)), "active"),),
     ),
     _stat(
         "runs",
@@ -92,7 +104,7 @@ OVERVIEW = (
         "Mean cost per run",
         "US dollars per run that ended in the time range.",
         "dollars",
-        (Query(f"{grown(COST)} / ({grown(RUNS, ENDED)} > 0)", "mean"),),
+        (Query(ratio(grown(COST), grown(RUNS, ENDED)), "mean"),),
     ),
 )
 
@@ -109,7 +121,7 @@ RUNS_ROW = (
         "Active runs by agent",
         "Runs that have started and not ended. If the number only grows, runs hang.",
         "runs",
-        (Query(f"sum by ({BY_AGENT}) ({of(ACTIVE)})", legend_of(BY_AGENT)),),
+        (Query(Sum(of(ACTIVE), BY_AGENT), legend_of(BY_AGENT)),),
     ),
     Panel(
         "run_duration",
@@ -163,7 +175,8 @@ ITERATIONS_ROW = (
         "iterations",
         (
             Query(
-                f"sum by (le) (increase({of(f'{ITERATIONS}_bucket', ENDED)}[{{window}}]))", "{{le}}"
+                Sum(Growth("increase", of(f"{ITERATIONS}_bucket", ENDED), "window"), "le"),
+                "{{le}}",
             ),
         ),
         kind="heatmap",
@@ -202,7 +215,7 @@ TOOLS_ROW = (
         "Tool errors",
         "Tool calls that failed, per minute: `tool_error`, `timeout` or `cancelled`.",
         "per_minute",
-        (_per_minute(f"{BY_TOOL}, error_type", f"{TOOL}_count", 'error_type!=""'),),
+        (_per_minute(f"{BY_TOOL}, error_type", f"{TOOL}_count", WITH_ERROR),),
     ),
     Panel(
         "calls_held",
@@ -212,9 +225,10 @@ TOOLS_ROW = (
         "open.",
         "per_minute",
         tuple(
-            Query(
-                f"60 * {rate(metric, by=f'{BY_TOOL}, treadle_reason')}",
-                f"{what} {{{{gen_ai_tool_name}}}}: {{{{treadle_reason}}}}",
+            _per_minute(
+                f"{BY_TOOL}, treadle_reason",
+                metric,
+                legend=f"{what} {{{{gen_ai_tool_name}}}}: {{{{treadle_reason}}}}",
             )
             for what, metric in NOT_RUN.items()
         ),
@@ -235,14 +249,7 @@ FAILURES_ROW = (
         "Shared circuit breakers that are open. Calls of their tools are refused. "
         "Counted over all agents, because agents share them.",
         "breakers",
-        (
-            Query(
-                f'sum by ({BY_TOOL}) ({BREAKER}{{treadle_circuit_breaker_state="open"}}) - '
-                f'(sum by ({BY_TOOL}) ({BREAKER}{{treadle_circuit_breaker_state="half_open"}}) or '
-                f"0 * sum by ({BY_TOOL}) ({BREAKER}))",
-                legend_of(BY_TOOL),
-            ),
-        ),
+        (Query(Binary(_breakers("open"), "-", _PROBED), legend_of(BY_TOOL)),),
     ),
     Panel(
         "broken_runs",
@@ -283,8 +290,10 @@ MODEL_ROW = (
         "tokens_per_second",
         (
             Query(
-                rate(f"{TOKENS}_sum", 'gen_ai_token_type="output"', by=BY_MODEL)
-                + f" / ({rate(f'{MODEL}_sum', by=BY_MODEL)} > 0)",
+                ratio(
+                    rate(f"{TOKENS}_sum", Matcher("gen_ai_token_type", "=", "output"), by=BY_MODEL),
+                    rate(f"{MODEL}_sum", by=BY_MODEL),
+                ),
                 legend_of(BY_MODEL),
             ),
         ),
@@ -311,7 +320,7 @@ COST_ROW = (
         "Cost per hour",
         "US dollars per hour at the current rate, by model.",
         "dollars",
-        (Query(f"3600 * {rate(COST, by=BY_MODEL)}", legend_of(BY_MODEL)),),
+        (Query(Scaled(3600, rate(COST, by=BY_MODEL)), legend_of(BY_MODEL)),),
     ),
     Panel(
         "cost_per_run",
@@ -337,15 +346,13 @@ PANELS: tuple[Panel, ...] = tuple(panel for row in ROWS.values() for panel in ro
 """All panels, in display order."""
 
 TOOLS = (
-    Column("calls", "Calls", "calls", Query(grown(f"{TOOL}_count", by=BY_TOOL))),
-    Column(
-        "errors", "Errors", "calls", Query(grown(f"{TOOL}_count", 'error_type!=""', by=BY_TOOL))
-    ),
-    Column("p50", "p50", "seconds", Query(quantile(0.5, TOOL, by=BY_TOOL))),
-    Column("p95", "p95", "seconds", Query(quantile(0.95, TOOL, by=BY_TOOL))),
-    Column("suppressed", "Suppressed", "calls", Query(grown(SUPPRESSED, by=BY_TOOL))),
+    Column("calls", "Calls", "calls", grown(f"{TOOL}_count", by=BY_TOOL)),
+    Column("errors", "Errors", "calls", grown(f"{TOOL}_count", WITH_ERROR, by=BY_TOOL)),
+    Column("p50", "p50", "seconds", quantile(0.5, TOOL, by=BY_TOOL)),
+    Column("p95", "p95", "seconds", quantile(0.95, TOOL, by=BY_TOOL)),
+    Column("suppressed", "Suppressed", "calls", grown(SUPPRESSED, by=BY_TOOL)),
 )
 """The columns of the table of tools, each over the whole time range."""
 
-AGENTS = (rate(RUNS, by=BY_AGENT), f"sum by ({BY_AGENT}) ({of(ACTIVE)})")
+AGENTS = (rate(RUNS, by=BY_AGENT), Sum(of(ACTIVE), BY_AGENT))
 """Queries whose series have the names of all agents."""

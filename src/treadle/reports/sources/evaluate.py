@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,10 +16,21 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
 
+from treadle.reports.dashboards.panel import Question
+from treadle.reports.dashboards.promql import (
+    Binary,
+    Compared,
+    Expression,
+    Growth,
+    Quantile,
+    Scaled,
+    Selector,
+    Sum,
+    Vector,
+)
 from treadle.reports.json_line import finite
-from treadle.reports.sources import promql
 from treadle.reports.sources.samples import Labels, Sample
-from treadle.reports.sources.source import Grid, RefusedError, Series
+from treadle.reports.sources.source import Grid, Series
 
 
 @dataclass(slots=True)
@@ -49,12 +61,12 @@ class Store:
                 track.times.append(sample.at)
                 track.values.append(value)
 
-    def find(self, metric: str, matchers: Iterable[promql.Matcher]) -> Iterator[Track]:
-        """The series of a metric that match."""
-        wanted = tuple(matchers)
+    def find(self, of: Selector, agent: str | None = None) -> Iterator[Track]:
+        """The series that match. For a series of a histogram, the histogram."""
+        metric = _HISTOGRAM_SUFFIX.sub("", of.metric)
         for track in self._tracks.get(metric, {}).values():
             labels = dict(track.labels)
-            if all(one.fits(labels.get(one.label, "")) for one in wanted):
+            if all(one.fits(labels.get(one.label, ""), agent) for one in of.matchers):
                 yield track
 
     def span(self) -> tuple[float, float] | None:
@@ -67,75 +79,61 @@ class Store:
 
 Column: TypeAlias = list[float | None]
 """A value for each time of the grid."""
-Vector: TypeAlias = dict[Labels, Column]
+Columns: TypeAlias = dict[Labels, Column]
+"""A column for each series."""
 Bounds: TypeAlias = Mapping[str, tuple[float, ...]]
 """Of each histogram, the upper bounds of its buckets."""
 
-_SUFFIXES = ("_bucket", "_count", "_sum")
-"""The suffixes of the series of a histogram."""
+_HISTOGRAM_SUFFIX = re.compile("_(bucket|count|sum)$")
 
 
-def evaluate(expression: str, grid: Grid, store: Store, bounds: Bounds) -> list[Series]:
-    """Evaluate PromQL without placeholders. Raises `RefusedError` if it is invalid or not supported."""
-    found = _Evaluation(grid, store, bounds).value(promql.parse(expression))
-    if not isinstance(found, dict):
-        return [Series({}, found)]
-    columns = ((labels, [finite(one) for one in column]) for labels, column in found.items())
+def evaluate(question: Question, grid: Grid, store: Store, bounds: Bounds) -> list[Series]:
+    """Evaluate a query. Series without a finite value are left out."""
+    found = _Evaluation(question, grid, store, bounds).columns(question.expression)
+    finite_columns = ((labels, [*map(finite, column)]) for labels, column in found.items())
     return [
         Series(dict(labels), column)
-        for labels, column in columns
+        for labels, column in finite_columns
         if any(one is not None for one in column)
     ]
 
 
 class _Evaluation:
-    def __init__(self, grid: Grid, store: Store, bounds: Bounds) -> None:
+    def __init__(self, question: Question, grid: Grid, store: Store, bounds: Bounds) -> None:
+        self._question = question
         self._grid = grid
         self._store = store
         self._bounds = bounds
 
-    def value(self, node: promql.Node) -> Vector | Column:
-        """Series, or a number for each time."""
+    def columns(self, node: Expression) -> Columns:
         match node:
-            case promql.Number(value):
-                return self._constant(value)
-            case promql.Selector(window=None):
-                return {
-                    track.labels: self._sums(track)
-                    for track in self._store.find(node.metric, node.matchers)
-                }
-            case promql.Selector():
-                raise RefusedError("expected an instant vector, got a range")
-            case promql.Sum(by, of):
-                return _sum(by, _series(self.value(of)))
-            case promql.Binary(sign, left, right):
-                return _binary(sign, self.value(left), self.value(right))
-            case promql.Call():
-                return self._called(node)
-
-    def _called(self, call: promql.Call) -> Vector:
-        match call:
-            case promql.Call("vector", (promql.Number(value),)):
-                return {(): self._constant(value)}
-            case promql.Call("rate", (promql.Selector(window=float() as window) as of,)):
-                return self._grown(of, window, window)
-            case promql.Call("increase", (promql.Selector(window=float() as window) as of,)):
-                return self._grown(of, window, 1.0)
-            case promql.Call(
-                "histogram_quantile",
-                (
-                    promql.Number(q),
-                    promql.Sum(
-                        by, promql.Call("rate", (promql.Selector(window=float() as window) as of,))
-                    ),
-                ),
-            ) if "le" in by and of.metric.endswith("_bucket"):
-                return self._quantile(q, by, of, window)
+            case Selector():
+                return {track.labels: self._sums(track) for track in self._tracks(node)}
+            case Growth():
+                return self._grown(node)
+            case Sum(of, by):
+                return _sum(by, self.columns(of))
+            case Quantile():
+                return self._quantile(node)
+            case Vector(value):
+                return {(): [value] * self._grid.count}
             case _:
-                raise RefusedError(f"recordings do not support this use of {call.function}")
+                return self._calculated(node)
 
-    def _constant(self, value: float) -> Column:
-        return [value] * self._grid.count
+    def _calculated(self, node: Scaled | Compared | Binary) -> Columns:
+        match node:
+            case Scaled(factor, of):
+                return _each(self.columns(of), lambda value: factor * value)
+            case Compared(of, sign):
+                fits = _COMPARISONS[sign]
+                return _each(self.columns(of), lambda value: value if fits(value, 0) else None)
+            case Binary(left, "or", right):
+                return _either(self.columns(left), self.columns(right))
+            case Binary(left, sign, right):
+                return _both(_ARITHMETIC[sign], self.columns(left), self.columns(right))
+
+    def _tracks(self, of: Selector) -> Iterator[Track]:
+        return self._store.find(of, self._question.agent)
 
     def _sums(self, track: Track) -> Column:
         """The value of a gauge or a counter. No value before its first sample."""
@@ -143,21 +141,21 @@ class _Evaluation:
         counts = (len(track.until(time) or ()) for time in self._grid)
         return [sums[count - 1] if count else None for count in counts]
 
-    def _grown(self, of: promql.Selector, window: float, per: float) -> Vector:
+    def _grown(self, node: Growth) -> Columns:
         """The increase of counters in the window before each time."""
-        base, _, suffix = of.metric.rpartition("_")
-        if f"_{suffix}" not in _SUFFIXES:
-            base = of.metric
-        vector: Vector = {}
-        for track in self._store.find(base, of.matchers):
-            if suffix != "bucket":
-                measure = len if suffix == "count" else sum
-                vector[track.labels] = self._measured(track, window, per, measure)
+        is_whole = node.over == "range"
+        window = self._question.range if is_whole else self._question.window
+        per = window if node.function == "rate" else 1.0
+        metric, columns = node.of.metric, Columns()
+        for track in self._tracks(node.of):
+            if not metric.endswith("_bucket"):
+                measure = len if metric.endswith("_count") else sum
+                columns[track.labels] = self._measured(track, window, per, measure)
                 continue
-            for bound in (*self._bounds[base], math.inf):
+            for bound in (*self._bounds[metric.removesuffix("_bucket")], math.inf):
                 labels = tuple(sorted((*track.labels, ("le", _bound(bound)))))
-                vector[labels] = self._measured(track, window, per, _counter(bound))
-        return vector
+                columns[labels] = self._measured(track, window, per, _counter(bound))
+        return columns
 
     def _measured(
         self, track: Track, window: float, per: float, measure: Callable[[list[float]], float]
@@ -165,21 +163,19 @@ class _Evaluation:
         windows = (track.until(time, window) for time in self._grid)
         return [None if values is None else measure(values) / per for values in windows]
 
-    def _quantile(
-        self, share: float, by: tuple[str, ...], of: promql.Selector, window: float
-    ) -> Vector:
+    def _quantile(self, node: Quantile) -> Columns:
         """The smallest value that is not exceeded by the given share of values; NaN without values."""
         groups: defaultdict[Labels, list[Track]] = defaultdict(list)
-        for track in self._store.find(of.metric.removesuffix("_bucket"), of.matchers):
-            groups[_kept(track.labels, by)].append(track)
-        vector: Vector = {}
+        for track in self._tracks(node.of):
+            groups[_kept(track.labels, node.by)].append(track)
+        window, columns = self._question.window, Columns()
         for labels, tracks in groups.items():
-            vector[labels] = []
+            columns[labels] = []
             for time in self._grid:
                 values = sorted(one for track in tracks for one in track.until(time, window) or ())
-                place = max(0, math.ceil(share * len(values) - 1e-9) - 1)
-                vector[labels].append(values[place] if values else math.nan)
-        return vector
+                place = max(0, math.ceil(node.share * len(values) - 1e-9) - 1)
+                columns[labels].append(values[place] if values else math.nan)
+        return columns
 
 
 def _counter(bound: float) -> Callable[[list[float]], float]:
@@ -193,23 +189,18 @@ def _bound(bound: float) -> str:
     return str(int(bound)) if float(bound).is_integer() else repr(bound)
 
 
-def _kept(labels: Labels, by: tuple[str, ...]) -> Labels:
-    return tuple((name, value) for name, value in labels if name in by)
+def _kept(labels: Labels, by: str) -> Labels:
+    names = by.split(", ")
+    return tuple((name, value) for name, value in labels if name in names)
 
 
-def _series(value: Vector | Column) -> Vector:
-    if not isinstance(value, dict):
-        raise RefusedError("expected series, got a number")
-    return value
-
-
-def _sum(by: tuple[str, ...], vector: Vector) -> Vector:
+def _sum(by: str, columns: Columns) -> Columns:
     groups: defaultdict[Labels, list[Column]] = defaultdict(list)
-    for labels, column in vector.items():
+    for labels, column in columns.items():
         groups[_kept(labels, by)].append(column)
     return {
-        labels: [_total(values) for values in zip(*columns, strict=True)]
-        for labels, columns in groups.items()
+        labels: [_total(values) for values in zip(*group, strict=True)]
+        for labels, group in groups.items()
     }
 
 
@@ -224,54 +215,34 @@ def _divided(left: float, right: float) -> float:
     return math.copysign(math.inf, left) if left else math.nan
 
 
-_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": _divided,
-}
-_COMPARED: Mapping[str, Callable[[float, float], bool]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
+_Operator: TypeAlias = Callable[[float, float], float]
+_ARITHMETIC: Mapping[str, _Operator] = {"-": operator.sub, "/": _divided}
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {">": operator.gt, ">=": operator.ge}
 
 
-def _binary(sign: str, left: Vector | Column, right: Vector | Column) -> Vector | Column:
-    """The result of a binary operator. Series are matched by equal labels."""
-    if sign == "or":
-        return _either(_series(left), _series(right))
-    if isinstance(left, dict):
-        if not isinstance(right, dict):
-            return {labels: _applied(sign, column, right) for labels, column in left.items()}
-        both = [labels for labels in left if labels in right]
-        return {labels: _applied(sign, left[labels], right[labels]) for labels in both}
-    if sign in _COMPARED:
-        raise RefusedError(f"expected series left of {sign}, got a number")
-    if isinstance(right, dict):
-        return {labels: _applied(sign, left, column) for labels, column in right.items()}
-    return _applied(sign, left, right)
+def _each(columns: Columns, change: Callable[[float], float | None]) -> Columns:
+    return {
+        labels: [None if value is None else change(value) for value in column]
+        for labels, column in columns.items()
+    }
 
 
-def _applied(sign: str, left: Column, right: Column) -> Column:
-    """The results of an operator. A comparison returns the left side or None."""
+def _both(apply: _Operator, left: Columns, right: Columns) -> Columns:
+    """The results for the series that both sides have."""
+    return {
+        labels: [
+            None if a is None or b is None else apply(a, b)
+            for a, b in zip(column, right[labels], strict=True)
+        ]
+        for labels, column in left.items()
+        if labels in right
+    }
 
-    def apply(a: float, b: float) -> float | None:
-        if sign in _COMPARED:
-            return a if _COMPARED[sign](a, b) else None
-        return _ARITHMETIC[sign](a, b)
 
-    pairs = zip(left, right, strict=True)
-    return [None if a is None or b is None else apply(a, b) for a, b in pairs]
-
-
-def _either(left: Vector, right: Vector) -> Vector:
+def _either(left: Columns, right: Columns) -> Columns:
     """The values of the left side, and of the right side where the left has none."""
-    vector = {**left, **right}
+    columns = {**left, **right}
     for labels in left.keys() & right.keys():
         pairs = zip(left[labels], right[labels], strict=True)
-        vector[labels] = [b if a is None else a for a, b in pairs]
-    return vector
+        columns[labels] = [b if a is None else a for a, b in pairs]
+    return columns

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from treadle.messages import is_dict, is_list
 from treadle.reports.dashboards.expressions import ACTIVE
+from treadle.reports.dashboards.panel import Question
 from treadle.reports.json_line import finite
 from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError
 
@@ -89,12 +90,12 @@ class PrometheusSource:
         """
         return max(step + self._scrape, SCRAPES_IN_A_WINDOW * self._scrape)
 
-    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
+    def ask(self, question: Question, grid: Grid) -> Sequence[Series]:
         """Answer a query; see `Source.ask`."""
         path, times = "query", {"time": grid.first}
         if grid.count > 1:
             path, times = "query_range", {"start": grid.first, "end": grid.last, "step": grid.step}
-        data = self._get(path, expression, times)
+        data = self._get(path, str(question), times)
         try:
             return [_series(series, grid) for series in _result(data)]
         except _MALFORMED as error:

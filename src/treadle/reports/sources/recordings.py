@@ -11,6 +11,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from treadle.reports.dashboards.expressions import ACTIVE
+from treadle.reports.dashboards.panel import Question
 from treadle.reports.recording.model import Run
 from treadle.reports.recording.reader import RecordingError, read_recording
 from treadle.reports.sources.evaluate import Store, evaluate
@@ -89,9 +90,9 @@ class RecordingSource:
         """The step itself, because samples are exact."""
         return step
 
-    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
+    def ask(self, question: Question, grid: Grid) -> Sequence[Series]:
         """Answer a query; see `treadle.reports.sources.source.Source`."""
-        return evaluate(expression, grid, self._store, BOUNDS)
+        return evaluate(question, grid, self._store, BOUNDS)
 
     def _read(self) -> None:
         now, files, unread = time.time(), dict[Path, _File](), set[Path]()

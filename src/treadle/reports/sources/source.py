@@ -1,4 +1,4 @@
-"""The interface of metric sources: a source answers PromQL queries for a grid of times.
+"""The interface of metric sources: a source answers queries for a grid of times.
 
 `treadle.reports.sources.prometheus` queries a server, and `treadle.reports.sources.recordings` computes the same
 results from recordings.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from treadle.reports.dashboards.panel import Question
 
 
 class SourceError(Exception):
@@ -75,11 +77,6 @@ class Source(Protocol):
         """The window of a rate in seconds, for points that are ``step`` seconds apart."""
         ...
 
-    def ask(self, expression: str, grid: Grid) -> Sequence[Series]:
-        """Answer a query: PromQL without placeholders. Raises `SourceError` and `RefusedError`."""
+    def ask(self, question: Question, grid: Grid) -> Sequence[Series]:
+        """Answer a query. Raises `SourceError` and `RefusedError`."""
         ...
-
-
-def duration(seconds: float) -> str:
-    """A PromQL duration: ``90000ms``."""
-    return f"{max(1, round(seconds * 1000))}ms"
