@@ -244,3 +244,14 @@ def test_the_commands_are_in_the_help(reported, capsys):
     shown = capsys.readouterr().out
     assert "--record RUN.jsonl" in shown
     assert "--report REPORT.html" in shown
+
+
+def test_the_help_imports_no_command():
+    """What a command needs (reports, jsonschema) is imported when the command runs."""
+    code = (
+        "import sys; from treadle.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print({'treadle.reports', 'jsonschema'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

@@ -16,8 +16,7 @@ from importlib import resources
 import pytest
 
 from treadle.reports.dashboard_page.data import page_data
-from treadle.reports.dashboard_page.file import static_page
-from treadle.reports.dashboard_page.page import make_page
+from treadle.reports.dashboard_page.page import make_page, static_page
 from treadle.reports.dashboards.panels import PANELS, ROWS
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.source import Grid, RefusedError, SourceError

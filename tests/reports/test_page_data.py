@@ -456,7 +456,7 @@ def test_a_record_tells_all_that_telemetry_measures(tmp_path):
     meters.shutdown()
     assert found.keys() == expected.keys()
     for key, (count, amount) in expected.items():
-        assert found[key][1] == pytest.approx(amount, abs=1e-3), key
+        assert found[key][1] == pytest.approx(amount, rel=1e-9), key
         assert count in {None, found[key][0]}, key
 
 

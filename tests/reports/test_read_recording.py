@@ -97,7 +97,7 @@ def test_guards_come_back_with_what_they_are_about(eventful_run):
 def test_a_run_within_a_run_comes_back_within_its_call(eventful_run):
     """As a whole run of its own."""
     run, _ = eventful_run
-    (child,) = run.children
+    (child,) = (run for call in run.calls for run in call.runs)
     (delegate,) = run.iterations[2].calls
     assert delegate.runs == [child]
     assert (child.agent_name, child.status, child.total_iterations) == ("inner", "ok", 2)

@@ -8,9 +8,10 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError, warn, writing
+from treadle.cli.exits import Exit, UsageError, writing
+from treadle.cli.output import warn
 from treadle.reports import RecordingError
-from treadle.reports.dashboard_page.file import static_page
+from treadle.reports.dashboard_page.page import static_page
 from treadle.reports.dashboard_page.server import HOST, PageServer
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import RecordingSource

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from treadle.cli.arguments import make_parser
-from treadle.cli.exits import Exit, UsageError, warn
+from treadle.cli.exits import Exit, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reconfigure(errors="backslashreplace")
     args = make_parser().parse_args(argv)
     try:
-        # The module of a command is imported here to keep --help fast.
+        # The module of a command imports what it needs, so it is imported here: --help is fast.
         module = importlib.import_module(f"treadle.cli.{args.command}_command")
         code: int = getattr(module, args.command)(args)
         sys.stdout.flush()
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.parser.error(str(error))
         raise  # not reached: error() exits
     except KeyboardInterrupt:
-        warn("interrupted")
+        print("treadle: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe, as in `treadle ... | head`. Python flushes again at exit.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
-
-from treadle.reports.text import escape_controls
 
 
 class Exit(IntEnum):
@@ -25,11 +22,6 @@ class Exit(IntEnum):
 
 class UsageError(Exception):
     """The command cannot be executed as it was given. The message is one line."""
-
-
-def warn(text: str) -> None:
-    """Print a line on stderr."""
-    print(f"treadle: {escape_controls(text)}", file=sys.stderr)
 
 
 @contextmanager

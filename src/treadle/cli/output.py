@@ -1,14 +1,20 @@
-"""The result of a run as JSON, as the answer, and as a summary."""
+"""Warnings, and the result of a run as JSON, as the answer, and as a summary."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.reports.text import format_count, one_line
+from treadle.reports.text import escape_controls, format_count, one_line
 from treadle.results import Err, Ok, Result
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr."""
+    print(f"treadle: {escape_controls(text)}", file=sys.stderr)
 
 
 def as_json(result: Result) -> str:

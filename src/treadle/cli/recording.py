@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
-from treadle.cli.exits import UsageError, warn, writing
+from treadle.cli.exits import UsageError, writing
+from treadle.cli.output import warn
 from treadle.reports import Recorder, RecordingError, render_report
 
 

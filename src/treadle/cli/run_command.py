@@ -12,9 +12,9 @@ from typing import Any
 
 from treadle.cli.arguments import given_options
 from treadle.cli.builtin_tools import read_only_tools
-from treadle.cli.exits import Exit, UsageError, warn
+from treadle.cli.exits import Exit, UsageError
 from treadle.cli.load_tools import load_tools
-from treadle.cli.output import answer, as_json, summary, transcript, why
+from treadle.cli.output import answer, as_json, summary, transcript, warn, why
 from treadle.cli.progress import make_progress
 from treadle.cli.recording import recording
 from treadle.errors import TreadleError

@@ -188,7 +188,7 @@ def _tool_finished(run: RunTelemetry, event: ToolFinished) -> None:
     tool, result = run.tools.pop(event.call.id, None), event.result
     subagent = run.subagents.pop(event.call.id, None)
     if subagent is not None:
-        subagent.abandon()  # nothing is open if it emitted its last event
+        subagent.abandon(event.at)  # nothing is open if it emitted its last event
     if tool is None:
         return
     if run.telemetry.captures:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -45,7 +46,7 @@ def observe(steps: Steps[R], run: RunTelemetry) -> Steps[R]:
     try:
         return (yield from _Branch(run, run).wrap(steps))
     finally:
-        _safely(run.abandon)  # nothing is open if the last event was emitted
+        _safely(run.abandon, time.time())  # nothing is open if the last event was emitted
 
 
 def _safely(fn: Callable[..., Any], *args: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -144,7 +143,9 @@ class RunTelemetry:
 
     def start(self, event: RunStarted) -> None:
         """Start the span of the run, and set the labels of all its metrics."""
-        self.abandon()  # a retried call starts a new run, and the first may have had no last event
+        self.abandon(
+            event.at
+        )  # a retried call starts a new run; the first may have had no last event
         self.model_calls = self.tool_calls = 0
         self.started, state = event, event.state
         self.labels, self.model_labels = self._labels_of(event)
@@ -168,7 +169,7 @@ class RunTelemetry:
         if agent is None or started is None:
             return
         for subagent in self.subagents.values():
-            subagent.abandon()
+            subagent.abandon(at)
         self.subagents.clear()
         reason = facts[names.STOP_REASON]
         self._end_calls(at, reason)
@@ -188,14 +189,14 @@ class RunTelemetry:
         finally:
             self.close(agent, at, labels)
 
-    def abandon(self) -> None:
+    def abandon(self, at: float) -> None:
         """End the run, if it has not ended: its generator was closed, and there will be no last event."""
         facts = {
             names.TOTAL_ITERATIONS: self.model_calls,
             names.TOOL_CALLS_COUNT: self.tool_calls,
             names.STOP_REASON: names.ABANDONED,
         }
-        self.end(time.time(), facts, is_good=False)
+        self.end(at, facts, is_good=False)
 
     def tool_info(self, name: str) -> ToolInfo:
         """Return what all calls of a tool share. A tool that only the model named is ``_OTHER``."""

@@ -1,4 +1,4 @@
-"""The HTML of the dashboard page: style, script and, in a self-contained file, its data.
+"""The HTML of the dashboard page: style, script and, in a self-contained file, the data of every choice.
 
 It loads nothing from other sites, and its policy forbids it; see `treadle.reports.html_page`.
 """
@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from treadle.reports.dashboard_page.data import page_data
 from treadle.reports.dashboard_page.times import titles
 from treadle.reports.html_page import Page, make_html
 from treadle.reports.sources.source import Source
 
-STYLES = ("page.css", "panels.css")
-SCRIPTS = tuple(
+MOST_AGENTS = 6
+"""Maximum number of agents in a file. With more, only the requested one is in it: each adds data to the file."""
+_STYLES = ("page.css", "panels.css")
+_SCRIPTS = tuple(
     f"{name}.js"
     for name in ("dom", "format", "plot", "chart", "heatmap", "tables", "panels", "page")
 )
@@ -38,10 +41,24 @@ def make_page(
     page = make_html(
         "treadle.reports.dashboard_page",
         "page.html",
-        STYLES,
-        SCRIPTS,
+        _STYLES,
+        _SCRIPTS,
         start,
         directives=(f"connect-src '{'self' if is_served else 'none'}'", "img-src data:"),
         has_policy=not is_served,
     )
     return replace(page, policy=f"{page.policy}; frame-ancestors 'none'") if is_served else page
+
+
+def static_page(source: Source, range_key: str, agent: str | None, now: float) -> str:
+    """The HTML of the file, which shows a range and an agent initially; see `page_data`."""
+    first = page_data(source, range_key, None, now)
+    agents: list[str] = first["agents"] if len(first["agents"]) <= MOST_AGENTS else []
+    if agent is not None and agent not in agents:
+        agents = [*agents, agent]
+    data = [
+        {**page_data(source, key, one, now), "agents": agents}
+        for key in first["ranges"]
+        for one in (None, *agents)
+    ]
+    return make_page(source, range_key, agent, data).html

@@ -227,11 +227,6 @@ class Run:
         return (call for iteration in self.iterations for call in iteration.calls)
 
     @property
-    def children(self) -> Iterator[Run]:
-        """The runs of its subagents."""
-        return (run for call in self.calls for run in call.runs)
-
-    @property
     def duration(self) -> float | None:
         """Seconds from its start to its end or to the last recorded time, without pauses."""
         end = self.last_at if self.ended_at is None else self.ended_at

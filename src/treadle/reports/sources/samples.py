@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -48,14 +49,21 @@ _WAITING = "waiting"
 
 
 def with_children(run: Run, until: float | None = None) -> Iterator[tuple[Run, float | None]]:
-    """A run and all its subagents, each with the end of its parent in seconds since the epoch."""
+    """A run and all its subagents, each with the time until which it ran at most, in seconds since the epoch.
+
+    A subagent has ended when its call is tried again, when the call ends, and when the run of the call ends.
+    """
     yield run, until
-    for child in run.children:
-        yield from with_children(child, until if run.ended_at is None else run.ended_at)
+    end = until if run.ended_at is None else run.ended_at
+    for call in run.calls:
+        call_end = end if call.ended_at is None else call.ended_at
+        for child, later in itertools.zip_longest(call.runs, call.runs[1:]):
+            tried_again = None if later is None else later.started_at
+            yield from with_children(child, call_end if tried_again is None else tried_again)
 
 
 def samples_of(run: Run, until: float | None = None) -> Iterator[Sample]:
-    """All samples of a run, without its subagents. If it did not end, it is active ``until`` its parent ended."""
+    """All samples of a run, without its subagents. If it did not end, it is active until a time."""
     parts = list(_parts(run, until))
     over = parts[-1] if parts and parts[-1].end is not None else None
     made = [one for part in parts for one in _of_part(run, part)]
@@ -99,18 +107,19 @@ def _of_part(run: Run, part: _Part) -> Iterator[_Made]:
     if part.end is None:
         return
     yield metrics.ACTIVE, part.end, -1, {}
-    model_calls = [one.number for one in run.iterations if part.has(one.started_at)]
+    model_calls = sum(part.has(one.asked_at) for one in run.iterations)
     tool_calls = [
         one
         for one in run.calls
         if part.has(one.started_at) and one.status != _WAITING and one.within is None
     ]
     # At a pause, the iterations so far.
-    so_far = max(model_calls, default=0) if part.reason == "paused" else run.total_iterations
+    begun = (one.number for one in run.iterations if part.has(one.started_at))
+    so_far = max(begun, default=0) if part.reason == "paused" else run.total_iterations
     ended = {"treadle_stop_reason": part.reason}
     yield metrics.ITERATIONS, part.end, so_far, ended
     yield metrics.RUN, part.end, part.end - part.start, ended
-    yield metrics.MODEL_CALLS, part.end, len(model_calls), {}
+    yield metrics.MODEL_CALLS, part.end, model_calls, {}
     yield metrics.TOOL_CALLS, part.end, len(tool_calls), {}
 
 
@@ -123,12 +132,12 @@ def _of_iteration(run: Run, iteration: Iteration, over: _Part | None) -> Iterato
         model = (iteration.response or {}).get("model")
         labels = {**asked, "gen_ai_response_model": model}
         yield from _of_answer(iteration, iteration.answered_at, iteration.model_seconds, labels)
-    elif iteration.started_at is not None:
+    elif iteration.asked_at is not None:
         error, at = iteration.failure.partition(":")[0], iteration.ended_at
         if not error and over is not None:
             error, at = over.reason, over.end  # it was interrupted
         if error and at is not None:
-            yield metrics.MODEL, at, at - iteration.started_at, {**asked, "error_type": error}
+            yield metrics.MODEL, at, at - iteration.asked_at, {**asked, "error_type": error}
     for call in iteration.calls:
         yield from _of_call(call, over)
     # Guards have no time. They act between the response and the end of the iteration.
@@ -142,7 +151,7 @@ def _of_answer(
     iteration: Iteration, at: float, took: float, labels: Mapping[str, str | None]
 ) -> Iterator[_Made]:
     yield metrics.MODEL, at, took, labels
-    first, tried = iteration.first_chunk_at, iteration.started_at
+    first, tried = iteration.first_chunk_at, iteration.asked_at
     if iteration.retries:  # `tried` is the start of the attempt that succeeded
         failed = iteration.retries[-1]
         tried = None if failed.at is None else failed.at + failed.delay
