@@ -6,7 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from treadle.messages import CallChunk, Chunk, JSONDict, Response, ToolCall, Usage, is_dict, is_list
+from treadle.messages import (
+    Chunk,
+    JSONDict,
+    NotAResponseError,
+    is_dict,
+    is_list,
+    to_chunk,
+    to_response,
+)
 from treadle.testing.chaos.dice import SURROGATE, Dice, Table, one_of
 from treadle.testing.chaos.errors import ERRORS
 from treadle.testing.chaos.replies import UNCLOSABLE, Endless, Piece, Reply, Silence
@@ -40,7 +48,6 @@ _USAGES: tuple[Any, ...] = (
     {**_counts(5, 5), "prompt_tokens_details": 5, "completion_tokens_details": [1], "cost": -1.0},
     {"input_tokens": 5, "output_tokens": 5, "cost": math.nan},
 )
-_TOO_MANY = 10**30
 
 
 def _usage(dice: Dice) -> Any:
@@ -52,16 +59,6 @@ def _usage(dice: Dice) -> Any:
         return None
     dice.note("usage: any")
     return dice.choice(_USAGES)
-
-
-def _as_usage(counts: Any) -> Usage | None:
-    """The counts as a `Usage`; None if they are not usable numbers."""
-    if not is_dict(counts):
-        return None
-    given: Any = counts.get("prompt_tokens")
-    made: Any = counts.get("completion_tokens")
-    is_usable = all(isinstance(count, int) and count < _TOO_MANY for count in (given, made))
-    return Usage(given, made) if is_usable else None
 
 
 # A whole response.
@@ -95,25 +92,11 @@ def _text(_dice: Dice, message: JSONDict) -> Reply:
 
 def _response(dice: Dice, message: JSONDict) -> Reply:
     """A `Response`, or the message if it cannot be one."""
-    calls: Any = message.get("tool_calls")
-    content = message.get("content")
-    made = [_call_texts(call, None) for call in calls] if is_list(calls) else []
-    if not (content is None or isinstance(content, str)) or None in made:
+    completion = _completion(dice, message)
+    try:
+        return Reply(to_response(completion))
+    except NotAResponseError:
         return Reply(message)
-    reason = _finish_reason(dice, message)
-    reason = reason if isinstance(reason, str) else None
-    sound = tuple(ToolCall(*texts) for texts in made if texts is not None)
-    return Reply(Response(content, sound, finish_reason=reason, usage=_as_usage(_usage(dice))))
-
-
-def _call_texts(call: Any, missing: str | None) -> tuple[str, str, str] | None:
-    """The id, name and arguments of a call; None if they are not all text."""
-    function = call.get("function") if is_dict(call) else None
-    if not is_dict(function):
-        return None
-    texts: tuple[Any, Any, Any]
-    texts = call.get("id", ""), function.get("name", missing), function.get("arguments", missing)
-    return texts if all(isinstance(text, str) for text in texts) else None
 
 
 # A stream.
@@ -164,21 +147,10 @@ def _call_pieces(dice: Dice, call: Any, index: int) -> list[Any]:
 
 def _as_chunk(piece: JSONDict) -> Chunk | JSONDict:
     """The piece as a `Chunk`; unchanged if it cannot be one."""
-    choice: JSONDict = piece["choices"][0] if piece["choices"] else {}
-    delta: JSONDict = choice.get("delta", {})
-    reason: Any = choice.get("finish_reason")
-    text: Any = delta.get("content", "")
-    calls: list[Any] = delta.get("tool_calls", [])
-    if not isinstance(text, str) or not (reason is None or isinstance(reason, str)):
+    try:
+        return to_chunk(piece)
+    except TypeError:  # which `NotAResponseError` is as well
         return piece
-    made: list[CallChunk] = []
-    for call in calls:
-        texts = _call_texts(call, "")
-        if texts is None:
-            return piece
-        made.append(CallChunk(call["index"], *texts))
-    usage = _as_usage(piece.get("usage"))
-    return Chunk(text, tuple(made), reason, usage, ends_with_reason=True)
 
 
 # What goes wrong in a stream.
