@@ -74,7 +74,7 @@ EVENTS = [
         request={"temperature": 0.5},
         state=STATE,
     ),
-    HistoryRepaired(repairs=("dropped a blank message",), stage="trim"),
+    HistoryRepaired(repairs=("dropped a blank message", "joined two messages"), stage="trim"),
     IterationStarted(iteration=1, at=2.0),
     ModelRequested(
         iteration=1, at=2.1, messages=[USER], instructions="be kind", guidance="be quick"
@@ -150,6 +150,18 @@ def flaky(key: str) -> str:
 def broken() -> str:
     """Fail."""
     raise ValueError("it is broken")
+
+
+@tool(requires_approval=True)
+def wipe() -> str:
+    """Wipe everything."""
+    return "gone"
+
+
+@tool(requires_approval=True)
+def buy(what: str) -> str:
+    """Buy something."""
+    return f"bought {what}"
 
 
 @tool

@@ -27,6 +27,7 @@ from treadle.reports.live import can_show
 from treadle.testing import ScriptedLLM, call, calls
 
 from .emulated import Terminal
+from .samples import buy
 
 GO = [{"role": "user", "content": "Go."}]
 ON_TERMINAL = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24", "CI": "", "NO_COLOR": "1"}
@@ -158,12 +159,6 @@ def test_a_run_within_a_run_is_shown_in_it(live):
     assert "iterations ━━────── 2/10" in during
     assert result.usage.total_tokens == 15
     assert re.match("✓ editor  answered: 2 iterations, 1 call +15\\+ tokens  ", printed(live))
-
-
-@tool(requires_approval=True)
-def buy(what: str) -> str:
-    """Buy something."""
-    return f"bought {what}"
 
 
 def test_a_run_that_pauses_says_so_until_it_goes_on(live):

@@ -9,6 +9,8 @@ from treadle.reports.live.board import KEPT, Board, RunObserver
 from treadle.run_state import RunState
 from treadle.testing import ScriptedLLM, call, calls
 
+from .samples import buy
+
 GO = [{"role": "user", "content": "Go."}]
 
 
@@ -86,12 +88,6 @@ def test_a_run_that_is_over_holds_on_to_nothing(board):
     watcher(started(state=RunState()))
     watcher(finished())
     assert board.finished[0].state is None
-
-
-@tool(requires_approval=True)
-def buy(what: str) -> str:
-    """Buy something."""
-    return f"bought {what}"
 
 
 def test_a_run_that_goes_on_is_no_longer_one_that_has_paused(board):

@@ -12,7 +12,7 @@ from treadle.reports.recording.reader import RecordingError, read_lines, read_re
 from treadle.reports.recording.recorder import Recorder
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 
-from .samples import EVENTS, eventful, recorded
+from .samples import EVENTS, eventful, recorded, wipe
 
 QUESTION = [{"role": "user", "content": "go"}]
 HEAD = b'{"treadle_recording": 1, "treadle": "0.1.0"}\n'
@@ -128,7 +128,7 @@ def test_every_kind_of_event_is_read(path):
     assert run.iterations[0].steered == [{"role": "user", "content": "hello"}]
     assert run.iterations[0].failure == "Gone: gone"
     assert [one.detail for one in run.guards if one.kind == "repaired"] == [
-        "after stage trim: dropped a blank message"
+        "after stage trim: dropped a blank message; joined two messages"
     ]
 
 
@@ -177,11 +177,6 @@ def test_a_torn_last_line_is_left_out_and_told(path):
 
 def test_a_paused_run_goes_on_in_its_record(path):
     """Both parts are one run, and the time for which it waited is not counted."""
-
-    @tool(requires_approval=True)
-    def wipe() -> str:
-        """Wipe everything."""
-        return "gone"
 
     model = ScriptedLLM(calls(call("wipe")), "It is gone.")
     loop = Loop(tools=[wipe], name="careful")

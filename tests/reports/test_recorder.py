@@ -25,7 +25,7 @@ from treadle.reports.recording.recorder import Recorder
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .samples import EVENTS, USER, add, echo, eventful, recorded
+from .samples import EVENTS, USER, add, echo, eventful, recorded, wipe
 
 VALIDATOR = Draft202012Validator(recording_schema())
 QUESTION = [{"role": "user", "content": "go"}]
@@ -523,11 +523,6 @@ def test_an_event_of_somebody_elses_is_kept_as_it_is(tmp_path):
 
 def test_a_paused_run_does_not_write_its_state(tmp_path):
     """It is signed, long, and not needed to look at the run; the calls that wait are written."""
-
-    @tool(requires_approval=True)
-    def wipe() -> str:
-        """Wipe everything."""
-        return "gone"
 
     path = tmp_path / "run.jsonl"
     with Recorder(path) as recorder:

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from treadle import Loop, approve, tool
+from treadle import Loop, approve
 from treadle.pipeline import stage
 from treadle.reports.recording.model import Recording, Run
 from treadle.reports.recording.reader import RecordingError, read_recording
@@ -23,7 +23,7 @@ from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import NotRunReason
 
-from .samples import add, eventful
+from .samples import add, eventful, wipe
 from .spoilt import spoilt_records
 
 QUESTION = [{"role": "user", "content": "go"}]
@@ -346,11 +346,6 @@ def test_a_report_names_the_stage_whose_edit_was_repaired(tmp_path):
 
 def test_a_resumed_run_shows_each_message_once(tmp_path):
     """Its recording has the conversation twice: from before the pause, and from after it."""
-
-    @tool(requires_approval=True)
-    def wipe() -> str:
-        """Wipe everything."""
-        return "gone"
 
     path = tmp_path / "run.jsonl"
     with Recorder(path) as recorder:
