@@ -8,6 +8,7 @@ from treadle.testing import ScriptedLLM
 
 pytest.importorskip("opentelemetry.sdk")
 
+from .exits import double
 from .watching import DRIVERS, Watch
 
 
@@ -27,11 +28,6 @@ def no_errors_are_logged(caplog):
     yield
     for record in caplog.get_records("call"):
         assert not record.name.startswith(("treadle.telemetry", "opentelemetry")), record
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 @tool

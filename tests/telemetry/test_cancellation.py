@@ -11,24 +11,13 @@ from treadle.events import ModelRequested, SubagentEvent, ToolStarted
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER, double, hang
 from .watching import Watch, go
-
-USER = [{"role": "user", "content": "Hi"}]
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def backend(request):
     return request.param
-
-
-@tool
-def double(n: int):
-    return n * 2
-
-
-@tool
-async def hang():
-    await anyio.sleep(60)
 
 
 def asked(*ids):

@@ -2,24 +2,19 @@
 
 import pytest
 
-from treadle import Loop, OptionError, tool
+from treadle import Loop, OptionError
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER, double
 from .watching import Watch, go
 
-USER = [{"role": "user", "content": "Hi"}]
 COMPLETION = {
     "id": "x1",
     "model": "m1",
     "choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 3, "completion_tokens": 4, "cost": 0.25},
 }
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 class Traced:

@@ -11,14 +11,8 @@ from treadle.effects import Bounded, Call, Emit, Now, Parallel
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER, double
 from .watching import Watch
-
-USER = [{"role": "user", "content": "Hi"}]
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 @tool(retries=1)

@@ -12,9 +12,8 @@ from treadle.events import TextDelta
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER
 from .watching import go
-
-USER = [{"role": "user", "content": "Hi"}]
 
 
 def here(seen, place):

@@ -12,15 +12,15 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, tool
+from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny
 from treadle.telemetry import names
 from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM, ChaosTools
 
+from .exits import USER, double
 from .watching import DRIVERS, Watch
 
-USER = [{"role": "user", "content": "Hi"}]
 NASTY = "evil\ud800\nname\x00{}"
 
 LABELS = {
@@ -37,11 +37,6 @@ LABELS = {
     names.TOOL_NAME,
     names.TOOL_TYPE,
 }
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 def values_of(watch):

@@ -10,9 +10,8 @@ from treadle.loop.pause import _digest
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER
 from .watching import Watch
-
-USER = [{"role": "user", "content": "Hi"}]
 
 
 @tool(requires_approval=True)

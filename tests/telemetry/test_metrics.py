@@ -13,29 +13,14 @@ from treadle.telemetry.instruments import instruments_of
 from treadle.telemetry.telemetry import scope
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER, double, fail, sign
 from .watching import Watch, go
 
-USER = [{"role": "user", "content": "Hi"}]
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "cost": 0.25}
 
 
 class OverloadedError(Exception):
     status_code = 503
-
-
-@tool
-def double(n: int):
-    return n * 2
-
-
-@tool
-def fail():
-    raise ValueError("no")
-
-
-@tool(requires_approval=True)
-def sign():
-    return "signed"
 
 
 class Model(ScriptedLLM):

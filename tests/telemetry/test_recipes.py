@@ -6,9 +6,8 @@ from treadle import Loop, Recipe, Step, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER
 from .watching import go
-
-USER = [{"role": "user", "content": "Hi"}]
 
 
 class Library:

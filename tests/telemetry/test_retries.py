@@ -10,9 +10,8 @@ from treadle.stages import _run_call as calling
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER
 from .watching import go
-
-USER = [{"role": "user", "content": "Hi"}]
 
 
 class OverloadedError(Exception):

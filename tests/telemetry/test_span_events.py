@@ -6,24 +6,13 @@ from treadle import CircuitBreaker, RunHandle, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER, double, fail
 from .watching import go
-
-USER = [{"role": "user", "content": "Hi"}]
-
-
-@tool
-def double(n: int):
-    return n * 2
 
 
 @tool(dedupe=False)
 def clock():
     return "noon"
-
-
-@tool
-def fail():
-    raise ValueError("no")
 
 
 def noted(watch, name):

@@ -7,7 +7,6 @@ from treadle import Err, RunHandle, tool
 from treadle.telemetry import names
 from treadle.testing import call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
 COMPLETION = {
     "id": "x1",
     "model": "m1",

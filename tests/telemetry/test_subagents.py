@@ -9,12 +9,7 @@ from treadle import CircuitBreaker, Locks, Loop, approve, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
-
-
-@tool
-def double(n: int):
-    return n * 2
+from .exits import USER, double
 
 
 @tool

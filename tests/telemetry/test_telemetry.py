@@ -8,16 +8,11 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.trace import NoOpTracerProvider
 
-from treadle import Loop, tool
+from treadle import Loop
 from treadle.telemetry import active_telemetry
 from treadle.testing import ScriptedLLM, call, calls
 
-USER = [{"role": "user", "content": "Hi"}]
-
-
-@tool
-def double(n: int):
-    return n * 2
+from .exits import USER, double
 
 
 def test_without_an_sdk_there_is_no_telemetry():

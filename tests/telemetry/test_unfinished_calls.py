@@ -8,19 +8,8 @@ from treadle import Loop, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
+from .exits import USER, double, hang
 from .watching import go
-
-USER = [{"role": "user", "content": "Hi"}]
-
-
-@tool
-def double(n: int):
-    return n * 2
-
-
-@tool
-async def hang():
-    await anyio.sleep(60)
 
 
 class TestMeasured:

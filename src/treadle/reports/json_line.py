@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from treadle.messages import is_mapping, safe_str
@@ -33,12 +34,11 @@ def to_json_line(value: Any) -> str:
 
 def _converted(value: Any, around: frozenset[int]) -> Any:
     """Convert one part; ``around`` are the ids of the values around it, to detect cycles."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, (int, float)):
-        return _number(value)
+    if value is None or isinstance(value, (str, int, float)):
+        try:
+            return json.loads(json.dumps(value, allow_nan=False))
+        except ValueError:  # a NaN, or an integer with more digits than Python prints
+            return safe_str(value)
     if id(value) in around or len(around) >= MAX_DEPTH:
         return f"({type(value).__name__}, nested too deeply)"
     return _of_parts(value, around | {id(value)})
@@ -49,26 +49,16 @@ def _of_parts(value: Any, inside: frozenset[int]) -> Any:
         parts: list[Any] = [*value]
         return [_converted(part, inside) for part in parts]
     if is_mapping(value):
+        given: Mapping[Any, Any] = value
         try:
-            return {_key(key): _converted(part, inside) for key, part in value.items()}
+            return {
+                key if isinstance(key, str) else safe_str(key): _converted(part, inside)
+                for key, part in given.items()
+            }
         except Exception:  # noqa: BLE001 - a user-supplied mapping
             return safe_str(value)
     plainer = _simplified(value)
     return plainer if isinstance(plainer, str) else _converted(plainer, inside)
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else safe_str(value)
-    try:
-        int.__repr__(value)
-    except ValueError:  # more digits than Python prints
-        return safe_str(value)
-    return int(value)
-
-
-def _key(key: Any) -> str:
-    return str.__str__(key) if isinstance(key, str) else safe_str(key)
 
 
 def _simplified(value: Any) -> Any:

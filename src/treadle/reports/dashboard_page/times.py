@@ -26,7 +26,7 @@ _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, *(60 * minutes for minutes in _MIN
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The start and the end of a page, and the points of its graphs. Each stands for the step before it."""
+    """The start and the end of a page, and the points of its graphs. Each point covers the step before it."""
 
     start: float
     end: float

@@ -74,7 +74,7 @@ OVERVIEW = (
     _stat(
         "active_runs",
         "Active runs",
-        "Runs that have started and not ended. A subagent is a run of its own.",
+        "Runs that have started and not ended. A subagent counts as a run.",
         "runs",
         (Query(Sum(of(ACTIVE)), "active"),),
     ),
