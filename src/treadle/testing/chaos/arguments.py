@@ -231,10 +231,6 @@ def _many_fields(dice: Dice, good: JSONDict) -> str:
     return json.dumps({**good, **{f"f{n}": n for n in range(dice.choice((30, 300)))}})
 
 
-def _huge_text(dice: Dice) -> str:
-    return dice.choice("xé\n") * dice.randrange(dice.longest)
-
-
 def _not_json(dice: Dice, good: JSONDict) -> Any:
     cyclic: JSONDict = dict(good)
     cyclic["self"] = cyclic
@@ -282,7 +278,10 @@ ARGUMENTS: Table[Spoiler] = Table(
         "with a missing field": (4, _missing_field),
         "with an unknown field": (3, _unknown_field),
         "with many unknown fields": (1, _many_fields),
-        "with a huge text": (1, _with_changed(_huge_text)),
+        "with a huge text": (
+            1,
+            _with_changed(lambda dice: dice.choice("xé\n") * dice.randrange(dice.longest)),
+        ),
         "an object instead of text": (2, lambda _d, good: good),
         "an object that is not JSON": (1, _not_json),
         "a number instead of text": (1, one_of(5, 0, True, 1.5)),

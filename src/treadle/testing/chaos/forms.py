@@ -172,10 +172,6 @@ def _with(choose: Callable[[Dice], Piece]) -> Change:
     return insert
 
 
-def _breaks(dice: Dice, pieces: list[Piece]) -> list[Piece]:
-    return [*_start(dice, pieces), dice.pick(ERRORS)(dice)]
-
-
 def _shuffled(dice: Dice, pieces: list[Piece]) -> list[Piece]:
     dice.shuffle(pieces)
     return pieces
@@ -218,7 +214,7 @@ STREAM_FAULTS: Table[Change] = Table(
     "stream",
     {
         "whole": (8, lambda _d, pieces: pieces),
-        "breaks off with an error": (4, _breaks),
+        "breaks off with an error": (4, lambda d, pieces: [*_start(d, pieces), d.pick(ERRORS)(d)]),
         "ends early": (4, _start),
         "out of order": (2, _shuffled),
         "with empty pieces": (2, _with(one_of(*_EMPTY))),
@@ -228,10 +224,7 @@ STREAM_FAULTS: Table[Change] = Table(
         "without indexes": (1, _with_calls(lambda call: call.pop("index", None))),
         "falls silent": (1, _with(lambda dice: Silence(math.inf if dice.is_endless else 0.002))),
         "does not end": (1, _repeats_a_piece),
-        "cannot be closed": (
-            1,
-            lambda _d, pieces: [*pieces, UNCLOSABLE],
-        ),
+        "cannot be closed": (1, lambda _d, pieces: [*pieces, UNCLOSABLE]),
         "of nothing": (0.5, lambda _d, _p: []),
     },
 )

@@ -22,16 +22,13 @@ def _saying(choose: Callable[[Dice], Any]) -> MessageMaker:
     return lambda dice: assistant(choose(dice))
 
 
-def _huge(dice: Dice) -> JSONDict:
-    return assistant(dice.choice(("x", "word ", "\n", "é", "\0")) * (dice.longest // 5))
-
-
 def _refusal(dice: Dice) -> JSONDict:
     refusal = "I cannot help with that."
     refusals = (refusal, refusal, "", " ", 5, SURROGATE)
     return assistant(dice.choice((None, None, "", "No.")), refusal=dice.choice(refusals))
 
 
+_LONG = ("x", "word ", "\n", "é", "\0")
 _LIKE_CALLS = (
     '<tool_call>{"name": "search", "arguments": {}}</tool_call>',
     "search(query='x')",
@@ -59,24 +56,20 @@ _EXTRAS: tuple[dict[Any, Any], ...] = (
 )
 
 
-def _with_extra_keys(dice: Dice) -> JSONDict:
-    return {**assistant("Here you are."), **one_of(*_EXTRAS)(dice)}
-
-
 TEXTS: Table[MessageMaker] = Table(
     "text",
     {
         "an answer": (8, _saying(one_of("Done.", "The answer is 42.", "Ja."))),
         "blank": (6, _saying(one_of(None, "", " ", "\n\n", "\t", []))),
         "invisible": (1, _saying(one_of("\u200b", "\ufeff", "\0"))),
-        "huge": (0.5, _huge),
+        "huge": (0.5, _saying(lambda d: d.choice(_LONG) * (d.longest // 5))),
         "control characters": (1, _saying(always(f"a{CONTROLS}b"))),
         "a lone surrogate": (1, _saying(always(f"a{SURROGATE}b"))),
         "a refusal": (2, _refusal),
         "that looks like a call": (2, _saying(one_of(*_LIKE_CALLS))),
         "in parts": (1, _saying(lambda _d: [{**_PART}, {**_PART}])),
         "in odd parts": (2, _saying(one_of(*_ODD_PARTS))),
-        "with unknown keys": (2, _with_extra_keys),
+        "with unknown keys": (2, lambda d: assistant("Here you are.") | one_of(*_EXTRAS)(d)),
         "with an empty list of calls": (1, lambda _d: assistant("So.", tool_calls=[])),
     },
 )

@@ -288,10 +288,6 @@ def _raises(dice: Dice, _call: ToolCallInfo) -> Reply:
     return Reply(error=dice.pick(ERRORS)(dice))
 
 
-def _raises_the_same(_dice: Dice, call: ToolCallInfo) -> Reply:
-    return _raises(Dice(f"{call.seed} {call.name}"), call)
-
-
 def _sleeps(_dice: Dice, _call: ToolCallInfo) -> Reply:
     return Reply("rested", pause=0.002)
 
@@ -336,7 +332,7 @@ _NATURES: Table[Behaviour] = Table(
         "chaotic": (50, lambda dice, call: dice.pick(ACTIONS)(dice, call)),
         "always returns the same": (20, lambda _d, c: Reply(f"{c.name} says so")),
         "always returns something new": (15, lambda _d, c: Reply(f"{c.name} number {c.number}")),
-        "always raises the same": (8, _raises_the_same),
+        "always raises the same": (8, lambda _d, c: _raises(Dice(f"{c.seed} {c.name}"), c)),
         "always raises something else": (7, _raises),
     },
 )
