@@ -21,10 +21,7 @@ from contextvars import Context, copy_context
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
-import anyio
-import anyio.lowlevel
-import anyio.to_thread
-
+from treadle import effects
 from treadle.effects import (
     Call,
     InContext,
@@ -33,7 +30,6 @@ from treadle.effects import (
     Steps,
     Timed,
     call_mode,
-    drive_sync,
     is_awaitable,
 )
 from treadle.errors import OptionError, did_you_mean
@@ -216,7 +212,7 @@ class ModelRequest:
                 if piece is _END:
                     return accumulator.response()
                 for emitted in self._add(piece, accumulator, reporter):
-                    drive_sync(_awaited(emitted))  # there is no event loop here
+                    effects.drive_sync(_awaited(emitted))  # there is no event loop here
         except BaseException:
             _close(iterator, context)
             raise
@@ -225,6 +221,8 @@ class ModelRequest:
 
     async def _read_async(self, raw: Any, reporter: Reporter) -> Response:
         """Read a stream on an event loop; one that breaks off is closed, shielded from cancellation."""
+        import anyio.lowlevel  # noqa: PLC0415 - slow to import, and only streams need it
+
         context, accumulator = copy_context(), StreamAccumulator()
         # An iterator is used as it is: that of OpenAI's client returns another in __aiter__, which closes
         # nothing.
@@ -291,6 +289,8 @@ def _is_async_generator(fn: Any) -> bool:
 
 async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
+    import anyio.to_thread  # noqa: PLC0415 - as above
+
     if isinstance(iterator, AsyncIterator):
         return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
     following = functools.partial(context.run, next, iterator, _END)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-import socket
 from typing import Any
 
 from treadle import labels
@@ -31,6 +30,7 @@ _CONNECTION_CLASSES = frozenset(
         "TimeoutException",
         "ClientConnectionError",  # aiohttp
         "ClientPayloadError",
+        "gaierror",  # of the module socket, which is slow to import
         "ConnectionError",  # requests, botocore: theirs derive from another class than Python's
         "Timeout",
         "ChunkedEncodingError",
@@ -75,7 +75,7 @@ def is_retryable(error: BaseException) -> bool:
 
 
 def _is_connection_error(error: Any) -> bool:
-    if isinstance(error, (ConnectionError, TimeoutError, socket.gaierror)):
+    if isinstance(error, (ConnectionError, TimeoutError)):
         return True
     if isinstance(error, OSError) and error.errno in _CONNECTION_ERRNO:
         return True
