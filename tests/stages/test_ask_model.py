@@ -16,7 +16,7 @@ from treadle.events import (
 from treadle.messages import Response, Usage
 from treadle.model import ModelClient
 from treadle.results import LLMError, MaxIterationsReached
-from treadle.stages import ask_model, parse_tool_calls
+from treadle.stages import ask_model, parse_tool_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import Tool
 
@@ -285,6 +285,16 @@ class TestRetries:
 
         ctx, _ = ready(BUSY, calls(call("add")))
         assert through(ctx, ask_model(retry_delay=0, on_retry=on_retry)).response.tool_calls == ()
+
+    def test_calls_are_checked_against_the_tools_that_on_retry_offered(self, ready, through):
+        def on_retry(request, error, attempt):
+            return request.replace(tools=["look"])
+
+        ctx, _ = ready(BUSY, calls(call("add", a=1, b=2)))
+        asking = ask_model(retry_delay=0, on_retry=on_retry)
+        checked = through(ctx, asking, parse_tool_calls, validate_calls)
+        (problems,) = checked.validation_errors.values()
+        assert "'add' is not offered in this request" in problems[0]
 
     @pytest.mark.parametrize(
         ("made", "error", "text"),

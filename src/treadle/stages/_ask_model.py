@@ -84,7 +84,7 @@ def ask_model(
         requested = yield NOW
         yield _requested(ctx, request, requested)
     try:
-        response = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
+        response, sent = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except LLMError as error:
         return (yield from _failed(ctx, error))
     if run.has_listeners:
@@ -93,6 +93,8 @@ def ask_model(
         yield Emit(
             ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
         )
+    if sent.tools != request.tools:  # `on_retry` offered others, and the calls are checked against these
+        ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
     return ctx.evolve(response=response, is_asked=True, guidance=None)
 
 
@@ -114,8 +116,8 @@ def _sent(
     max_retries: int,
     retry_delay: float,
     on_retry: OnRetry | None,
-) -> Steps[Response]:
-    """Send a request, again where an error may pass; return the response, counted.
+) -> Steps[tuple[Response, Request]]:
+    """Send a request, again where an error may pass; return the response, counted, and what was sent.
 
     Raises:
         LLMError: it failed, and another try would not help or is not left.
@@ -140,7 +142,7 @@ def _sent(
             sent.abandon()
             raise
         else:
-            return _counted(ctx, request, response, ended)
+            return _counted(ctx, request, response, ended), request
         attempt += 1
 
 
