@@ -27,6 +27,7 @@ from treadle.tools import (
     CircuitBreaker,
     InFlight,
     Locks,
+    NotRunReason,
     Plan,
     Resolver,
     ResultCache,
@@ -136,6 +137,7 @@ class RunContext:
         deps: the object that the caller handed in for tools and stages.
         cost_of: returns what a response cost in US dollars; None where the backend has to report it.
         repairs: what was repaired of the edits of stages, by stage, until it is reported.
+        refused: the calls that do not run because of such an edit, until that is reported.
         reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with what it was made of, by name.
         clock: when the latest model call ended, in seconds since the epoch.
@@ -160,11 +162,12 @@ class RunContext:
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]
     )
-
+    refused: list[tuple[ToolCall, NotRunReason]] = field(
+        default_factory=list[tuple[ToolCall, NotRunReason]]
+    )
     payloads: dict[str, tuple[Tool, JSONDict]] = field(
         default_factory=dict[str, tuple[Tool, JSONDict]]
     )
-
     reserved: set[str] = field(default_factory=set[str])
 
     def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
-from treadle.events import HistoryRepaired, IterationFinished
+from treadle.events import CallRefused, HistoryRepaired, IterationFinished
 from treadle.messages import Response, ToolCall
 from treadle.stages import (
     ask_model,
@@ -18,7 +18,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import call, calls
-from treadle.tools import Plan, Tool
+from treadle.tools import NotRunReason, Plan, Tool
 
 from .edited_runs import (
     EDITS,
@@ -83,6 +83,13 @@ def answer_to(result, call_id):
     return message["content"]
 
 
+def refused(run):
+    """The calls that were reported as refused, each with the reason, in order."""
+    return [
+        (event.call.id, event.reason) for event in run.events if isinstance(event, CallRefused)
+    ]
+
+
 def repairs(run):
     return [event for event in run.events if isinstance(event, HistoryRepaired)]
 
@@ -100,6 +107,7 @@ def test_a_call_that_is_taken_out_before_dispatch_is_answered_and_does_not_run(p
     assert sorted(run.ran) == [2, 3, 4]
     assert answer_to(result, "a") == "Not run: removed by edit."
     assert answer_to(result, "b") == "noted 2"
+    assert refused(run) == [("a", NotRunReason.REMOVED)]
 
 
 def test_where_all_calls_are_taken_out_each_is_answered():
@@ -107,6 +115,7 @@ def test_where_all_calls_are_taken_out_each_is_answered():
     result = run.run(at(5, first_only(lambda ctx: ctx.replace(tool_calls=[]))))
     assert run.ran == [4]
     assert [answer_to(result, i) for i in "abc"] == ["Not run: removed by edit."] * 3
+    assert refused(run) == [(i, NotRunReason.REMOVED) for i in "abc"]
 
 
 def test_a_call_that_is_taken_out_of_the_plan_is_answered_and_does_not_run():
@@ -116,6 +125,7 @@ def test_a_call_that_is_taken_out_of_the_plan_is_answered_and_does_not_run():
     )
     assert sorted(run.ran) == [3, 4]
     assert answer_to(result, "b") == "Not run: removed by edit."
+    assert refused(run) == [("a", NotRunReason.REMOVED), ("b", NotRunReason.REMOVED)]
 
 
 @pytest.mark.parametrize("position", [6, 7, 8, 9])
@@ -378,6 +388,7 @@ def test_a_plan_of_a_stage_cannot_exceed_the_budget():
     result = run.run(stages, max_tool_calls=2)
     assert run.ran == [1, 2]
     assert "budget" in answer_to(result, "c")
+    assert ("c", NotRunReason.OVER_BUDGET) in refused(run)
 
 
 def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
@@ -514,3 +525,10 @@ def test_a_tool_that_a_stage_removed_stays_removed_after_a_pause(name):
         result = run.resume(result, stages, {one.id: approve for one in result.pending})
     assert 2 not in run.ran
     assert isinstance(result, Ok)
+
+
+def test_a_call_that_is_removed_before_a_pause_is_reported_before_it():
+    run = EditedRun((calls(call("note", "a", n=1), call("wipe", "w", n=2)), "Done."))
+    keep = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[-1:]))
+    assert isinstance(run.run(at(5, keep)), Paused)
+    assert refused(run) == [("a", NotRunReason.REMOVED)]

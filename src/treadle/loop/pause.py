@@ -30,7 +30,7 @@ from treadle.messages import (
 from treadle.pipeline import Pipeline
 from treadle.results import Paused
 from treadle.run_state import RunState
-from treadle.stages import inject, parse_tool_calls
+from treadle.stages import inject, parse_tool_calls, report_edits
 from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, fingerprint
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
     Raises:
         PausedStateError: something is no JSON, or no run could continue at this stage.
     """
+    yield from report_edits(run.context)
     now = yield NOW
     run.pauses += 1
     if run.config.handle is not None:

@@ -63,7 +63,7 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import inject, report_repairs
+from treadle.stages import inject, report_edits
 from treadle.tools import Plan, Tool
 
 log = logging.getLogger("treadle.loop")
@@ -324,8 +324,8 @@ class Run:
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:
         """End an iteration: look for loops, note how it went, report it."""
         run, context, node = self.run, self.context, self.state.nodes[-1]
-        if run.repairs:
-            yield from report_repairs(context)
+        if run.repairs or run.refused:
+            yield from report_edits(context)
         repeated = self.detector.look(context, node)
         if reason is None and context.decision is _STOP:
             reason = context.error

@@ -289,8 +289,12 @@ class _Calls:
 
     def _remove(self, call: ToolCall) -> None:
         text = f"Not run: removed by {self._stage}."
-        self._results[call.id] = ToolResult(call.id, text, True, "skipped")
-        self._not_run[call.id] = NotRunReason.REMOVED
+        self._refuse(call, text, NotRunReason.REMOVED, "skipped")
+
+    def _refuse(self, call: ToolCall, text: str, reason: NotRunReason, status: str) -> None:
+        self._results[call.id] = ToolResult(call.id, text, True, status)
+        self._not_run[call.id] = reason
+        self._after.run.refused.append((call, reason))
 
     def _added(self, call: ToolCall) -> ToolCall:
         """A call that the stage made, checked like those of the model."""
@@ -376,8 +380,7 @@ class _Calls:
         left = budget.calls_left()
         if (left is not None and left <= 0) or (most and not budget.uses_left(call.name, most)):
             text = "Not run: the budget of tool calls is spent. Answer with what you have."
-            self._results[call.id] = ToolResult(call.id, text, True, "over_budget")
-            self._not_run[call.id] = NotRunReason.OVER_BUDGET
+            self._refuse(call, text, NotRunReason.OVER_BUDGET, "over_budget")
             return False
         self._after.run.reserve([call], {} if most is None else {call.name: 1})
         return True

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from treadle.model import BASE_DELAY
 from treadle.pipeline import Stage
-from treadle.stages._ask_model import OnRetry, ask_model, report_repairs
+from treadle.stages._ask_model import OnRetry, ask_model, report_edits
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import dispatch_tools
@@ -83,6 +83,6 @@ __all__ = [
     "parse_tool_calls",
     "plan_calls",
     "prepare_call",
-    "report_repairs",
+    "report_edits",
     "validate_calls",
 ]

@@ -11,6 +11,7 @@ from treadle import labels
 from treadle.context import Context, Request
 from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps
 from treadle.events import (
+    CallRefused,
     Event,
     FirstChunk,
     HistoryRepaired,
@@ -76,7 +77,7 @@ def ask_model(
     if ctx.is_asked:
         ctx = _asked_again(ctx)
     if run.repairs:
-        yield from report_repairs(ctx)
+        yield from report_edits(ctx)
     request = ctx.request
     run.budget.count_iteration()
     requested = run.clock
@@ -93,7 +94,9 @@ def ask_model(
         yield Emit(
             ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
         )
-    if sent.tools != request.tools:  # `on_retry` offered others, and the calls are checked against these
+    if (
+        sent.tools != request.tools
+    ):  # `on_retry` offered others, and the calls are checked against these
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
     return ctx.evolve(response=response, is_asked=True, guidance=None)
 
@@ -146,13 +149,17 @@ def _sent(
         attempt += 1
 
 
-def report_repairs(ctx: Context) -> Steps[None]:
-    """Report what was repaired of the edits of stages."""
-    repairs = ctx.run.repairs
-    while repairs:
-        name, lines = repairs.pop(0)
-        if ctx.run.has_listeners:
+def report_edits(ctx: Context) -> Steps[None]:
+    """Report what was repaired of the edits of stages, and the calls that do not run because of them."""
+    run = ctx.run
+    while run.repairs:
+        name, lines = run.repairs.pop(0)
+        if run.has_listeners:
             yield Emit(HistoryRepaired(repairs=lines, stage=name))
+    while run.refused:
+        call, reason = run.refused.pop(0)
+        if run.has_listeners:
+            yield Emit(CallRefused(iteration=ctx.iteration, call=call, reason=reason))
 
 
 def _guidance(ctx: Context) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -234,7 +235,7 @@ def plan_calls(
         if not call.fingerprint:  # it was not validated
             ctx = ctx.evolve(tool_calls=tuple(map(marked, ctx.tool_calls)))
             break
-    done = ctx.tool_results
+    done, removed = ctx.tool_results, ctx.plan.not_run
     waiting = [call for call in ctx.tool_calls if call.id not in done]
     if not waiting:
         if ctx.run.has_listeners and ctx.tool_calls:
@@ -253,6 +254,9 @@ def plan_calls(
             if plan.not_run.get(call.id) in _REPEATED:
                 ctx.run.in_flight.count(call)
         ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
+    if removed:  # by a stage
+        not_run = {**removed, **ctx.plan.not_run}
+        ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, not_run=not_run))
     if ctx.run.has_listeners:
         yield from _report(ctx)
     return ctx
@@ -285,7 +289,7 @@ def _report(ctx: Context) -> Steps[None]:
     )
     for call in ctx.tool_calls:
         reason = plan.not_run.get(call.id)
-        if reason is None:
+        if reason is None or reason is NotRunReason.REMOVED:  # `report_edits` says so
             continue
         event = _OUTCOMES[reason].event
         yield Emit(event(iteration=ctx.iteration, call=call, reason=reason))
