@@ -85,9 +85,7 @@ def answer_to(result, call_id):
 
 def refused(run):
     """The calls that were reported as refused, each with the reason, in order."""
-    return [
-        (event.call.id, event.reason) for event in run.events if isinstance(event, CallRefused)
-    ]
+    return [(event.call.id, event.reason) for event in run.events if isinstance(event, CallRefused)]
 
 
 def repairs(run):

@@ -255,8 +255,8 @@ def plan_calls(
                 ctx.run.in_flight.count(call)
         ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
     if removed:  # by a stage
-        not_run = {**removed, **ctx.plan.not_run}
-        ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, not_run=not_run))
+        all_of_them = {**removed, **ctx.plan.not_run}
+        ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, not_run=all_of_them))
     if ctx.run.has_listeners:
         yield from _report(ctx)
     return ctx
