@@ -105,7 +105,7 @@ def run_python():
             [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
             env=environment,
         )

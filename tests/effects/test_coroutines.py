@@ -9,9 +9,7 @@ import pytest
 
 from treadle.effects import Call, InContext, Mode, Then
 
-
-def steps_of(effect):
-    return (yield effect)
+from .steps import steps_of
 
 
 class TestThen:

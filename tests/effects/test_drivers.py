@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 
+import anyio
 import pytest
 
 from treadle.effects import (
@@ -24,24 +25,11 @@ from treadle.effects import (
     Wait,
 )
 
+from .steps import LONG, caught, steps_of
+
 MODES = list(Mode)
 AWAITED = {Mode.ASYNC}
 SOON = 0.02
-LONG = 30
-
-
-def steps_of(effect):
-    """Steps that yield one effect and return its outcome."""
-    return (yield effect)
-
-
-def caught(effect):
-    """Steps that return what an effect raises."""
-    try:
-        outcome = yield effect
-    except Exception as error:
-        return error
-    return ("nothing was raised", outcome)
 
 
 def callables(value=None, error=None):
@@ -56,6 +44,11 @@ def callables(value=None, error=None):
         return plain()
 
     return {mode: coroutine if mode in AWAITED else plain for mode in MODES}
+
+
+@pytest.fixture
+def stop():
+    return Signal()
 
 
 class TestCall:
@@ -159,10 +152,12 @@ class TestSleepAndNow:
             yield Sleep(SOON)
             return (yield NOW) - before
 
-        assert SOON <= runner.drive(steps()) < 1
+        assert SOON <= runner.drive(steps()) < LONG
 
     def test_now_is_seconds_since_the_epoch(self, runner):
-        assert abs(runner.drive(steps_of(NOW)) - time.time()) < 1
+        before = time.time()
+        now = runner.drive(steps_of(NOW))
+        assert before - 1 < now < time.time() + 1
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_sleeping_less_than_nothing_is_no_sleep(self, runner, nested):
@@ -258,7 +253,7 @@ class TestWaitAndSignal:
 
         def steps():
             yield Call(threading.Thread(target=set_it).start)
-            return (yield Call(is_through.wait, 5))
+            return (yield Call(is_through.wait, LONG))
 
         assert runner.drive(steps_of(Bounded(steps(), until=signal))) is True
 
@@ -299,37 +294,44 @@ class TestWithin:
 
     def test_a_late_result_is_dropped(self, runner):
         """A worker that ends after it was given up does not answer the next call."""
-        release = threading.Event()
+        has_begun, release, is_through = Signal(), threading.Event(), threading.Event()
 
         def late():
-            release.wait(5)
+            has_begun.set()
+            release.wait(LONG)
+            is_through.set()
             return "late"
 
-        def steps():
-            yield from caught(Bounded(steps_of(Call(late, mode=Mode.THREAD)), seconds=SOON))
+        def following():
             release.set()
-            yield Sleep(SOON)
-            return (yield Call(lambda: "in time", mode=Mode.THREAD))
+            is_through.wait(LONG)
+            time.sleep(SOON)  # meanwhile the late result arrives
+            return "in time"
+
+        def steps():
+            yield from caught(Bounded(steps_of(Call(late, mode=Mode.THREAD)), until=has_begun))
+            return (yield Call(following, mode=Mode.THREAD))
 
         whole = steps_of(Parallel([steps(), steps_of(Sleep(SOON))]))
         assert runner.drive(whole)[0] == "in time"
 
     def test_a_late_coroutine_is_never_left_unawaited(self, runner):
         """A function in a thread makes one, after it was given up."""
-        release, is_made = threading.Event(), threading.Event()
+        has_begun, release, is_made = Signal(), threading.Event(), Signal()
 
         async def coroutine():
             pass
 
         def slow():
-            release.wait(5)
+            has_begun.set()
+            release.wait(LONG)
             is_made.set()
             return coroutine()
 
         def steps():
-            yield from caught(Bounded(steps_of(Call(slow, mode=Mode.THREAD)), seconds=0.01))
+            yield from caught(Bounded(steps_of(Call(slow, mode=Mode.THREAD)), until=has_begun))
             release.set()
-            yield Call(is_made.wait, 5)
+            yield Wait(is_made)
             yield Sleep(SOON)
 
         runner.drive(steps())
@@ -399,24 +401,28 @@ class TestWithin:
 
 
 class TestCancellation:
-    """What steps see of a cancellation, and what they may still do."""
+    """What steps see of a cancellation, and what they may still do.
 
-    def test_is_no_exception_so_that_no_handler_swallows_it(self, runner):
+    They set the signal of their bound themselves, and are cancelled where they wait next.
+    """
+
+    def test_is_no_exception_so_that_no_handler_swallows_it(self, runner, stop):
         seen = []
 
         def steps():
             try:
+                stop.set()
                 yield Sleep(LONG)
             except Exception:
                 seen.append("swallowed")
             finally:
                 seen.append("finally")
 
-        runner.drive(caught(Bounded(steps(), seconds=SOON)))
+        runner.drive(caught(Bounded(steps(), until=stop)))
         assert seen == ["finally"]
 
     @pytest.mark.parametrize("nested", [False, True])
-    def test_lets_steps_perform_what_leaves_things_in_order(self, runner, nested):
+    def test_lets_steps_perform_what_leaves_things_in_order(self, runner, stop, nested):
         seen = []
 
         async def close():
@@ -424,6 +430,7 @@ class TestCancellation:
 
         def steps():
             try:
+                stop.set()
                 yield Sleep(LONG)
             finally:
                 yield Call(seen.append, "inline")
@@ -436,15 +443,17 @@ class TestCancellation:
                 yield Emit("closed")
 
         whole = steps_of(Parallel([steps(), steps_of(Sleep(LONG))])) if nested else steps()
-        error = runner.drive(caught(Bounded(whole, seconds=SOON)), seen.append)
-        assert isinstance(error, TimeLimitReached)
+        error = runner.drive(caught(Bounded(whole, until=stop)), seen.append)
+        assert isinstance(error, Stopped)
         assert seen == ["inline", "thread", "async", "parallel", "KeyError", "closed"]
 
-    def test_reaches_the_innermost_steps_first(self, runner):
+    def test_reaches_the_innermost_steps_first(self, runner, stop):
         seen = []
 
         def inner(name):
             try:
+                if name == "b":  # which begins last
+                    stop.set()
                 yield Sleep(LONG)
             finally:
                 seen.append(name)
@@ -455,41 +464,46 @@ class TestCancellation:
             finally:
                 seen.append("middle")
 
-        runner.drive(caught(Bounded(middle(), seconds=SOON)))
+        runner.drive(caught(Bounded(middle(), until=stop)))
         assert sorted(seen[:2]) == ["a", "b"]
         assert seen[2] == "middle"
 
     @pytest.mark.parametrize("late", [False, True])
-    def test_cannot_be_refused(self, runner, late):
+    def test_cannot_be_refused(self, runner, stop, late):
         def steps():
             try:
+                stop.set()
                 yield Sleep(LONG)
             except BaseException:
                 if late:
                     yield NOW
                 return "I stay"
 
-        assert isinstance(runner.drive(caught(Bounded(steps(), seconds=SOON))), TimeLimitReached)
+        assert isinstance(runner.drive(caught(Bounded(steps(), until=stop))), Stopped)
 
     @pytest.mark.parametrize("late", [False, True])
-    def test_is_not_replaced_by_an_error_in_leaving_which_is_logged(self, runner, caplog, late):
+    def test_is_not_replaced_by_an_error_in_leaving_which_is_logged(
+        self, runner, stop, caplog, late
+    ):
         def steps():
             try:
+                stop.set()
                 yield Sleep(LONG)
             finally:
                 if late:
                     yield NOW
                 raise ValueError("in leaving")
 
-        assert isinstance(runner.drive(caught(Bounded(steps(), seconds=SOON))), TimeLimitReached)
+        assert isinstance(runner.drive(caught(Bounded(steps(), until=stop))), Stopped)
         assert "in leaving" in caplog.text
 
-    def test_is_bounded_for_steps_that_take_too_long_to_leave(self, runner, monkeypatch):
+    def test_is_bounded_for_steps_that_take_too_long_to_leave(self, runner, stop, monkeypatch):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         seen = []
 
         def steps():
             try:
+                stop.set()
                 yield Sleep(LONG)
             finally:
                 try:
@@ -498,8 +512,8 @@ class TestCancellation:
                     yield Call(seen.append, "never performed")
 
         started = time.monotonic()
-        error = runner.drive(caught(Bounded(steps(), seconds=SOON)))
-        assert isinstance(error, TimeLimitReached)
+        error = runner.drive(caught(Bounded(steps(), until=stop)))
+        assert isinstance(error, Stopped)
         assert time.monotonic() - started < 5
         assert seen == []
 
@@ -539,18 +553,16 @@ class TestParallel:
 
     @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
     def test_runs_at_the_same_time(self, runner, mode):
-        barrier = threading.Barrier(3, timeout=5)
-
-        def meet():
-            barrier.wait()
+        barrier, arrived = threading.Barrier(3, timeout=LONG), []
 
         async def async_meet():
-            await (asyncio if runner.name != "trio" else __import__("trio")).sleep(SOON)
+            arrived.append(True)
+            with anyio.fail_after(LONG):
+                while len(arrived) < 3:
+                    await anyio.sleep(0.001)
 
-        fn = async_meet if mode in AWAITED else meet
-        started = time.monotonic()
+        fn = async_meet if mode in AWAITED else barrier.wait
         runner.drive(steps_of(Parallel([steps_of(Call(fn, mode=mode)) for _ in range(3)])))
-        assert time.monotonic() - started < 5
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_runs_no_more_at_one_time_than_its_limit(self, runner, limit):
@@ -682,16 +694,19 @@ class TestContextVariables:
         assert runner.drive(steps) == ["unset"] * count
         assert VARIABLE.get() == "unset"
 
-    @pytest.mark.parametrize("seconds", [None, LONG, SOON])
-    def test_that_are_set_within_bounds_stay_set_outside(self, runner, seconds):
+    @pytest.mark.parametrize("is_stopped", [False, True])
+    @pytest.mark.parametrize("seconds", [None, LONG])
+    def test_that_are_set_within_bounds_stay_set_outside(self, runner, stop, seconds, is_stopped):
         def inner():
             yield Sleep(0)
             VARIABLE.set("inner")
-            if seconds == SOON:
+            if is_stopped:
+                stop.set()
                 yield Sleep(LONG)
 
         def steps():
-            yield from caught(Bounded(inner(), seconds=seconds))
+            until = stop if is_stopped else None
+            yield from caught(Bounded(inner(), seconds=seconds, until=until))
             return VARIABLE.get()
 
         assert runner.drive(steps()) == "inner"

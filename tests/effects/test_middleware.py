@@ -16,9 +16,7 @@ from treadle.effects import (
     map_effects,
 )
 
-
-def steps_of(effect):
-    return (yield effect)
+from .steps import caught, steps_of
 
 
 class TestMapEffects:
@@ -47,18 +45,17 @@ class TestMapEffects:
                 return {
                     "wrapped": lambda: Emit(("wrapped", effect.event)),
                     "called": lambda: Call(len, effect.event),
-                    "parallel": lambda: Parallel([one(Call(len, "ab")), one(Emit("inner"))]),
-                    "within": lambda: Bounded(one(Emit("bound")), seconds=30),
+                    "parallel": lambda: Parallel(
+                        [steps_of(Call(len, "ab")), steps_of(Emit("inner"))]
+                    ),
+                    "within": lambda: Bounded(steps_of(Emit("bound")), seconds=30),
                     "dropped": lambda: Call(lambda: None),
                 }[effect.event]()
             if isinstance(effect, Call):
                 keys.append("inner/" + effect.key)
                 call = Call(effect.fn, *effect.args, mode=effect.mode, key="inner/" + effect.key)
-                return Bounded(one(call), seconds=30)
+                return Bounded(steps_of(call), seconds=30)
             return effect
-
-        def one(effect):
-            return (yield effect)
 
         def steps():
             first = yield Emit("wrapped")
@@ -73,8 +70,8 @@ class TestMapEffects:
                 return (yield from steps())
             if where == "within":
                 return (yield Bounded(steps(), seconds=30))
-            inner = steps() if where == "parallel" else one(Bounded(steps(), seconds=30))
-            return (yield Parallel([inner, one(NOW)]))[0]
+            inner = steps() if where == "parallel" else steps_of(Bounded(steps(), seconds=30))
+            return (yield Parallel([inner, steps_of(NOW)]))[0]
 
         assert runner.drive(map_effects(whole(), change), events.append) == [
             None, 6, [2, None], None, None, 1
@@ -122,21 +119,17 @@ class TestMapEffects:
         assert runner.drive(map_effects(steps(), lambda effect: effect)) == expected
 
     def test_lets_cancelled_steps_leave_things_in_order(self, runner):
-        seen = []
+        seen, stop = [], Signal()
 
         def steps():
             try:
+                stop.set()
                 yield Wait(Signal())
             finally:
                 yield Call(seen.append, "closed")
 
-        def bounded():
-            try:
-                yield Bounded(map_effects(steps(), lambda effect: effect), seconds=0.01)
-            except TimeLimitReached:
-                return "ended"
-
-        assert runner.drive(bounded()) == "ended"
+        within = Bounded(map_effects(steps(), lambda effect: effect), until=stop)
+        assert isinstance(runner.drive(caught(within)), Stopped)
         assert seen == ["closed"]
 
     def test_hands_a_failing_change_to_the_steps(self, runner):

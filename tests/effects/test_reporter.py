@@ -20,18 +20,7 @@ from treadle.effects import (
     with_reporter,
 )
 
-LONG = 30
-
-
-def steps_of(effect):
-    return (yield effect)
-
-
-def caught(effect):
-    try:
-        return (yield effect)
-    except Exception as error:
-        return error
+from .steps import LONG, caught, steps_of
 
 
 def plain(first, reporter):

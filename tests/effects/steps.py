@@ -1,0 +1,17 @@
+"""Steps that yield one effect."""
+
+LONG = 30
+"""Seconds that only a test that fails takes."""
+
+
+def steps_of(effect):
+    """Return the outcome of the effect."""
+    return (yield effect)
+
+
+def caught(effect):
+    """Return what the effect raises; else its outcome."""
+    try:
+        return (yield effect)
+    except Exception as error:
+        return error
