@@ -181,7 +181,7 @@ class ModelRequest:
         send = self._send
         raw = send(self._messages, self._opts)
         is_whole = raw.__class__ in _WHOLE
-        if not is_whole and (is_awaitable(raw) or isinstance(raw, AsyncIterable)):
+        if is_awaitable(raw) or (not is_whole and isinstance(raw, AsyncIterable)):
             # Made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
             self._unawaited = raw
             if self._is_abandoned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from treadle.context import Context
@@ -12,6 +13,7 @@ Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and in how many iterations in a row it failed with it."""
 
 _NO_STREAKS: Streaks = {}
+_is_error = operator.attrgetter("is_error")
 _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
 """The statuses that say something about the tool: calls of all others did not run to an end."""
 
@@ -29,7 +31,7 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
     if not ctx.tool_calls:
         return ctx
     before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
-    if not before and not _any_failed(ctx):
+    if not before and not any(map(_is_error, ctx.tool_results.values())):
         return ctx
     streaks = _streaks(ctx, before)
     if streaks != before:
@@ -38,13 +40,6 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
         if int(count) >= threshold and streaks.get(tool) != before.get(tool):
             return ctx.stop(CircuitBroken(tool, str(error), int(count)))
     return ctx
-
-
-def _any_failed(ctx: Context) -> bool:
-    for result in ctx.tool_results.values():  # noqa: SIM110 - a generator would cost more
-        if result.is_error:
-            return True
-    return False
 
 
 def _streaks(ctx: Context, before: Streaks) -> Streaks:

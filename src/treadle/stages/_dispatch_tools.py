@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from treadle.context import Context
 from treadle.effects import Bounded, Parallel, Steps, Stopped
@@ -61,8 +61,8 @@ def _run_batch(
 ) -> Steps[bool]:
     """Run the calls of a batch at the same time; return whether a handle cancelled them."""
     in_flight = ctx.run.in_flight
-    calls = [run_call(ctx, call, nodes[call.id]) for call in batch]
-    running = calls[0] if len(calls) == 1 else _together(ctx, calls)
+    first, is_one = batch[0], len(batch) == 1
+    running = run_call(ctx, first, nodes[first.id]) if is_one else _together(ctx, batch, nodes)
     if in_flight.stop is None:
         yield from running
         return False
@@ -74,7 +74,10 @@ def _run_batch(
     return False
 
 
-def _together(ctx: Context, calls: list[Steps[ToolResult]]) -> Steps[None]:
+def _together(
+    ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
+) -> Steps[Any]:
+    calls = [run_call(ctx, call, nodes[call.id]) for call in batch]
     yield Parallel(calls, ctx.limits.max_parallel_calls)
 
 

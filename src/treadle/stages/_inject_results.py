@@ -46,14 +46,16 @@ def inject_results(ctx: Context) -> Steps[Context]:
         if count < NUDGE_FROM and not ctx.approvals:
             continue
         result = ctx.tool_results.get(call.id)
+        if result is None:
+            continue
         notes: list[str] = []
-        if result is not None and _was_edited(ctx, call, result):
+        if _was_edited(ctx, call, result):
             notes.append(f"{EDITED}{json.dumps(call.input, default=str)}]")
-        if count >= NUDGE_FROM and result is not None and _may_be_nudged(ctx, call, result):
+        if count >= NUDGE_FROM and _may_be_nudged(ctx, call, result):
             notes.append(nudge(call, count))
             if ctx.run.has_listeners:
                 yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
-        if notes and result is not None:
+        if notes:
             content = "\n\n".join((result.content, *notes))
             noted[call.id] = dataclasses.replace(result, content=content)
     if not noted:
@@ -124,7 +126,7 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     first = {**messages[0]}
     if calls:
         first["tool_calls"] = [{**made, "function": {**made["function"]}} for made in calls]
-    return [first, *[{**message} for message in messages[1:]]]
+    return [first, *map(dict, messages[1:])]
 
 
 def assistant_message(ctx: Context) -> JSONDict:

@@ -27,7 +27,8 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     if ctx.tool_calls:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
         for call in ctx.tool_calls:
-            if _ends_the_run(ctx, call):
+            tool = ctx.tools.get(call.name)
+            if tool is not None and tool.terminal and call.id not in ctx.tool_results:
                 return _with_output(ctx, call)
         return ctx
     if not ctx.response.is_blank:
@@ -45,11 +46,6 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
 
 
 _BLANKS = "loop_decision.blanks"
-
-
-def _ends_the_run(ctx: Context, call: ToolCall) -> bool:
-    tool = ctx.tools.get(call.name)
-    return tool is not None and tool.terminal and call.id not in ctx.tool_results
 
 
 def _with_output(ctx: Context, ending: ToolCall) -> Context:
