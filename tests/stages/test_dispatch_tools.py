@@ -12,7 +12,7 @@ from treadle.messages import ToolCall
 from treadle.results import Err, Ok
 from treadle.run_state import RunNodeStatus, RunState
 from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
-from treadle.tools import InFlight, Tool, tool
+from treadle.tools import InFlight, Plan, Tool, tool
 
 BEFORE = (parse_tool_calls, validate_calls)
 STAGES = (*BEFORE, plan_calls, dispatch_tools)
@@ -36,6 +36,12 @@ def broken(n: int):
 def test_an_empty_plan_leaves_the_context_alone(context):
     ctx = context()
     assert next_of(dispatch_tools(ctx)) is ctx
+
+
+def test_an_empty_batch_of_a_custom_plan_is_passed_over(context, through):
+    ctx = through(context(("double", {"n": 1}), tools=[double]), *BEFORE)
+    ctx = through(ctx.replace(plan=Plan(((), ctx.tool_calls, ()))), dispatch_tools)
+    assert contents(ctx) == ["2"]
 
 
 def next_of(steps):

@@ -61,8 +61,11 @@ def _run_batch(
 ) -> Steps[bool]:
     """Run the calls of a batch at the same time; return whether a handle cancelled them."""
     in_flight = ctx.run.in_flight
-    first, is_one = batch[0], len(batch) == 1
-    running = run_call(ctx, first, nodes[first.id]) if is_one else _together(ctx, batch, nodes)
+    running = (
+        run_call(ctx, batch[0], nodes[batch[0].id])
+        if len(batch) == 1
+        else _together(ctx, batch, nodes)
+    )
     if in_flight.stop is None:
         yield from running
         return False
