@@ -99,6 +99,14 @@ class TestForms:
         sent(lambda *args: seen.update(args=args) or "x")
         assert seen == {"args": (USER,)}
 
+    def test_positional_arguments_of_any_number_and_named_options(self, seen):
+        def fn(*args, temperature):
+            seen.update(args=args, temperature=temperature)
+            return "x"
+
+        sent(fn, temperature=0)
+        assert seen == {"args": (USER,), "temperature": 0}
+
     def test_a_builtin_without_a_signature(self):
         with pytest.raises(ValueError, match="no signature"):
             inspect.signature(max)
@@ -199,6 +207,11 @@ def test_what_is_not_callable_is_an_error_before_anything_runs(fn):
 def test_what_takes_no_messages_is_an_error_before_anything_runs(fn):
     with pytest.raises(OptionError, match=r"^llm_send_fn: .* takes no messages$"):
         Loop.run_sync(USER, fn)
+
+
+def test_an_option_for_a_model_that_takes_positional_arguments_alone_is_an_error():
+    with pytest.raises(OptionError, match="does not take 'temperature'"):
+        Loop.run_sync(USER, lambda *args: "x", llm_opts={"temperature": 1})
 
 
 def test_an_option_that_the_model_does_not_take_is_an_error_that_names_the_closest():
