@@ -13,6 +13,15 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from treadle import CircuitBreaker, Loop, Recipe, Step, Usage, approve, tool
+from treadle.events import (
+    IterationStarted,
+    RunFinished,
+    RunStarted,
+    SubagentEvent,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.messages import ToolCall, ToolResult
 from treadle.reports.dashboard_page.data import named, page_data
 from treadle.reports.dashboard_page.times import RANGES, times
 from treadle.reports.dashboards import expressions
@@ -27,11 +36,15 @@ from treadle.reports.sources.recordings import SILENCE, RecordingSource
 from treadle.reports.sources.samples import BOUNDS, samples_of
 from treadle.reports.sources.source import Grid, SourceError
 from treadle.telemetry import names
+from treadle.telemetry.handlers import handle_event
+from treadle.telemetry.run_telemetry import RunTelemetry
+from treadle.telemetry.telemetry import Telemetry
 from treadle.testing import ScriptedLLM, call
 
 from .page_runs import QUESTION, add, earlier, fail, recorded
 from .prometheus import Endpoint, Prometheus, Still
 from .rules import RULES
+from .samples import recorded as text_of
 from .scripted_runs import INPUT_TOKENS, OUTPUT_TOKENS, Rounds, chunks, reply
 
 COST = 0.25
@@ -458,6 +471,38 @@ def test_a_record_tells_all_that_telemetry_measures(tmp_path):
     for key, (count, amount) in expected.items():
         assert found[key][1] == pytest.approx(amount, rel=1e-9), key
         assert count in {None, found[key][0]}, key
+
+
+@pytest.mark.parametrize(("starts", "durations"), [([3.5], [0.5]), ([3.5, 3.75], [0.25, 0.25])])
+def test_a_subagent_without_an_end_has_ended_with_its_call(tmp_path, starts, durations):
+    """Or when the call was tried again; telemetry and a recording agree to the digit."""
+    asked = ToolCall("c1", "nested")
+    given = [
+        RunStarted(agent_name="outer", run_id="r", at=1.0),
+        IterationStarted(iteration=1, at=2.0),
+        ToolStarted(iteration=1, call=asked, at=3.0),
+        *(
+            SubagentEvent(call_id="c1", event=RunStarted(agent_name="inner", run_id="r/c1", at=at))
+            for at in starts
+        ),
+        ToolFinished(iteration=1, call=asked, result=ToolResult("c1", ""), at=4.0, duration=1.0),
+        RunFinished(
+            stop_reason="answered", total_iterations=1, tool_calls_count=1, result=None, at=9.0
+        ),
+    ]
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    run = RunTelemetry(Telemetry.active(meter_provider=meters))
+    for event in given:
+        handle_event(run, event)
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(*given))
+
+    labels = (("gen_ai_agent_name", "inner"), ("treadle_stop_reason", "abandoned"))
+    expected = (len(durations), sum(durations))
+    assert measured(reader)[RUN, labels] == expected
+    assert told_by(RecordingSource([path]))[RUN, labels] == expected
+    meters.shutdown()
 
 
 # What a real Prometheus says

@@ -143,9 +143,8 @@ class RunTelemetry:
 
     def start(self, event: RunStarted) -> None:
         """Start the span of the run, and set the labels of all its metrics."""
-        self.abandon(
-            event.at
-        )  # a retried call starts a new run; the first may have had no last event
+        # A retried call starts a new run, and the first may have had no last event.
+        self.abandon(event.at)
         self.model_calls = self.tool_calls = 0
         self.started, state = event, event.state
         self.labels, self.model_labels = self._labels_of(event)
