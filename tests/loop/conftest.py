@@ -7,7 +7,16 @@ import anyio
 import pytest
 
 from treadle import Loop, PausedStateError, PendingCall, default_stages, stage, tool
-from treadle.effects import Call, Now, map_effects, with_reporter
+from treadle.effects import (
+    Bounded,
+    Call,
+    Now,
+    Signal,
+    Stopped,
+    TimeLimitReached,
+    map_effects,
+    with_reporter,
+)
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -63,11 +72,30 @@ class Clock:
     def middleware(self, steps):
         return map_effects(steps, self._see)
 
+    def strike(self):
+        """End the steps that were bounded last: their time is up."""
+        self._up.set()
+
     def _see(self, effect):
         if isinstance(effect, Now):
             return Call(lambda: self.now, label="now")
-        self.bounds += [effect.seconds] if getattr(effect, "seconds", None) is not None else []
+        if isinstance(effect, Bounded) and effect.seconds is not None:
+            self.bounds.append(effect.seconds)
+            return self._bounded(effect)
         return with_reporter(effect, self._reporter) if isinstance(effect, Call) else effect
+
+    def _bounded(self, effect):
+        up = self._up = Signal()
+
+        def within():
+            return (yield Bounded(effect.steps, until=effect.until))
+
+        try:
+            return (yield Bounded(within(), until=up))
+        except Stopped:
+            if up.is_set:
+                raise TimeLimitReached from None
+            raise
 
     def _reporter(self, inner):
         return SimpleNamespace(now=lambda: self.now, emit=inner.emit)

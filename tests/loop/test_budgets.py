@@ -106,13 +106,16 @@ class TestKinds:
         assert isinstance(way.run(loop, ScriptedLLM(completion("done", 5.0))), Ok)
 
     def test_time(self, way):
+        began = time.monotonic()
+
         @tool(volatile=True)
         def work():
             time.sleep(0.05)
 
-        loop = Loop(tools=[work], max_seconds=0.2, max_iterations=100)
+        loop = Loop(tools=[work], max_seconds=1, max_iterations=100)
         result = way.run(loop, lambda m: calls(call("work")))
-        assert result.reason == DeadlineExceeded(0.2)
+        assert time.monotonic() - began >= 1
+        assert result.reason == DeadlineExceeded(1)
         assert result.messages[-1]["role"] == "tool"
 
     @pytest.mark.parametrize("handle", [None, RunHandle])

@@ -221,15 +221,16 @@ class TestWhen:
             result = way.run(Loop(tools=[fail], **options), model)
         assert result.reason == CircuitBroken("fail", "Error: ValueError: no", 3)
 
-    def test_the_time_limit_does_not(self, way):
+    def test_the_time_limit_does_not(self, way, clock):
         @tool
         async def work():
+            clock.strike()
             await anyio.sleep(30)
 
-        loop = Loop(tools=[work], max_seconds=0.05, on_limit="finish")
+        options = {"max_seconds": 9, "on_limit": "finish", "middleware": [clock.middleware]}
         with ScriptedLLM(calls(call("work"))) as model:
-            result = way.run(loop, model)
-        assert result.reason == DeadlineExceeded(0.05)
+            result = way.run(Loop(tools=[work], **options), model)
+        assert result.reason == DeadlineExceeded(9)
         assert len(model.sent) == 1
 
     def test_other_failures_do_not(self, way):

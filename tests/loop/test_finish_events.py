@@ -66,15 +66,17 @@ class TestFailing:
         assert result.unwrap().content == "so far"
         assert result.iterations == 2
 
-    def test_the_time_may_be_up_meanwhile(self, way):
+    def test_the_time_may_be_up_meanwhile(self, way, clock):
         async def hang(messages):
+            clock.strike()
             await anyio.sleep(30)
 
         events = []
-        result, _ = finished(way, hang, max_seconds=0.3, on_event=events.append)
-        assert result.reason == DeadlineExceeded(0.3)
+        options = {"max_seconds": 9, "middleware": [clock.middleware], "on_event": events.append}
+        result, _ = finished(way, hang, **options)
+        assert result.reason == DeadlineExceeded(9)
         reasons = [one.reason for one in of(events, LimitReached)]
-        assert reasons == [MaxIterationsReached(1), DeadlineExceeded(0.3)]
+        assert reasons == [MaxIterationsReached(1), DeadlineExceeded(9)]
         assert result.messages[-1]["content"] == "noted 1"
 
     def test_it_may_be_cancelled_meanwhile(self, way):

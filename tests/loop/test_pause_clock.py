@@ -38,12 +38,13 @@ class TestClock:
     def test_time_before_and_after_are_added_up(self, clock, recorded):
         @tool
         async def hang():
+            clock.strike()
             await anyio.sleep(30)
 
         recorded.tools.append(hang)
         loop, model, paused = self.paused_after(clock, recorded, 4, calls(call("hang", "h")))
         clock.now += 10_000_000
-        result = resumed(loop, paused, model, max_seconds=4.125)  # what remains is waited for
+        result = resumed(loop, paused, model, max_seconds=4.125)
         assert result.reason == DeadlineExceeded(4.125)
         assert clock.bounds == [10, 0.125]
         assert (result.iterations, answers(result.messages)["h"][:10]) == (2, "Cancelled:")

@@ -76,12 +76,15 @@ class TestCancelled:
         assert texts["h"].startswith("Cancelled: ")
         assert (result.iterations, result.tool_calls_count) == (1, 3)
 
-    def test_by_its_time(self, recorded, hanging, way):
+    def test_by_its_time(self, recorded, hanging, way, clock):
         loop, model = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
         pause = SYNC.run(loop, model)
-        result = way.resume(loop, stored(pause), {"b": approve}, model, max_seconds=0.1)
-        assert result.reason == DeadlineExceeded(0.1)
-        assert answers(result.messages)["a"] == "noted 1"
+        self.begin = clock.strike
+        options = {"max_seconds": 9, "middleware": [clock.middleware]}
+        result = way.resume(loop, stored(pause), {"b": approve}, model, **options)
+        assert result.reason == DeadlineExceeded(9)
+        texts = answers(result.messages)
+        assert (texts["a"], texts["b"], texts["c"]) == ("noted 1", "wiped /", "noted 3")
         assert result.run.nodes[0].status == "timeout"
 
     @pytest.mark.parametrize("when", ["before", "as it starts"])

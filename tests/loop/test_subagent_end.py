@@ -55,29 +55,32 @@ class TestEnd:
         assert [node.status for node in state.nodes] == ["success", "failed"]
         assert state.nodes[1].tool_calls[0].status == "failed"
 
-    def test_at_the_deadline(self, way):
-        result = way.run(Loop(tools=[self.hanging()], max_seconds=0.4), ScriptedLLM(asked()))
-        assert result.reason == DeadlineExceeded(0.4)
+    def test_at_the_deadline(self, way, clock):
+        child = self.hanging(clock.strike)
+        loop = Loop(tools=[child], max_seconds=9, middleware=[clock.middleware])
+        result = way.run(loop, ScriptedLLM(asked()))
+        assert result.reason == DeadlineExceeded(9)
         assert answers(result.messages)["k"].startswith("Cancelled: the run's time was up")
         self.check(child_of(result))
 
-    def test_at_a_deadline_of_its_own(self, way):
+    def test_at_a_deadline_of_its_own(self, way, clock):
         @tool
         async def hang():
+            clock.strike()
             await anyio.sleep(30)
 
-        inner = Loop(tools=[hang], max_seconds=0.1)
+        inner = Loop(tools=[hang], max_seconds=9, middleware=[clock.middleware])
         child = inner.as_tool("helper", "h", ScriptedLLM(calls(call("hang", "h"))))
         result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
         assert isinstance(result, Ok)
-        assert answers(result.messages)["k"].endswith("the run took longer than max_seconds=0.1")
+        assert answers(result.messages)["k"].endswith("the run took longer than max_seconds=9")
         assert child_of(result).status == "timeout"
 
-    def test_at_the_time_limit_of_its_call(self, way):
-        child = self.hanging()
-        child = tool(child, timeout=0.4)
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
-        assert answers(result.messages)["k"] == "Error: 'helper' took longer than 0.4 s."
+    def test_at_the_time_limit_of_its_call(self, way, clock):
+        child = tool(self.hanging(clock.strike), timeout=9)
+        loop = Loop(tools=[child], middleware=[clock.middleware])
+        result = way.run(loop, ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages)["k"] == "Error: 'helper' took longer than 9 s."
         self.check(child_of(result))
 
     def test_when_the_run_is_cancelled_through_its_handle(self, way):

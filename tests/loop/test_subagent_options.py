@@ -49,27 +49,31 @@ class TestOptions:
         assert answers(result.messages)["k2"].startswith("Not run again")
         assert len(inner.sent) == 1
 
-    def test_it_is_tried_again_where_its_time_was_up(self, way):
+    def test_it_is_tried_again_where_its_time_was_up(self, way, clock):
         attempts = []
 
         async def slow_once(messages):
             attempts.append(messages)
-            await anyio.sleep(30 if len(attempts) == 1 else 0)
+            if len(attempts) == 1:
+                clock.strike()
+                await anyio.sleep(30)
             return "in time"
 
-        child = Loop().as_tool("helper", "Helps.", slow_once, timeout=0.3, retries=1)
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        child = Loop().as_tool("helper", "Helps.", slow_once, timeout=9, retries=1)
+        loop = Loop(tools=[child], middleware=[clock.middleware])
+        result = way.run(loop, ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "in time"}
         node = result.run.nodes[0].tool_calls[0]
         assert (node.status, node.run.status) == ("success", "success")
 
     @pytest.mark.parametrize("bound", ["of its call", "of the run around it"])
-    def test_its_time_is_bounded_even_if_its_tools_do_not_listen(self, way, bound):
+    def test_its_time_is_bounded_even_if_its_tools_do_not_listen(self, way, clock, bound):
         """As for any tool with a time limit: a tool that ignores its cancellation is abandoned."""
         over = threading.Event()
 
         @tool
         async def stubborn():
+            clock.strike()
             while not over.is_set():
                 with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
                     await anyio.sleep(0.01)
@@ -78,11 +82,12 @@ class TestOptions:
             if isinstance(event, RunFinished):
                 over.set()  # only now, so that the run cannot have waited for the tool
 
-        options = {"timeout": 0.5} if bound == "of its call" else {}
+        options = {"timeout": 9} if bound == "of its call" else {}
         child, _ = helper(calls(call("stubborn")), loop=Loop(tools=[stubborn]), **options)
-        loop = Loop(tools=[child], max_seconds=None if options else 0.5, on_event=observe)
+        around = {"middleware": [clock.middleware], "on_event": observe}
+        loop = Loop(tools=[child], max_seconds=None if options else 9, **around)
         result = way.run(loop, ScriptedLLM(asked(), "outer"))
-        text = "Error: 'helper' took longer than 0.5 s." if options else "Cancelled: the run's time"
+        text = "Error: 'helper' took longer than 9 s." if options else "Cancelled: the run's time"
         assert answers(result.messages)["k"].startswith(text)
         check_history(result.run.nodes[0].tool_calls[0].run.messages)
 
