@@ -1,9 +1,12 @@
 """The three ways to run the same steps: no event loop, asyncio, trio."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import AsyncIterable, Iterable
 
 import anyio
@@ -90,6 +93,23 @@ def async_runner(request):
 @pytest.fixture(scope="session")
 def runners():
     return RUNNERS
+
+
+def await_standstill():
+    """Wait in another thread until the main thread waits, and so always is in the same place."""
+    main, before, times = threading.main_thread().ident, None, 0
+    while times < 10:
+        time.sleep(0.005)
+        frame = sys._current_frames()[main]
+        place = (frame.f_code, frame.f_lasti)
+        times = times + 1 if place == before else 0
+        before = place
+
+
+def interrupt_main(number):
+    """Send a signal to the main thread when it waits."""
+    await_standstill()
+    signal.pthread_kill(threading.main_thread().ident, number)
 
 
 @pytest.fixture

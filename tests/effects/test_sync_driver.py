@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from tests.runners import await_standstill, interrupt_main
 
 from treadle.effects import (
     NOW,
@@ -278,23 +279,6 @@ def test_it_works_within_a_running_event_loop():
         return await pipeline.run(3)
 
     assert asyncio.run(cell()) == 4
-
-
-def await_standstill():
-    """Wait in another thread until the main thread waits, which is where it always is for a while."""
-    main, before, times = threading.main_thread().ident, None, 0
-    while times < 10:
-        time.sleep(0.005)
-        frame = sys._current_frames()[main]
-        place = (frame.f_code, frame.f_lasti)
-        times = times + 1 if place == before else 0
-        before = place
-
-
-def interrupt_main(number):
-    """Send a signal to the main thread when it waits."""
-    await_standstill()
-    signal.pthread_kill(threading.main_thread().ident, number)
 
 
 class TestInterrupts:

@@ -146,14 +146,22 @@ def test_the_completion_event_comes_when_the_caller_is_cancelled(spans, backend)
     """A cancellation is raised after the completion was reported; the history is valid."""
     handle, events = RunHandle(), []
     llm = ScriptedLLM(calls(call("wait_long")))
-    options = {"tools": [wait_long], "handle": handle, "on_event": events.append}
+
+    def observe(event):
+        events.append(event)
+        if isinstance(event, ToolStarted):
+            scope.cancel()
+
+    options = {"tools": [wait_long], "handle": handle, "on_event": observe}
     start = functools.partial(Loop.run, [{"role": "user", "content": "Wait."}], llm, **options)
 
     async def give_up():
-        with anyio.move_on_after(0.05):
+        nonlocal scope
+        with anyio.CancelScope() as scope:
             await start(tracer_provider=spans.provider)
             pytest.fail("the cancellation was swallowed")
 
+    scope = None
     anyio.run(give_up, backend=backend)
     (agent,) = spans.named("invoke_agent")
     (complete,) = [event for event in agent.events if event.name == "treadle.loop.complete"]

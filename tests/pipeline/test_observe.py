@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.effects import Bounded, Call, Sleep, TimeLimitReached
+from treadle.effects import Bounded, Call, Signal, Sleep, Stopped
 from treadle.pipeline import Pipeline, StageError, composer, goto, goto_point, stage
 
 
@@ -56,15 +56,16 @@ def test_observers_see_the_exception_of_a_stage(runner):
 
 
 def test_a_cancellation_is_observed_as_an_exception(runner):
-    events = []
+    events, stop = [], Signal()
 
     def slow(item):
+        stop.set()
         yield Sleep(30)
 
     def bounded():
         try:
-            yield Bounded(Pipeline(slow, on_stage=[events.append]).steps(1), seconds=0.01)
-        except TimeLimitReached:
+            yield Bounded(Pipeline(slow, on_stage=[events.append]).steps(1), until=stop)
+        except Stopped:
             return "ended"
 
     assert runner.drive(bounded()) == "ended"

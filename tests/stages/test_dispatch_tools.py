@@ -79,7 +79,7 @@ def test_results_are_those_of_their_calls_whatever_ends_first(context, through):
 
     @tool
     def wait():
-        assert gate.wait(5)
+        assert gate.wait(30)
         return "waited"
 
     @tool
@@ -118,7 +118,7 @@ def test_no_more_run_at_once_than_the_limit(context, through):
             most = max(most, active)
             if active == 2:
                 full.set()
-        assert full.wait(5)
+        assert full.wait(30)
         with lock:
             active -= 1
 

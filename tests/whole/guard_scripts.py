@@ -338,7 +338,7 @@ def children_that_fail():
     limited = child("limited", adds(1), tools=[add], max_iterations=1)
     broken = child("broken", ConnectionError("gone"), max_retries=0)
     late = Loop(tools=[nap], name="late").as_tool(
-        "late", "", ScriptedLLM(calls(call("nap", "d1", seconds=9))), timeout=0.05
+        "late", "", ScriptedLLM(calls(call("nap", "d1", seconds=9))), timeout=0.3
     )
     batch = calls(
         *(call(made.name, f"c_{made.name}", task="a") for made in (limited, broken, late))

@@ -382,10 +382,10 @@ def retries_of_an_async_tool_that_do_not_help():
 
 @script()
 def tools_out_of_time():
-    slow = tool(name="slow", timeout=0.1)(doze.fn)
-    slow_async = tool(name="slow_async", timeout=0.1)(nap.fn)
+    slow = tool(name="slow", timeout=0.3)(doze.fn)
+    slow_async = tool(name="slow_async", timeout=0.3)(nap.fn)
     batch = calls(
-        call("slow", "c1", seconds=0.3),
+        call("slow", "c1", seconds=0.6),
         call("slow_async", "c2", seconds=5),
         call("add", "c3", a=1, b=1),
         call("slow_async", "c4", seconds=0),
@@ -524,9 +524,9 @@ def too_many_tokens():
 @script(ends="deadline_exceeded")
 def too_slow_tools():
     batch = calls(
-        call("add", "c1", a=1, b=1), call("nap", "c2", seconds=9), call("doze", "c3", seconds=0.4)
+        call("add", "c1", a=1, b=1), call("nap", "c2", seconds=9), call("doze", "c3", seconds=0.9)
     )
-    return ScriptedLLM(batch), {"tools": [add, nap, doze], "max_seconds": 0.15}
+    return ScriptedLLM(batch), {"tools": [add, nap, doze], "max_seconds": 0.4}
 
 
 @script(ends="deadline_exceeded")
@@ -534,7 +534,7 @@ def too_slow_a_model():
     async def backend(messages):
         await anyio.sleep(9)
 
-    return backend, {"max_seconds": 0.05}
+    return backend, {"max_seconds": 0.2}
 
 
 @script(ends="circuit_broken")

@@ -246,7 +246,7 @@ def mixed_batch() -> Any:
     return calls(
         call("add", "c1", a=1, b=1),
         call("nap", "c2", seconds=9),
-        call("doze", "c3", seconds=0.3),
+        call("doze", "c3", seconds=1.5),
         call("nap", "c4", seconds=0.01),
     )
 
@@ -259,7 +259,8 @@ def test_a_run_that_was_stopped_through_its_handle(driven: Way, act: str):
     @tool
     async def stopper() -> str:
         """Stop the run from within."""
-        await anyio.sleep(0.06)
+        while {"c1", "c4"} & {asked.id for asked in handle.in_flight}:
+            await anyio.sleep(0.002)
         getattr(handle, act)()
         await anyio.sleep(9)
         return "too late"
