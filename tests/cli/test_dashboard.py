@@ -81,7 +81,7 @@ def served():
 
 def fetched(url):
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-        url, timeout=10
+        url, timeout=30
     ) as answer:
         return answer.read()
 
@@ -93,7 +93,7 @@ def test_it_serves_the_page_and_ends_with_ctrl_c(served, record):
     assert b"<title>Runs - treadle</title>" in fetched(url)
     assert runs_of(json.loads(fetched(f"{url}data.json?range=all"))) == 2
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=50)
     assert (process.returncode, out) == (130, "")
     assert err.splitlines() == [
         f"2 recorded runs in {record}. Press Ctrl-C to stop.",
@@ -118,7 +118,7 @@ def test_a_prometheus_that_is_away_is_waited_for(served):
         process, url = served("--prometheus", away)
         assert b"<title>" in fetched(url)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=50)
     assert err.startswith(f"treadle: Prometheus at {away} cannot be reached: Connection refused\n")
 
 

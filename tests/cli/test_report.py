@@ -144,7 +144,7 @@ def test_a_run_that_is_interrupted_is_recorded_and_reported(command, endpoint, c
                 if "asleep" in line:
                     break
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=50)
         finally:
             process.kill()
 

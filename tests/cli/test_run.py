@@ -397,7 +397,7 @@ def interrupted(command, root, ready, *args):
         try:
             ready(process)
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)  # the tool would take 60 s
+            out, err = process.communicate(timeout=50)  # the tool would take 60 s
         finally:
             process.kill()
     assert "Traceback" not in err
@@ -445,7 +445,7 @@ def test_ctrl_c_ends_a_request_under_way(endpoint, command, root, hang):
     """The model is not waited for either."""
     endpoint.script = [hang]
 
-    code, out, err = interrupted(command, root, lambda _: endpoint.asked.wait(20), "Hello")
+    code, out, err = interrupted(command, root, lambda _: endpoint.asked.wait(50), "Hello")
 
     assert (code, out) == (130, "")
     assert "user: Hello\n" in err
@@ -521,7 +521,7 @@ def test_a_reader_that_goes_is_no_traceback(endpoint, command, root):
     )
     process.stdout.close()
 
-    assert process.wait(30) == 1
+    assert process.wait(50) == 1
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -533,7 +533,7 @@ def test_the_version_is_told():
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
     assert done.stdout == f"treadle {__version__}\n"
 

@@ -5,18 +5,10 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
+from tests.time_limit import TimeLimit
 
 from treadle import Loop, PausedStateError, PendingCall, default_stages, stage, tool
-from treadle.effects import (
-    Bounded,
-    Call,
-    Now,
-    Signal,
-    Stopped,
-    TimeLimitReached,
-    map_effects,
-    with_reporter,
-)
+from treadle.effects import Bounded, Call, Now, map_effects, with_reporter
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -68,34 +60,18 @@ class Clock:
     def __init__(self, now=1000.0):
         self.now = now
         self.bounds = []
+        self.limit = TimeLimit()
 
     def middleware(self, steps):
         return map_effects(steps, self._see)
-
-    def strike(self):
-        """End the steps that were bounded last: their time is up."""
-        self._up.set()
 
     def _see(self, effect):
         if isinstance(effect, Now):
             return Call(lambda: self.now, label="now")
         if isinstance(effect, Bounded) and effect.seconds is not None:
             self.bounds.append(effect.seconds)
-            return self._bounded(effect)
+            return self.limit.bounded(effect)
         return with_reporter(effect, self._reporter) if isinstance(effect, Call) else effect
-
-    def _bounded(self, effect):
-        up = self._up = Signal()
-
-        def within():
-            return (yield Bounded(effect.steps, until=effect.until))
-
-        try:
-            return (yield Bounded(within(), until=up))
-        except Stopped:
-            if up.is_set:
-                raise TimeLimitReached from None
-            raise
 
     def _reporter(self, inner):
         return SimpleNamespace(now=lambda: self.now, emit=inner.emit)

@@ -224,7 +224,7 @@ class TestWhen:
     def test_the_time_limit_does_not(self, way, clock):
         @tool
         async def work():
-            clock.strike()
+            clock.limit.strike()
             await anyio.sleep(30)
 
         options = {"max_seconds": 9, "on_limit": "finish", "middleware": [clock.middleware]}

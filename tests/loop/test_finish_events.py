@@ -68,7 +68,7 @@ class TestFailing:
 
     def test_the_time_may_be_up_meanwhile(self, way, clock):
         async def hang(messages):
-            clock.strike()
+            clock.limit.strike()
             await anyio.sleep(30)
 
         events = []

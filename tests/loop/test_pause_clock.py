@@ -38,7 +38,7 @@ class TestClock:
     def test_time_before_and_after_are_added_up(self, clock, recorded):
         @tool
         async def hang():
-            clock.strike()
+            clock.limit.strike()
             await anyio.sleep(30)
 
         recorded.tools.append(hang)

@@ -79,7 +79,7 @@ class TestCancelled:
     def test_by_its_time(self, recorded, hanging, way, clock):
         loop, model = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
         pause = SYNC.run(loop, model)
-        self.begin = clock.strike
+        self.begin = clock.limit.strike
         options = {"max_seconds": 9, "middleware": [clock.middleware]}
         result = way.resume(loop, stored(pause), {"b": approve}, model, **options)
         assert result.reason == DeadlineExceeded(9)

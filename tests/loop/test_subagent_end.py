@@ -56,7 +56,7 @@ class TestEnd:
         assert state.nodes[1].tool_calls[0].status == "failed"
 
     def test_at_the_deadline(self, way, clock):
-        child = self.hanging(clock.strike)
+        child = self.hanging(clock.limit.strike)
         loop = Loop(tools=[child], max_seconds=9, middleware=[clock.middleware])
         result = way.run(loop, ScriptedLLM(asked()))
         assert result.reason == DeadlineExceeded(9)
@@ -66,7 +66,7 @@ class TestEnd:
     def test_at_a_deadline_of_its_own(self, way, clock):
         @tool
         async def hang():
-            clock.strike()
+            clock.limit.strike()
             await anyio.sleep(30)
 
         inner = Loop(tools=[hang], max_seconds=9, middleware=[clock.middleware])
@@ -77,7 +77,7 @@ class TestEnd:
         assert child_of(result).status == "timeout"
 
     def test_at_the_time_limit_of_its_call(self, way, clock):
-        child = tool(self.hanging(clock.strike), timeout=9)
+        child = tool(self.hanging(clock.limit.strike), timeout=9)
         loop = Loop(tools=[child], middleware=[clock.middleware])
         result = way.run(loop, ScriptedLLM(asked(), "outer"))
         assert answers(result.messages)["k"] == "Error: 'helper' took longer than 9 s."

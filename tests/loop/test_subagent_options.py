@@ -55,7 +55,7 @@ class TestOptions:
         async def slow_once(messages):
             attempts.append(messages)
             if len(attempts) == 1:
-                clock.strike()
+                clock.limit.strike()
                 await anyio.sleep(30)
             return "in time"
 
@@ -73,7 +73,7 @@ class TestOptions:
 
         @tool
         async def stubborn():
-            clock.strike()
+            clock.limit.strike()
             while not over.is_set():
                 with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
                     await anyio.sleep(0.01)

@@ -378,7 +378,7 @@ def test_a_prometheus_that_does_not_answer_is_not_waited_for():
         before = time.monotonic()
         trouble = trouble_of(PrometheusSource(url, timeout=0.2))
     assert trouble == f"Prometheus at {url} did not respond within 0.2 seconds"
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
 
 
 def test_an_answer_in_drops_is_not_waited_for():
@@ -387,7 +387,7 @@ def test_an_answer_in_drops_is_not_waited_for():
         before = time.monotonic()
         trouble = trouble_of(PrometheusSource(upstream.url, timeout=0.5))
     assert "did not respond within 0.5 seconds" in trouble
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,14 @@ from pydantic import BaseModel
 
 from treadle import Loop, Ok, RunHandle, tool
 from treadle.effects import Emit
-from treadle.events import Event, ModelRequested, RunFinished, RunStarted, SubagentEvent
+from treadle.events import (
+    Event,
+    ModelRequested,
+    RunFinished,
+    RunStarted,
+    SubagentEvent,
+    ToolStarted,
+)
 from treadle.pipeline import stage
 from treadle.reports.recording.lines import EVENT_NAMES
 from treadle.reports.recording.reader import read_recording, recording_schema
@@ -356,9 +363,13 @@ def test_a_cancelled_task_leaves_a_whole_record(tmp_path):
         await anyio.sleep(60)
 
     async def main():
-        with Recorder(path) as recorder, anyio.move_on_after(0.2):
+        def at_the_call(event):
+            if isinstance(event, ToolStarted):
+                scope.cancel()
+
+        with Recorder(path) as recorder, anyio.CancelScope() as scope:
             model = ScriptedLLM(calls(call("doze")), is_async=True)
-            await Loop(tools=[doze], on_event=recorder).run(QUESTION, model)
+            await Loop(tools=[doze], on_event=[recorder, at_the_call]).run(QUESTION, model)
 
     anyio.run(main)
 

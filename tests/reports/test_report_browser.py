@@ -2,6 +2,7 @@
 # ruff: noqa: F811 - the fixtures are imported, and named again where they are used
 
 import re
+import threading
 import time
 
 import pytest
@@ -211,10 +212,12 @@ def test_all_text_has_the_contrast_that_wcag_asks_for(report, opened, scheme):
 
 def test_the_timeline_has_a_lane_for_each_call_at_the_same_time(tmp_path, opened):
     """One for the model, and three for three calls at once."""
+    all_run = threading.Barrier(3)
 
     @tool
     def wait(seconds: float) -> str:
         """Wait."""
+        all_run.wait(30)
         time.sleep(seconds)
         return "done"
 

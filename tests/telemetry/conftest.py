@@ -8,6 +8,8 @@ from treadle.testing import ScriptedLLM
 
 pytest.importorskip("opentelemetry.sdk")
 
+from tests.time_limit import TimeLimit
+
 from .exits import double
 from .watching import DRIVERS, Watch
 
@@ -20,6 +22,12 @@ def driver(request):
 @pytest.fixture
 def watch():
     return Watch()
+
+
+@pytest.fixture
+def limit():
+    """A time limit that strikes when a test says so."""
+    return TimeLimit()
 
 
 @pytest.fixture(autouse=True)

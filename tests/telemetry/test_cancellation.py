@@ -72,13 +72,16 @@ class TestCancelled:
         watch.check_whole(runs=1)
         assert kinds_of_error(watch) == {"chat": "cancelled", "invoke_agent": "cancelled"}
 
-    def test_at_its_time_limit_with_a_tool_that_will_not_end(self, backend, watch, monkeypatch):
+    def test_at_its_time_limit_with_a_tool_that_will_not_end(
+        self, backend, watch, limit, monkeypatch
+    ):
         """It is left behind and goes on; its span ends with the run all the same."""
         monkeypatch.setattr("treadle.effects.cleanup.GRACE_SECONDS", 0.01)
         ends, is_over = [], []
 
         @tool
         async def stubborn():
+            limit.strike()
             with anyio.CancelScope(shield=True):
                 while not is_over:
                     with suppress(anyio.get_cancelled_exc_class()):
@@ -86,7 +89,8 @@ class TestCancelled:
             ends.append(len(watch.spans))
 
         async def main():
-            options = {"tools": [stubborn], "max_seconds": 0.05, **watch.options}
+            options = {"tools": [stubborn], "max_seconds": 9, "middleware": [limit.middleware]}
+            options.update(watch.options)
             steps = Loop.steps(USER, ScriptedLLM(calls(call("stubborn", "c1"))), **options)
             result = await drive(steps)
             assert result.stop_reason == "deadline_exceeded"

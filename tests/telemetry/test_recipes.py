@@ -83,14 +83,16 @@ def test_a_subagent_in_a_step_is_below_the_step(driver, watch):
     assert watch.one("invoke_agent kid").attributes[names.RUN_ID].endswith("/c1/helper")
 
 
-def test_steps_at_the_deadline_end_with_the_run_and_are_not_counted(driver, watch):
+def test_steps_at_the_deadline_end_with_the_run_and_are_not_counted(driver, watch, limit):
     @tool
     async def hang():
+        limit.strike()
         await anyio.sleep(60)
 
     library = Library(watch, Step("hang", {}))
     model = ScriptedLLM(calls(call("summary", "c1")))
-    go(driver, USER, model, tools=[hang], resolve_tool=library, max_seconds=0.3, **watch.options)
+    options = {"max_seconds": 9, "middleware": [limit.middleware], **watch.options}
+    go(driver, USER, model, tools=[hang], resolve_tool=library, **options)
     hanging = watch.one("execute_tool hang")
     assert hanging.attributes[names.ERROR_TYPE] == "deadline_exceeded"
     assert hanging.parent.span_id == watch.one("execute_tool summary").context.span_id

@@ -141,15 +141,15 @@ class TestSpans:
         assert paths["in the model 1"] == ("chat", "invoke_agent kid")
         assert paths["in the model 3"] == ("chat", "invoke_agent kid")
 
-    def test_its_spans_end_if_the_parent_run_ends_it(self, run, watch):
-
+    def test_its_spans_end_if_the_parent_run_ends_it(self, run, watch, limit):
         @tool
         async def hang():
+            limit.strike()
             await anyio.sleep(30)
 
         loop = Loop(tools=[hang], name="kid")
         child = loop.as_tool("helper", "Helps.", ScriptedLLM(calls(call("hang", "h"))))
-        run(asked(), tools=[child], max_seconds=0.5)
+        run(asked(), tools=[child], max_seconds=9, middleware=[limit.middleware])
         kinds = {span.name: span.attributes.get("error.type") for span in watch.spans}
         assert kinds == {
             "invoke_agent": "deadline_exceeded",

@@ -4,26 +4,25 @@ import anyio
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor
 
-from treadle import Loop, tool
+from treadle import Loop, RunHandle, tool
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
-from .exits import USER, double, hang
+from .exits import USER, double
 from .watching import go
 
 
 class TestMeasured:
     """Calls that the end of a run cancels are in the metrics: they may be the ones that hang."""
 
-    def test_a_tool_that_hangs_until_the_deadline(self, driver, watch):
-        go(
-            driver,
-            USER,
-            ScriptedLLM(calls(call("hang"))),
-            tools=[hang],
-            max_seconds=0.3,
-            **watch.options,
-        )
+    def test_a_tool_that_hangs_until_the_deadline(self, driver, watch, limit):
+        @tool
+        async def hang():
+            limit.strike()
+            await anyio.sleep(60)
+
+        options = {"max_seconds": 9, "middleware": [limit.middleware], **watch.options}
+        go(driver, USER, ScriptedLLM(calls(call("hang"))), tools=[hang], **options)
         (point,) = watch.points(names.TOOL_DURATION)
         assert dict(point.attributes) == {
             "gen_ai.tool.name": "hang",
@@ -36,26 +35,31 @@ class TestMeasured:
         assert point.sum == pytest.approx((span.end_time - span.start_time) / 1e9, abs=1e-5)
         assert watch.total(names.AGENT_TOOL_CALLS) == 1
 
-    def test_a_model_that_hangs_until_the_deadline(self, driver, watch):
+    def test_a_model_that_hangs_until_the_deadline(self, driver, watch, limit):
         async def model(messages):
+            limit.strike()
             await anyio.sleep(60)
 
-        go(driver, USER, model, max_seconds=0.3, **watch.options)
+        options = {"max_seconds": 9, "middleware": [limit.middleware], **watch.options}
+        go(driver, USER, model, **options)
         (point,) = watch.points(names.OPERATION_DURATION)
         assert point.attributes[names.ERROR_TYPE] == "deadline_exceeded"
         assert point.count == 1
         assert watch.points(names.TOKEN_USAGE) == []
 
-    def test_metric_and_span_count_the_same_calls(self, driver, watch):
+    def test_metric_and_span_count_the_same_calls(self, driver, watch, limit):
+        handle = RunHandle()
+
+        @tool
+        async def hang():
+            while len(handle.in_flight) > 1:
+                await anyio.sleep(0.002)
+            limit.strike()
+            await anyio.sleep(60)
+
         batch = calls(call("hang", "c1"), call("double", "c2", n=1))
-        go(
-            driver,
-            USER,
-            ScriptedLLM(batch),
-            tools=[hang, double],
-            max_seconds=0.5,
-            **watch.options,
-        )
+        options = {"max_seconds": 9, "middleware": [limit.middleware], **watch.options}
+        go(driver, USER, ScriptedLLM(batch), tools=[hang, double], handle=handle, **options)
         assert watch.one("invoke_agent").attributes[names.TOOL_CALLS_COUNT] == 2
         assert watch.total(names.AGENT_TOOL_CALLS) == 2
 
@@ -63,22 +67,26 @@ class TestMeasured:
 class TestRetried:
     """A retried call of a subagent is another run, with its own span and counts."""
 
-    def test_each_attempt_has_its_own_counts(self, driver, watch):
-        waits = iter([60, 0])
+    def test_each_attempt_has_its_own_counts(self, driver, watch, limit):
+        attempts = []
 
         @tool
         async def rest():
-            await anyio.sleep(next(waits))
+            attempts.append(1)
+            if len(attempts) == 1:
+                limit.strike()
+                await anyio.sleep(60)
 
         kid = Loop(tools=[rest], name="kid")
         model = ScriptedLLM(calls(call("rest", "i")), calls(call("rest", "i")), "in")
-        child = kid.as_tool("helper", "Helps.", model, timeout=0.3, retries=1)
+        child = kid.as_tool("helper", "Helps.", model, timeout=9, retries=1)
         result = go(
             driver,
             USER,
             ScriptedLLM(calls(call("helper", "k1", task="a")), "out"),
             tools=[child],
             name="bot",
+            middleware=[limit.middleware],
             **watch.options,
         )
         assert result.messages[-2]["content"] == "in"

@@ -205,7 +205,7 @@ def test_a_loop_that_hangs_is_red_and_the_suite_goes_on(loop):
     verdict = run_scenario(loop, replace(SCENARIOS["reply-blank"], seconds=0.1))
 
     assert verdict.problems["ended"] == ["it was still running after 0 s"]
-    assert verdict.seconds < 5
+    assert verdict.seconds < 15
 
 
 class Leaving(HandMade):

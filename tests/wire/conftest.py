@@ -109,7 +109,7 @@ def serve(server_command, free_port, tmp_path_factory):
                 yield url
             finally:
                 process.terminate()
-                process.wait(10)
+                process.wait(30)
 
     return serve
 
@@ -140,7 +140,7 @@ def control(url, method, path, body=None):
     headers = {"Content-Type": "application/json"}
     where = f"{url}/__aimock{path}"
     request = urllib.request.Request(where, data, headers, method=method)  # noqa: S310 - our own
-    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - as above
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310 - as above
         return json.load(response)
 
 

@@ -11,7 +11,7 @@ from treadle.testing import check_history
 pytestmark = pytest.mark.wire
 
 QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
-LATE = {"chaos": {"latencyMs": 2_000}}
+LATE = {"chaos": {"latencyMs": 3_000}}
 OVERLOADED = {"error": {"message": "overloaded", "type": "overloaded_error"}, "status": 529}
 
 
@@ -254,7 +254,7 @@ def test_a_time_limit_ends_a_request_under_way(wire, ask):
     """The server takes its time; the run does not wait for it."""
     wire.script(calls(("add", {"a": 1, "b": 2})), {"content": "-", "how": LATE})
 
-    result = ask(QUESTION, tools=[add], max_seconds=1, linger=1.2)
+    result = ask(QUESTION, tools=[add], max_seconds=1.5, linger=1.8)
 
     assert isinstance(result, Err)
     assert isinstance(result.reason, DeadlineExceeded)
