@@ -7,7 +7,7 @@ import anyio
 import pytest
 from tests.time_limit import TimeLimit
 
-from treadle import Loop, PausedStateError, PendingCall, default_stages, stage, tool
+from treadle import Loop, PausedStateError, PendingCall, RunHandle, default_stages, stage, tool
 from treadle.effects import Bounded, Call, Now, map_effects, with_reporter
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -117,6 +117,24 @@ class RecordedTools:
 @pytest.fixture
 def recorded():
     return RecordedTools()
+
+
+@pytest.fixture
+def family(recorded):
+    """Make a parent whose child follows a script; both have the recorded tools."""
+
+    def make(*inner, options=None, behaviour=None, **settings):
+        model = ScriptedLLM(*inner)
+        child = recorded.loop(name="kid", **(options or {}))
+        made = child.as_tool("helper", "Helps.", model, **(behaviour or {}))
+        return Loop(tools=[*recorded.tools, made], **settings)
+
+    return make
+
+
+@pytest.fixture
+def handle():
+    return RunHandle()
 
 
 def answers(messages):

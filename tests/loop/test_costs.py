@@ -10,33 +10,11 @@ from treadle import (
     Ok,
     Response,
     Usage,
-    tool,
 )
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, stored
-
-
-@tool
-def note(n: int):
-    return f"noted {n}"
-
-
-def notes(*numbers):
-    return calls(*(call("note", f"i{n}", n=n) for n in numbers))
-
-
-def completion(message, cost=None, given=2, made=3):
-    """A chat completion with its tokens, and its cost as OpenRouter reports it."""
-    if isinstance(message, str):
-        message = {"role": "assistant", "content": message}
-    usage = {"prompt_tokens": given, "completion_tokens": made}
-    usage |= {} if cost is None else {"cost": cost}
-    return {"choices": [{"message": message}], "usage": usage}
-
-
-def endless(messages, **opts):
-    return notes(len(messages))
+from .notes import completion, endless, note, notes
 
 
 class TestCost:

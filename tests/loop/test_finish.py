@@ -16,40 +16,21 @@ from treadle import (
     Usage,
     tool,
 )
-from treadle.loop.run import GUIDANCE, NO_ANSWER
+from treadle.loop.run import NO_ANSWER
 from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers
+from .finishing import FIRST, GUIDED, fail, finished
+from .notes import note
 
-GUIDED = GUIDANCE.format(reason="no answer within max_iterations=1", how="")
 PLAIN = NO_ANSWER.format(reason="no answer within max_iterations=1")
-
-
-@tool
-def note(n: int):
-    return f"noted {n}"
-
-
-@tool
-def fail(n: int = 0):
-    raise ValueError("no")
 
 
 class Answer(BaseModel):
     """Answer."""
 
     text: str
-
-
-FIRST = calls(call("note", "a", n=1))
-
-
-def finished(way, *script, **options):
-    """Run with a limit of one iteration; return the result and the model."""
-    options = {"tools": [note, fail], "max_iterations": 1, "on_limit": "finish", **options}
-    with ScriptedLLM(FIRST, *script) as model:
-        return way.run(Loop(**options), model), model
 
 
 class TestAnswers:

@@ -14,35 +14,12 @@ from treadle import (
     RunCancelled,
     RunHandle,
     Usage,
-    tool,
 )
-from treadle.loop.run import GUIDANCE
 from treadle.stages import NOT_RUN
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, of
-
-GUIDED = GUIDANCE.format(reason="no answer within max_iterations=1", how="")
-
-
-@tool
-def note(n: int):
-    return f"noted {n}"
-
-
-@tool
-def fail(n: int = 0):
-    raise ValueError("no")
-
-
-FIRST = calls(call("note", "a", n=1))
-
-
-def finished(way, *script, **options):
-    """Run with a limit of one iteration; return the result and the model."""
-    options = {"tools": [note, fail], "max_iterations": 1, "on_limit": "finish", **options}
-    with ScriptedLLM(FIRST, *script) as model:
-        return way.run(Loop(**options), model), model
+from .finishing import GUIDED, finished
 
 
 class TestFailing:

@@ -16,15 +16,7 @@ from treadle import (
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, Way, answers, of
-
-
-def said(text):
-    return {"role": "user", "content": text}
-
-
-@pytest.fixture
-def handle():
-    return RunHandle()
+from .speaking import said, saying
 
 
 @pytest.fixture
@@ -37,17 +29,6 @@ def speak(handle):
         return "spoke"
 
     return speak
-
-
-def saying(handle, *messages, then):
-    """A step of a script: the user speaks while the model thinks."""
-
-    def answer(asked):
-        for message in messages:
-            assert handle.steer(message)
-        return then
-
-    return answer
 
 
 class TestHeard:

@@ -15,26 +15,7 @@ from treadle import (
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .conftest import SYNC, USER, stored
-
-
-def said(text):
-    return {"role": "user", "content": text}
-
-
-@pytest.fixture
-def handle():
-    return RunHandle()
-
-
-def saying(handle, *messages, then):
-    """A step of a script: the user speaks while the model thinks."""
-
-    def answer(asked):
-        for message in messages:
-            assert handle.steer(message)
-        return then
-
-    return answer
+from .speaking import said, saying
 
 
 class TestTooLate:

@@ -9,11 +9,11 @@ from treadle import (
     Loop,
     Ok,
     ToolDefinitionError,
-    tool,
 )
 from treadle.loop.subagent import TASK_SCHEMA
 from treadle.testing import ScriptedLLM, call, calls
 
+from .children import add, asked, helper
 from .conftest import SYNC, answers
 
 
@@ -22,21 +22,6 @@ class Answer(BaseModel):
 
     text: str
     score: int = 1
-
-
-@tool
-def add(a: int, b: int):
-    return a + b
-
-
-def asked(task="t", call_id="k"):
-    return calls(call("helper", call_id, task=task))
-
-
-def helper(*script, loop=None, **options):
-    """A child by the name of ``helper`` and its model."""
-    model = ScriptedLLM(*script)
-    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
 
 
 class TestAnswer:

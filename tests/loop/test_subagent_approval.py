@@ -5,7 +5,6 @@ import json
 import pytest
 
 from treadle import (
-    Loop,
     Paused,
     PendingCall,
     RunFinished,
@@ -20,28 +19,8 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
+from .children import asked_each, wipe
 from .conftest import SYNC, answers, of, stored
-
-
-def wipe(call_id, path="/"):
-    return call("wipe", call_id, path=path)
-
-
-def asked(*ids, more=()):
-    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)), *more)
-
-
-@pytest.fixture
-def family(recorded):
-    """Make a parent whose child follows a script; both have the recorded tools."""
-
-    def make(*inner, options=None, behaviour=None, **settings):
-        model = ScriptedLLM(*inner)
-        child = recorded.loop(name="kid", **(options or {}))
-        made = child.as_tool("helper", "Helps.", model, **(behaviour or {}))
-        return Loop(tools=[*recorded.tools, made], **settings)
-
-    return make
 
 
 class TestPausing:
@@ -49,7 +28,7 @@ class TestPausing:
 
     def test_the_parent_is_paused_with_the_childs_call(self, family, recorded, way):
         loop = family(calls(call("note", "n", n=1), wipe("w")))
-        paused = way.run(loop, ScriptedLLM(asked()))
+        paused = way.run(loop, ScriptedLLM(asked_each()))
         assert isinstance(paused, Paused)
         assert paused.pending == (
             PendingCall("k/w", "wipe", {"path": "/"}, "'wipe' needs approval"),
@@ -59,7 +38,9 @@ class TestPausing:
         assert answers(paused.messages)["k"].startswith("Not run yet: the run waits")
 
     def test_its_record_is_open_and_its_history_valid(self, family):
-        paused = SYNC.run(family(calls(call("note", "n", n=1), wipe("w"))), ScriptedLLM(asked()))
+        paused = SYNC.run(
+            family(calls(call("note", "n", n=1), wipe("w"))), ScriptedLLM(asked_each())
+        )
         node = paused.run.nodes[0].tool_calls[0]
         assert (node.status, node.run.status) == ("running", "running")
         check_history(node.run.messages)
@@ -68,13 +49,13 @@ class TestPausing:
     def test_the_tokens_so_far_are_reported(self, family):
         usage = {"prompt_tokens": 5, "completion_tokens": 5}
         loop = family({"choices": [{"message": calls(wipe("w"))}], "usage": usage})
-        outer = {"choices": [{"message": asked()}], "usage": usage}
+        outer = {"choices": [{"message": asked_each()}], "usage": usage}
         assert SYNC.run(loop, ScriptedLLM(outer)).usage == Usage(10, 10)
 
     def test_events_say_who_is_paused(self, family, way):
         events = []
         loop = family(calls(wipe("w")), on_event=events.append)
-        way.run(loop, ScriptedLLM(asked()))
+        way.run(loop, ScriptedLLM(asked_each()))
         inner = [event.event for event in of(events, SubagentEvent)]
         assert of(inner, RunFinished)[0].stop_reason == "paused"
         assert of(events, RunFinished)[0].stop_reason == "paused"
@@ -83,7 +64,7 @@ class TestPausing:
 
     def test_calls_next_to_it_run_and_those_that_wait_are_asked_with_it(self, family, recorded):
         """A child runs next to its siblings: they do not wait for it, and one batch asks once."""
-        batch = asked("k", more=[call("note", "n", n=5), wipe("w2", "/2"), call("note", n=6)])
+        batch = asked_each("k", more=[call("note", "n", n=5), wipe("w2", "/2"), call("note", n=6)])
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(batch))
         assert [one.id for one in paused.pending] == ["k/w", "w2"]
         assert recorded.done == ["note 5"]
@@ -91,7 +72,7 @@ class TestPausing:
 
     def test_calls_after_it_in_steps_do_not_run(self, family, recorded):
         loop = family(calls(wipe("w")), "in", sequential="in_step", max_parallel_calls=1)
-        model = ScriptedLLM(asked("k", more=[call("note", "n", n=5)]), "outer")
+        model = ScriptedLLM(asked_each("k", more=[call("note", "n", n=5)]), "outer")
         paused = SYNC.run(loop, model)
         assert recorded.done == []
         result = SYNC.resume(loop, stored(paused), {"k/w": approve}, model)
@@ -113,7 +94,7 @@ class TestDeciding:
     )
     def test_it_goes_on_with_what_was_decided(self, family, recorded, way, decision, done, text):
         loop = family(calls(wipe("w")), "in")
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
         result = way.resume(loop, json.dumps(paused.state), {"k/w": decision}, model)
         assert recorded.done == done
@@ -127,7 +108,7 @@ class TestDeciding:
 
     def test_a_child_may_ask_again_and_again(self, family, recorded, way):
         loop = family(*(calls(wipe(f"w{n}", f"/{n}")) for n in range(4)), "in")
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         result = way.run(loop, model)
         for n in range(4):
             assert [one.id for one in result.pending] == [f"k/w{n}"]
@@ -137,7 +118,7 @@ class TestDeciding:
 
     def test_one_decision_of_several_in_one_child(self, family, recorded, way):
         loop = family(calls(wipe("x", "/x"), call("note", "n", n=1), wipe("y", "/y")), "in")
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k/x", "k/y"]
         paused = way.resume(loop, stored(paused), {"k/x": approve}, model)
@@ -149,7 +130,7 @@ class TestDeciding:
 
     def test_two_children_at_once(self, family, recorded, way):
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
-        loop, model = family(*script), ScriptedLLM(asked("k", "l"), "outer")
+        loop, model = family(*script), ScriptedLLM(asked_each("k", "l"), "outer")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k/w", "l/w"]
         result = way.resume(loop, stored(paused), {"k/w": approve, "l/w": approve}, model)
@@ -161,7 +142,10 @@ class TestDeciding:
     def test_one_of_two_children_at_once(self, family, recorded, first, waits):
         """In the order of the request: the second waits for the first, and its decision is kept."""
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
-        loop, model = family(*script, max_parallel_calls=1), ScriptedLLM(asked("k", "l"), "outer")
+        loop, model = (
+            family(*script, max_parallel_calls=1),
+            ScriptedLLM(asked_each("k", "l"), "outer"),
+        )
         paused = SYNC.run(loop, model, sequential="in_step", max_parallel_calls=8)
         assert [one.id for one in paused.pending] == ["k/w", "l/w"]
         paused = SYNC.resume(loop, stored(paused), {first: approve}, model)
@@ -174,7 +158,7 @@ class TestDeciding:
         """No event of it is repeated, and a later call that waits for another keeps waiting."""
         events = []
         loop = family(calls(wipe("w")), "in", on_event=events.append)
-        batch = asked("k", more=[wipe("w2", "/2"), call("note", "n", n=1)])
+        batch = asked_each("k", more=[wipe("w2", "/2"), call("note", "n", n=1)])
         model = ScriptedLLM(batch, "outer")
         paused = SYNC.run(loop, model)
         events.clear()
@@ -187,7 +171,7 @@ class TestDeciding:
 
     def test_the_call_of_the_child_itself_may_need_approval(self, family, recorded, way):
         loop = family(calls(wipe("w")), "in", behaviour={"requires_approval": True})
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k"]
         paused = way.resume(loop, stored(paused), {"k": edit({"task": "other"})}, model)
@@ -199,7 +183,7 @@ class TestDeciding:
 
     def test_denied_the_child_does_not_start(self, family, way):
         loop = family(behaviour={"requires_approval": True})
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         result = way.resume(loop, way.run(loop, model), {"k": deny("alone")}, model)
         assert "did not approve this call: alone" in answers(result.messages)["k"]
         assert result.run.nodes[0].tool_calls == []
@@ -207,7 +191,7 @@ class TestDeciding:
     def test_once_it_is_resumed_events_nest_as_before(self, family, way):
         events = []
         loop = family(calls(wipe("w")), "in", on_event=events.append)
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
         events.clear()
         way.resume(loop, stored(paused), {"k/w": approve}, model)
@@ -221,7 +205,7 @@ class TestDeciding:
     def test_a_result_of_a_child_that_waited_is_not_nudged(self, family):
         """It was called once, whatever it took."""
         loop = family(*(calls(wipe(f"w{n}", f"/{n}")) for n in range(4)), "in")
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         result = SYNC.run(loop, model)
         while isinstance(result, Paused):
             result = SYNC.resume(loop, result, {result.pending[0].id: approve}, model)

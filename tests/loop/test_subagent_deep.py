@@ -18,28 +18,8 @@ from treadle import (
 from treadle.loop.subagent import TASK_SCHEMA
 from treadle.testing import ScriptedLLM, call, calls
 
+from .children import asked_each, wipe
 from .conftest import SYNC, answers, refused, stored
-
-
-def wipe(call_id, path="/"):
-    return call("wipe", call_id, path=path)
-
-
-def asked(*ids, more=()):
-    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)), *more)
-
-
-@pytest.fixture
-def family(recorded):
-    """Make a parent whose child follows a script; both have the recorded tools."""
-
-    def make(*inner, options=None, behaviour=None, **settings):
-        model = ScriptedLLM(*inner)
-        child = recorded.loop(name="kid", **(options or {}))
-        made = child.as_tool("helper", "Helps.", model, **(behaviour or {}))
-        return Loop(tools=[*recorded.tools, made], **settings)
-
-    return make
 
 
 class TestMistakes:
@@ -57,7 +37,7 @@ class TestMistakes:
     )
     def test_they_are_refused(self, family, recorded, decisions, text):
         loop = family(calls(wipe("w")), "in")
-        model = ScriptedLLM(asked(), "outer")
+        model = ScriptedLLM(asked_each(), "outer")
         paused = SYNC.run(loop, model)
         with pytest.raises(OptionError, match=text):
             loop.resume_sync(paused, decisions, model)
@@ -66,7 +46,7 @@ class TestMistakes:
 
     def test_a_child_that_is_no_loop_any_more_is_refused(self, family, recorded):
         """A function of that name would know nothing of what waits."""
-        paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(asked()))
+        paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(asked_each()))
         plain = tool({"name": "helper", "input_schema": TASK_SCHEMA})
         loop = Loop(tools=[*recorded.tools, plain], resolve_tool=lambda made: "x")
         refused(loop, paused, text="helper", decisions={"k/w": approve})
@@ -80,7 +60,7 @@ class TestDeep:
         for level in reversed(range(depth)):
             made = loop.as_tool("helper", "Helps.", model)
             loop = Loop(tools=[made], name=f"level{level}")
-            model = ScriptedLLM(asked(f"k{level}"), f"answer {level}")
+            model = ScriptedLLM(asked_each(f"k{level}"), f"answer {level}")
         return loop, model
 
     def test_ids_have_those_of_all_calls_around_them(self, recorded, way):
@@ -111,7 +91,7 @@ def test_ids_of_the_model_that_look_like_those_of_a_subagent_are_distinguished(r
     inner = ScriptedLLM(calls(wipe("w", "/inner")), "in")
     child = recorded.loop().as_tool("helper", "Helps.", inner)
     loop = Loop(tools=[*recorded.tools, child])
-    model = ScriptedLLM(asked("k", more=[wipe("k/w", "/outer")]), "outer")
+    model = ScriptedLLM(asked_each("k", more=[wipe("k/w", "/outer")]), "outer")
     paused = SYNC.run(loop, model)
     ids = [one.id for one in paused.pending]
     assert len(set(ids)) == 2
@@ -156,7 +136,7 @@ def test_a_child_may_rest_with_nothing_to_decide(recorded, way):
     inner = Loop(tools=recorded.tools, stages=[rest, *default_stages()])
     model = ScriptedLLM(calls(call("note", "n", n=1)), "in")
     loop = Loop(tools=[inner.as_tool("helper", "Helps.", model)])
-    outer = ScriptedLLM(asked(), "outer")
+    outer = ScriptedLLM(asked_each(), "outer")
     result = way.run(loop, outer)
     for _ in range(2):
         assert (result.stop_reason, result.pending) == ("paused", ())

@@ -16,21 +16,9 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
+from .children import asked_each, child_of
 from .conftest import USER, answers, of
-
-
-@tool
-def note(n: int):
-    return f"noted {n}"
-
-
-def asked(*ids):
-    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)))
-
-
-def child_of(result, place=0):
-    """The record of the run that a call of the first iteration is made of."""
-    return result.run.nodes[0].tool_calls[place].run
+from .notes import note
 
 
 class TestEnd:
@@ -58,7 +46,7 @@ class TestEnd:
     def test_at_the_deadline(self, way, clock):
         child = self.hanging(clock.limit.strike)
         loop = Loop(tools=[child], max_seconds=9, middleware=[clock.middleware])
-        result = way.run(loop, ScriptedLLM(asked()))
+        result = way.run(loop, ScriptedLLM(asked_each()))
         assert result.reason == DeadlineExceeded(9)
         assert answers(result.messages)["k"].startswith("Cancelled: the run's time was up")
         self.check(child_of(result))
@@ -71,7 +59,7 @@ class TestEnd:
 
         inner = Loop(tools=[hang], max_seconds=9, middleware=[clock.middleware])
         child = inner.as_tool("helper", "h", ScriptedLLM(calls(call("hang", "h"))))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
         assert isinstance(result, Ok)
         assert answers(result.messages)["k"].endswith("the run took longer than max_seconds=9")
         assert child_of(result).status == "timeout"
@@ -79,21 +67,21 @@ class TestEnd:
     def test_at_the_time_limit_of_its_call(self, way, clock):
         child = tool(self.hanging(clock.limit.strike), timeout=9)
         loop = Loop(tools=[child], middleware=[clock.middleware])
-        result = way.run(loop, ScriptedLLM(asked(), "outer"))
+        result = way.run(loop, ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages)["k"] == "Error: 'helper' took longer than 9 s."
         self.check(child_of(result))
 
     def test_when_the_run_is_cancelled_through_its_handle(self, way):
         handle = RunHandle()
         loop = Loop(tools=[self.hanging(handle.cancel)])
-        result = way.run(loop, ScriptedLLM(asked()), handle=handle)
+        result = way.run(loop, ScriptedLLM(asked_each()), handle=handle)
         assert result.reason == RunCancelled()
         self.check(child_of(result))
 
     def test_when_the_tools_are_cancelled_and_the_run_goes_on(self, way):
         handle = RunHandle()
         loop = Loop(tools=[self.hanging(handle.cancel_all)])
-        result = way.run(loop, ScriptedLLM(asked(), "then not"), handle=handle)
+        result = way.run(loop, ScriptedLLM(asked_each(), "then not"), handle=handle)
         assert result.unwrap().content == "then not"
         assert answers(result.messages)["k"].startswith("Cancelled: the call was stopped")
         self.check(child_of(result))
@@ -105,7 +93,7 @@ class TestEnd:
         async def main():
             with anyio.CancelScope() as scope:
                 loop = Loop(tools=[self.hanging(scope.cancel)])
-                await loop.run(USER, ScriptedLLM(asked()), handle=handle)
+                await loop.run(USER, ScriptedLLM(asked_each()), handle=handle)
 
         anyio.run(main, backend=backend)
         check_history(handle.messages)
@@ -118,7 +106,7 @@ class TestEnd:
         handle = RunHandle()
         loop = Loop(tools=[self.hanging(stop)])
         with pytest.raises(KeyboardInterrupt):
-            loop.run_sync(USER, ScriptedLLM(asked()), handle=handle)
+            loop.run_sync(USER, ScriptedLLM(asked_each()), handle=handle)
         check_history(handle.messages)
         check_history(handle.state.nodes[0].tool_calls[0].run.messages)
 
@@ -134,7 +122,7 @@ class TestEnd:
             await anyio.sleep(30)
 
         child = inner.as_tool("helper", "h", model)
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked("a", "b", "c")), handle=handle)
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each("a", "b", "c")), handle=handle)
         assert result.reason == RunCancelled()
         states = [child_of(result, place) for place in range(3)]
         assert [state.status for state in states] == ["failed"] * 3
@@ -152,7 +140,7 @@ class TestWaiting:
         handle = RunHandle()
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
         loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
-        paused = way.run(loop, ScriptedLLM(asked()))
+        paused = way.run(loop, ScriptedLLM(asked_each()))
         assert [one.id for one in paused.pending] == ["k/w"]
         options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
         handle.cancel()
@@ -180,7 +168,7 @@ def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
         child = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
         loop = Loop(tools=[child], on_event=events.append)
         with anyio.CancelScope() as scope:
-            await loop.run(USER, ScriptedLLM(asked()))
+            await loop.run(USER, ScriptedLLM(asked_each()))
 
     scope = None
     anyio.run(main, backend=backend)

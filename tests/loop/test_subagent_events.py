@@ -11,27 +11,12 @@ from treadle import (
     RunStarted,
     SubagentEvent,
     Usage,
-    tool,
 )
 from treadle.effects import Emit, map_effects
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
+from .children import add, asked, helper
 from .conftest import SYNC, USER, answers, of
-
-
-@tool
-def add(a: int, b: int):
-    return a + b
-
-
-def asked(task="t", call_id="k"):
-    return calls(call("helper", call_id, task=task))
-
-
-def helper(*script, loop=None, **options):
-    """A child by the name of ``helper`` and its model."""
-    model = ScriptedLLM(*script)
-    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
 
 
 class TestRecord:

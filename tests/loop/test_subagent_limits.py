@@ -22,16 +22,9 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
+from .children import asked_each, child_of
 from .conftest import SYNC, Way, answers, of
-
-
-@tool
-def note(n: int):
-    return f"noted {n}"
-
-
-def asked(*ids):
-    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)))
+from .notes import note
 
 
 def busy(messages):
@@ -43,30 +36,25 @@ def helper(model, **options):
     return Loop(tools=[note], **options).as_tool("helper", "Helps.", model)
 
 
-def child_of(result, place=0):
-    """The record of the run that a call of the first iteration is made of."""
-    return result.run.nodes[0].tool_calls[place].run
-
-
 class TestBudgets:
     """What a child uses, its parent has used."""
 
     def test_iterations(self, way):
-        result = way.run(Loop(tools=[helper(busy)], max_iterations=5), ScriptedLLM(asked()))
+        result = way.run(Loop(tools=[helper(busy)], max_iterations=5), ScriptedLLM(asked_each()))
         assert child_of(result).iterations == 4
         assert answers(result.messages)["k"].endswith("no answer within max_iterations=5")
         assert (result.reason, result.iterations) == (MaxIterationsReached(5), 1)
 
     def test_the_tighter_of_the_two_counts(self, way):
         child = helper(busy, max_iterations=2)
-        result = way.run(Loop(tools=[child], max_iterations=5), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child], max_iterations=5), ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages)["k"].endswith("no answer within max_iterations=2")
         assert isinstance(result, Ok)
 
     def test_where_nothing_is_left_the_childs_model_is_not_asked(self, way):
         with ScriptedLLM() as inner:
             loop = Loop(tools=[helper(inner)], max_iterations=1)
-            result = way.run(loop, ScriptedLLM(asked()))
+            result = way.run(loop, ScriptedLLM(asked_each()))
         assert result.stop_reason == "max_iterations_reached"
         assert child_of(result).iterations == 0
         check_history(child_of(result).messages)
@@ -74,7 +62,7 @@ class TestBudgets:
     def test_tool_calls(self, way):
         """The call of the child is one of them."""
         loop = Loop(tools=[helper(busy), note], max_tool_calls=4)
-        result = way.run(loop, ScriptedLLM(asked(), calls(call("note", "n", n=0))))
+        result = way.run(loop, ScriptedLLM(asked_each(), calls(call("note", "n", n=0))))
         inner = child_of(result)
         assert sum(len(node.tool_calls) for node in inner.nodes) == 3
         assert "the budget of 4 tool calls is spent" in inner.messages[-1]["content"]
@@ -84,7 +72,9 @@ class TestBudgets:
     def test_tool_calls_that_the_child_may_not_make_it_does_not_make(self, way):
         """Of a batch that exceeds the budget, the rest is answered as over budget."""
         inner = ScriptedLLM(calls(*(call("note", f"n{n}", n=n) for n in range(5))))
-        result = way.run(Loop(tools=[helper(inner)], max_tool_calls=3), ScriptedLLM(asked(), "x"))
+        result = way.run(
+            Loop(tools=[helper(inner)], max_tool_calls=3), ScriptedLLM(asked_each(), "x")
+        )
         texts = answers(child_of(result).messages)
         assert [text.startswith("noted") for text in texts.values()] == [1, 1, 0, 0, 0]
 
@@ -113,7 +103,7 @@ class TestBudgets:
 
     def test_unreported_tokens_make_those_of_the_parent_a_lower_bound(self):
         usage = {"prompt_tokens": 1, "completion_tokens": 1}
-        outer = [{"choices": [{"message": asked()}], "usage": usage}]
+        outer = [{"choices": [{"message": asked_each()}], "usage": usage}]
         result = SYNC.run(Loop(tools=[helper(ScriptedLLM("in"))]), ScriptedLLM(*outer, "x"))
         assert result.usage.is_lower_bound
 
@@ -121,7 +111,7 @@ class TestBudgets:
         once = tool(note, max_uses=1)
         loop = Loop(tools=[once])
         child = loop.as_tool("helper", "h", ScriptedLLM(calls(call("note", "i", n=1)), "in"))
-        batch = calls(call("note", "n", n=1), *asked()["tool_calls"])
+        batch = calls(call("note", "n", n=1), *asked_each()["tool_calls"])
         result = SYNC.run(Loop(tools=[child, once]), ScriptedLLM(batch, "outer"))
         assert answers(result.messages)["n"] == "noted 1"
         assert answers(child_of(result, 1).messages)["i"] == "noted 1"
@@ -136,14 +126,14 @@ class TestBudgets:
         inner = Loop(tools=[look], max_iterations=4, max_tool_calls=20)
         child = inner.as_tool("helper", "h", ScriptedLLM(calls(call("look")), "in"))
         loop = Loop(tools=[child], max_iterations=9, max_tool_calls=8, max_total_tokens=100)
-        SYNC.run(loop, ScriptedLLM(asked(), "outer"))
+        SYNC.run(loop, ScriptedLLM(asked_each(), "outer"))
         assert (seen[0].iterations, seen[0].tool_calls, seen[0].total_tokens) == (3, 6, 100)
 
     @pytest.mark.parametrize("on_limit", ["stop", "finish"])
     def test_a_childs_last_answer_is_not_made_with_what_the_parent_has_not(self, way, on_limit):
         events = []
         child = helper(busy, max_iterations=99, on_limit=on_limit, on_event=events.append)
-        result = way.run(Loop(tools=[child], max_iterations=3), ScriptedLLM(asked()))
+        result = way.run(Loop(tools=[child], max_iterations=3), ScriptedLLM(asked_each()))
         assert (child_of(result).iterations, result.iterations) == (2, 1)
         assert len(of(events, LimitReached)) == 1
         assert answers(result.messages)["k"].startswith("Error: 'helper' gave no answer")
@@ -151,7 +141,9 @@ class TestBudgets:
     def test_a_childs_last_answer_counts_for_the_parent(self):
         inner = ScriptedLLM(calls(call("note", n=1)), "so far")
         child = helper(inner, max_iterations=1, on_limit="finish")
-        result = SYNC.run(Loop(tools=[child], max_iterations=3), ScriptedLLM(asked(), asked("l")))
+        result = SYNC.run(
+            Loop(tools=[child], max_iterations=3), ScriptedLLM(asked_each(), asked_each("l"))
+        )
         assert answers(result.messages)["k"] == "so far"
         assert result.reason == MaxIterationsReached(3)
 
@@ -164,7 +156,7 @@ class TestBudgets:
         model = ScriptedLLM(calls(call("sign", "s", n=1)), *[busy] * 9)
         child = inner.as_tool("helper", "h", model)
         loop = Loop(tools=[child], max_iterations=4, max_tool_calls=3)
-        paused = SYNC.run(loop, ScriptedLLM(asked()))
+        paused = SYNC.run(loop, ScriptedLLM(asked_each()))
         result = SYNC.resume(loop, paused, {"k/s": approve}, ScriptedLLM("outer"))
         assert result.reason == MaxIterationsReached(4)
         assert answers(result.messages)["k"].endswith("max_tool_calls=3, used 3")
@@ -201,7 +193,7 @@ def test_children_side_by_side_never_overshoot_together(
 
     def outer(messages):
         asked_models.append("outer")
-        return asked(*(f"k{len(messages)}.{n}" for n in range(children)))
+        return asked_each(*(f"k{len(messages)}.{n}" for n in range(children)))
 
     child = Loop(tools=[act], on_limit=on_limit, max_iterations=3).as_tool("helper", "h", inner)
     loop = Loop(tools=[child], max_iterations=iterations, max_tool_calls=tool_calls)

@@ -8,11 +8,8 @@ import pytest
 from treadle import Locks, Loop, Ok, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
+from .children import asked_each, child_of
 from .conftest import SYNC, answers
-
-
-def asked(*ids, more=()):
-    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)), *more)
 
 
 class Shop:
@@ -38,10 +35,6 @@ def shop():
     return Shop()
 
 
-def child_of(result, place=0):
-    return result.run.nodes[0].tool_calls[place].run
-
-
 def works(*keys):
     return calls(*(call("work", f"w{n}", key=key, n=n) for n, key in enumerate(keys)))
 
@@ -53,14 +46,14 @@ class TestLockedByTheParent:
     def test_the_child_may_use_it(self, shop, way):
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="L")
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
         assert answers(child_of(result).messages) == {"w0": "worked L0"}
 
     def test_calls_within_it_do_not_overlap_for_that(self, shop, way):
         loop = Loop(tools=[shop.work])
         model = ScriptedLLM(works("L", "L", "L", "M"), "in")
         child = loop.as_tool("helper", "h", model, lock="L")
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
         assert shop.most == {"L": 1, "M": 1}
         assert len(shop.log) == 4
         assert answers(result.messages) == {"k": "in"}
@@ -69,7 +62,9 @@ class TestLockedByTheParent:
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
         more = [call("work", "o", key="L", n=9)]
-        result = way.run(Loop(tools=[child, shop.work]), ScriptedLLM(asked(more=more), "outer"))
+        result = way.run(
+            Loop(tools=[child, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
+        )
         assert shop.most == {"L": 1}
         assert answers(result.messages) == {"k": "in", "o": "worked L9"}
 
@@ -78,9 +73,9 @@ class TestLockedByTheParent:
         grandchild = inner.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "three"), lock="L")
         middle = Loop(tools=[grandchild, shop.work])
         more = [call("work", "m", key="L", n=5)]
-        model = ScriptedLLM(asked("g", more=more), "two")
+        model = ScriptedLLM(asked_each("g", more=more), "two")
         child = middle.as_tool("helper", "h", model, lock="L")
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages) == {"k": "two"}
         assert shop.most == {"L": 1}
         assert len(shop.log) == 3
@@ -95,7 +90,7 @@ class TestLockedByTheParent:
         child = inner.as_tool("helper", "h", model, lock="L")
         locks = Locks()
         loop = Loop(tools=[child], locks=locks)
-        outer = ScriptedLLM(asked(), "outer")
+        outer = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, outer)
         ticket = locks.enter("L")
         assert ticket.is_set  # a paused run holds nothing
@@ -112,7 +107,9 @@ class TestLockedElsewhere:
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
         more = [call("work", f"o{n}", key="L", n=n + 5) for n in range(3)]
-        result = way.run(Loop(tools=[child, shop.work]), ScriptedLLM(asked(more=more), "outer"))
+        result = way.run(
+            Loop(tools=[child, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
+        )
         assert shop.most == {"L": 1}
         assert len(shop.log) == 4
         assert answers(result.messages)["k"] == "in"
@@ -123,7 +120,7 @@ class TestLockedElsewhere:
         ticket = locks.enter("L")
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
-        result = way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked_each(), "outer"))
         text = answers(child_of(result).messages)["w0"]
         assert text == "Not run: 'L' is in use by another call; try again later"
         assert shop.log == []
@@ -139,7 +136,7 @@ class TestLockedElsewhere:
 
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", model, lock=lambda given: given["task"])
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked("A", "B"), "outer"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each("A", "B"), "outer"))
         assert isinstance(result, Ok)
         assert answers(result.messages) == {"A": "in", "B": "in"}
         assert all(most == 1 for most in shop.most.values())
@@ -150,7 +147,7 @@ class TestLockedElsewhere:
         ticket = shared.enter("L")
         loop = Loop(tools=[shop.work], locks=shared, max_seconds=0.1)
         child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages)["k"].endswith("took longer than max_seconds=0.1")
         assert shop.log == []
         shared.leave("L", ticket)
@@ -159,7 +156,7 @@ class TestLockedElsewhere:
         locks = Locks()
         loop = Loop(tools=[shop.work])
         child = loop.as_tool("helper", "h", ScriptedLLM(TypeError("no")), lock="L")
-        way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
+        way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked_each(), "outer"))
         ticket = locks.enter("L")
         assert ticket.is_set
 
@@ -193,5 +190,5 @@ def test_a_lock_that_is_held_is_no_failure_of_the_tool():
 
     script = [calls(call("work", n=n)) for n in range(4)]
     child = Loop(tools=[work]).as_tool("helper", "h", ScriptedLLM(*script, "in"), lock="mine")
-    result = SYNC.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked(), "outer"))
+    result = SYNC.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked_each(), "outer"))
     assert answers(result.messages) == {"k": "in"}

@@ -15,22 +15,8 @@ from treadle.effects import map_effects
 from treadle.events import RunFinished
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
+from .children import add, asked, helper
 from .conftest import SYNC, answers
-
-
-@tool
-def add(a: int, b: int):
-    return a + b
-
-
-def asked(task="t", call_id="k"):
-    return calls(call("helper", call_id, task=task))
-
-
-def helper(*script, loop=None, **options):
-    """A child by the name of ``helper`` and its model."""
-    model = ScriptedLLM(*script)
-    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
 
 
 class TestOptions:

@@ -1,0 +1,35 @@
+"""Loops as tools: what their parents ask of them, and what is recorded of their runs."""
+
+from treadle import Loop, tool
+from treadle.testing import ScriptedLLM, call, calls
+
+
+@tool
+def add(a: int, b: int):
+    return a + b
+
+
+def asked(task="t", call_id="k"):
+    """A response that calls the child ``helper`` once."""
+    return calls(call("helper", call_id, task=task))
+
+
+def asked_each(*ids, more=()):
+    """A response that calls ``helper`` once for each id, with the id as its task, and makes other calls."""
+    return calls(*(call("helper", call_id, task=call_id) for call_id in ids or ("k",)), *more)
+
+
+def wipe(call_id, path="/"):
+    """A call that needs approval."""
+    return call("wipe", call_id, path=path)
+
+
+def helper(*script, loop=None, **options):
+    """A child by the name of ``helper`` and its model."""
+    model = ScriptedLLM(*script)
+    return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
+
+
+def child_of(result, place=0):
+    """The record of the run that a call of the first iteration is made of."""
+    return result.run.nodes[0].tool_calls[place].run
