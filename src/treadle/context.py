@@ -1,4 +1,4 @@
-"""The context: what the stages of an iteration see, and what they leave."""
+"""The context: what the stages of an iteration see and change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Decision(StrEnum):
     DONE = "done"
     STOP = "stop"
     PAUSE = "pause"
-    """The run is suspended until a person has decided something."""
+    """The run waits for the decision of a person."""
 
 
 class RequestChanges(TypedDict, total=False):
@@ -76,7 +76,7 @@ class Request:
     instructions: str | None = None
 
     def replace(self, **changes: Unpack[RequestChanges]) -> Request:
-        """A copy with some fields changed; ``options`` are merged into those that are there.
+        """Copy the request with some fields changed; ``options`` are merged.
 
         Raises:
             OptionError: a field that does not exist.
@@ -116,19 +116,19 @@ def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
 
 @dataclass(slots=True, eq=False)
 class RunContext:
-    """What a run keeps between its iterations, and what its stages work with; ``ctx.run``.
+    """The state of a run that outlives an iteration, and its services; ``ctx.run``.
 
     Args:
         state: the status of the run, its iterations and calls.
-        budget: what the run may use, and what it has used.
+        budget: the limits of the run, and what it has used.
         in_flight: the calls that are running, and how often each was made.
         result_cache: what the calls of this turn returned.
         locks: which call holds which key.
-        held_locks: the keys that are held around this run, where it is a subagent, each with the name under
-            which it is held.
-        breaker: a circuit breaker that runs share; None where there is none.
-        resolver: runs the calls of tools without a function; None where there is none.
-        model: the model; None in contexts that are made by hand.
+        held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
+            held.
+        breaker: a circuit breaker that runs share; None if there is none.
+        resolver: runs the calls of tools without a function; None if there is none.
+        model: the model; None in contexts that tests construct.
         instructions: the system message of every request, or a function of the context that makes it; None
             sends none.
         show_budget: whether the model is shown what remains of the limits.
@@ -139,7 +139,7 @@ class RunContext:
         repairs: what was repaired of the edits of stages, by stage, until it is reported.
         refused: the calls that do not run because of such an edit, until that is reported.
         reserved: the ids of the calls of this iteration that the budget has counted.
-        payloads: the tools in the form in which they are offered, each with what it was made of, by name.
+        payloads: the tools in the form in which they are offered, each with its source, by name.
         clock: when the latest model call ended, in seconds since the epoch.
     """
 
@@ -171,11 +171,11 @@ class RunContext:
     reserved: set[str] = field(default_factory=set[str])
 
     def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
-        """Take calls that are planned to run out of the budget.
+        """Reserve the budget of calls that are planned to run.
 
         Args:
             calls: the calls.
-            uses: how often each tool that has ``max_uses`` is used by them.
+            uses: the number of uses of each tool that has ``max_uses``.
         """
         self.budget.reserve_calls(len(calls))
         if uses:
@@ -184,13 +184,13 @@ class RunContext:
             self.reserved.add(call.id)
 
     def release(self, call: ToolCall) -> None:
-        """Give back the budget of a planned call that will not run."""
+        """Release the budget of a planned call that will not run."""
         if call.id in self.reserved:
             self.reserved.discard(call.id)
             self.budget.release_call(call.name)
 
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
-        """Note what was repaired of an edit, to be reported as `HistoryRepaired`."""
+        """Note the repairs of an edit, to be reported as `HistoryRepaired`."""
         if repairs:
             self.repairs.append((stage, tuple(repairs)))
 
@@ -221,23 +221,23 @@ class Context:
         messages: the history. The messages of this iteration are in it once they are injected.
         tools: the tools of the run, by name.
         response: the model's response in this iteration.
-        run: what outlives the iteration.
+        run: the state of the run that outlives the iteration.
         iteration: the number of this iteration, from 1.
         tool_calls: the calls of the response, ids made unique.
-        plan: which of them run, and when.
+        plan: which of them run, and in which batches.
         tool_results: the results so far, by id of the call.
         validation_errors: the violations of invalid calls, by id of the call.
         result_messages: the messages that this iteration added to the history; empty until it is injected.
         decision: ends the run; None lets it continue.
-        error: the reason, where the decision is to stop.
+        error: the reason, if the decision is to stop.
         output: the validated arguments of a terminal tool.
         guidance: a text for the model in the next request only.
-        memo: what stages remember from iteration to iteration, by the stage's name.
+        memo: values that stages keep between iterations, by name.
         approvals: the decisions on calls that waited for approval, by id of the call.
-        waiting: the calls that wait for approval, where the decision is to pause.
+        waiting: the calls that wait for approval, if the decision is to pause.
         paused_runs: the states of paused subagents, by id of the call.
-        trace: the names of the stages that this iteration has entered so far; it grows on the way.
-        request_changes: what stages changed of the request; see `with_request`.
+        trace: the names of the stages that this iteration has entered so far.
+        request_changes: the fields of the request that stages changed; see `with_request`.
         is_asked: whether the model was asked in this iteration.
     """
 
@@ -266,7 +266,8 @@ class Context:
     is_asked: bool = False
 
     def __post_init__(self) -> None:
-        # A dict with a table of keys of its own: CPython looks attributes up in it, and copies it, the fastest.
+        # A dict that does not share its keys with other instances: CPython is fastest at looking up attributes
+        # in it and at copying it.
         _set(self, "__dict__", {**self.__dict__})
 
     @property
@@ -276,19 +277,19 @@ class Context:
 
     @property
     def deps(self) -> Any:
-        """The object that the caller handed in as ``deps=``."""
+        """The object that the caller passed as ``deps=``."""
         return self.run.deps
 
     @property
     def instructions(self) -> str | None:
-        """The system message of every request of the run; None where there is none."""
+        """The system message of every request of the run; None if there is none."""
         given: Any = self.run.instructions
         made: Any = given(self) if callable(given) else given
         return made
 
     @property
     def limits(self) -> Limits:
-        """How much the run may use."""
+        """The limits of the run."""
         return self.run.budget.limits
 
     @property
@@ -298,7 +299,7 @@ class Context:
 
     @property
     def tool_calls_count(self) -> int:
-        """How many tool calls of the run have run so far."""
+        """The number of tool calls that have run so far in the run."""
         return self.run.in_flight.calls_run
 
     @property
@@ -308,7 +309,7 @@ class Context:
 
     @property
     def resolve_tool(self) -> Resolver | None:
-        """What runs the calls of tools without a function."""
+        """The resolver, which runs the calls of tools without a function."""
         return self.run.resolver
 
     @property
@@ -318,7 +319,7 @@ class Context:
 
     @property
     def stage(self) -> str:
-        """The name of the stage that the iteration is in; empty before the first."""
+        """The name of the current stage; empty before the first."""
         return self.trace[-1] if self.trace else ""
 
     @property
@@ -328,9 +329,9 @@ class Context:
 
     @property
     def request(self) -> Request:
-        """The request of this iteration, as the context and `with_request` make it so far.
+        """The request of this iteration, with all changes so far.
 
-        It is derived from the context each time, so that it shows every earlier edit of ``messages`` and
+        It is derived from the context each time it is read, so it includes earlier edits of ``messages`` and
         ``tools``.
         """
         model = self.run.model
@@ -369,10 +370,10 @@ class Context:
         return self.evolve(request_changes={**before, **checked})
 
     def with_tools(self, *, add: Any = (), remove: Iterable[str | Tool] = ()) -> Context:
-        """Offer other tools, in this request where the model was not asked yet, and from now on.
+        """Change the tools from now on; before `ask_model`, from this request on.
 
         Args:
-            add: tools, of every kind that ``tools=`` takes.
+            add: tools, of any kind that ``tools=`` accepts.
             remove: tools, or their names.
 
         Raises:
@@ -412,14 +413,14 @@ class Context:
         return copy
 
     def done(self, output: Any = None) -> Context:
-        """Decide that the run is over, with the answer that is there."""
+        """End the run with the response as its answer."""
         return self.evolve(decision=Decision.DONE, output=output)
 
     def stop(self, reason: Reason | str) -> Context:
-        """Decide that the run is over without an answer.
+        """End the run without an answer.
 
         Args:
-            reason: a reason; or a text, for `StoppedByStage` with the name of the stage that returns this.
+            reason: a reason; a text becomes a `StoppedByStage` with the name of the current stage.
 
         Raises:
             TypeError: it is neither.
@@ -431,19 +432,19 @@ class Context:
         return self.evolve(decision=Decision.STOP, error=reason)
 
     def pause(self, waiting: tuple[PendingCall, ...]) -> Context:
-        """Suspend the run. When it continues, it enters the stage that returns this once more.
+        """Pause the run; when it is resumed, it enters the current stage again.
 
         Args:
-            waiting: what is to be decided.
+            waiting: the calls, or other questions, that wait for a decision.
         """
         return self.evolve(decision=Decision.PAUSE, waiting=tuple(waiting))
 
     def remember(self, name: str, value: Any) -> Context:
-        """Keep something for the next iterations; ``memo[name]`` has it."""
+        """Keep a value for later iterations, as ``memo[name]``."""
         return self.evolve(memo={**self.memo, name: value})
 
 
-_new, _set = object.__new__, object.__setattr__  # several times in an iteration: looked up once
+_new, _set = object.__new__, object.__setattr__  # used several times in an iteration
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",
     Decision.DONE: "ok",

@@ -15,7 +15,7 @@ class OptionError(TreadleError, TypeError):
 
 
 class ToolDefinitionError(TreadleError, ValueError):
-    """A tool that cannot be called: its name, schema, signature or an option is invalid, or nothing runs it."""
+    """A tool is invalid: its name, schema, signature or an option, or nothing can run it."""
 
 
 class MissingExtraError(TreadleError, ImportError):

@@ -1,6 +1,6 @@
-"""Events: what a run reports while it goes on. Frozen, and equal where the same thing happened.
+"""Events: what a run reports while it is in progress.
 
-Times and run ids do not count for equality, so that two runs of one script can be compared.
+Events are frozen. Times and run ids do not count for equality, so that two runs of one script can be compared.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ class RunStarted:
         run_id: the id of the run.
         at: seconds since the epoch.
         resumed: it continues after a pause, under the same id.
-        limits: how much it may use.
+        limits: the limits of the run.
         tools: the tools of the run, in OpenAI's form.
         available: the names of all tools, including those that only the resolver has.
-        model: the model that is asked, where it is known.
-        provider: the provider, by OpenTelemetry's names, where it is known.
-        request: options of every request that affect the response, such as ``temperature``, where they are
-            known.
-        state: the status of the run; it changes while the run goes on.
+        model: the name of the model, if known.
+        provider: the provider, by OpenTelemetry's names, if known.
+        request: options of every request that affect the response, such as ``temperature``, if known.
+        state: the status of the run; it changes while the run is in progress.
     """
 
     agent_name: str
@@ -56,7 +55,7 @@ class HistoryRepaired:
 
     Args:
         repairs: one line for each repair.
-        stage: the stage whose edit was repaired; None where the messages were the caller's.
+        stage: the stage whose edit was repaired; None if the messages were the caller's.
     """
 
     repairs: tuple[str, ...]
@@ -65,7 +64,7 @@ class HistoryRepaired:
 
 @fast_dataclass_kw
 class IterationStarted:
-    """An iteration started: a pass through the stages. ``at`` is in seconds since the epoch."""
+    """An iteration (a pass through the stages) started. ``at`` is in seconds since the epoch."""
 
     iteration: int
     at: float = field(compare=False)
@@ -73,7 +72,7 @@ class IterationStarted:
 
 @fast_dataclass_kw
 class ModelRequested:
-    """The model is about to be asked.
+    """A request is about to be sent to the model.
 
     Args:
         iteration: the number of the iteration, from 1.
@@ -108,14 +107,14 @@ class TextDelta:
 
 @fast_dataclass_kw
 class ModelRetried:
-    """A try to ask the model failed, and another follows. Text streamed so far in this iteration is void.
+    """A request to the model failed and is sent again. Text streamed so far in this iteration is void.
 
     Args:
         iteration: the number of the iteration.
-        attempt: the number of the try that failed, from 1.
-        error: what went wrong.
+        attempt: the number of the attempt that failed, from 1.
+        error: the text of the error.
         error_type: the class of the exception.
-        delay: seconds until the next try.
+        delay: seconds until the next attempt.
         at: seconds since the epoch.
     """
 
@@ -129,7 +128,7 @@ class ModelRetried:
 
 @fast_dataclass_kw
 class ModelResponded:
-    """The model responded, after ``duration`` seconds, retries included."""
+    """The model responded, after ``duration`` seconds, including retries."""
 
     iteration: int
     response: Response
@@ -139,7 +138,7 @@ class ModelResponded:
 
 @fast_dataclass_kw
 class ModelFailed:
-    """The model could not be asked; the run ends."""
+    """A request to the model failed and is not retried; the run ends."""
 
     iteration: int
     error: str
@@ -149,13 +148,13 @@ class ModelFailed:
 
 @fast_dataclass_kw
 class CallsPlanned:
-    """It was decided which calls of a response run.
+    """The plan of an iteration: which calls of the response run.
 
     Args:
         iteration: the number of the iteration.
-        reason: why the plan is as it is.
+        reason: the reason for the plan.
         batches: the ids of the calls that run, batch by batch.
-        not_run: why the others do not run, by id.
+        not_run: why the other calls do not run, by id.
     """
 
     iteration: int
@@ -166,7 +165,7 @@ class CallsPlanned:
 
 @fast_dataclass_kw
 class CallSuppressed:
-    """A call is skipped: it was answered before, or is made twice in one batch."""
+    """A call is skipped: it was answered before, or another call of its batch is the same."""
 
     iteration: int
     call: ToolCall
@@ -220,15 +219,15 @@ class ToolStarted:
 
 @fast_dataclass_kw
 class ToolRetried:
-    """A try to run a tool failed, and another follows.
+    """An attempt to run a tool failed, and another follows.
 
     Args:
         iteration: the number of the iteration.
         call: the call.
-        attempt: the number of the try that failed, from 1.
-        error: what went wrong.
+        attempt: the number of the attempt that failed, from 1.
+        error: the text of the error.
         error_type: the class of the exception, or ``timeout``.
-        delay: seconds until the next try.
+        delay: seconds until the next attempt.
         at: seconds since the epoch.
     """
 
@@ -243,7 +242,7 @@ class ToolRetried:
 
 @fast_dataclass_kw
 class ToolFinished:
-    """A call that ran has its result, after ``duration`` seconds, retries included."""
+    """A call has run and has its result, after ``duration`` seconds, including retries."""
 
     iteration: int
     call: ToolCall
@@ -254,7 +253,7 @@ class ToolFinished:
 
 @fast_dataclass_kw
 class RepeatWarned:
-    """A result carries a note, because the same call was made ``count`` times in this turn."""
+    """A result has a note, because the same call was made ``count`` times in this turn."""
 
     iteration: int
     call: ToolCall
@@ -279,7 +278,7 @@ class LimitReached:
 
 @fast_dataclass_kw
 class IterationFinished:
-    """An iteration is over; ``context`` is as it left the stages."""
+    """An iteration ended; ``context`` is the context that the last stage returned."""
 
     iteration: int
     context: Context = field(compare=False, repr=False)
@@ -288,16 +287,16 @@ class IterationFinished:
 
 @fast_dataclass_kw
 class RunFinished:
-    """A run is over, on every exit; the last event.
+    """A run ended; the last event, on every exit.
 
     Args:
-        stop_reason: why, in one word.
-        total_iterations: the iterations that it made.
-        tool_calls_count: the tool calls that ran.
-        result: what `run` returns, including a `Paused`; None where it was cancelled and returns nothing.
+        stop_reason: why it ended, in one word.
+        total_iterations: the number of its iterations.
+        tool_calls_count: the number of tool calls that ran.
+        result: what `run` returns, including a `Paused`; None if it was cancelled and returns nothing.
         at: seconds since the epoch.
-        usage: the tokens it used, subagents included.
-        error: why there is no answer; None where there is one, or the run is paused.
+        usage: the tokens it used, including those of subagents.
+        error: why there is no answer; None if there is one, or the run is paused.
     """
 
     stop_reason: str
@@ -317,11 +316,11 @@ class Completion:
         agent_name: the name of the agent.
         run_id: the id of the run.
         stop_reason: why it ended, in one word.
-        total_iterations: the iterations that it made.
-        tool_calls_count: the tool calls that ran.
-        usage: the tokens it used, subagents included.
-        duration: seconds from its start, or from where it was resumed, to its end.
-        error: why there is no answer; None where there is one, or the run is paused.
+        total_iterations: the number of its iterations.
+        tool_calls_count: the number of tool calls that ran.
+        usage: the tokens it used, including those of subagents.
+        duration: seconds from its start, or from when it was resumed, to its end.
+        error: why there is no answer; None if there is one, or the run is paused.
     """
 
     name: ClassVar[str] = "treadle.loop.complete"
@@ -354,8 +353,8 @@ class SubagentEvent:
     """An event of a subagent.
 
     Args:
-        call_id: the id of the call that the subagent is.
-        event: the event; of a subagent of a subagent, another `SubagentEvent`.
+        call_id: the id of the call that runs the subagent.
+        event: the event; for a subagent of a subagent, another `SubagentEvent`.
     """
 
     call_id: str
@@ -387,3 +386,4 @@ Event: TypeAlias = (
     | RunFinished
     | SubagentEvent
 )
+"""Any event of a run."""

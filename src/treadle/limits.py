@@ -1,4 +1,4 @@
-"""The limits of a run, and the budget that counts what was used of them.
+"""The limits of a run, and the budget that counts usage against them.
 
 Limits of calls are hard: calls are counted before they are made. Limits of tokens and cost are checked between
 iterations, since no provider reports before a response what it will use.
@@ -115,7 +115,7 @@ class Remaining:
 
 
 class Budget:
-    """What one run has used. What a subagent uses counts against the budget of its parent too.
+    """What one run has used. Usage of a subagent counts against the budget of its parent as well.
 
     Only the steps of the run change it, one at a time, so that concurrent calls cannot reserve the same call.
 
@@ -140,7 +140,7 @@ class Budget:
         self.is_finishing = False
 
     def finish(self) -> None:
-        """Stop counting against the own limits, for the last answer; no tool call may run from now on."""
+        """Stop counting against this run's limits, for the last answer; no tool call may run from now on."""
         self.is_finishing, self.has_unlimited_calls = True, False
 
     def chain(self) -> Iterator[Budget]:
@@ -215,9 +215,9 @@ class Budget:
             self.uses[name] = self.uses.get(name, 0) + count
 
     def exhausted(self) -> Reason | None:
-        """Why no further model call may be made; None if it may.
+        """The limit that forbids another model call; None if it is allowed.
 
-        Tool calls do not count: a model that has none left may still answer.
+        The limit of tool calls does not count: the model may still answer.
         """
         if self.is_finishing:
             return None if self.parent is None else self.parent.exhausted()
@@ -260,7 +260,7 @@ class Budget:
         }
 
     def restore(self, used: Mapping[str, Any]) -> None:
-        """Continue from what `as_json` returned."""
+        """Restore what `as_json` returned."""
         self.iterations = used["iterations"]
         self.tool_calls = used["tool_calls"]
         self.usage = Usage.from_json(used["usage"])

@@ -114,7 +114,7 @@ class LoopDetected(Reason):
 
 @dataclass(unsafe_hash=True)
 class LLMError(Reason):
-    """The call of the model failed, or returned no response."""
+    """The model call failed, or did not return a response."""
 
     message: str
     error_type: str = ""
@@ -130,7 +130,7 @@ class LLMError(Reason):
 
 @dataclass(unsafe_hash=True)
 class EmptyResponse(Reason):
-    """The model answered with neither text nor calls, and did so again when it was asked again."""
+    """The model returned too many consecutive responses with neither text nor calls."""
 
     iteration: int
     attempts: int
@@ -149,7 +149,7 @@ class EmptyResponse(Reason):
 
 @dataclass(unsafe_hash=True)
 class StoppedByStage(Reason):
-    """A stage ended the run, by ``ctx.stop(text)``."""
+    """A stage ended the run with ``ctx.stop(text)``."""
 
     stage: str
     text: str
@@ -319,3 +319,4 @@ class Paused:
 
 
 Result: TypeAlias = Ok | Err | Paused
+"""What a run returns."""

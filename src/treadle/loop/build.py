@@ -1,4 +1,4 @@
-"""What a loop consists of, built from its settings: the pipeline of its stages, and its tools."""
+"""Builds the parts of a loop from its settings: the pipeline of its stages, and its tools."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _is_decided = operator.attrgetter("decision")
 
 
 def pipeline_of(settings: Settings) -> Pipeline[Context]:
-    """The stages of a loop as a pipeline; raises `PipelineError` where they cannot work together."""
+    """The stages of a loop as a pipeline; raises `PipelineError` if the list is invalid."""
     options = {name: getattr(settings, name) for name in OF_DEFAULT_STAGES}
     if settings.stages is None:
-        if options["repair_call"] is None:  # runs that are configured alike share one
+        if options["repair_call"] is None:  # runs with the same configuration share one
             return _default_pipeline(**options)
         return _pipeline(default_stages(**options))
     stages: Any = settings.stages
@@ -56,7 +56,7 @@ def _pipeline(stages: Any) -> Pipeline[Context]:
 
 
 def tools_of(settings: Settings) -> Mapping[str, Tool]:
-    """The tools of a loop by name, with the terminal one; raises what a broken tool raises."""
+    """The tools of a loop by name, including the terminal tool; raises the errors of `as_tool`."""
     tools = toolset(settings.tools)
     output = settings.output
     if output is None:

@@ -1,4 +1,4 @@
-"""The handle: observing, steering and cancelling a run from outside it."""
+"""The handle: observes, steers and cancels a run from outside."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class RunHandle:
-    """A handle on one run; give it to ``run`` or ``run_sync`` as ``handle=``, or get it from ``stream``.
+    """Observes, steers and cancels one run: pass it as ``handle=``, or get it from ``stream``.
 
-    Its methods may be called from any thread. What it shows is valid at any time, also after a cancellation.
+    Its methods may be called from any thread. Its properties are valid at any time, also after a cancellation.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class RunHandle:
 
     @property
     def result(self) -> Result | None:
-        """What the run returned, or would have returned when it was cancelled; None until it is over."""
+        """The result of the run, also if its task was cancelled; None until it ended."""
         return self._run.result if self._run is not None else None
 
     @property
     def messages(self) -> list[JSONDict]:
-        """The conversation up to the last finished iteration, or to the end: always a valid history."""
+        """The history up to the last finished iteration; always valid."""
         return self._run.context.messages.to_list() if self._run is not None else []
 
     @property
@@ -66,16 +66,16 @@ class RunHandle:
     def steer(self, message: str | Mapping[str, Any]) -> bool:
         """Add a user message before the next model call.
 
-        A run whose model has just answered continues with it.
+        If the model has just answered, the run continues with the message.
 
         Args:
-            message: a text, or a message of the role ``user``.
+            message: a text, or a message with the role ``user``.
 
         Returns:
-            Whether the run will still see it; False where the run is over.
+            Whether the run will see it; False if the run is over.
 
         Raises:
-            OptionError: it is no user message.
+            OptionError: it is not a user message.
         """
         given = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
         problems = [*problems_of([given])]
@@ -95,7 +95,7 @@ class RunHandle:
         """Take the messages that were added since the last time, for the run.
 
         Args:
-            is_over: the run ends if there are none, and takes no more from here on.
+            is_over: if there are none, the run ends, and takes no further messages.
         """
         with self._mutex:
             given, self._messages = tuple(self._messages), []
@@ -110,7 +110,7 @@ class RunHandle:
             return given
 
     def cancel(self) -> None:
-        """Cancel the run: running calls are cancelled and answered, and the result is ``Err(RunCancelled)``."""
+        """End the run with ``Err(RunCancelled)``; running calls are cancelled and answered."""
         self.ended.set()
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
@@ -123,11 +123,11 @@ class RunHandle:
 
 
 EVENTS_AHEAD = 64
-"""Events that a run may be ahead of their reader; then it waits."""
+"""The number of unread events at which a run waits for its reader."""
 
 
 class EventStream(RunHandle):
-    """The handle that ``Loop.stream`` gives, which is an async iterator of the run's events as well."""
+    """The handle that ``Loop.stream`` returns; also an async iterator of the events of the run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class EventStream(RunHandle):
         self._is_over = False
 
     def put(self, event: Event) -> Awaitable[None] | None:
-        """Add an event, for the run; the result has to be awaited where the reader is too far behind."""
+        """Add an event, for the run; the result has to be awaited if the reader is too far behind."""
         if self._is_over:  # the reader has left
             return None
         self._events.append(event)
@@ -153,7 +153,7 @@ class EventStream(RunHandle):
             await self._taken.wait()
 
     def end(self) -> None:
-        """End the events, for the run: it is over, or its reader has left."""
+        """End the events: the run is over, or its reader has left."""
         self._is_over = True
         for waiting in (self._arrived, self._taken):
             if waiting is not None:

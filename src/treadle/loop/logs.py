@@ -1,12 +1,12 @@
 """What a run logs to ``treadle.loop``; no handler is installed.
 
-Levels: INFO for the start and the end of a run, DEBUG for what happens in between, WARNING for what needs
-attention: a run that failed or that a guard ended, a model that is asked again, a breaker that opened. Warnings
-are logged in any case; other events are made only where there is a listener.
+Levels: INFO for the start and the end of a run, DEBUG for details, WARNING for what needs attention: a run
+failed or a guard ended it, a model call is retried, a breaker opened. Warnings are always logged; other events
+are made only if there is a listener.
 
-Each log record has the attributes ``run_id`` and ``agent_name``, and ``iteration`` and ``call_id`` where they
-apply. No record has texts of models, tools or users. What a tool raised is logged with its traceback,
-as a WARNING, to ``treadle.tools``, whose records may have such texts.
+Each log record has the attributes ``run_id`` and ``agent_name``, and ``iteration`` and ``call_id`` if they
+apply. No record contains texts of models, tools or users. Exceptions of tools are logged with their tracebacks,
+as WARNING, to ``treadle.tools``, whose records may contain such texts.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from treadle.results import RunCancelled
 log = logging.getLogger("treadle.loop")
 
 Line: TypeAlias = tuple[int, str, tuple[Any, ...]]
-"""A level, a text with places for values, and the values."""
+"""A level, a format string, and its values."""
 Lines: TypeAlias = Mapping[type, Callable[[Any], Line]]
-"""What is logged of events, by their classes."""
+"""The log lines of events, by their classes."""
 
 
 def is_logged(level: int) -> bool:

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class _ClassOrInstanceMethod(Generic[P, R]):
-    """A method that works on the class, too, as on an instance with every option at its default."""
+    """A method that works on the class as on an instance without options."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -43,12 +43,12 @@ class Loop:
     """An immutable, thread-safe, reusable configuration of the tool loop.
 
     Args:
-        **options: see `treadle.loop.options.Settings`, which describes each and its default.
+        **options: see `treadle.loop.options.Settings`, which describes each option and its default.
 
     Raises:
-        OptionError: an option that does not exist, or a value that it cannot take.
-        ToolDefinitionError: a broken tool, or one that nothing can run.
-        PipelineError: stages that cannot work together.
+        OptionError: an unknown option, or a value that an option does not accept.
+        ToolDefinitionError: a tool is invalid, or nothing can run it.
+        PipelineError: the list of stages is invalid.
     """
 
     def __init__(self, **options: Unpack[LoopOptions]) -> None:
@@ -66,7 +66,7 @@ class Loop:
         check_implementations(self.tools.values(), self.resolver)
 
     def with_options(self, **options: Unpack[LoopOptions]) -> Self:
-        """A new loop with some options changed; raises what the constructor raises."""
+        """Make a loop with some options changed; raises the errors of the constructor."""
         if not options:
             return self
         changed = object.__new__(type(self))
@@ -83,7 +83,7 @@ class Loop:
     def run(
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> Coroutine[Any, Any, Result]:
-        """Run to an answer, on the running event loop (asyncio or trio).
+        """Run on the running event loop, asyncio or trio.
 
         Args:
             messages: a text, or a list of OpenAI chat dicts. They are copied, validated, and repaired where a
@@ -91,10 +91,10 @@ class Loop:
             llm_send_fn: any callable, sync or async, that takes ``(messages)``, ``(messages, opts)`` or
                 ``(messages, **opts)``, and returns text, an assistant message, a chat completion, a
                 `Response`, or an iterator of chunks.
-            **options: any option of `Loop`, for this run.
+            **options: options of `Loop`, for this run.
 
         Returns:
-            ``Ok`` with the answer, or ``Err`` with the reason; both with everything that was done.
+            ``Ok`` with the answer, ``Err`` with the reason, or ``Paused``; each with everything that was done.
 
         Raises:
             OptionError, ToolDefinitionError, PipelineError: as the constructor, before anything runs.
@@ -105,9 +105,9 @@ class Loop:
     def run_sync(
         self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
     ) -> Result:
-        """As `run`, in this thread, without an event loop; it works where one is running, too.
+        """As `run`, in this thread, without an event loop; it also works while one is running.
 
-        Async tools and backends run on an event loop in the background.
+        Async tools and models run on an event loop in a background thread.
         """
         return effects.drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
 
@@ -118,8 +118,8 @@ class Loop:
         """As `run`, with its events as they happen: ``async with Loop.stream(...) as events``.
 
         Returns:
-            A context manager of the events, an async iterator, which is the handle of the run as well:
-            ``events.result`` has the result once they have ended. Leaving early cancels the run.
+            A context manager. It returns an `EventStream`, an async iterator of the events and the handle of
+            the run: ``events.result`` is the result after the last event. Leaving early cancels the run.
         """
         return _streamed(self.with_options(**options), messages, llm_send_fn)
 
@@ -138,21 +138,21 @@ class Loop:
         llm_send_fn: LLMSendFn,
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result]:
-        """Continue a run that was paused, as `run` does; also in another process.
+        """Continue a paused run, as `run` does; also in another process.
 
         Args:
             paused: the `Paused`, its ``state``, or that as JSON text.
             decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the waiting calls.
-                Where one is missing, the run pauses again when it comes to that call.
+                The run pauses again when it reaches a call without a decision.
             llm_send_fn: the model.
-            **options: as of `run`. The tools have to be those of the calls.
+            **options: as of `run`. The tools of the waiting calls have to be among its tools.
 
         Returns:
             As `run`.
 
         Raises:
             PausedStateError: the state was changed, belongs to other tools, or was resumed already.
-            OptionError: a decision on a call that does not wait, or an edit that its tool does not take.
+            OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
         loop = self.with_options(**options)
         return effects.drive(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
@@ -182,7 +182,7 @@ class Loop:
         return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
 
     def resumption(self, paused: Any, decisions: Mapping[str, Approval]) -> Resumption:
-        """A paused run, checked, for `resume`; raises what that raises."""
+        """Check a paused run, for `resume`; raises the errors of `resume`."""
         consume = self.settings.consume_pause
         return Resumption(
             paused, decisions, self.tools, self.pause_secret, consume, pipeline=self.pipeline
@@ -199,19 +199,19 @@ class Loop:
         instructions: str | None = None,
         **options: Unpack[ToolBehaviour],
     ) -> Tool:
-        """Make a tool of this loop, a subagent: each call of it is a run.
+        """Make a tool of this loop, a subagent: each call of the tool is a run of the loop.
 
-        Such a run draws on the limits of the outer run, next to its own. It ends where that ends; its events,
-        spans and state are inside those of its call. An ``Err`` is an ordinary tool error.
+        Such a run draws on the limits of the outer run in addition to its own, and ends when the outer run ends.
+        Its events, spans and state are inside those of its call. An ``Err`` is an ordinary tool error.
 
         Args:
             name: the tool's name.
             description: what it does, for the model that calls it.
             llm_send_fn: the model of these runs.
             input_schema: its arguments; by default one text, the ``task``.
-            messages: makes the messages that a run starts from, of the arguments; by default one user message.
+            messages: makes the initial messages from the arguments; by default one user message.
             instructions: the option of that name, for these runs; None is that of this loop.
-            **options: of the tool, see `Tool`.
+            **options: options of the tool, see `Tool`.
         """
         loop = self if instructions is None else self.with_options(instructions=instructions)
         steps = Subagent(loop, llm_send_fn, messages)

@@ -1,4 +1,4 @@
-"""Endless-loop detection (Orbiter's, made aware of results, of alternation, and of repeated text)."""
+"""Detection of endless loops: Orbiter's, extended to results, alternation and repeated text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from treadle.run_state import RunNode
 from treadle.tools import fingerprint, signature
 
 MAX_PERIOD = 3
-"""The longest round that is looked for: A, A B, A B C."""
+"""The longest pattern that is detected: A, A B, A B C."""
 MAX_SHOWN = 5
-"""Calls that the reason names."""
+"""The maximum number of calls that the reason names."""
 
 Step: TypeAlias = tuple[str, ...]
-"""What iterations are compared by: their calls and results, or their text."""
+"""The values by which iterations are compared: their calls and results, or their text."""
 
 
 class LoopDetector:
-    """Counts how often in a row a run went the same round: the same calls, of which it learned the same.
+    """Counts consecutive repetitions of a pattern of iterations with the same calls and the same results.
 
     Args:
-        threshold: how many rounds are an endless loop; None is any number.
+        threshold: the number of repetitions that is an endless loop; None disables the detection.
     """
 
     def __init__(self, threshold: int | None) -> None:
@@ -35,13 +35,13 @@ class LoopDetector:
         self._is_alike = False
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
-        """Look at a finished iteration.
+        """Add a finished iteration, and look for a loop.
 
-        The same calls with other results are progress, and volatile tools may always be asked again. A text
-        counts where the run goes on after it.
+        The same calls with other results are progress, and calls of volatile tools never count. A text counts
+        if the run continues after it.
 
         Args:
-            context: as it left the stages.
+            context: the context that the last stage returned.
             node: gets the signature of the calls as ``metadata["tool_signature"]``.
 
         Returns:
@@ -66,9 +66,9 @@ class LoopDetector:
         return LoopDetected(shown or (short_name(context.response.text),), rounds, made, period)
 
     def _rounds(self, step: Step) -> tuple[int, int]:
-        """Take a step in; how many rounds in a row were alike, of which length, the most first."""
+        """Add a step; return the number of repetitions and the length of the most frequent pattern."""
         steps, most = self._steps, (1, 1)
-        if step not in steps:  # as nearly always
+        if step not in steps:  # the common case
             if self._is_alike:
                 self._is_alike, self._alike = False, [0] * MAX_PERIOD
             steps.append(step)
@@ -86,23 +86,23 @@ class LoopDetector:
         return most
 
     def new_turn(self) -> None:
-        """Forget all: the user has spoken, and may have asked for it once more."""
+        """Forget everything: a user message arrived, which may ask for a repetition."""
         self._steps.clear()
         self._alike = [0] * MAX_PERIOD
 
     def as_json(self) -> dict[str, Any]:
-        """What it has seen, for the state of a paused run."""
+        """The steps so far, for the state of a paused run."""
         return {"steps": [list(step) for step in self._steps], "alike": list(self._alike)}
 
     def restore(self, seen: Mapping[str, Any]) -> None:
-        """Go on with what `as_json` said."""
+        """Restore what `as_json` returned."""
         self._steps.extend(tuple(step) for step in seen["steps"])
         self._alike = list(seen["alike"])
         self._is_alike = any(self._alike)
 
 
 def _step(context: Context, made: str) -> Step | None:
-    """What to compare an iteration by; None where it is like no other."""
+    """The value by which an iteration is compared; None if it is never a repetition."""
     calls = context.tool_calls
     if not calls:
         return None if context.response.is_blank else ("text", context.response.text)
@@ -118,13 +118,13 @@ def _step(context: Context, made: str) -> Step | None:
 
 
 def _all_learned(context: Context, calls: Sequence[ToolCall]) -> list[str]:
-    """What the calls brought, in the order of their fingerprints: the order of the calls says nothing."""
+    """The results of the calls, in the order of their fingerprints: the order of the calls is irrelevant."""
     ordered = sorted(calls, key=lambda call: call.fingerprint)
     return [_learned(context, call) for call in ordered]
 
 
 def _learned(context: Context, call: ToolCall) -> str:
-    """What a call brought; of one that was suppressed, what it had brought before."""
+    """The result of a call; for a suppressed call, its earlier result."""
     result = context.tool_results.get(call.id)
     if result is None:
         return ""

@@ -1,4 +1,4 @@
-"""Observers: callables that receive events. What one raises is logged, and changes nothing."""
+"""Observers: callables that receive events. Their exceptions are logged and do not affect the run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger("treadle.loop")
 Observer: TypeAlias = Callable[[Event], Any]
 """Takes an event; sync or async. The run waits for it, so a slow observer slows the run down.
 
-An observer of several runs at once that has to keep them apart has a method ``for_run()``, which is called before
-each run, and returns an observer for that run, or None where it does not observe it.
+An observer that needs separate state for each run has a method ``for_run()``. It is called before each run, and
+returns an observer for that run, or None.
 """
 
 
 def for_run(observer: Observer) -> Observer | None:
     """The observer of one run: the one that ``for_run()`` returns, or the observer itself."""
-    # Of its class, as methods with a meaning are: a mock has every attribute that it is asked for.
+    # Looked up on the class, as special methods are: a mock has every attribute.
     makes = callable(getattr(type(observer), "for_run", None))
     made: Observer | None = observer.for_run() if makes else observer  # type: ignore[attr-defined]
     return made
@@ -54,17 +54,17 @@ def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
 
 
 class Observers:
-    """Several observers as one, for a driver to hand events to.
+    """Several observers as one, which a driver calls.
 
     Args:
-        observers: are called in this order.
+        observers: called in this order.
     """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self._observers = tuple(observers)
 
     def __call__(self, event: Event) -> Awaitable[None] | None:
-        """Call all; the result is None, or has to be awaited where one of them is async."""
+        """Call all of them; the result has to be awaited if it is not None."""
         for place, observer in enumerate(self._observers):
             try:
                 result = observer(event)
@@ -93,9 +93,9 @@ class Observers:
             await rest
 
     def _call_now(self, event: Event, place: int) -> None:
-        """Call the others during an interrupt: an observer that misses the start of a run cannot handle its end.
+        """Call the others during an interrupt; nothing can be awaited any more.
 
-        It is too late to await anything.
+        An observer that misses the start of a run cannot handle its end.
         """
         for observer in self._observers[place:]:
             try:

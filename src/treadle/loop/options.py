@@ -85,12 +85,12 @@ class Settings:
             not stored in the history.
         stages: the stages, in order; None is `treadle.stages.default_stages`. Plain functions from context to
             context are stages, too. A list without `ask_model` gets it at the head.
-        limits: how much a run may use. Its fields are options as well: ``max_iterations=5``.
-        on_limit: what happens where iterations, calls, tokens or cost are spent, or a loop is detected:
-            ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
+        limits: the limits of a run. Its fields are options as well: ``max_iterations=5``.
+        on_limit: what happens if a limit of iterations, calls, tokens or cost is reached, or a loop is
+            detected: ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
         show_budget: show the model in each request what remains of the limits.
-        cost_of: takes a response and returns what it cost in US dollars, or None; is called where the backend
-            reports no cost.
+        cost_of: takes a response and returns its cost in US dollars, or None; called if the model does not
+            report a cost.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
             object with ``resolve(call)``.
@@ -102,20 +102,20 @@ class Settings:
         retry_delay: see `treadle.stages.ask_model`.
         sequential: see `treadle.stages.plan_calls`.
         dedupe: see `treadle.stages.plan_calls`.
-        loop_threshold: consecutive repetitions, with the same calls and the same results, that end the run;
-            None is any number. Three is Orbiter's number.
+        loop_threshold: the number of consecutive repetitions, with the same calls and the same results, that
+            ends the run; None disables loop detection. Three is Orbiter's number.
         breaker_threshold: see `treadle.stages.circuit_breaker`.
         breaker: a circuit breaker that runs share; None disables it.
         locks: a table of locks that loops share; None is one for each run.
         max_blank_stops: see `treadle.stages.loop_decision`.
         repair_call: see `treadle.stages.validate_calls`.
-        pause_secret: signs the state of paused runs, so that no one else can make or change one; None detects
-            accidental changes only.
+        pause_secret: signs the state of paused runs, so that no one else can forge one; None detects accidental
+            changes only.
         consume_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
             is a table of this process.
-        on_iteration: is called with the context after each iteration.
-        on_event: is called with every event; one observer, or several.
-        on_complete: is called with the `Completion` of the run, on every exit; sync or async.
+        on_iteration: called with the context after each iteration.
+        on_event: one observer of all events, or a list of them.
+        on_complete: called with the `Completion` of the run, on every exit; sync or async.
         state: the run state to continue in; None makes a new one.
         handle: observes, steers and cancels the run from outside.
         middleware: wraps the steps of the run, the first outermost.
@@ -124,8 +124,8 @@ class Settings:
         logger_provider: of OpenTelemetry, for the completion event; None is the global one.
         capture_content: whether spans have messages, arguments and results; None is the environment variable
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, which is off by default.
-        chat_telemetry: report model calls as spans and metrics; set it to False where the model's SDK is
-            instrumented, which would report them a second time.
+        chat_telemetry: report model calls as spans and metrics; set it to False if the model's SDK is
+            instrumented and reports them itself.
 
     Raises:
         OptionError: a value that an option cannot take.
@@ -171,7 +171,7 @@ class Settings:
         self._check(_NAMES)
 
     def _check(self, names: AbstractSet[str]) -> None:
-        """Check some of the options, and copy those that could change while runs share them."""
+        """Check some of the options, and copy mutable values, which runs share."""
         for name in names:
             if name in _LEAST:
                 _check_number(name, getattr(self, name))
@@ -179,7 +179,7 @@ class Settings:
                 _check_choice(name, getattr(self, name))
             elif name in _KINDS:
                 _check_kind(name, getattr(self, name))
-        # An iterator could be read only once, and a list could be changed by its owner.
+        # An iterator can be read only once, and the caller could change a list.
         for name in names & _MANY:
             value = getattr(self, name)
             is_unsafe = isinstance(value, (list, Iterator))
@@ -191,7 +191,7 @@ class Settings:
             self.check_is_default([name for name in OF_DEFAULT_STAGES if name not in OF_ASK_MODEL])
 
     def check_is_default(self, names: Iterable[str]) -> None:
-        """See that options of stages have their defaults, where the stages were given.
+        """If stages are given, check that options of the default stages are not.
 
         Raises:
             OptionError: one of them has another value.
@@ -222,7 +222,7 @@ class Settings:
             base = given.get("limits", self.limits)
             if isinstance(base, Limits):  # any other kind is reported below
                 given["limits"] = dataclasses.replace(base, **limits)
-        # A copy that checks only what is new: every run with options makes one.
+        # Only the changed options are checked: every run with options makes a copy.
         changed = object.__new__(Settings)
         object.__setattr__(changed, "__dict__", self.__dict__ | given)
         changed._check(given.keys())

@@ -1,4 +1,4 @@
-"""Pausing and resuming: a paused run as JSON, and back; signed, so that a changed state is refused."""
+"""Pausing and resuming: the state of a paused run as signed JSON, and back."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from treadle.loop.run import Run
 
 VERSION = 3
-"""The version of the form of a paused state. A state of another version is refused."""
+"""The version of the format of a paused state. A state of another version is refused."""
 MAX_CONSUMED = 100_000
-"""Pauses that a process remembers as resumed, where ``consume_pause=`` is not given."""
+"""The number of resumed pauses that a process remembers, without ``consume_pause=``."""
 WAITING = "Not run yet: the run waits for a person's approval."
 
 
@@ -51,10 +51,10 @@ class PausedStateError(TreadleError, ValueError):
 
 
 def suspend(run: Run) -> Steps[JSONDict]:
-    """Make the state of a run that pauses, and leave its conversation valid.
+    """Make the state of a run that pauses, and make its history valid.
 
     Raises:
-        PausedStateError: something is no JSON, or no run could continue at this stage.
+        PausedStateError: a value is not JSON, or no run could continue at this stage.
     """
     yield from report_edits(run.context)
     now = yield NOW
@@ -86,7 +86,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
 
 
 def _with_lists(value: Any) -> Any:
-    """A value with lists for tuples, as it comes back from JSON."""
+    """A value with lists in place of tuples, as JSON returns it."""
     if isinstance(value, (list, tuple)):
         return [_with_lists(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
     return {key: _with_lists(part) for key, part in value.items()} if is_mapping(value) else value
@@ -155,7 +155,7 @@ class Resumption:
         given: a `Paused`, its ``state``, or that as JSON text.
         decisions: by id of the call.
         tools: those of the loop that resumes it.
-        secret: signed the state; None where it was not signed.
+        secret: signed the state; None if it was not signed.
         consume: takes the id of the pause and returns whether it may be resumed; None is a table of this
             process.
         pipeline: the stages of the loop that resumes it.
@@ -219,7 +219,7 @@ class Resumption:
                 )
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
-        """Have the paused subagents check their part, before anything runs."""
+        """Check the states of the paused subagents, before anything runs."""
         names = {call["id"]: call["name"] for call in self.state["tool_calls"]}
         for call_id, paused in self.state["paused_runs"].items():
             check = getattr(tools[names[call_id]].steps, "resumption", None)
@@ -243,7 +243,7 @@ class Resumption:
             raise PausedStateError(f"the paused state is stale: {pause_id!r} was resumed already")
 
     def restore(self, run: Run) -> None:
-        """Put a run in the state in which it paused."""
+        """Restore the state of a run when it paused."""
         state, services = self.state, run.run
         run.pauses, run.elapsed_before = state["pauses"], state["elapsed"]
         run.pending_messages = tuple(state["pending_messages"])
@@ -260,7 +260,7 @@ class Resumption:
 
 
 def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
-    """The decisions on calls of a subagent, by the ids that they have there."""
+    """The decisions on calls of a subagent, by the ids of the calls in the subagent."""
     start = f"{call_id}/"
     return {
         key.removeprefix(start): decision
@@ -270,7 +270,7 @@ def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[st
 
 
 def _opened(given: Any, secret: bytes | None) -> JSONDict:
-    """The state in whatever form it came, if it is unchanged."""
+    """Decode the state from any form, and check that it is unchanged."""
     state: Any = given.state if isinstance(given, Paused) else given
     if isinstance(state, (str, bytes)):
         try:
@@ -324,7 +324,7 @@ class _Consumed:
         self._mutex = threading.Lock()
 
     def consume(self, pause_id: str) -> bool:
-        """Take a pause; False where it was taken before."""
+        """Mark a pause as resumed; False if it was resumed before."""
         with self._mutex:
             if pause_id in self._ids:
                 return False
@@ -343,7 +343,7 @@ def _restored_facts(
     """The fields of the context of a paused run, with the decisions on its calls.
 
     Raises:
-        OptionError: a call was edited to arguments that its tool does not take.
+        OptionError: edited arguments do not match the schema of the tool.
     """
     calls = {given["id"]: _call_from_json(given) for given in state["tool_calls"]}
     approvals = {key: Approval(**given) for key, given in state["approvals"].items()}
@@ -381,7 +381,7 @@ def _restored_facts(
 
 
 def _edited(call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, Tool]) -> ToolCall:
-    """The call with other arguments; its text stays the model's own."""
+    """The call with other arguments; its text remains that of the model."""
     tool = tools.get(call.name)
     key = arguments
     if tool is not None:

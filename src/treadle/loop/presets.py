@@ -1,4 +1,4 @@
-"""Presets: known policies by name, each a list of options to read, to take as it is, or to change.
+"""Known policies by name. Each function returns options for `Loop`.
 
 ``Loop(**presets.runax(), tools=[...])``; ``Loop(**{**presets.planck(), "max_iterations": 20})``.
 """
@@ -9,9 +9,9 @@ from treadle.loop.options import LoopOptions
 
 
 def recommended() -> LoopOptions:
-    """Limits for a loop that runs unattended, wide enough for most tasks; the values are our own.
+    """Limits for a loop that runs unattended; they suit most tasks.
 
-    The model is asked for a last answer where one is reached, so that the work is not lost.
+    At a limit the model is asked for a last answer, so that the work is not lost.
     """
     return {
         "max_iterations": 25,
@@ -40,19 +40,19 @@ def llmcore() -> LoopOptions:
         "sequential": "in_step",
         "dedupe": False,
         "loop_threshold": None,
-        "breaker_threshold": 3,  # LlmCore: the same error in three iterations in a row
+        "breaker_threshold": 3,  # LlmCore: the same error in three consecutive iterations
         "max_blank_stops": 3,  # LlmCore: max_blank_stops
     }
 
 
 def orbiter() -> LoopOptions:
-    """Orbiter's call runner: retries of the model, and endless loops detected by the calls.
+    """Orbiter's call runner: retries of the model, and detection of endless loops by the calls.
 
-    Its own limit of steps is not part of the call runner; ten is ours.
+    Its limit of steps is not part of the call runner; ten is our choice.
     """
     return {
         "max_iterations": 10,
-        "on_limit": "stop",  # here it is reported; Orbiter returns the last output
+        "on_limit": "stop",  # treadle reports it; Orbiter returns the last output
         "sequential": "in_step",
         "dedupe": False,
         "loop_threshold": 3,  # Orbiter: loop_threshold
@@ -61,9 +61,9 @@ def orbiter() -> LoopOptions:
 
 
 def planck() -> LoopOptions:
-    """Planck's tool runner: every call runs, and repeated ones are nudged from the third on.
+    """Planck's tool runner: every call runs, and results have a note from the third identical call on.
 
-    It has no limit of iterations. A loop here always has one; a hundred is ours.
+    It has no limit of iterations. A loop of treadle always has one; a hundred is our choice.
     """
     return {
         "max_iterations": 100,

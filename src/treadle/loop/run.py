@@ -85,15 +85,15 @@ _LATE = "Cancelled: the run's time was up before this call was done."
 
 @fast_dataclass
 class RunConfig:
-    """What is decided of a run before it starts.
+    """The configuration of a run, decided before it starts.
 
     Args:
         pipeline: the stages.
         tools: what the model may call, by name.
-        loop_threshold: repetitions that end the run; None is any number.
+        loop_threshold: the number of repetitions that ends the run; None disables loop detection.
         finishes: whether the model is asked for a last answer at a limit.
-        handle: may end or steer the run; None where there is none.
-        pause_secret: signs the state of a paused run; None does not.
+        handle: may end or steer the run; None if there is none.
+        pause_secret: signs the state of a paused run; None leaves it unsigned.
     """
 
     pipeline: Pipeline[Context]
@@ -108,14 +108,14 @@ class Run:
     """One run of a loop; a driver performs `steps`, once.
 
     Args:
-        config: what is decided of it.
-        run: what its stages work with.
-        given: what it starts from: messages, as the caller gave them, or a paused run.
+        config: its configuration.
+        run: the state and services that its stages use.
+        given: the messages of the caller, or a paused run.
 
     Attributes:
         state: the status of the run.
-        context: the latest context: between iterations, it has all that was done.
-        result: what the run returned, or would have returned when it was cancelled; None until it is over.
+        context: the latest context; between iterations it has everything that was done.
+        result: the result of the run, also if its task was cancelled; None until it ended.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         pending_messages: user messages that the model has not seen yet.
@@ -140,7 +140,7 @@ class Run:
     # The run as a whole
 
     def steps(self) -> Steps[Result]:
-        """Run to the end, whatever it is; on every exit the history is valid and the end is reported."""
+        """Perform the run; on every exit the history is valid and the end is reported."""
         is_resumed = isinstance(self._given, Resumption)
         if is_resumed:
             yield from self._given.consume()
@@ -160,20 +160,20 @@ class Run:
         except GeneratorExit:
             raise
         except BaseException:
-            # The caller cancelled the run: leave everything in order, report it, and raise on.
+            # The caller cancelled the run: make the history valid, report the end, and re-raise.
             self._interrupt(_CANCELLED)
             yield from self._finish(RunCancelled(), returns=False)
             raise
         return (yield from self._finish(reason, returns=True))
 
     def _begin(self, started: float) -> Reason | None:
-        """Validate what was given; return why the run cannot start, None where it can."""
+        """Validate the input; return why the run cannot start, or None."""
         budget = self.run.budget
         self.run.clock = started
         if isinstance(self._given, Resumption):
             self._given.restore(self)
             budget.started_at = started - self.elapsed_before
-            # From now on it is in progress, as any iteration that is under way.
+            # From now on the iteration is in progress.
             progress = self._progress = Progress(stages=list(self.context.trace))
             progress.item = self.context.evolve(decision=None, waiting=(), trace=progress.stages)
             return None
@@ -227,7 +227,7 @@ class Run:
             return RunCancelled()
 
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
-        """Make iterations until there is a decision; return why the run ended, None for an answer."""
+        """Iterate until there is a decision; return why the run ended, None for an answer."""
         reason: Reason | None = None
         while reason is None:
             if not is_resumed:
@@ -251,7 +251,7 @@ class Run:
     def _begin_iteration(
         self, guidance: str | None = None, changes: Mapping[str, Any] | None = None
     ) -> Steps[Reason | None]:
-        """Begin an iteration; return why there may be none.
+        """Begin an iteration; return the reason if a limit forbids it.
 
         Args:
             guidance: a text for the model in this iteration only; None keeps that of the stages.
@@ -264,14 +264,14 @@ class Run:
         if reason is not None:
             self.context = self.context.stop(reason)
             return reason
-        # It starts when the last one ended; but the time that listeners took since then is not its own.
+        # It starts when the last one ended, without the time that listeners took since then.
         started = (yield NOW) if run.has_listeners else run.clock
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
         run.reserved.clear()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
-        # Until it is kept, the iteration is in progress: an interruption finds it there.
+        # Until it is kept, the iteration is in progress, and an interruption settles it.
         progress = self._progress = Progress()
         progress.item = self.context.evolve(
             iteration=iteration,
@@ -292,13 +292,13 @@ class Run:
         return None
 
     def _pass(self, *, is_resumed: bool = False) -> Steps[Reason | None]:
-        """Take the iteration through the stages, and end it.
+        """Run the stages of the iteration, and end it.
 
         Args:
             is_resumed: enter at the stage that paused the run.
 
         Returns:
-            Why the run ends; None where the context has the decision.
+            Why the run ends; None if the context has the decision.
         """
         progress = self._progress
         if progress is None:
@@ -322,7 +322,7 @@ class Run:
         return (yield from self._end_iteration(reason))
 
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:
-        """End an iteration: look for loops, note how it went, report it."""
+        """End an iteration: look for loops, record its status, report it."""
         run, context, node = self.run, self.context, self.state.nodes[-1]
         if run.repairs or run.refused:
             yield from report_edits(context)
@@ -342,14 +342,14 @@ class Run:
             node.succeed(at=run.clock)
         else:
             node.fail(reason, run.clock)
-        if run.has_listeners and not isinstance(reason, LLMError):  # `ModelFailed` has said so
+        if run.has_listeners and not isinstance(reason, LLMError):  # `ModelFailed` has reported it
             yield Emit(
                 IterationFinished(iteration=context.iteration, context=context, at=run.clock)
             )
         return reason
 
     def keep(self, context: Context) -> None:
-        """Make a context the latest one: the run is as it says from here on."""
+        """Make a context the latest one."""
         self.context = context
         self._progress = None
         self.state.history = context.messages
@@ -361,7 +361,7 @@ class Run:
         self._settle(unanswered)
 
     def _settle(self, unanswered: str) -> None:
-        """Put an interrupted iteration in the history: its calls, and their results or why there is none.
+        """Put an interrupted iteration in the history: its calls, and their results or why they have none.
 
         Args:
             unanswered: the answer to calls without a result.
@@ -375,7 +375,7 @@ class Run:
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
         try:
             context = inject(context, unanswered)
-        except Exception:  # a stage has left what no message can be made of
+        except Exception:  # a stage left a value that cannot become a message
             log.exception("an interrupted iteration could not be put in the history")
             context = self.context
         self.keep(context.evolve(trace=tuple(progress.stages)))
@@ -403,7 +403,7 @@ class Run:
         return True
 
     def _take_last_messages(self) -> Steps[None]:
-        """Add the user messages that came too late for the model, and take no more."""
+        """Add the user messages that came too late for the model, and accept no more."""
         given, self.pending_messages = self.pending_messages, ()
         if self.config.handle is not None:
             given += yield Call(self.config.handle.close, label=labels.STEER, key="end")
@@ -427,14 +427,14 @@ class Run:
     def _last_answer(self, reason: Reason) -> Steps[Reason | None]:
         """Ask for a last answer (RunaxAI's policy); the guidance for it is not stored in the history.
 
-        The model is asked once with its tools on offer, which do not run any more. If it calls some, it is
-        asked once more with tools disabled. If there is no text then either, a plain sentence is the answer.
+        The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
+        with tools disabled. If there is still no text, a fixed sentence is the answer.
 
         Args:
             reason: the limit that was reached.
 
         Returns:
-            Why there is no answer; None where there is one.
+            Why there is no answer; None if there is one.
         """
         terminal = [tool.name for tool in self.context.tools.values() if tool.terminal]
         how = f", by a call of {' or '.join(terminal)}" if terminal else ""
@@ -470,7 +470,7 @@ class Run:
         if reason is not None:
             self._paused = None
         if self._paused is None:
-            # What arrived too late for the model is in the history that the caller continues from.
+            # Messages that arrived too late for the model are in the history of the result.
             yield from self._take_last_messages()
         ended = yield NOW
         if self._paused is None:
@@ -503,7 +503,7 @@ class Run:
             return Err(reason, stop_reason=reason.stop_reason, **facts)
         if self._paused is not None:
             return Paused(context.waiting, state=self._paused, **facts)
-        # An answer with calls is that of a terminal tool: with any other call the run continues.
+        # An answer with calls is a call of a terminal tool: after any other call the run continues.
         stop_reason = "output" if context.tool_calls else "answered"
         if self._limit is not None:
             stop_reason = "finished"
@@ -523,13 +523,13 @@ _NOTHING: dict[str, Any] = {}
 
 
 def _has_nothing_to_ask(context: Context) -> bool:
-    """Whether the response is a text and no stage has added anything to it: then it is the answer."""
+    """Whether the response is a text to which no stage has added anything, and so the answer."""
     is_text = not context.tool_calls and not context.response.is_blank
     return is_text and context.guidance is None and context.messages.ends_with_assistant
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:
-    """A plain sentence as the answer, where the model has given none."""
+    """A fixed sentence as the answer, if the model gave none."""
     response = context.response
     extra = {key: value for key, value in response.extra.items() if key != "content"}
     response = dataclasses.replace(
@@ -557,7 +557,7 @@ def end_state(state: RunState, reason: Reason | None, ended: float) -> None:
         else:
             node.fail(reason, ended)
     for call in node.tool_calls if node is not None and reason is not None else ():
-        # One that waits for approval, in vain.
+        # A call that still waits for approval.
         if call.run is not None and call.run.is_running:
             end_state(call.run, reason, ended)
         if call.is_running:

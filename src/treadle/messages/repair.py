@@ -25,7 +25,7 @@ from treadle.messages.message import (
 
 
 class InvalidMessagesError(TreadleError, ValueError):
-    """Messages that no history can be made of.
+    """Malformed messages, which cannot be made into a history.
 
     Args:
         problems: one line for each: where it is, what was expected, what was found.

@@ -32,7 +32,7 @@ def default_stages(
     sequential: Literal["defer", "in_step"] = "defer",
     dedupe: bool = True,
 ) -> list[Stage]:
-    """The stages of a loop that is given no others.
+    """Make the default list of stages.
 
     Args:
         max_retries: see `ask_model`.
@@ -58,7 +58,7 @@ def default_stages(
 
 
 BUILT_IN: frozenset[Callable[..., Any]] = frozenset(made.fn for made in default_stages())
-"""The functions of these stages, which the loop need not check."""
+"""The functions of these stages; the loop does not check what they return."""
 
 __all__ = [
     "BUILT_IN",

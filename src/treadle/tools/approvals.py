@@ -38,7 +38,7 @@ def deny(reason: str = "") -> Approval:
 
 
 def edit(arguments: Mapping[str, Any]) -> Approval:
-    """Run the call with other arguments; its result tells the model so.
+    """Run the call with other arguments; a note in its result informs the model.
 
     Args:
         arguments: all arguments of the call, valid by the tool's schema.

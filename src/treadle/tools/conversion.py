@@ -94,7 +94,7 @@ def _named_after(made: Tool) -> Tool:
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
-    """Make a tool of anything that can stand for one.
+    """Make a tool of a function, a schema or another description of a tool.
 
     Args:
         given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;

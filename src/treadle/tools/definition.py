@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @fast_dataclass
 class ToolContext:
-    """What a tool can read of the run that calls it; the loop fills a parameter of this type.
+    """What a tool can read about the run that calls it; the loop fills a parameter of this type.
 
     Args:
         call_id: the id of the call.
@@ -90,7 +90,7 @@ BindCall: TypeAlias = Callable[[Mapping[str, Any], Callable[[], ToolContext]], C
 
 @dataclass(frozen=True)
 class Tool:
-    """Something a model may call. Calling the tool itself calls its function.
+    """A tool that a model may call. Calling the object calls its function.
 
     Args:
         name: 1 to 128 letters, digits, ``_``, ``-`` and ``.``.

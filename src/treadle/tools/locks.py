@@ -19,9 +19,9 @@ class LockedError(TreadleError, RuntimeError):
 
 
 class Locks:
-    """The holders of keys, and those that wait for them, in the order in which they came.
+    """A table of locks by key. Waiting calls get a key in order of arrival.
 
-    Loops that are given the same one, as ``locks=``, share it. It is thread-safe.
+    Loops share locks if they get the same table as ``locks=``. It is thread-safe.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from treadle.messages import ToolCall
 
 
 class PlanReason(StrEnum):
-    """Why a plan is as it is. The names are those of RunaxAI's planner."""
+    """The reason for a plan. The names are those of RunaxAI's planner."""
 
     NO_CALLS = "no_calls"
     SINGLE_CALL = "single_call"
@@ -60,9 +60,9 @@ class Plan:
 
     Args:
         batches: the calls that run, in the order of the batches, those of one batch at once.
-        reason: why it is as it is.
-        not_run: why the others do not run, by id of the call.
-        duplicates: calls that another of the same plan answers, by id: the id of that other.
+        reason: the reason for the plan.
+        not_run: why the other calls do not run, by id of the call.
+        duplicates: calls that get the result of another call of the plan, by id: the id of the other.
         approvals: calls that need approval, by id: the question to ask.
     """
 
