@@ -17,9 +17,9 @@ from treadle.effects.effects import Call, CallCancelled, Mode, Reporter, is_awai
 Future = concurrent.futures.Future
 
 LOOK_UP_SECONDS = 0.5
-"""How long a thread waits at a time. Python handles process signals in the main thread, between two
-of its instructions: one that comes just before that thread begins to wait, or that the system gave
-to another thread, interrupts no wait and is handled when the thread looks up."""
+"""The longest uninterrupted wait of a thread, in seconds. Python handles process signals in the main thread,
+between two instructions. A signal that arrives just before that thread begins to wait, or in another thread,
+does not interrupt the wait, and is handled after it."""
 
 _lock = threading.Lock()
 _loops: list[asyncio.AbstractEventLoop] = []
@@ -91,7 +91,7 @@ def _begin(
 
 
 _Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], object]]"
-"""What a thread that waits has to call meanwhile."""
+"""The functions that a waiting thread has to call."""
 
 
 class PostingReporter:
@@ -192,7 +192,7 @@ def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop for good: an interrupt is raised where the call is awaited, and passes through the loop."""
+    """Run a loop forever: an interrupt is raised where the call is awaited, and passes through the loop."""
     while True:
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             loop.run_forever()

@@ -3,8 +3,8 @@
 The task that performs a `Bounded` or a `Parallel` waits while one carrier per generator drives it.
 A cancelled carrier has a grace period. If it does not end, because a callable ignores the
 cancellation, the waiting task takes over its generators, performs their cleanup and abandons the
-carrier. A waiting task can always be cancelled, so a stuck carrier is inside a callable, and has no
-carriers of its own: nested generators are therefore cleaned up innermost first.
+carrier. A waiting task can always be cancelled, so a stuck carrier is inside a callable, and has started no
+other carriers: nested generators are therefore cleaned up innermost first.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CallersTask:
         self.is_cancelled = False  # and the cancellation has not arrived yet
         self.is_unwinding = False  # it has arrived, and ends the generators
         self.is_abandoned = False
-        # The task of asyncio, if a callable that cancels it must harm itself only.
+        # The task of asyncio, if a callable that cancels it must affect only itself.
         self.native: asyncio.Task[Any] | None = None
 
     def was_asked_to_cancel(self) -> bool:
@@ -282,7 +282,7 @@ class _TrioCarrier(Carrier):
 
 @functools.cache
 def _abandoned_tasks() -> set[asyncio.Task[None]]:
-    """The abandoned tasks that still run, referenced for good.
+    """The abandoned tasks that still run, with a permanent reference.
 
     Python closes a coroutine that is not referenced, and one that catches everything would catch
     that as well and never return. When the interpreter exits, only what a daemon thread references
@@ -344,7 +344,7 @@ class _TrioEvent:
         if seconds is None:
             await self._event.wait()
         else:
-            if seconds <= 0:  # a carrier that takes no time at all has to have had its turn
+            if seconds <= 0:  # a carrier that takes no time has to run once
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 await trio.lowlevel.cancel_shielded_checkpoint()
             with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):

@@ -9,15 +9,14 @@ from treadle.effects.effects import Steps
 log = logging.getLogger("treadle.pipeline")
 
 CLEANUP_SECONDS = 5.0
-"""How long the cleanup of cancelled steps may take. It is a bound on misbehaviour: closing a stream
-takes milliseconds."""
+"""The maximum duration of the cleanup of cancelled steps, in seconds. Closing a stream takes milliseconds."""
 
 GRACE_SECONDS = 1.0
-"""How long a cancelled call may take to end before it is abandoned: time to close a connection. A
-run may take so much longer than its time limit."""
+"""The time in which a cancelled call has to end before it is abandoned, in seconds: enough to close a
+connection. A run may exceed its time limit by this much."""
 
 MAX_CLOSE_ATTEMPTS = 16
-"""How many effects steps may yield while they are closed."""
+"""The number of effects that steps may yield while they are closed."""
 
 
 def close_steps(steps: Steps[object]) -> None:

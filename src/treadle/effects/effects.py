@@ -62,8 +62,8 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, tuple, list, dict}
 class Signal:
     """A flag that is set once, from any thread, and calls its subscribers.
 
-    It has no lock, so that the handler of a process signal may set it at any moment: of all threads
-    that find a subscriber in the table, only one can take it out.
+    It has no lock, so that the handler of a process signal may set it at any moment. If several threads find a
+    subscriber in the table, only one of them can remove it.
     """
 
     __slots__ = ("_is_set", "_subscribers")
@@ -147,7 +147,7 @@ class Timed(NamedTuple):
 
 
 class Call(Effect):
-    """Call a function; the outcome is what it returns, awaited if need be, or what it raises.
+    """Call a function; the outcome is its return value, awaited if necessary, or its exception.
 
     Args:
         fn: the function.
@@ -192,7 +192,7 @@ class Call(Effect):
 
 
 class Parallel(Effect):
-    """Run several steps at once; the outcome is the list of what they return, in their order.
+    """Run several steps at once; the outcome is the list of their return values, in order.
 
     The first to raise cancels the others, and its exception is the outcome.
 
@@ -214,13 +214,13 @@ class Parallel(Effect):
 
 
 class Bounded(Effect):
-    """Run steps within bounds; the outcome is theirs, or the bound that ended them.
+    """Run steps within bounds; the outcome is their return value, or the bound that ended them.
 
     Args:
         steps: a generator of effects. It is cancelled at the bound: the cancellation is raised
             where it yielded, and it may still yield effects for its cleanup. A callable that
             ignores the cancellation is abandoned after a grace period of one second.
-        seconds: raise `TimeLimitReached` after so many seconds; None means no limit.
+        seconds: the number of seconds after which to raise `TimeLimitReached`; None means no limit.
         until: raise `Stopped` as soon as this signal is set; None means never.
     """
 

@@ -18,8 +18,7 @@ def map_effects(steps: Steps[R], change: Change) -> Steps[R]:
 
     Args:
         steps: a generator of effects that has not been started.
-        change: takes an effect and returns the one to perform in its place: often the same, else
-            one of any kind, or steps, whose outcome the steps are handed. The steps within a
+        change: takes an effect and returns the effect or the steps to perform in its place. The steps within a
             `Parallel` or a `Bounded` are wrapped alike before it sees them; steps that it makes
             itself are not, so that a call may be put into a `Bounded`.
 

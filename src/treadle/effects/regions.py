@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.effects.async_driver import AsyncDriver
 
 TURNS = 2
-"""Turns of the event loop that a task has to end after its time is up, and after its grace period:
+"""The number of turns of the event loop that a task gets after its time limit, and after its grace period:
 after a pause of the loop, it may have had none before."""
 
 
@@ -135,7 +135,7 @@ class Region:
     def continued(
         self, steps: Coroutine[Any, Any, Any], driver: AsyncDriver, carrier: AsyncioCarrier
     ) -> Coroutine[Any, Any, Any]:
-        """Go on in another carrier; as `run`."""
+        """Continue in another carrier; as `run`."""
         self._driver, self._carrier = driver, carrier
         return self.run(steps)
 
@@ -170,7 +170,7 @@ async def _clean_up(driver: AsyncDriver, generators: list[Steps[Any]]) -> None:
     """Perform the cleanup of generators, the innermost first."""
     running = driver.task.generators
     place = len(running)
-    running.extend(generators)  # whoever takes over this task has to end them, too
+    running.extend(generators)  # if another carrier takes over, it has to end these as well
     while len(running) > place:
         driver.task.extend_deadline()
         await driver.clean_up(running[-1], Cancelled())

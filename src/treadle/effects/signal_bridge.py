@@ -17,7 +17,7 @@ from treadle.effects.effects import Signal
 def running_trio() -> Any:
     """The module ``trio`` if it runs the current task, else None; it is never imported.
 
-    Asyncio is asked first: a trio that is merely imported has no say in an asyncio program.
+    Asyncio is asked first: a trio that is only imported must not affect an asyncio program.
     """
     try:
         if asyncio.current_task() is not None:

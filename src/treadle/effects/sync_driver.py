@@ -2,8 +2,8 @@
 
 Steps are only ever advanced in the thread that called `drive_sync`. Worker threads run nothing but
 the callables of `Call` effects, so no two steps of a run ever race, whatever runs in parallel.
-Something async is run on one event loop in a background thread, which starts when it is first
-needed and is shared, so that clients which are bound to a loop can be used again in a later run.
+Async callables run on one event loop in a background thread. It starts when it is first needed and is shared,
+so that clients which are bound to a loop can be used again in a later run.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from treadle.effects.effects import (
 )
 
 SWEEP_AT = 64
-"""From how many timers on those that are no longer wanted are removed."""
+"""The number of timers from which on cancelled ones are removed."""
 
 
 class Timers:
-    """Functions to call at some time, unless they are no longer wanted by then."""
+    """Functions to call at some time, unless they are cancelled before."""
 
     def __init__(self) -> None:
         # When it is due, a number that orders what is due at once, the function, whether it is wanted.
@@ -53,7 +53,7 @@ class Timers:
         self._sweep_at = SWEEP_AT
 
     def add(self, seconds: float, act: Callable[[], None], wanted: Callable[[], bool]) -> None:
-        """Call a function in so many seconds, if it is still wanted then."""
+        """Call a function after some seconds, if it is still wanted then."""
         if len(self._heap) >= self._sweep_at:  # a long stream adds many that are soon unwanted
             self._heap = [timer for timer in self._heap if timer[3]()]
             heapq.heapify(self._heap)
@@ -115,7 +115,7 @@ class Task:
 
 
 class Scheduler:
-    """Runs one composite effect, and all that its steps ask for in turn.
+    """Runs one composite effect, and all effects of its steps.
 
     Args:
         driver: performs the effects that do not wait.
@@ -221,7 +221,7 @@ class Scheduler:
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
-        """Make a function, for any thread, that has another one called here if the task still waits.
+        """Make a function, for any thread, that has another function called here if the task still waits.
 
         Args:
             task: the task.

@@ -16,7 +16,7 @@ def _refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
 
 
 class _ReadOnly:
-    """A message, or a part of one, that raises where it is edited in place; a copy of it is plain."""
+    """A message, or a part of one, that raises if it is edited in place; a copy is a plain object."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ def _read_only(value: Any) -> Any:
 
 
 class _Log:
-    """What all histories of one run share: each message twice, and the ids of all calls.
+    """The data that all histories of a run share: each message twice, and the ids of all calls.
 
     ``record`` is private. ``handed_out`` holds copies for the model's backend, so that a backend that changes
     them cannot change the record.
@@ -69,7 +69,7 @@ class _Log:
         self.views: dict[int, ReadOnlyDict] = {}
 
     def view(self, index: int) -> ReadOnlyDict:
-        """A message as it is shown, made when it is first looked at."""
+        """The read-only view of a message, made when it is first read."""
         view = self.views.get(index)
         if view is None:
             view = self.views[index] = _read_only(self.record[index])
@@ -97,7 +97,7 @@ class _Log:
 
 
 class History(Sequence[JSONDict]):
-    """An immutable sequence of read-only messages; it grows by making another that shares them."""
+    """An immutable sequence of read-only messages; histories of one run share them."""
 
     __slots__ = ("_length", "_log")
 
@@ -117,7 +117,7 @@ class History(Sequence[JSONDict]):
     def grown(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> History:
-        """As `append`, for callers that have copies of the messages already.
+        """As `append`, for callers that already have copies of the messages.
 
         Args:
             messages: are not copied: the caller must not change them afterwards.
@@ -126,7 +126,7 @@ class History(Sequence[JSONDict]):
         longer = object.__new__(History)
         if len(self._log.record) == self._length:
             longer._log = self._log
-        else:  # somebody has gone on from here already: branch off
+        else:  # another history continues from here: branch off
             longer._log = _Log()
             longer._log.extend(self._log.record[: self._length])
         longer._log.extend(messages, copies)
@@ -148,7 +148,7 @@ class History(Sequence[JSONDict]):
         return [copy_json(message) for message in self.raw()]
 
     def unused_id(self, wanted: str, taken: dict[str, int]) -> str:
-        """An id that no call has: the wanted one, or that with a number.
+        """An id that no call has: the requested id, or that id with a number.
 
         Args:
             wanted: the id.

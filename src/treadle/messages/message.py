@@ -1,4 +1,4 @@
-"""Chat messages in the form of OpenAI's dicts: their types, and the validation of those handed in."""
+"""Chat messages in the form of OpenAI's dicts: their types and their validation."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class InvalidMessagesError(TreadleError, ValueError):
     """Malformed messages, which cannot be made into a history.
 
     Args:
-        problems: one line for each: where it is, what was expected, what was found.
+        problems: one line for each problem: the place, what was expected, and what was found.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -42,15 +42,15 @@ def validate_messages(
     """Copy and check messages, and repair what a provider would reject.
 
     Args:
-        given: a list of message dicts or of an SDK's message objects; or one text, which is a user message.
-            It is left as it is.
-        taken: ids that calls of these messages may not have: calls that follow have them.
+        given: a list of message dicts or of an SDK's message objects; or one text, which becomes a user message.
+            It is not changed.
+        taken: ids that calls of these messages may not have, because later calls have them.
 
     Returns:
         A valid history of copies, and one line for each repair.
 
     Raises:
-        InvalidMessagesError: it is no list, a message is malformed, or nothing is left of them.
+        InvalidMessagesError: it is not a list, a message is malformed, or no message is left.
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}] if given.strip() else []
@@ -83,10 +83,10 @@ def repair_history(
 
     Args:
         messages: well-formed messages; they are changed in place.
-        taken: ids that calls of these messages may not have: calls that follow have them.
+        taken: ids that calls of these messages may not have, because later calls have them.
 
     Returns:
-        The history, and one line for each repair: where, and what was done.
+        The history, and one line for each repair: the place, and what was done.
     """
     return _Repair(taken).run(messages)
 
@@ -256,7 +256,7 @@ _FIELDS_OF_CALL = frozenset({"id", "type", "function"})
 
 
 def is_blank(content: Any) -> bool:
-    """Whether a content is nothing but white space; parts of other types than text are something."""
+    """Whether a content has only white space, and no parts of other types than text."""
     if is_list(content):
         texts = [part.get("text") for part in content]
         return all(isinstance(text, str) and not text.strip() for text in texts)

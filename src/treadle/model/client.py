@@ -1,4 +1,4 @@
-"""The model as a callable: how it is called is decided once, and whatever it returns becomes a response."""
+"""The model as a callable: its signature is inspected once, and its return value becomes a response."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _OPTION_NAMES = frozenset(
 
 
 class ModelClient:
-    """A model, of whatever form the callable is.
+    """A model, with any of the supported signatures.
 
     Args:
         fn: sync or async, takes messages alone, or with options as one dict or as keywords; messages may
@@ -95,7 +95,7 @@ class ModelClient:
         self._fn = fn
 
     def model_info(self) -> ModelInfo:
-        """The model, the provider and the request options, where the callable shows them."""
+        """The model, the provider and the request options, if the callable shows them."""
         return model_info(self._fn, self.options)
 
     def request(
@@ -118,7 +118,7 @@ class ModelClient:
         Raises:
             OptionError: an option that the callable does not take.
         """
-        # A backend that changes what it is handed changes its own copy.
+        # A model that changes its arguments changes a copy.
         if options is self.options:
             opts: dict[str, Any] = copy_json(self.options) if self._has_nested else {**self.options}
         else:
@@ -202,8 +202,7 @@ class ModelRequest:
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
         """Read a stream where blocking is allowed; one that breaks off is closed."""
-        # A generator may hold something open from one piece to the next, such as a span: it has context
-        # variables of its own.
+        # A generator may keep a span open between pieces, so it has separate context variables.
         context, accumulator = copy_context(), StreamAccumulator()
         self._iterator = iterator
         try:
@@ -258,7 +257,7 @@ class ModelRequest:
                     yield emitted
 
     def abandon(self) -> None:
-        """Stop reading: the caller was cancelled. A stream that a thread is reading ends at its next piece."""
+        """Stop reading: the caller was cancelled. A stream that is read in a thread ends at its next piece."""
         self._is_abandoned = True
         _close_unawaited(self._unawaited)
         if self._iterator is not None and not isinstance(self._iterator, Generator):

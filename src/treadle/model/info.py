@@ -1,4 +1,4 @@
-"""The model, provider and request options of a callable, where it shows them."""
+"""The model, provider and request options of a callable, as far as it shows them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPTIONS = frozenset(
 
 
 class ModelInfo(NamedTuple):
-    """What can be seen of a callable that calls a model.
+    """What is known about a callable that calls a model.
 
     Args:
         model: the requested model; None if unknown.
@@ -52,7 +52,7 @@ class ModelInfo(NamedTuple):
 
 
 def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
-    """Determine what can be seen of a callable.
+    """Inspect a callable that calls a model.
 
     Args:
         fn: a function, a method of a client, a partial of one, or an object that may have the attributes

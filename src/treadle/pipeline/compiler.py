@@ -46,7 +46,7 @@ class Reviewer(NamedTuple):
 
 
 class Kind(IntEnum):
-    """What an operation does with the item. The first three run a stage."""
+    """The kind of an operation. The first three run a stage."""
 
     PLAIN = 0
     GENERATOR = 1
@@ -215,7 +215,7 @@ class Compiler:
         """Determine and note the full name of a component."""
         is_top = self._depth == 1
         name = base = scope.prefix + component.name
-        if not isinstance(component, GotoPoint):  # points have a namespace of their own
+        if not isinstance(component, GotoPoint):  # points have a separate namespace
             number = 1
             while component.anonymous and name in self._names:
                 number += 1

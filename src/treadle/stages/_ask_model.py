@@ -46,8 +46,8 @@ from treadle.tools import Plan
 log = logging.getLogger("treadle.stages")
 
 OnRetry: TypeAlias = Callable[[Request, Exception, int], Any]
-"""Takes the request, the error, and the number of the try that failed, from 1; returns the request of the next
-try, or None for the same."""
+"""Takes the request, the error, and the number of the attempt that failed, from 1; returns the request of the
+next attempt, or None for the same request."""
 
 
 @stage(requires=("messages", "tools"), provides=("response",))
@@ -60,14 +60,15 @@ def ask_model(
 ) -> Steps[Context]:
     """Send ``ctx.request`` to the model and take its response, with retries and streaming.
 
-    A model that cannot be asked ends the run with `LLMError`. Calls that a model makes although the request
+    If the model fails, the run ends with `LLMError`. Calls that a model makes although the request
     disables tools (``tool_choice="none"``) are dropped.
 
     Args:
         ctx: the context.
-        max_retries: tries after the first, for errors that may pass; see `treadle.model.is_retryable`.
-        retry_delay: seconds before the second try; each further one waits twice as long, up to 30 s. A
-            Retry-After header has priority.
+        max_retries: the number of attempts after the first, for temporary errors; see
+            `treadle.model.is_retryable`.
+        retry_delay: seconds before the second attempt; each further delay is twice as long, up to 30 s. A
+            Retry-After header takes precedence.
         on_retry: may change the request before it is sent again: its model, its temperature, its messages.
     """
     run = ctx.run
@@ -123,7 +124,7 @@ def _sent(
     """Send a request, again where an error may pass; return the response, counted, and what was sent.
 
     Raises:
-        LLMError: it failed, and another try would not help or is not left.
+        LLMError: it failed with an error that is not temporary, or in the last attempt.
     """
     model = ctx.run.model
     if model is None:
@@ -183,7 +184,7 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     offered: list[JSONDict] = []
     for name in request.tools:
         tool, made = ctx.tools[name], run.payloads.get(name)
-        if made is None or made[0] is not tool:  # it is made once in a run
+        if made is None or made[0] is not tool:  # made once per run
             made = run.payloads[name] = tool, tool.as_openai()
         offered.append(made[1])
     choice = request.tool_choice
@@ -197,7 +198,7 @@ _CHOICES = frozenset({"auto", "none", "required"})
 
 
 def _events_of(ctx: Context) -> EventsOf:
-    """What makes the events of a streamed response."""
+    """The function that makes the events of a streamed response."""
     iteration, is_first = ctx.iteration, True
 
     def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[Event]:
@@ -221,7 +222,7 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
 
 
 def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> Steps[None]:
-    """Report the failed try, and wait before the next."""
+    """Report the failed attempt, and wait before the next."""
     delay = yield from delay_before_retry(error, attempt, retry_delay)
     now = yield NOW
     yield Emit(
@@ -240,7 +241,7 @@ def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> S
 def _changed(
     ctx: Context, on_retry: OnRetry, request: Request, error: Exception, attempt: int
 ) -> Steps[Request]:
-    """Ask ``on_retry`` for the request of the next try."""
+    """Ask ``on_retry`` for the request of the next attempt."""
     made = yield Call(on_retry, request, error, attempt, label=labels.STAGE, key="on_retry")
     if made is None:
         return request
@@ -257,7 +258,7 @@ def _changed(
 
 
 def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
-    """End the run: the model cannot be asked."""
+    """End the run: the model failed."""
     run = ctx.run
     run.state.record_usage(None)
     run.budget.record_usage(None)
@@ -275,7 +276,7 @@ def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
 
 
 def _asked_again(ctx: Context) -> Context:
-    """The context for a second request in one iteration: what was answered first goes into the history."""
+    """The context for a second request in one iteration; the first response goes into the history."""
     return inject(ctx).evolve(
         tool_calls=(),
         plan=Plan(),
@@ -309,7 +310,7 @@ def _with_cost(response: Response, cost_of: Callable[[Response], float | None]) 
     try:
         cost = cost_of(response)
         cost = None if cost is None else float(cost)
-    except Exception:  # a function of the user's; the response is there all the same
+    except Exception:  # a user-supplied function; the response is not affected
         log.warning("cost_of= failed; the cost of this response is unknown", exc_info=True)
         return response
     if cost is not None and not is_cost(cost):

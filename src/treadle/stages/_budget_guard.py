@@ -1,4 +1,4 @@
-"""`budget_guard`: may another model call be made?"""
+"""`budget_guard`: ends the run when a limit is reached."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from treadle.tools import NotRunReason
 
 @stage(requires=("messages",), provides=("decision", "error"))
 def budget_guard(ctx: Context) -> Context:
-    """Stop the run where a limit leaves no room for another iteration.
+    """Stop the run if a limit leaves no room for another iteration.
 
-    It comes after `inject_results`: what ran in this iteration is in the history.
+    It comes after `inject_results`, so the calls of this iteration are in the history.
     """
     budget = ctx.run.budget
     not_run = ctx.plan.not_run

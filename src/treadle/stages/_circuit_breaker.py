@@ -10,17 +10,17 @@ from treadle.pipeline import stage
 from treadle.results import CircuitBroken
 
 Streaks = Mapping[str, Sequence[str | int]]
-"""For each failing tool its error, and in how many iterations in a row it failed with it."""
+"""For each failing tool its error, and the number of consecutive iterations with that error."""
 
 _NO_STREAKS: Streaks = {}
 _is_error = operator.attrgetter("is_error")
 _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
-"""The statuses that say something about the tool: calls of all others did not run to an end."""
+"""The statuses of calls that ran to their end; others say nothing about the tool."""
 
 
 @stage(requires=("tool_results",), provides=("decision", "error"))
 def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
-    """Stop the run when one tool failed with the same error in several of its iterations in a row.
+    """Stop the run when a tool failed with the same error in several consecutive iterations that called it.
 
     The count is reset when the tool succeeds or fails with another error, not when other tools succeed.
 

@@ -24,8 +24,8 @@ Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
 def dispatch_tools(ctx: Context) -> Steps[Context]:
     """Run the planned calls, batch after batch, those of one batch at the same time.
 
-    Every call gets a result, also where its tool raises, is cancelled, or reaches a time limit. A call that
-    fails does not affect the others. Where a call needs approval, the calls before it run, and the run pauses.
+    Every call gets a result, also if its tool raises, is cancelled, or reaches a time limit. A call that fails
+    does not affect the others. If a call needs approval, the calls before it run, and the run pauses.
     """
     plan = ctx.plan
     if not plan.batches:
@@ -186,7 +186,7 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
 
 
 def _has_decision(ctx: Context, call_id: str) -> bool:
-    """Whether anything was decided that the subagent of a call waits for."""
+    """Whether there is a decision for which the subagent of a call waits."""
     waiting = [pending["id"] for pending in ctx.paused_runs[call_id]["pending"]]
     return not waiting or any(f"{call_id}/{inner}" in ctx.approvals for inner in waiting)
 

@@ -25,7 +25,7 @@ from treadle.pipeline import stage
 from treadle.stages._parse_tool_calls import parse_tool_calls
 
 NUDGE_FROM = 3
-"""From this number of identical calls in a turn, the result carries a note. Three is Planck's number."""
+"""From this number of identical calls in a turn, the result has a note. Three is Planck's number."""
 
 EDITED = "[note: a person changed the arguments of this call before it ran, to: "
 
@@ -34,8 +34,8 @@ EDITED = "[note: a person changed the arguments of this call before it ran, to: 
 def inject_results(ctx: Context) -> Steps[Context]:
     """Append the assistant message and exactly one tool message for each call, in order.
 
-    A successful result of a call that was made for the third time in this turn, or more often, carries a
-    note with the count. It is added here, after long results were cut, so that it cannot be cut off.
+    From the third identical call in a turn, a successful result has a note with the count. The note is added
+    here, after long results were truncated, so that it is never truncated.
     """
     if ctx.result_messages:
         return ctx
@@ -61,7 +61,7 @@ def inject_results(ctx: Context) -> Steps[Context]:
     if not noted:
         return inject(ctx)
     injected = inject(ctx.evolve(tool_results={**ctx.tool_results, **noted}))
-    # The notes stay out of the results, which show whether a call returned anything new.
+    # The notes are not part of the results, which show whether a call returned anything new.
     return injected.evolve(tool_results=ctx.tool_results)
 
 
@@ -115,7 +115,7 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     """Copies of messages that were made here: they are flat except for the calls, so this takes half the time.
 
     Returns:
-        None where the provider has added keys, which may have nested values.
+        None if the provider added keys, which may have nested values.
     """
     calls = messages[0].get("tool_calls") or ()
     if ctx.response.extra:
@@ -130,7 +130,7 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
 
 
 def assistant_message(ctx: Context) -> JSONDict:
-    """The message as the provider gave it, its calls under their unique ids, with arguments that parse."""
+    """Make the assistant message of the response, with unique ids and valid arguments of its calls."""
     response = ctx.response
     content = response.content
     message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
@@ -158,5 +158,5 @@ _OURS_OF_A_CALL = frozenset({"id", "type", "function"})
 
 
 def _extra(extra: Mapping[str, Any], ours: frozenset[str]) -> JSONDict:
-    """The provider's own keys, as they can be sent back; the keys that the history needs are ours."""
+    """The keys that the provider added, in a form that can be sent back."""
     return {key: sendable_json(value) for key, value in extra.items() if key not in ours}

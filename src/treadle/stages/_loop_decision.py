@@ -1,4 +1,4 @@
-"""`loop_decision`: is this response the answer, is it empty, or does the run continue?"""
+"""`loop_decision`: decides whether the response is the answer, is empty, or the run continues."""
 
 from __future__ import annotations
 

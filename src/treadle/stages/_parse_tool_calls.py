@@ -1,4 +1,4 @@
-"""`parse_tool_calls`: from the response to the calls of this iteration."""
+"""`parse_tool_calls`: takes the calls of this iteration out of the response."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from treadle.pipeline import stage
 def parse_tool_calls(ctx: Context) -> Context:
     """Take the calls out of the response, each with an id that is unique in the history.
 
-    Without unique ids it is not clear which result answers which call, and some providers give none, or the
-    same one twice. Arguments stay text: `validate_calls` checks them.
+    Some providers send no ids, or the same id twice. Then it would not be clear which result belongs to which
+    call. Arguments stay text: `validate_calls` checks them.
     """
     calls = ctx.response.tool_calls
     if not calls:

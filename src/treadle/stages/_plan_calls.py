@@ -1,4 +1,4 @@
-"""`plan_calls`: which calls run now, together or one after another, and which do not."""
+"""`plan_calls`: decides which calls run, together or one after another, and which do not."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from treadle.stages._shared_breaker import refused_calls, release_calls
 from treadle.tools import CachedResult, NotRunReason, Plan, PlanReason, Tool, marked, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
-"""How much of an earlier result is shown again: the model has all of it earlier in the history."""
+"""Characters of an earlier result that are shown again: the history has all of it."""
 
 NOT_RUN = "Not run: the budget for this task is spent. Give your final answer with what you have."
-"""The answer to calls that the model makes although it was asked for its last answer."""
+"""The answer to calls of a model that was asked for its last answer."""
 
 _BUDGETS = frozenset({NotRunReason.OVER_BUDGET, NotRunReason.MAX_USES})
 
@@ -50,7 +50,7 @@ class Planner:
         self._is_ordered = False
 
     def plan(self, calls: Iterable[ToolCall], refused: Mapping[str, str]) -> Plan:
-        """Plan, and take what runs out of the budgets.
+        """Plan the calls, and reserve the budget of those that run.
 
         Args:
             calls: those that have no answer yet, in the order of the request.
@@ -84,7 +84,7 @@ class Planner:
         )
 
     def _sees_what_is_known(self, tool: Tool | None) -> bool:
-        """Whether a call would see what is known now: no call before it has to run first."""
+        """Whether no other call has to run before this one, so that it would see the current state."""
         seen_by = {None, PlanReason.PARALLEL_BATCH_CUT}
         return not self._is_ordered and self._conflict(tool) in seen_by
 
@@ -123,7 +123,7 @@ class Planner:
             self._uses[call.name] += 1
 
     def _conflict(self, tool: Tool | None) -> PlanReason | None:
-        """Why a call cannot run with the open batch; None where it can."""
+        """Why a call cannot run with the open batch; None if it can."""
         batch = self._batches[-1] if self._batches else []
         if not batch:
             return None
@@ -171,7 +171,7 @@ class Planner:
 
 
 def shown_again(content: str) -> str:
-    """An earlier result, as it is shown again."""
+    """An earlier result in the form in which it is shown again."""
     return truncate(content, AGAIN_LINES, AGAIN_BYTES)
 
 
@@ -221,13 +221,13 @@ def plan_calls(
     The longest prefix of the calls that may run together is a batch: parallel-safe calls, up to
     ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
 
-    A call that was answered already, with nothing new learned since, is skipped and answered with the earlier
+    A call that was answered before is skipped if nothing new was learned since, and answered with the earlier
     result. The same call twice in a batch runs once. Calls beyond a budget are answered as such.
 
     Args:
         ctx: the context.
-        sequential: what happens to the calls after the first batch: ``defer`` answers that the model may ask
-            again, ``in_step`` runs them in further batches. Calls that require fresh input are deferred in
+        sequential: how the calls after the first batch are treated: ``defer`` answers that the model may repeat
+            them, ``in_step`` runs them in further batches. Calls that require fresh input are deferred in
             either case.
         dedupe: skip duplicates.
     """
@@ -263,7 +263,7 @@ def plan_calls(
 
 
 def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
-    """Whether there is nothing to plan: a single call, within all bounds, that was not made before."""
+    """Whether there is nothing to decide: a single call, within all limits, that was not made before."""
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
         return False

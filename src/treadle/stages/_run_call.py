@@ -1,4 +1,4 @@
-"""Running one call: its locks, its tries, its node in the run state, its events, and a result at any end."""
+"""Running one call: its locks, its attempts, its node in the run state, its events, and its result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from treadle.tools import (
 )
 
 RETRY_DELAY = 0.1
-"""Seconds before the second try of a tool; each further try waits twice as long."""
+"""Seconds before the second attempt of a tool; each further delay is twice as long."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -141,7 +141,7 @@ def _waiting(ctx: Context, call: ToolCall, paused: Paused, started: float) -> St
 def _interrupted(
     ctx: Context, call: ToolCall, node: RunNode, started: float, within: str | None
 ) -> Steps[None]:
-    """Note a call that was cancelled, with what it returned all the same."""
+    """Record a cancelled call, with the result that it returned nevertheless, if any."""
     in_flight = ctx.run.in_flight
     if within is None:
         in_flight.calls_run += 1
@@ -205,7 +205,7 @@ def _locked(
         outer = run.held_locks if within is None else held_locks(ctx, within)
         names = {key: f"{outer[key]}>" if key in outer else key for key in keys}
         run.in_flight.held_locks[call.id] = {**outer, **names}
-        # A call that holds a key must not wait for a key that others hold: they could wait for each other.
+        # A call that holds a key must not wait for another key: two such calls could deadlock.
         may_wait = {name: key in outer or not outer for key, name in names.items()}
         try:
             running = _run(ctx, call, node, work, within)
@@ -232,7 +232,7 @@ def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed]:
 
 
 def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
-    """Make a call, again where its tool may be retried; whatever it raises becomes its result."""
+    """Make a call, with the retries of its tool; an exception becomes its result."""
     retries = tool.retries if tool is not None else 0
     attempt = 1
     started = ctx.run.clock
@@ -288,7 +288,7 @@ _ASYNC, _THREAD, _INIT = Mode.ASYNC, Mode.THREAD, RunNodeStatus.INIT  # looked u
 
 
 def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
-    """The effect of one try: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
+    """The effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
     if tool is not None and tool.fn is not None:
         fn = tool.bind_call(call.input or {}, lambda: _tool_context(ctx, call, attempt))
         mode = _ASYNC if tool.is_async else _THREAD
@@ -322,7 +322,7 @@ async def _async_run(
 def _sync_run(
     fn: Callable[[], Any], call: ToolCall, in_flight: InFlight, reporter: Reporter
 ) -> Any:
-    """Make the result where the tool runs: what it returns may be anything, a result is data."""
+    """Make the result where the tool runs: a tool may return anything, but a result is data."""
     started = reporter.now()
 
     def timed(value: Any) -> Timed:
@@ -347,7 +347,7 @@ def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
 
 
 def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
-    """The result of a try that raised; a time limit of the tool's own making is an ordinary error."""
+    """The result of an attempt that raised; a time-out that the tool raised itself is an ordinary error."""
     if isinstance(error, TimeLimitReached) and tool is not None and tool.timeout is not None:
         text = f"Error: {call.name!r} took longer than {tool.timeout:g} s."
         return ToolResult(call.id, text, True, "timeout")
@@ -366,10 +366,10 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 
 
 def _by_recipe(ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver) -> Steps[Timed]:
-    """Run a call by the resolver's recipe, or directly where it has none or the recipe cannot be built.
+    """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
 
-    A recipe that fails once its steps have run is an error of the call: to resolve it directly would make
-    their side effects happen twice.
+    If a recipe fails after its steps ran, the call fails: to resolve it directly would repeat their side
+    effects.
     """
     try:
         maker = resolver.recipe(call.name)
@@ -434,7 +434,7 @@ def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) 
 def _run_step(
     ctx: Context, outer_id: str, node: RunNode, step: Step, results: Mapping[str, ToolResult]
 ) -> Steps[ToolResult]:
-    """Make a sub-call, checked like any call; its failure is its result, and answers no call of the model."""
+    """Make a sub-call, which is checked like any call; its failure is its result."""
     call_id = node.group_id or ""
     try:
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
@@ -457,7 +457,7 @@ def prepare_call(
     *,
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Make the steps that check a call and run it; whatever goes wrong, they return a result.
+    """Make the steps that check a call and run it; they always return a result.
 
     Args:
         ctx: has the tools and the resolver.
@@ -465,7 +465,7 @@ def prepare_call(
         call_id: the call's id.
         arguments: JSON text, or a mapping that is serialized as JSON.
         node: its node in the run state; None makes one that is not kept.
-        within: the id of the call whose recipe has it as a step; None for a call that is no step.
+        within: the id of the call whose recipe has it as a step; None if it is not a step.
     """
     in_flight = ctx.run.in_flight
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
@@ -494,7 +494,7 @@ def _returned(result: ToolResult) -> Steps[ToolResult]:
 
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
-    """Why a call that is in no plan may not run; None where it may, and it counts as a use of its tool then."""
+    """Why a call that is not in a plan may not run; if it may, None, and it counts as a use of its tool."""
     tool = ctx.tools.get(call.name)
     if tool is None:
         return None
@@ -511,7 +511,7 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
 
 
 def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> str:
-    """Compose results where a recipe has no ``compose``: serial ones, additional ones, errors.
+    """Compose the results of a recipe without ``compose``: serial ones, additional ones, errors.
 
     Args:
         results: all results, by label.

@@ -1,4 +1,4 @@
-"""What the stages ask a circuit breaker that runs share, and what they report to it.
+"""Queries and reports of the stages to a circuit breaker that runs share.
 
 Other runs affect its answers, so each question is an effect.
 """
@@ -53,7 +53,7 @@ def release_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
 
 
 def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
-    """Report how planned calls went; those that did not run to an end are released."""
+    """Report the outcome of planned calls; those that did not run to their end are released."""
     breaker = ctx.run.breaker
     if breaker is None:
         return

@@ -19,7 +19,7 @@ from treadle.pipeline import stage
 from treadle.tools import fingerprint, marked
 
 RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
-"""Takes a call and its problems; returns one to try instead, or None."""
+"""Takes a call and its problems; returns a call to check instead, or None."""
 
 
 @stage(requires=("tool_calls",), provides=("validation_errors", "tool_results"))
@@ -31,7 +31,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
 
     Args:
         ctx: the context.
-        repair_call: is asked once for each invalid call; what it returns is checked in turn.
+        repair_call: called once for each invalid call; the call that it returns is checked as well.
     """
     if not ctx.tool_calls:
         return ctx

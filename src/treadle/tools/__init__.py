@@ -1,6 +1,6 @@
 """What a tool is: its schema, validation, invocation, policies, plan, locks, breaker and stored results.
 
-Running a plan is the business of `treadle.stages`.
+`treadle.stages` runs plans.
 """
 
 from treadle.tools.approvals import Approval, approve, deny, edit

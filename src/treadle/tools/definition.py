@@ -33,7 +33,7 @@ class ToolContext:
         run_id: the id of the run.
         agent_name: the name of the loop.
         remaining: what remained of the run's limits when the call started.
-        deps: the object that the caller handed in as ``deps=``.
+        deps: the object that the caller passed as ``deps=``.
     """
 
     call_id: str
@@ -80,7 +80,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "True, False, or a function of the arguments",
     ),
 }
-"""What each option may be, and how an error names that. An option whose default is None may be None too."""
+"""The check of each option, and its description for errors. An option whose default is None may be None."""
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
@@ -198,7 +198,7 @@ class Tool:
             object.__setattr__(self, name, value)
 
     def _compile(self) -> None:
-        """Decide everything that does not depend on a call."""
+        """Compute everything that does not depend on a call."""
         from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - see there
 
         schema, signature = self.input_schema, self.signature

@@ -1,7 +1,6 @@
-"""A fast check of arguments, for most calls are valid and most schemas are simple.
+"""A fast check of arguments: most calls are valid, and most schemas are simple.
 
-What the fast check accepts is valid. What it does not accept is validated by jsonschema, which takes ten times
-as long: it may be valid too.
+Arguments that pass the check are valid. All others are validated by jsonschema, which takes ten times as long.
 """
 
 from __future__ import annotations

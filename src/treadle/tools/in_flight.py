@@ -1,4 +1,4 @@
-"""The calls in flight: which are running, which have their results, and how often each was made."""
+"""The calls in flight: which are running, which have results, and how often each was made."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class InFlight:
 
     Attributes:
         running: the running calls, by id.
-        results: the results of those that are done, by id.
-        completed: what calls returned, noted where they run, so that a call that completes while it is
-            cancelled is not lost; by id.
-        paused: the paused subagents, by id of the call that each is.
+        results: the results of finished calls, by id.
+        completed: the results of calls, recorded where they run, by id; so the result of a call that completes
+            while it is being cancelled is not lost.
+        paused: the paused subagents, by id of their call.
         counts: how often the model made each call in this turn, by fingerprint.
         calls_run: the calls of the model that have run in this run.
         held_locks: the keys that each running call holds, each with the name under which it is held.
-        stop: is set when all calls are cancelled; None where no handle can do that.
+        stop: set when all calls are cancelled; None if no handle can do that.
     """
 
     def __init__(self, can_cancel: bool = False) -> None:
@@ -45,7 +45,7 @@ class InFlight:
             self.count(call)
 
     def restart(self, calls: Iterable[ToolCall]) -> None:
-        """Register calls as running that were counted before a pause."""
+        """Register calls as running that were already counted before a pause."""
         for call in calls:
             self.running[call.id] = call
 
@@ -54,10 +54,10 @@ class InFlight:
         self.counts[call.fingerprint] = self.counts.get(call.fingerprint, 0) + 1
 
     def complete(self, result: ToolResult) -> ToolResult:
-        """Take what a call returned, where it runs.
+        """Record the result of a call, where it runs.
 
         Returns:
-            It; or the result that the call has already, because it was cancelled before.
+            The result; or the one that the call already has, because it was cancelled before.
         """
         call_id = result.tool_call_id
         cancelled = self.results.get(call_id)
@@ -67,14 +67,14 @@ class InFlight:
         return result
 
     def late_result(self, call_id: str) -> ToolResult | None:
-        """The result that a cancelled call has all the same; None where it has none."""
+        """The result that a call returned although it was cancelled; None if there is none."""
         return self.results.get(call_id) or self.completed.get(call_id)
 
     def mark_done(self, call_id: str, result: ToolResult) -> bool:
-        """Note a result.
+        """Record a result.
 
         Returns:
-            Whether the call was running. The result of one that was not is stale, and is dropped.
+            Whether the call was running; if not, the result is stale and is dropped.
         """
         if self.running.pop(call_id, None) is None:
             return False
@@ -102,7 +102,7 @@ class InFlight:
         self.counts.clear()
 
     def cancel_all(self) -> tuple[ToolCall, ...]:
-        """Cancel every running call. Each is answered as cancelled; what it may still return is dropped.
+        """Cancel every running call. Each is answered as cancelled; a later result is dropped.
 
         Returns:
             The calls that were running.

@@ -1,4 +1,4 @@
-"""Renders what a tool returns, or raises, as the text that the model reads."""
+"""Renders the return value or exception of a tool as the text that the model reads."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def json_encoder() -> Callable[..., bytes]:
 
 
 def error_text(error: BaseException) -> str:
-    """Describe an exception for the model; a group by the exceptions in it, since its own text says nothing."""
+    """Describe an exception for the model; a group by the exceptions in it."""
     texts = [f"{type(one).__name__}: {safe_str(one)}" for one in _leaves(error)]
     if len(texts) == 1:
         return truncate(f"Error: {texts[0]}")

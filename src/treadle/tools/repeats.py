@@ -11,12 +11,12 @@ from treadle.tools.rendering import json_encoder
 
 
 def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Make a digest that is the same for the same call, whatever the order of keys and the white space.
+    """Make a digest of a call that does not depend on the order of keys and on white space.
 
     Args:
         name: the tool's name.
-        arguments: the decoded arguments; or their text where it cannot be decoded, so that two different
-            malformed calls are never taken for the same.
+        arguments: the decoded arguments; or their text if it cannot be decoded, so that two different malformed
+            calls are never equal.
 
     Returns:
         SHA-256 in hexadecimal.
@@ -30,7 +30,7 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
 
 
 def marked(call: ToolCall) -> ToolCall:
-    """The call with a fingerprint; of its text, where none was made of what is decoded."""
+    """Add a fingerprint of its text to a call that has none."""
     if call.fingerprint:
         return call
     print_ = fingerprint(call.name, call.arguments)
@@ -52,7 +52,7 @@ def _sorted(value: Any) -> Any:
 
 
 def signature(fingerprints: Iterable[str]) -> str:
-    """Make the digest of all calls of an iteration, whatever their order."""
+    """Make a digest of all calls of an iteration that does not depend on their order."""
     ordered = sorted(fingerprints)
     if len(ordered) == 1:
         return ordered[0]
@@ -63,10 +63,10 @@ class CachedResult(NamedTuple):
     """The result of a call when it was last made.
 
     Args:
-        version: of what was known then, after all results of its iteration.
-        iteration: when that was.
+        version: the version of the known facts after its iteration.
+        iteration: the number of that iteration.
         content: the text of the result.
-        is_error: whether it failed; then the call may be tried again.
+        is_error: whether it failed; then the call may be repeated.
     """
 
     version: int
@@ -76,27 +76,27 @@ class CachedResult(NamedTuple):
 
 
 class ResultCache:
-    """The results of a turn, by fingerprint, and the version of what is known.
+    """The results of a turn, by fingerprint, and the version of the known facts.
 
-    The version rises with every iteration that returns something which was not seen before in this turn, and
-    with a user message. A call whose result has the current version would return nothing new.
+    The version increases with every iteration that returns something new in this turn, and with a user message.
+    A call whose result has the current version would return nothing new.
     """
 
     def __init__(self) -> None:
         self.version = 0
-        # Plain tuples: there is one for each call of a turn, and the garbage collector passes them over.
+        # Plain tuples: there is one for each call of a turn, and the garbage collector skips them.
         self._results: dict[str, tuple[int, int, str, bool]] = {}
         self._before: dict[str, set[str]] = {}
 
     def fresh(self, fingerprint: str) -> CachedResult | None:
-        """The result of a call since which nothing new was learned; None where the call may be made."""
+        """The result of a call if nothing new was learned since; None if the call may be made."""
         answer = self._results.get(fingerprint)
         if answer is None or answer[0] != self.version or answer[3]:
             return None
         return CachedResult(*answer)
 
     def latest(self, fingerprint: str) -> CachedResult | None:
-        """The latest result of a call in this turn; None where it was not made."""
+        """The latest result of a call in this turn; None if it was not made."""
         answer = self._results.get(fingerprint)
         return None if answer is None else CachedResult(*answer)
 
@@ -107,7 +107,7 @@ class ResultCache:
         *,
         has_changed: bool = False,
     ) -> None:
-        """Note the results of an iteration, which count as one step.
+        """Record the results of an iteration, which count as one step.
 
         Args:
             iteration: its number.
@@ -125,7 +125,7 @@ class ResultCache:
             self._results[fingerprint] = (self.version, iteration, content, is_error)
 
     def _is_other(self, fingerprint: str, content: str) -> bool:
-        """Whether a call that was made before never returned this."""
+        """Whether a call never returned this result before."""
         last = self._results[fingerprint][2]
         if last == content:
             return False
@@ -134,13 +134,13 @@ class ResultCache:
         return content not in seen
 
     def new_turn(self) -> None:
-        """Forget all: a user message has arrived."""
+        """Forget everything: a user message arrived."""
         self.version += 1
         self._results.clear()
         self._before.clear()
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as JSON takes it, for a paused run."""
+        """All results, as JSON data, for a paused run."""
         return {
             "version": self.version,
             "answers": {key: list(answer) for key, answer in self._results.items()},

@@ -35,7 +35,7 @@ class Step:
 
 @fast_dataclass
 class Recipe:
-    """The calls that a call expands to. It is not recorded: a replay makes it again.
+    """The calls to which a call expands. It is not recorded: a replay makes it again.
 
     Args:
         serial: steps that run one after another; the rest runs even if one fails.

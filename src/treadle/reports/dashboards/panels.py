@@ -199,7 +199,7 @@ TOOLS_ROW = (
     _stacked(
         "tool_calls",
         "Tool calls",
-        "Tool calls that ran, per minute. `_OTHER` stands for names of unknown tools.",
+        "Tool calls that ran, per minute. Unknown tools have the name `_OTHER`.",
         "per_minute",
         (_per_minute(BY_TOOL, f"{TOOL}_count"),),
     ),

@@ -287,4 +287,4 @@ ARGUMENTS: Table[Spoiler] = Table(
         "a number instead of text": (1, one_of(5, 0, True, 1.5)),
     },
 )
-"""What becomes of the arguments of a call."""
+"""The arguments of a call: valid, or malformed in one of these ways."""
