@@ -133,11 +133,11 @@ class RunContext:
             sends none.
         show_budget: whether the model is shown what remains of the limits.
         finishing: the limit that was reached, once the model is asked for a last answer; None before.
-        has_listeners: whether events have any listener, and are worth making.
-        deps: the object that the caller handed in for tools and stages.
-        cost_of: returns what a response cost in US dollars; None where the backend has to report it.
-        repairs: what was repaired of the edits of stages, by stage, until it is reported.
-        refused: the calls that do not run because of such an edit, until that is reported.
+        has_listeners: whether there are listeners; without them, no events are made.
+        deps: the object that the caller passed for tools and stages.
+        cost_of: returns the cost of a response in US dollars; None if only the model reports costs.
+        repairs: the repairs of edits of stages, by stage, until they are reported.
+        refused: the calls that do not run because of such an edit, until they are reported.
         reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with its source, by name.
         clock: when the latest model call ended, in seconds since the epoch.

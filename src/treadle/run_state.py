@@ -161,7 +161,7 @@ class RunNode:
 
 
 class RunState:
-    """The state of a run, updated while it runs; a later run that is given it continues it.
+    """The state of a run, updated while it runs; a later run can continue it.
 
     Args:
         agent_name: the name of the loop.

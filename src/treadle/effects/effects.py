@@ -259,6 +259,7 @@ class Now(Effect):
 
 
 NOW = Now()
+"""The effect `Now`, which has no arguments."""
 
 
 class Emit(Effect):
@@ -274,7 +275,7 @@ class Emit(Effect):
 
 
 Steps: TypeAlias = Generator[Effect, Any, R]
-"""A generator of effects that returns an R: what a driver runs."""
+"""A generator of effects that returns an R; a driver performs it."""
 
 
 class TimeLimitReached(TimeoutError):  # noqa: N818 - a thing that happened, not an error

@@ -14,7 +14,7 @@ from treadle.events import Completion, Event, IterationFinished, RunFinished, Ru
 log = logging.getLogger("treadle.loop")
 
 Observer: TypeAlias = Callable[[Event], Any]
-"""Takes an event; sync or async. The run waits for it, so a slow observer slows the run down.
+"""A callable, sync or async, that receives events. The run waits for it, so a slow observer slows it down.
 
 An observer that needs separate state for each run has a method ``for_run()``. It is called before each run, and
 returns an observer for that run, or None.

@@ -24,7 +24,7 @@ from treadle.stages import RepairCall
 from treadle.tools import CircuitBreaker, Locks
 
 Middleware: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
-"""Wraps the steps of a run: it sees every effect that they yield, and its outcome."""
+"""A function from steps to steps, which sees every effect of a run, and its outcome."""
 
 
 class LoopOptions(TypedDict, total=False):

@@ -17,7 +17,7 @@ MOST_TOKENS = 2**63
 
 
 class NotAResponseError(TreadleError, TypeError):
-    """The backend returned something that is not a response."""
+    """The model returned something that is not a response."""
 
 
 _TEXT = (str, "text")

@@ -60,6 +60,7 @@ Messages: TypeAlias = str | Sequence[Message] | Sequence[Mapping[str, Any]]
 """What callers may pass: messages, or plain dicts of the same form."""
 
 JSONDict: TypeAlias = dict[str, Any]
+"""A JSON object."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 """OpenAI's chat roles, except the deprecated ``function``."""

@@ -146,7 +146,7 @@ class Response:
 
 @fast_dataclass
 class CallChunk:
-    """A piece of a call.
+    """A piece of a call in a streamed response.
 
     Args:
         index: the index of the call in the response.

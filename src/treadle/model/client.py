@@ -48,7 +48,7 @@ from treadle.model.info import ModelInfo, model_info
 log = logging.getLogger("treadle.model")
 
 LLMSendFn: TypeAlias = Callable[..., Any]
-"""Takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``; see `ModelClient`."""
+"""A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
 
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
 _OPTION_NAMES = frozenset(

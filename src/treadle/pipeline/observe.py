@@ -34,6 +34,7 @@ class StageEvent:
 
 
 StageObserver: TypeAlias = Callable[[StageEvent], object]
+"""A callable that receives the events of stages."""
 
 
 def observed(ops: Sequence[Op], observers: Sequence[StageObserver]) -> list[Op]:

@@ -17,7 +17,7 @@ from treadle.messages import (
 
 
 class InvalidHistoryError(AssertionError):
-    """A history that some provider would reject; the text names every problem and its place."""
+    """A history that a provider would reject; the message lists every problem and its place."""
 
 
 def check_history(messages: Sequence[Mapping[str, Any]]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ToolBehaviour(TypedDict, total=False):
-    """The options of a tool but its name and description; see `Tool`."""
+    """The options of a tool except its name and description; see `Tool`."""
 
     parallel_safe: bool | None
     requires_fresh_input: bool

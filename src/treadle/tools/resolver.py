@@ -49,7 +49,7 @@ class Recipe:
 
 
 class Resolver:
-    """A user-supplied resolver in one form.
+    """A resolver in a uniform form.
 
     Args:
         given: a callable that takes the call, or an object with ``resolve(call)`` and optionally

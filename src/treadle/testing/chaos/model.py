@@ -136,7 +136,7 @@ _LEAST = 10
 
 
 class ChaosLLM:
-    """A model that does everything that models and their clients do wrong, and sometimes what is right.
+    """A model that does everything that models and their clients do wrong, and sometimes behaves well.
 
     What it does depends on its seed and on the number of the request, hardly on what it is sent: a seed that
     shows a fault shows it again. It never ends the interpreter, and waits at most milliseconds unless ``hangs``.

@@ -361,7 +361,7 @@ class ToolRun:
 
 
 class ChaosTools(Sequence[Tool]):
-    """A list of tools for a loop that do everything that tools do wrong.
+    """A list of misbehaving tools, with random schemas and options.
 
     What a tool does depends on the seed, its name, its arguments and how often it was called with them, so not on
     the order in which threads call it. No tool waits for long, except that one with a timeout may wait until it

@@ -1,0 +1,155 @@
+"""docs/reference.md lists each public name once, with its arguments and the first sentence of its docstring."""
+
+import ast
+import enum
+import importlib
+import inspect
+import itertools
+import pkgutil
+import re
+import types
+import typing
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import treadle
+from treadle.pipeline import Stage
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
+MARKS = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+
+
+def parts_of(page):
+    """The parts of the page: for each the module that it is about, and the rows of its tables."""
+    parts = []
+    for line in page.read_text(encoding="utf-8").splitlines():
+        heading = re.fullmatch(r"## (?:`(.+)`|(.+))", line)
+        if heading:
+            parts.append((heading[1] or heading[2], []))
+        elif line.startswith("| `"):
+            parts[-1][1].append(line)
+    return parts
+
+
+PARTS = parts_of(PAGE)
+*_, (_, INTERNAL_ROWS) = PARTS
+ROWS = [
+    (title if title.startswith("treadle.") else "treadle", row)
+    for title, rows in PARTS[:-1]
+    for row in rows
+]
+"""Each row of a public name, with the module that has the name."""
+
+
+def name_in(row):
+    """The name in the first cell of a row."""
+    return re.match(r"\| `([\w.]+)`", row)[1]
+
+
+def found(module, name):
+    """What a name in a module leads to; a property as it is."""
+    value = importlib.import_module(module)
+    for part in name.split("."):
+        static = inspect.getattr_static(value, part, None)
+        value = static if isinstance(static, property) else getattr(value, part)
+    return value
+
+
+def modules():
+    """All modules of treadle, imported."""
+    names = [info.name for info in pkgutil.walk_packages(treadle.__path__, "treadle.")]
+    return [treadle, *map(importlib.import_module, names)]
+
+
+def text_under(name, value):
+    """The text under the assignment of a constant or a type alias."""
+    for module in modules():
+        if vars(module).get(name) is value:
+            body = ast.parse(inspect.getsource(module)).body
+            for statement, after in itertools.pairwise(body):
+                targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+                if getattr(targets[0], "id", None) == name and isinstance(after, ast.Expr):
+                    return ast.literal_eval(after.value)
+    return None
+
+
+def description_of(name, value):
+    """The first sentence of a docstring."""
+    documented = inspect.unwrap(value.fn if isinstance(value, Stage) else value)
+    has_docstring = isinstance(documented, type | types.ModuleType | property | types.MethodType)
+    if has_docstring or inspect.isfunction(documented):
+        text = inspect.getdoc(documented)
+    else:
+        text = text_under(name, value)
+    paragraph = " ".join((text or "").split("\n\n")[0].replace("``", "`").split())
+    return re.match(r".*?\.(?= |$)|.*", paragraph)[0].replace("|", "\\|")
+
+
+def arguments_of(value):
+    """The arguments of a callable, or the members of an enumeration, separated by commas."""
+    if isinstance(value, enum.EnumMeta):
+        return ", ".join(value.__members__)
+    if isinstance(value, Stage):
+        _, *parameters = inspect.signature(value.fn).parameters.values()
+    elif has_arguments(value):
+        parameters = inspect.signature(value).parameters.values()
+    else:
+        return ""
+    named = [parameter for parameter in parameters if parameter.name != "self"]
+    return ", ".join(MARKS.get(parameter.kind, "") + parameter.name for parameter in named)
+
+
+def has_arguments(value):
+    """Whether something is a function, or a class with a constructor that says what it takes."""
+    if not isinstance(value, type):
+        return inspect.isroutine(inspect.unwrap(value))
+    if typing.is_typeddict(value) or getattr(value, "_is_protocol", False):
+        return False
+    return not issubclass(value, BaseException) or inspect.isfunction(value.__init__)
+
+
+def expected_row(module, name):
+    """The row as it has to be."""
+    value = found(module, name)
+    arguments = arguments_of(value)
+    code = f" `{arguments}` " if arguments else "  "
+    return f"| `{name}` |{code}| {description_of(name.rpartition('.')[2], value)} |"
+
+
+@pytest.mark.parametrize(("module", "row"), ROWS, ids=[f"{m}: {name_in(r)}" for m, r in ROWS])
+def test_a_row_says_what_the_code_says(module, row):
+    assert row == expected_row(module, name_in(row))
+
+
+def identity(module, name):
+    """A name, and the object that it is about or that has it as an attribute."""
+    return name, id(found(module, name.partition(".")[0]))
+
+
+PUBLIC = Counter(identity(module, name_in(row)) for module, row in ROWS)
+
+
+def test_no_name_is_listed_twice_and_each_is_described():
+    assert [name for (name, _), count in PUBLIC.items() if count > 1] == []
+    assert [row for _, row in ROWS if row.endswith("|  |")] == []
+
+
+def test_every_exported_name_is_listed_as_public_or_as_internal():
+    internal = {}
+    for module in modules():
+        exported = getattr(module, "__all__", ())
+        left = [name for name in exported if identity(module.__name__, name) not in PUBLIC]
+        if left:
+            internal[module.__name__] = left
+    listed = {name_in(row): re.findall(r"`(\w+)`", row.split("|")[2]) for row in INTERNAL_ROWS}
+    assert listed == internal
+
+
+def test_the_names_of_treadle_are_in_the_parts_by_topic():
+    by_topic = {name_in(row).partition(".")[0] for module, row in ROWS if module == "treadle"}
+    assert by_topic == set(treadle.__all__)
