@@ -38,11 +38,11 @@ REASONS = {
     ),
     "circuit_broken": (
         lambda: CircuitBroken("search", "Error: down", 3),
-        "tool 'search' failed alike in 3 iterations in a row: Error: down",
+        "tool 'search' failed with the same error in 3 consecutive iterations: Error: down",
     ),
     "loop_detected": (
         lambda: LoopDetected(("a({})", "b({})"), 3, "f00d"),
-        "the same calls in 3 iterations in a row, with nothing new: a({}), b({})",
+        "the same calls with the same results in 3 consecutive iterations: a({}), b({})",
     ),
     "llm_error": (
         lambda: LLMError("overloaded", "APIError", 4),
@@ -51,7 +51,7 @@ REASONS = {
     "empty_response": (
         lambda: EmptyResponse(4, 2, ("stop", None), "acme", "m1"),
         (
-            "2 blank answers in a row, the last in iteration 4; finish reasons: stop, None; "
+            "2 consecutive empty responses, the last in iteration 4; finish reasons: stop, None; "
             "provider: acme; model: m1"
         ),
     ),
@@ -166,7 +166,7 @@ def test_one_attempt_goes_without_saying():
 def test_a_loop_of_several_iterations_is_described_as_one():
     reason = LoopDetected(("b({})",), 3, "f00d", period=2)
     assert str(reason) == (
-        "the same 2 iterations 3 times in a row, with nothing new, the last: b({})"
+        "the same 2 iterations 3 times in a row with the same results, the last: b({})"
     )
     assert reason != LoopDetected(("b({})",), 3, "f00d")
 

@@ -86,7 +86,7 @@ class CircuitBroken(Reason):
     stop_reason: ClassVar[str] = "circuit_broken"
 
     def __str__(self) -> str:
-        return f"tool {self.tool!r} failed alike in {self.iterations} iterations in a row: {self.error}"
+        return f"tool {self.tool!r} failed with the same error in {self.iterations} consecutive iterations: {self.error}"
 
 
 @dataclass(unsafe_hash=True)
@@ -106,10 +106,10 @@ class LoopDetected(Reason):
         made = ", ".join(self.calls)
         if self.period > 1:
             return (
-                f"the same {self.period} iterations {self.iterations} times in a row, "
-                f"with nothing new, the last: {made}"
+                f"the same {self.period} iterations {self.iterations} times in a row "
+                f"with the same results, the last: {made}"
             )
-        return f"the same calls in {self.iterations} iterations in a row, with nothing new: {made}"
+        return f"the same calls with the same results in {self.iterations} consecutive iterations: {made}"
 
 
 @dataclass(unsafe_hash=True)
@@ -144,7 +144,7 @@ class EmptyResponse(Reason):
         details = f"; finish reasons: {reasons}"
         details += f"; provider: {self.provider}" if self.provider else ""
         details += f"; model: {self.model}" if self.model else ""
-        return f"{self.attempts} blank answers in a row, the last in iteration {self.iteration}{details}"
+        return f"{self.attempts} consecutive empty responses, the last in iteration {self.iteration}{details}"
 
 
 @dataclass(unsafe_hash=True)

@@ -734,7 +734,8 @@ def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
         steps = steps_of(Parallel([steps, steps_of(NOW)]))
     outcome = runner.drive(steps)
     assert (
-        str(outcome[0] if nested else outcome) == "a stage yielded 'nonsense', which is no effect"
+        str(outcome[0] if nested else outcome)
+        == "a stage yielded 'nonsense', which is not an effect"
     )
 
 

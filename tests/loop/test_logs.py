@@ -84,12 +84,12 @@ class TestLevels:
         assert starts(texts_of(records, logging.INFO), "run started", "run ended: answered")
         assert starts(
             texts_of(records, logging.DEBUG),
-            "iteration 1: asking the model",
-            "iteration 1: the model answered in",
+            "iteration 1: calling the model",
+            "iteration 1: the model responded in",
             "call of double started",
             "call of double ended: done",
-            "iteration 2: asking the model",
-            "iteration 2: the model answered in",
+            "iteration 2: calling the model",
+            "iteration 2: the model responded in",
         )
         assert texts_of(records, logging.WARNING) == []
 
@@ -146,7 +146,7 @@ class TestLevels:
     def test_a_tool_that_is_tried_again_and_fails(self, run):
         records = run(calls(call("flaky", "c1")), "x")
         _, again, ended, _ = texts_of(records, logging.INFO)
-        assert again.startswith("call of flaky: try 1 failed (OSError)")
+        assert again.startswith("call of flaky: attempt 1 failed (OSError)")
         assert ended.startswith("call of flaky ended: ")
 
     def test_a_breaker_that_opens(self, run):

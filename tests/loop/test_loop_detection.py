@@ -120,7 +120,9 @@ def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, de
 
 def test_the_reason_says_how_many_iterations_a_loop_has():
     text = str(run(*[[A], [B]] * 3).reason)
-    assert text.startswith("the same 2 iterations 3 times in a row, with nothing new, the last: ")
+    assert text.startswith(
+        "the same 2 iterations 3 times in a row with the same results, the last: "
+    )
     assert 'same({"n": 2})' in text
 
 

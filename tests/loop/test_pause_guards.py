@@ -80,7 +80,7 @@ class TestBudgets:
         script = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
         result = through(recorded.loop(), ScriptedLLM(*script, "done"))
         assert recorded.done == ["wipe /0", "wipe /1"]
-        assert "may be used 2 times in a run" in answers(result.messages)["w2"]
+        assert "has reached its maximum of 2 uses in a run" in answers(result.messages)["w2"]
 
     def test_tokens_and_cost_are_added_up_over_the_pause(self, recorded):
         def answer(made, usage=Usage(3, 4, cost=0.25)):  # noqa: B008 - frozen
@@ -139,7 +139,7 @@ class TestRepetition:
         result = through(recorded.loop(), ScriptedLLM(*script, "done"))
         assert recorded.done == ["note 1", "note 2", "wipe /", "note 1"]
         texts = answers(result.messages)
-        assert texts["b2"].startswith("Not run again: you made this very call in iteration 2")
+        assert texts["b2"].startswith("Not run again: you made the same call in iteration 2")
 
     def test_what_was_suppressed_before_it_is_after_it(self, recorded):
         @tool
@@ -156,9 +156,7 @@ class TestRepetition:
         result = through(recorded.loop(), ScriptedLLM(*script, "done"))
         texts = answers(result.messages)
         assert texts["again"] == "same"  # the wipe was news
-        assert texts["once more"].startswith(
-            "Not run again: you made this very call in iteration 3"
-        )
+        assert texts["once more"].startswith("Not run again: you made the same call in iteration 3")
 
     def test_where_nothing_new_came_of_it_all_that_was_known_is(self, recorded):
         """The call that waited was denied, which says nothing about what was asked before."""

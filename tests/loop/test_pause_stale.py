@@ -48,9 +48,7 @@ class TestStale:
         _, _, paused = paused_at(recorded)
         for name in ("note", "wipe"):
             others = [one for one in recorded.tools if one.name != name]
-            refused(
-                Loop(tools=others), paused, text=f"stale: tool '{name}' is not there any more, and"
-            )
+            refused(Loop(tools=others), paused, text=f"stale: tool '{name}' no longer exists, and")
 
     def test_where_the_tool_takes_something_else_it_is_refused(self, recorded):
         @tool(name="wipe", requires_approval=True)
@@ -82,7 +80,7 @@ class TestStale:
         loop = Loop(tools=[recorded.loop().as_tool("child", "c", inner)])
         paused = SYNC.run(loop, ScriptedLLM(calls(call("child", "k", task="t"))))
         without = Loop(tools=[Loop().as_tool("child", "c", inner)])
-        refused(without, paused, text="tool 'wipe' is not there any more")
+        refused(without, paused, text="tool 'wipe' no longer exists")
 
 
 class TestConsumed:

@@ -108,7 +108,7 @@ def test_an_id_that_was_used_before_is_renamed_with_its_answer():
     history, told = mended(USER, calls("a"), answer("a", "1"), calls("a"), answer("a", "2"))
     assert history[3]["tool_calls"][0]["id"] == "a_2"
     assert history[4] == answer("a_2", "2")
-    assert told == ("messages[3]: the id 'a' was taken; renamed to 'a_2'",)
+    assert told == ("messages[3]: the id 'a' was in use; renamed to 'a_2'",)
 
 
 def test_an_id_twice_in_one_message_is_renamed_and_each_keeps_its_answer():
@@ -128,7 +128,7 @@ def test_an_empty_assistant_message_is_removed():
     history, told = mended(USER, says("  "), says(None), says([]), says(""))
     assert history == [USER]
     assert len(told) == 4
-    assert told[0] == "messages[1]: it was an empty assistant message; it was left out"
+    assert told[0] == "messages[1]: it was an empty assistant message; it was removed"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_arguments_that_are_not_a_json_object_are_wrapped():
     history, told = mended(USER, broken, answer("a"))
     arguments = history[1]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(arguments) == {"invalid_arguments": '{"x": '}
-    assert told == ("messages[1]: arguments of 'f' were no JSON object; wrapped",)
+    assert told == ("messages[1]: arguments of 'f' were not a JSON object; wrapped",)
 
 
 def test_empty_arguments_become_an_empty_object_without_a_report():
@@ -230,7 +230,7 @@ def test_unknown_keys_and_other_alphabets_in_a_past_call_are_kept():
 def test_an_empty_list_of_calls_is_removed():
     history, told = mended(USER, says("Hi", tool_calls=[]))
     assert history == [USER, says("Hi")]
-    assert told == ("messages[1]: its list of calls was empty; it was left out",)
+    assert told == ("messages[1]: its list of calls was empty; it was removed",)
 
 
 def text(content):
@@ -254,7 +254,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
 def test_an_empty_text_part_is_left_out(message, kept):
     history, told = mended(USER, message)
     assert history == [USER, {**message, "content": kept}]
-    assert told == ("messages[1]: its empty text parts were left out",)
+    assert told == ("messages[1]: its empty text parts were removed",)
 
 
 def test_empty_text_parts_beside_calls_and_in_results_are_left_out():

@@ -104,7 +104,7 @@ def test_yielding_a_value_that_is_not_an_effect_is_a_stage_error(runner):
     def wrong(item):
         yield item
 
-    with pytest.raises(StageError, match="a stage yielded 5, which is no effect"):
+    with pytest.raises(StageError, match="a stage yielded 5, which is not an effect"):
         runner.run(Pipeline(wrong), 5)
 
 

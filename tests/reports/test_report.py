@@ -173,7 +173,7 @@ def test_the_data_has_what_happened(record):
         suppressed["guard"]
         == "The same call was answered before, and nothing new has been learned since."
     )
-    assert suppressed["result"].startswith("Not run again: you made this very call in iteration 4")
+    assert suppressed["result"].startswith("Not run again: you made the same call in iteration 4")
     assert "with the same arguments in this turn" in suppressed["result"]  # the nudge, added later
     (inner,) = run["steps"][2]["rows"][0]["runs"]
     assert (inner["agent"], inner["headline"]) == ("inner", "Answered")

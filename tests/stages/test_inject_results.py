@@ -211,7 +211,7 @@ class TestNudge:
             ctx = through(anew(ctx), *STAGES)
         assert ctx.tool_results[ctx.tool_calls[0].id].status == "suppressed"
         content = ctx.messages[-1]["content"]
-        assert content.startswith("Not run again: you made this very call in iteration 1")
+        assert content.startswith("Not run again: you made the same call in iteration 1")
         assert (f"[note: this is call number {times} of 'double'" in content) is nudged
 
     def test_it_is_emitted_as_an_event(self, repeat):

@@ -129,7 +129,7 @@ class TestReasons:
 
 
 SUPPRESSED = """\
-Not run again: you made this very call in iteration 1, and nothing new has been learned since. Its result was:
+Not run again: you made the same call in iteration 1, and nothing new has been learned since. Its result was:
 result of p1
 Try something else, or answer with what you have."""
 BEHIND = (
@@ -142,7 +142,7 @@ ONE_TOO_MANY = (
 )
 SPENT = "Not run: the budget of 1 tool calls is spent. Answer with what you have."
 NO_USE_LEFT = (
-    "Not run: 'twice' may be used 2 times in a run, and was. "
+    "Not run: 'twice' has reached its maximum of 2 uses in a run. "
     "Do without it, or answer with what you have."
 )
 OUT_OF_ORDER = """\

@@ -182,7 +182,7 @@ class AsyncDriver:
             case Outcome():
                 return await effect.outcome
             case _:
-                raise TypeError(f"a stage yielded {effect!r}, which is no effect")
+                raise TypeError(f"a stage yielded {effect!r}, which is not an effect")
 
     def now(self) -> float:
         """See `Reporter`."""

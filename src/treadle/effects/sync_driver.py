@@ -215,7 +215,7 @@ class Scheduler:
                 answer = self._answer(task, lambda: self._resume(task, None))
                 task.on_cancel = signal.subscribe(answer)
             case _:
-                wrong = TypeError(f"a stage yielded {effect!r}, which is no effect")
+                wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
                 self._resume(task, None, wrong)
 
     def _answer(
@@ -448,4 +448,4 @@ class SyncDriver:
             case Parallel() | Bounded() | Wait():
                 return Scheduler(self).run(effect)
             case _:
-                raise TypeError(f"a stage yielded {effect!r}, which is no effect")
+                raise TypeError(f"a stage yielded {effect!r}, which is not an effect")

@@ -110,17 +110,17 @@ def _history_repaired(event: HistoryRepaired) -> Line:
 
 
 def _model_requested(event: ModelRequested) -> Line:
-    return logging.DEBUG, "iteration %d: asking the model", (event.iteration,)
+    return logging.DEBUG, "iteration %d: calling the model", (event.iteration,)
 
 
 def _model_retried(event: ModelRetried) -> Line:
-    text = "iteration %d: try %d to ask the model failed (%s); again in %.1f s"
+    text = "iteration %d: attempt %d to call the model failed (%s); retrying in %.1f s"
     return logging.WARNING, text, (event.iteration, event.attempt, event.error_type, event.delay)
 
 
 def _model_responded(event: ModelResponded) -> Line:
     usage, calls = event.response.usage, len(event.response.tool_calls)
-    text = "iteration %d: the model answered in %.3f s; tool calls: %d"
+    text = "iteration %d: the model responded in %.3f s; tool calls: %d"
     values: tuple[Any, ...] = (event.iteration, event.duration, calls)
     if usage is None:
         return logging.DEBUG, text, values
@@ -138,7 +138,7 @@ def _tool_started(event: ToolStarted) -> Line:
 
 
 def _tool_retried(event: ToolRetried) -> Line:
-    text = "call of %s: try %d failed (%s); again in %.1f s"
+    text = "call of %s: attempt %d failed (%s); retrying in %.1f s"
     return logging.INFO, text, (event.call.name, event.attempt, event.error_type, event.delay)
 
 

@@ -77,7 +77,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise PausedStateError(f"the run cannot pause: {error}") from error
     if not is_whole:
-        raise PausedStateError("the run cannot pause: the memo has keys that are no text")
+        raise PausedStateError("the run cannot pause: the memo has keys that are not text")
     made["digest"] = _digest(made, run.config.pause_secret)
     if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
         context = parse_tool_calls(context)
@@ -213,7 +213,7 @@ class Resumption:
         for name, digest in self.state["tools"].items():
             tool = tools.get(name)
             if (None if tool is None else _digest_of(tool)) != digest:
-                what = "has changed" if tool is not None else "is not there any more"
+                what = "has changed" if tool is not None else "no longer exists"
                 raise PausedStateError(
                     f"the paused state is stale: tool {name!r} {what}, and a call of it waits"
                 )
@@ -225,7 +225,7 @@ class Resumption:
             check = getattr(tools[names[call_id]].steps, "resumption", None)
             if check is None:
                 raise PausedStateError(
-                    f"the paused state is stale: tool {names[call_id]!r} is no subagent any more"
+                    f"the paused state is stale: tool {names[call_id]!r} is no longer a subagent"
                 )
             check(paused, decisions_within(call_id, self.decisions))
 
@@ -276,7 +276,7 @@ def _opened(given: Any, secret: bytes | None) -> JSONDict:
         try:
             state = json.loads(state)
         except (ValueError, RecursionError) as error:
-            raise PausedStateError(f"the paused state is no JSON: {error}") from error
+            raise PausedStateError(f"the paused state is not JSON: {error}") from error
     if not is_mapping(state) or "digest" not in state:
         raise PausedStateError(
             f"expected a Paused, its state, or that as JSON text, got {type(given).__name__}"

@@ -177,7 +177,7 @@ class _Repair:
             return
         kept = [part for part in parts if part["type"] != "text" or part.get("text")]
         if len(kept) < len(parts):
-            self._report(index, "its empty text parts were left out")
+            self._report(index, "its empty text parts were removed")
             message["content"] = kept or (None if message["role"] == "assistant" else "")
 
     def _add_exchange(self) -> None:
@@ -221,7 +221,7 @@ class _Repair:
                     index, f"the name {short_name(name)!r} is invalid; it became {became!r}"
                 )
             if function["arguments"] != text and text.strip():
-                self._report(index, f"arguments of {name!r} were no JSON object; wrapped")
+                self._report(index, f"arguments of {name!r} were not a JSON object; wrapped")
             is_plain = is_plain and text.isascii()
         if not is_plain and (sent := sendable_json(call)) != call:
             self._report(index, f"call {call['id']!r} had values that cannot be sent; replaced")
@@ -230,15 +230,15 @@ class _Repair:
         unique = self._new_ids.unused_id(call["id"], self._taken)
         self._taken.setdefault(unique, 1)
         if unique != call["id"]:
-            self._report(index, f"the id {call['id']!r} was taken; renamed to {unique!r}")
+            self._report(index, f"the id {call['id']!r} was in use; renamed to {unique!r}")
             call["id"] = unique
 
     def _add_text(self, message: JSONDict, index: int) -> None:
         if message.get("tool_calls") is not None:
             del message["tool_calls"]
-            self._report(index, "its list of calls was empty; it was left out")
+            self._report(index, "its list of calls was empty; it was removed")
         if is_blank(message.get("content")) and not message.get("refusal"):
-            self._report(index, "it was an empty assistant message; it was left out")
+            self._report(index, "it was an empty assistant message; it was removed")
         else:
             self._add_assistant(message, index)
 

@@ -177,7 +177,7 @@ def shown_again(content: str) -> str:
 
 def _skipped(answer: CachedResult) -> str:
     return (
-        f"Not run again: you made this very call in iteration {answer.iteration}, and nothing new has been "
+        f"Not run again: you made the same call in iteration {answer.iteration}, and nothing new has been "
         f"learned since. Its result was:\n{shown_again(answer.content)}\n"
         f"Try something else, or answer with what you have."
     )
@@ -197,7 +197,7 @@ def _over_budget(ctx: Context) -> str:
 
 def _used_up(call: ToolCall, most: int) -> str:
     return (
-        f"Not run: {call.name!r} may be used {most} times in a run, and was. "
+        f"Not run: {call.name!r} has reached its maximum of {most} uses in a run. "
         f"Do without it, or answer with what you have."
     )
 

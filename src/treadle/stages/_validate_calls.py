@@ -87,7 +87,7 @@ def check_call(
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
         is_cut = ctx.response.finish_reason == "length"
-        hint = "; the answer hit its length limit and was cut off" if is_cut else ""
+        hint = "; the response reached its length limit and was cut off" if is_cut else ""
         return marked(call), (f"the arguments are not valid JSON: {error}{hint}",)
     problems: list[str] = []
     if tool is not None:
