@@ -86,7 +86,8 @@ class CircuitBroken(Reason):
     stop_reason: ClassVar[str] = "circuit_broken"
 
     def __str__(self) -> str:
-        return f"tool {self.tool!r} failed with the same error in {self.iterations} consecutive iterations: {self.error}"
+        times = f"{self.iterations} consecutive iterations"
+        return f"tool {self.tool!r} failed with the same error in {times}: {self.error}"
 
 
 @dataclass(unsafe_hash=True)

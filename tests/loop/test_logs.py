@@ -98,7 +98,7 @@ class TestLevels:
             "choices": [{"message": {"role": "assistant", "content": "Hi"}}],
             "usage": {"prompt_tokens": 31, "completion_tokens": 47},
         }
-        (answered,) = [t for t in texts_of(run(completion), logging.DEBUG) if "answered" in t]
+        (answered,) = [t for t in texts_of(run(completion), logging.DEBUG) if "responded" in t]
         assert "31" in answered
         assert "47" in answered
 
@@ -247,7 +247,7 @@ class TestExtras:
         assert {record.agent_name for record in records} == {"bot"}
         of_calls = [record for record in records if record.getMessage().startswith("call of")]
         assert [(record.iteration, record.call_id) for record in of_calls] == [(1, "c1")] * 2
-        asked = [record.iteration for record in records if "asking" in record.getMessage()]
+        asked = [record.iteration for record in records if "calling" in record.getMessage()]
         assert asked == [1, 2]
         assert not any(hasattr(records[at], "iteration") for at in (0, -1))
 
