@@ -7,9 +7,11 @@ from treadle import (
     Loop,
     LoopDetected,
     Ok,
+    RunFinished,
     RunHandle,
     RunStarted,
     SubagentEvent,
+    ToolFinished,
     Usage,
 )
 from treadle.effects import Emit, map_effects
@@ -116,21 +118,8 @@ class TestEvents:
         inner_events = [event.event for event in of(outer, SubagentEvent)]
         assert inner_events == inner
         assert {event.call_id for event in of(outer, SubagentEvent)} == {"k"}
-        assert [type(event).__name__ for event in inner] == [
-            "RunStarted",
-            "IterationStarted",
-            "ModelRequested",
-            "ModelResponded",
-            "CallsPlanned",
-            "ToolStarted",
-            "ToolFinished",
-            "IterationFinished",
-            "IterationStarted",
-            "ModelRequested",
-            "ModelResponded",
-            "IterationFinished",
-            "RunFinished",
-        ]
+        assert (type(inner[0]), type(inner[-1])) == (RunStarted, RunFinished)
+        assert len(of(inner, ToolFinished)) == 1
         assert [one.iteration for one in contexts] == [1, 2]
         kinds = [type(event).__name__ for event in outer]
         assert kinds.index("ToolStarted") < kinds.index("SubagentEvent")

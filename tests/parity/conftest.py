@@ -63,3 +63,8 @@ def planned(run):
         return result, plans, events
 
     return planned
+
+
+def answers(result):
+    """The contents of the tool messages of a result."""
+    return [message["content"] for message in result.messages if message["role"] == "tool"]

@@ -19,6 +19,8 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls
 
+from .conftest import answers
+
 STAGES = [
     "ask_model",
     "parse_tool_calls",
@@ -36,10 +38,6 @@ STAGES = [
 def add(a: int, b: int) -> int:
     """Add two integers."""
     return a + b
-
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
 
 
 def failing(*errors):

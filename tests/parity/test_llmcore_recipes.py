@@ -8,10 +8,7 @@ import pytest
 from treadle import Ok, Recipe, Step
 from treadle.testing import ScriptedLLM, call, calls
 
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
-
+from .conftest import answers
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"name": name, "input_schema": CITY} for name in ("report", "weather", "news", "sport")]

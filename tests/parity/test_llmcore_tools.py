@@ -5,6 +5,8 @@ import pytest
 from treadle import Err, Ok, tool
 from treadle.testing import ScriptedLLM, call, calls
 
+from .conftest import answers
+
 ORDER = {
     "name": "order",
     "input_schema": {
@@ -17,10 +19,6 @@ ORDER = {
         "required": ["item", "count"],
     },
 }
-
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
 
 
 def raw_call(name, arguments):

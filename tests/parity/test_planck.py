@@ -13,9 +13,8 @@ from treadle.stages import prepare_call
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import InFlight, fingerprint, toolset
 
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
+from .conftest import answers
+from .places import look
 
 
 def a_call(call_id, arguments="{}", name="look"):
@@ -30,11 +29,6 @@ def a_result(call_id):
 def context(in_flight, *tools):
     """What a call needs to know of a run."""
     return Context(History(), toolset(tools), run=RunContext(in_flight=in_flight))
-
-
-@tool
-def look(place: str) -> str:
-    return f"{place} is empty"
 
 
 # The table of calls

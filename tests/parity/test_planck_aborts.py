@@ -8,21 +8,10 @@ from treadle import Ok, RunCancelled, RunHandle, presets, tool
 from treadle.events import ToolFinished, UserMessageAdded
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
-
-
-@tool
-def look(place: str) -> str:
-    return f"{place} is empty"
-
+from .conftest import answers
+from .places import each_look, look
 
 # Aborting
-
-
-def looks(*places):
-    return [calls(call("look", place=place)) for place in places]
 
 
 def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
@@ -101,7 +90,7 @@ def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(r
         return "asked"
 
     asked = calls(call("ask_user"), call("look", place="here"))
-    llm = ScriptedLLM(asked, *looks("there"), "Both are empty.")
+    llm = ScriptedLLM(asked, *each_look("there"), "Both are empty.")
     options = {**presets.planck(), "tools": [ask_user, look], "handle": handle}
     result = run("?", llm, **options, on_event=events.append)
     assert isinstance(result, Ok)
@@ -119,9 +108,9 @@ def test_a_queued_user_message_begins_the_counts_anew(run):
 
     def speak_up(messages):
         handle.steer("Look again.")
-        return looks("here")[0]
+        return each_look("here")[0]
 
-    llm = ScriptedLLM(*looks("here"), speak_up, *looks("here", "here"), "Empty.")
+    llm = ScriptedLLM(*each_look("here"), speak_up, *each_look("here", "here"), "Empty.")
     result = run("?", llm, **presets.planck(), tools=[look], handle=handle)
     assert answers(result) == ["here is empty"] * 4
 
@@ -166,7 +155,7 @@ def test_a_user_message_queued_before_an_abort_of_the_run_starts_the_next_one(ru
     messages = [*first.messages, *queue]
     check_history(messages)
     assert spoken(first) == (["?", "And there?"] if steered else ["?"])
-    llm = ScriptedLLM(*looks("there"), "Not there.")
+    llm = ScriptedLLM(*each_look("there"), "Not there.")
     second = run(messages, llm, tools=[look])
     assert isinstance(second, Ok)
     assert llm.sent[0].messages == messages

@@ -8,21 +8,10 @@ from treadle import presets, tool
 from treadle.events import RepeatWarned
 from treadle.testing import ScriptedLLM, call, calls
 
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
-
-
-@tool
-def look(place: str) -> str:
-    return f"{place} is empty"
-
+from .conftest import answers
+from .places import each_look, look
 
 # Notes on repeated calls
-
-
-def looks(*places):
-    return [calls(call("look", place=place)) for place in places]
 
 
 def noted(result):
@@ -37,7 +26,7 @@ def test_the_third_and_each_later_identical_call_gets_a_note(run):
     In Planck every such call runs, as it does here with Planck's preset; by default it is suppressed.
     """
     events = []
-    llm = ScriptedLLM(*looks(*["here"] * 5), "Empty.")
+    llm = ScriptedLLM(*each_look(*["here"] * 5), "Empty.")
     result = run("?", llm, **presets.planck(), tools=[look], on_event=events.append)
     assert noted(result) == [None, None, 3, 4, 5]
     assert answers(result)[1] == "here is empty"
@@ -51,7 +40,7 @@ def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itsel
 
     Planck has no bound at all.
     """
-    result = run("?", lambda messages: looks("here")[0], **presets.planck(), tools=[look])
+    result = run("?", lambda messages: each_look("here")[0], **presets.planck(), tools=[look])
     assert (result.stop_reason, result.tool_calls_count) == ("max_iterations_reached", 100)
     assert noted(result) == [None, None, *range(3, 101)]
 
@@ -59,7 +48,7 @@ def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itsel
 def test_other_arguments_do_not_add_up(run):
     """Counted is one tool with the same arguments, over the whole turn, in a row or not."""
     places = ["here", "there", "here", "there", "yonder", "here"]
-    result = run("?", ScriptedLLM(*looks(*places), "Empty."), **presets.planck(), tools=[look])
+    result = run("?", ScriptedLLM(*each_look(*places), "Empty."), **presets.planck(), tools=[look])
     assert noted(result) == [None, None, None, None, None, 3]
 
 
@@ -82,9 +71,9 @@ def test_identical_is_what_is_decoded_to_the_same(run):
 def test_the_counts_begin_anew_with_a_new_user_message(run):
     """They are kept over one turn of the user, and no longer."""
     options = {**presets.planck(), "tools": [look]}
-    one = run("?", ScriptedLLM(*looks("here", "here"), "Empty."), **options)
+    one = run("?", ScriptedLLM(*each_look("here", "here"), "Empty."), **options)
     messages = [*one.messages, {"role": "user", "content": "Sure?"}]
-    two = run(messages, ScriptedLLM(*looks("here", "here"), "Sure."), **options)
+    two = run(messages, ScriptedLLM(*each_look("here", "here"), "Sure."), **options)
     assert noted(two) == [None] * 4
 
 

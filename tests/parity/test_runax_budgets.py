@@ -8,21 +8,10 @@ from treadle import BudgetExhausted, Limits, Loop, MaxIterationsReached, Ok, pre
 from treadle.events import CallsPlanned, LimitReached, ToolStarted
 from treadle.testing import ScriptedLLM, call, calls
 
+from .conftest import answers
+from .places import look, looks
+
 GUIDANCE = "Do not call any more tools. Give your final answer now"
-
-
-@tool
-def look(place: str) -> str:
-    """Look somewhere."""
-    return f"{place} is empty"
-
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
-
-
-def looks(*places):
-    return calls(*(call("look", place, place=place) for place in places))
 
 
 STEPS = [looks("a"), looks("b"), looks("c")]

@@ -10,19 +10,8 @@ from treadle.events import CallSuppressed
 from treadle.testing import call, calls
 from treadle.tools import NotRunReason, fingerprint
 
-
-@tool
-def look(place: str) -> str:
-    """Look somewhere."""
-    return f"{place} is empty"
-
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
-
-
-def looks(*places):
-    return calls(*(call("look", place, place=place) for place in places))
+from .conftest import answers
+from .places import look, looks
 
 
 def suppressed(events):

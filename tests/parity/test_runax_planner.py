@@ -13,11 +13,8 @@ from treadle.events import (
 from treadle.testing import call, calls
 from treadle.tools import NotRunReason, PlanReason
 
-
-@tool
-def look(place: str) -> str:
-    """Look somewhere; as many at once as one likes."""
-    return f"{place} is empty"
+from .conftest import answers
+from .places import look, looks
 
 
 @tool(parallel_safe=False)
@@ -33,14 +30,6 @@ def decide(place: str) -> str:
 
 
 TOOLS = [look, move, decide]
-
-
-def answers(result):
-    return [message["content"] for message in result.messages if message["role"] == "tool"]
-
-
-def looks(*places):
-    return calls(*(call("look", place, place=place) for place in places))
 
 
 def each(name, *places):

@@ -13,6 +13,7 @@ from treadle.messages import History, Response, ToolCall
 from treadle.run_state import RunState
 from treadle.tools import Resolver, toolset
 
+from .dispatching import Noting
 from .planning import TOOLS, made, planned
 
 SERVICES = {spec.name for spec in dataclasses.fields(RunContext)}
@@ -83,3 +84,8 @@ def plan(context):
         return planned(ctx, made(words), in_step=in_step, dedupe=dedupe, broken=broken)
 
     return plan
+
+
+@pytest.fixture
+def noting():
+    return Noting()

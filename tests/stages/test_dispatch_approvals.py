@@ -10,32 +10,10 @@ from treadle.run_state import RunNodeStatus
 from treadle.stages import (
     SubagentPausedError,
     dispatch_tools,
-    parse_tool_calls,
-    plan_calls,
-    validate_calls,
 )
 from treadle.tools import InFlight, Plan, Tool, approve, deny, edit
 
-PLANNED = (parse_tool_calls, validate_calls, plan_calls)
-STAGES = (*PLANNED, dispatch_tools)
-IN_STEP = (*PLANNED[:2], plan_calls(sequential="in_step"), dispatch_tools)
-
-
-class Noting:
-    """Makes tools that note their calls."""
-
-    def __init__(self):
-        self.ran = []
-
-    def tool(self, name, **options):
-        return Tool(
-            name, fn=lambda n: self.ran.append(f"{name}{n}") or f"{name}{n} done", **options
-        )
-
-
-@pytest.fixture
-def noting():
-    return Noting()
+from .dispatching import IN_STEP, PLANNED, STAGES
 
 
 @pytest.fixture

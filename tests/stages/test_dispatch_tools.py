@@ -11,26 +11,14 @@ from treadle.limits import Budget, Limits
 from treadle.messages import ToolCall
 from treadle.results import Err, Ok
 from treadle.run_state import RunNodeStatus, RunState
-from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
+from treadle.stages import dispatch_tools, plan_calls
 from treadle.tools import InFlight, Plan, Tool, tool
 
-BEFORE = (parse_tool_calls, validate_calls)
-STAGES = (*BEFORE, plan_calls, dispatch_tools)
-IN_STEP = (*BEFORE, plan_calls(sequential="in_step"), dispatch_tools)
+from .dispatching import IN_STEP, PLANNED, STAGES, broken, double
 
 
 def contents(ctx):
     return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
-
-
-@tool
-def double(n: int):
-    return n * 2
-
-
-@tool
-def broken(n: int):
-    raise ValueError(n)
 
 
 def test_an_empty_plan_leaves_the_context_alone(context):
@@ -39,7 +27,7 @@ def test_an_empty_plan_leaves_the_context_alone(context):
 
 
 def test_an_empty_batch_of_a_custom_plan_is_passed_over(context, through):
-    ctx = through(context(("double", {"n": 1}), tools=[double]), *BEFORE)
+    ctx = through(context(("double", {"n": 1}), tools=[double]), *PLANNED[:2])
     ctx = through(ctx.replace(plan=Plan(((), ctx.tool_calls, ()))), dispatch_tools)
     assert contents(ctx) == ["2"]
 

@@ -18,6 +18,8 @@ from treadle.stages import (
 from treadle.testing import check_history
 from treadle.tools import approve, edit, tool
 
+from .dispatching import broken, double
+
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
 ANYWAY = (
     parse_tool_calls,
@@ -27,16 +29,6 @@ ANYWAY = (
     inject_results,
 )
 USER = {"role": "user", "content": "Hi"}
-
-
-@tool
-def double(n: int):
-    return n * 2
-
-
-@tool
-def broken(n: int):
-    raise ValueError(n)
 
 
 def added(ctx):
