@@ -515,6 +515,28 @@ class TestWhatEnds:
 
         assert go(main) == (Stopped, ["sub", "sub"])
 
+    def test_in_a_group_of_tasks_does_not_undo_the_bound_with_an_error(self, go, caplog):
+        """A nursery of trio raises the error and the cancellation in one group."""
+        stop = Signal()
+
+        async def sub():
+            try:
+                stop.set()
+                await anyio.sleep(LONG)
+            finally:
+                raise ValueError("in leaving")
+
+        async def tool():
+            async with anyio.create_task_group() as group:
+                group.start_soon(sub)
+                await anyio.sleep(LONG)
+
+        async def main():
+            return await drive(caught(Bounded(steps_of(call(tool)), until=stop)))
+
+        assert isinstance(go(main), Stopped)
+        assert "in leaving" in caplog.text
+
 
 class TestTheCall:
     def test_is_made_in_a_task_of_its_own(self, go):
@@ -849,6 +871,11 @@ class TestACallableThatCancelsItsOwnTask:
         yield Sleep(0.001)
         return outcome, (yield call(_seven))
 
+    @staticmethod
+    async def raises():
+        asyncio.current_task().cancel()
+        raise ValueError("raised")
+
     def in_tasks_of_ours(self, fn):
         yield Sleep(0)
         (first, seven) = yield Bounded(self.and_then(call(fn)), seconds=LONG)
@@ -865,6 +892,10 @@ class TestACallableThatCancelsItsOwnTask:
     def test_keeps_what_it_returns(self):
         outcomes = asyncio.run(drive(self.in_tasks_of_ours(self.returns)))
         assert outcomes == ("returned", "returned")
+
+    def test_keeps_what_it_raises(self):
+        errors = asyncio.run(drive(self.in_tasks_of_ours(self.raises)))
+        assert [repr(error) for error in errors] == ["ValueError('raised')"] * 2
 
     def test_keeps_what_it_returns_though_it_is_not_async(self):
         def steps():

@@ -233,6 +233,9 @@ class AsyncDriver:
                 raise
             await task.absorb_cancellation()
             raise CallCancelled("it was cancelled from within") from error
+        except Exception:
+            await task.absorb_cancellation()
+            raise
         else:
             return value
 
