@@ -918,6 +918,19 @@ class TestACallableThatCancelsItsOwnTask:
 
 
 class TestParallel:
+    def test_logs_nothing_where_it_is_cancelled_before_a_branch_begins(self, caplog):
+        async def main():
+            branches = [steps_of(call(_seven)) for _ in range(3)]
+            task = asyncio.create_task(drive(steps_of(Parallel(branches))))
+            await asyncio.sleep(0)  # the branches are tasks by now, and have had no turn
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as raised:
+                await task
+            return raised.value.__cause__
+
+        assert asyncio.run(main()) is None
+        assert caplog.records == []
+
     def test_loses_no_cancellation_to_an_error(self, grace):
         """The first branch fails; while the second cleans up, the task is cancelled."""
         grace(LONG)

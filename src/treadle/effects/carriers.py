@@ -423,7 +423,7 @@ class CarrierGroup:
         if carrier not in self.running:  # it was abandoned, or has said so before
             return
         self.running.remove(carrier)
-        if self.is_ending:
+        if self.is_ending or self.event.was_cancelled():
             self._drop(carrier.error)
             carrier.error = None
         else:
