@@ -34,7 +34,7 @@ def test_the_same_calls_in_three_steps_are_a_loop(run):
     signatures = {node.metadata["tool_signature"] for node in result.run.nodes}
     assert signatures == {result.reason.signature}
     assert result.run.status is RunNodeStatus.FAILED
-    assert "in a row" in result.run.nodes[-1].error
+    assert "3 consecutive iterations" in result.run.nodes[-1].error
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
