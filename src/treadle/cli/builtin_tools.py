@@ -1,7 +1,7 @@
 """The default tools of `treadle run`. They read one folder and change nothing.
 
-Docstrings and errors here are read by the model: short, exact, with the next thing to try. Output
-is bounded, sorted and plain, one name or line each, which small models read best.
+The model reads these docstrings and errors, so they are short and exact, and advise what to try next. Output is
+limited, sorted and plain, with one name per line, which small models read best.
 """
 
 import difflib
@@ -159,7 +159,7 @@ def read_only_tools(root: str | os.PathLike[str] = ".") -> list[Callable[..., ob
 
 
 def _zone(name: str) -> tzinfo:
-    if name == "UTC":  # known even where the system has no database of zones
+    if name == "UTC":  # known even if the system has no database of zones
         return UTC
     try:
         return zoneinfo.ZoneInfo(name)
@@ -244,7 +244,7 @@ def _lines(content: str) -> list[str]:
 
 
 def _page(lines: list[str]) -> list[str]:
-    """As many of the lines as fit in one output, at least the first: a line is cut far below it."""
+    """The lines that fit into one output, and at least the first."""
     page: list[str] = []
     room = MAX_OUTPUT
     for line in lines:

@@ -1,9 +1,8 @@
-"""Arithmetic for a model: one expression in, one finite number out, nothing else possible.
+"""Arithmetic for a model: evaluates one expression to one finite number.
 
-A hand-written parser that computes as it reads, rather than `ast` with a whitelist: what the
-grammar has no rule for cannot be said (no attributes, strings or comprehensions to forbid),
-Python's own parser cannot print warnings about a model's typing, and an error can say what to
-write instead.
+The parser is written by hand and evaluates while it reads, in place of `ast` with a whitelist. Nothing has to
+be forbidden, since the grammar has no attributes, strings or comprehensions; Python's parser cannot print
+warnings; and errors can advise what to write instead.
 """
 
 import math
@@ -13,7 +12,8 @@ from typing import Final
 
 Number = int | float
 
-# Room for any sum a person would write. Integers stay printable (CPython refuses to print more than
+# Large enough for any calculation that a person would write. Integers stay printable (CPython refuses to print
+# more than
 # 4300 digits, 4096 bits are 1234), so a result always reaches the model.
 MAX_LENGTH: Final = 500
 MAX_DEPTH: Final = 50
@@ -36,7 +36,7 @@ _INSTEAD: Final = {
 
 
 class CalculationError(ValueError):
-    """The expression is not one the calculator reads, or it has no finite real result in bounds."""
+    """The expression is not valid, or it has no finite real result within the bounds."""
 
 
 def calculate(expression: str) -> int | float:
@@ -47,7 +47,7 @@ def calculate(expression: str) -> int | float:
             sqrt, abs, round, min, max, the constants pi and e, such as "sqrt(2) * (3 + 4) ** 2".
 
     Returns:
-        The value Python gives for it: an `int` where all stays whole, otherwise a `float`.
+        The value that Python computes: an `int` if all operations return integers, otherwise a `float`.
 
     Raises:
         CalculationError: The expression is not arithmetic, or its value is not finite, not real or
@@ -64,7 +64,7 @@ def calculate(expression: str) -> int | float:
 
 
 def _bounded(value: Number | complex) -> Number:
-    """The value, if it is one a later step and the model can use."""
+    """The value, if later steps and the model can use it."""
     if isinstance(value, complex):
         raise CalculationError("a fractional power of a negative number has no real result")
     if isinstance(value, int):
@@ -179,7 +179,7 @@ class _Parser:
         return value
 
     def _factor(self) -> Number:
-        # Every recursion of the grammar passes here, so this one count bounds them all.
+        # Every recursion of the grammar passes here, so this count limits all of them.
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise CalculationError(f"the expression is nested deeper than {MAX_DEPTH} levels")
@@ -241,7 +241,7 @@ class _Parser:
             raise self._unexpected("expected ')'")
 
     def _unexpected(self, hint: str = "") -> CalculationError:
-        """What to say about the next token, which fits no rule."""
+        """The error for the next token, which fits no rule."""
         text, kind = self._tokens[self._next]
         if kind == "end":
             return CalculationError(f"the expression ends too early{hint and '; ' + hint}")

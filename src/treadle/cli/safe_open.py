@@ -1,13 +1,13 @@
 """Opens files and folders below a root folder, and nothing outside it.
 
-No path leads out, even if another process replaces files by links meanwhile. A path is resolved first,
-so that links inside the folder work, and checked; what it resolved to is then opened one component
-at a time, each relative to the descriptor of the one before and never through a link
-(`O_NOFOLLOW`). A link put there after the check makes that fail. The alternative, to open and then
-ask for the opened file's own path, would need /proc, and by then would have opened a device.
+No path leads outside, even if another process replaces files by links in the meantime. A path is resolved
+first, so that links inside the folder work, and checked. The resolved path is then opened one component at a
+time, each relative to the descriptor of the previous one and never through a link (`O_NOFOLLOW`), so a link
+that appears after the check makes it fail. The alternative, to open the file and then query its path, would
+need /proc, and could open a device.
 
-POSIX only, since it rests on `dir_fd`. Errors are read by a model: they name the path as below the
-folder and say what to do instead.
+POSIX only, because it needs `dir_fd`. The model reads the errors: they name the path relative to the folder and
+advise what to do instead.
 """
 
 import difflib
@@ -20,15 +20,15 @@ from pathlib import PurePosixPath
 from typing import Final
 
 MAX_PATH: Final = 4096  # characters, as PATH_MAX of Linux
-MAX_QUOTED: Final = 200  # characters of a model's own words in an error
-MAX_COMPARED: Final = 1000  # names compared to find the one that was meant
+MAX_QUOTED: Final = 200  # characters of a model's text in an error
+MAX_COMPARED: Final = 1000  # names compared to suggest a similar one
 
 
 @contextmanager
 def open_inside(
     root: str | os.PathLike[str], path: str, *, wants_folder: bool
 ) -> Generator[tuple[int, PurePosixPath]]:
-    """A descriptor of the file or folder at `path`, and its real path below the root."""
+    """Open the file or folder at `path`; return its descriptor, and its real path below the root."""
     relative = _checked(path)
     with ExitStack() as stack:
         try:
@@ -52,10 +52,9 @@ def open_inside(
 
 
 def _checked(path: str) -> str:
-    """The path, normalised as text, if it can be one below a folder.
+    """Normalize the path as text, if it can be below a folder.
 
-    `..` is taken back as text, before links are followed, so no detour through a link or through
-    folders outside can tell what exists there.
+    `..` is resolved as text, before links are followed, so a path cannot reveal what exists outside.
     """
     try:
         os.fsencode(path)
@@ -77,7 +76,7 @@ def open_child(fd: int, name: str, place: PurePosixPath, *, wants_folder: bool) 
     right = stat.S_ISDIR if wants_folder else stat.S_ISREG
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        # Looking first keeps from opening a device, which alone may do something.
+        # The check comes first, because opening a device may have an effect.
         mode = os.lstat(name, dir_fd=fd).st_mode
         if right(mode):
             child = os.open(name, flags, dir_fd=fd)
@@ -118,5 +117,5 @@ def printable(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A model's own words in an error: on one line, in quotes, not too many."""
+    """Text of the model for an error: on one line, in quotes, truncated."""
     return f"'{printable(text[:MAX_QUOTED])}{'...' if len(text) > MAX_QUOTED else ''}'"

@@ -1,8 +1,9 @@
-"""Checking what a custom stage returned, so that no stage can make the run lose work.
+"""Checks the context that a custom stage returned, so that no stage can make the run lose work.
 
-What a stage takes out before it ran does not run. What ran is in the history, once, with its result. A history
-that an edit broke is repaired, and the repair reported with the stage's name. What a stage may not change, and
-values of the wrong kind, raise here, and the run ends with `PipelineFailed` that names the stage.
+A call that a stage removed before it ran does not run. A call that ran is in the history, once, with its
+result. A history that an edit broke is repaired, and the repair is reported with the name of the stage.
+Forbidden changes and values of the wrong type raise here, and the run ends with a `PipelineFailed` that names
+the stage.
 """
 
 from __future__ import annotations
@@ -38,25 +39,25 @@ from treadle.tools import NotRunReason, Plan, Tool, check_implementations, tools
 _FIXED = ("run", "iteration", "approvals", "paused_runs", "trace")
 """Fields that no custom stage may change."""
 _OF_THE_RESPONSE = ("tool_calls", "tool_results", "plan", "validation_errors")
-"""Fields that have a meaning once the model was asked."""
+"""Fields that have a meaning only after the model was asked."""
 _REVIEWED = ("tool_calls", "tool_results", "plan", "tools")
 """Fields that decide what runs."""
 
 
 def review(stage: str, before: Context, after: Context) -> Context:
-    """Check what a custom stage returned.
+    """Check the context that a custom stage returned.
 
     Args:
-        stage: its name.
-        before: the context that it was given.
+        stage: the name of the stage.
+        before: the context that it received.
         after: the context that it returned.
 
     Returns:
         The context to continue with.
 
     Raises:
-        TypeError: a value of the wrong kind, or a change that a stage may not make.
-        InvalidMessagesError: messages that no history can be made of.
+        TypeError: a value of the wrong type, or a forbidden change.
+        InvalidMessagesError: malformed messages.
     """
     if after is before and not _ran(before):
         return after
@@ -76,7 +77,7 @@ def _changed(name: str, before: Context, after: Context) -> bool:
 
 
 def _checked(before: Context, after: Context) -> Context:
-    """See that a stage changed only what it may, and that each changed field has a value of its kind."""
+    """Check that a stage changed only fields that it may change, to values of the right type."""
     _check_times(before, after)
     for name, (kinds, expected) in _KINDS.items():
         value = getattr(after, name)
@@ -92,7 +93,7 @@ def _checked(before: Context, after: Context) -> Context:
 
 
 def _check_times(before: Context, after: Context) -> None:
-    """See that each field is changed at a time when it may be."""
+    """Check that each field may be changed at this point."""
     too_early = () if after.is_asked else _OF_THE_RESPONSE
     for name in (*_FIXED, *too_early):
         if _changed(name, before, after):
@@ -135,7 +136,7 @@ def _checked_tools(ctx: Context) -> Mapping[str, Tool]:
 
 
 def _with_owned_facts(before: Context, after: Context) -> Context:
-    """The context with the facts that are counted elsewhere, whatever the stage made of them."""
+    """Restore the fields that the loop computes, whatever the stage set."""
     facts: dict[str, Any] = {}
     if before.is_asked and not after.is_asked:
         facts["is_asked"] = True
@@ -154,7 +155,7 @@ def _started(ctx: Context) -> set[str]:
 
 
 def _ran(ctx: Context) -> dict[str, ToolResult]:
-    """The results of this iteration's calls that ran and that the context lacks."""
+    """The results of this iteration's calls that ran and are missing in the context."""
     done = ctx.run.in_flight.results
     ids = [call.id for call in ctx.tool_calls if call.id in done]
     return {call_id: done[call_id] for call_id in ids if call_id not in ctx.tool_results}
@@ -167,17 +168,17 @@ def _is_new_response(before: Context, after: Context) -> bool:
 
 
 def _with_calls_of_response(stage: str, before: Context, after: Context) -> Context:
-    """The calls of a new response in place of those of the old one, which do not run."""
+    """Replace the calls of the old response, which do not run, by those of the new one."""
     for call in before.plan.calls:
         after.run.release(call)
     nothing: dict[str, Any] = {"tool_results": {}, "plan": Plan(), "validation_errors": {}}
-    if _requested(before) != _requested(after):  # the stage has said which calls there are
+    if _requested(before) != _requested(after):  # the stage set the calls itself
         empty = before.evolve(tool_calls=(), **nothing)
         after = _Calls(stage, empty, after.evolve(**nothing)).reviewed()
     else:
         after = parse_tool_calls(after.evolve(tool_calls=(), **nothing))
     after = validate_calls(after)
-    if before.plan.batches:  # it comes too late for a plan
+    if before.plan.batches:  # too late for a plan
         text = f"Not run: {stage} replaced the response."
         results = {call.id: ToolResult(call.id, text, True, "skipped") for call in after.tool_calls}
         after = after.evolve(tool_results={**results, **after.tool_results})
@@ -185,7 +186,7 @@ def _with_calls_of_response(stage: str, before: Context, after: Context) -> Cont
 
 
 def _requested(ctx: Context) -> list[tuple[Any, ...]]:
-    """The calls as the model makes them, whether they were validated or not."""
+    """The calls as the model made them, whether or not they were validated."""
     calls: Sequence[Any] = ctx.tool_calls
     return [tuple(getattr(call, name, call) for name in _REQUESTED) for call in calls]
 
@@ -197,7 +198,7 @@ _REQUESTED = ("id", "name", "arguments")
 
 
 class _Calls:
-    """The calls of an iteration, their results and the plan, as a stage left them; used once."""
+    """The calls of an iteration, their results and the plan, as a stage returned them; used once."""
 
     def __init__(self, stage: str, before: Context, after: Context) -> None:
         self._stage = stage
@@ -210,7 +211,7 @@ class _Calls:
         self._not_run: dict[str, NotRunReason] = {}
 
     def reviewed(self) -> Context:
-        """The context with calls, results and a plan that agree with each other."""
+        """The context with consistent calls, results and plan."""
         before, after = self._before, self._after
         is_changed = any(_changed(name, before, after) for name in _REVIEWED)
         if not is_changed and not _ran(before):
@@ -227,7 +228,7 @@ class _Calls:
         )
 
     def _checked_results(self) -> dict[str, ToolResult]:
-        """The results that the stage left, and those that it dropped."""
+        """The results that the stage returned, and those that it dropped."""
         before, after = self._before, self._after
         known = {call.id for call in (*before.tool_calls, *after.tool_calls)}
         results: dict[str, ToolResult] = {}
@@ -297,7 +298,7 @@ class _Calls:
         self._after.run.refused.append((call, reason))
 
     def _added(self, call: ToolCall) -> ToolCall:
-        """A call that the stage made, checked like those of the model."""
+        """Check a call that the stage made, like those of the model."""
         if self._before.is_injected:
             raise TypeError(f"tool_calls: {call.id!r} comes too late, its iteration is over")
         if not call.id or self._before.messages.has_call(call.id):
@@ -307,7 +308,7 @@ class _Calls:
         return self._validated(call) if self._are_validated else call
 
     def _edited(self, known: ToolCall, call: ToolCall) -> ToolCall:
-        """An edited call: one that has run stays what it was, one that has not is checked again."""
+        """Check an edited call: if it has run, it is restored; otherwise it is validated again."""
         if call.id in self._started or call.id in self._before.tool_results:
             if (call.name, call.input) != (known.name, known.input):
                 self._report(f"call {call.id} has run; its name and input were restored")
@@ -374,7 +375,7 @@ class _Calls:
         return batches
 
     def _fits_budget(self, call: ToolCall) -> bool:
-        """Take the budget of a call that the stage planned; answer the call where nothing is left of it."""
+        """Reserve the budget of a call that the stage planned; answer the call if no budget is left."""
         budget, tool = self._after.run.budget, self._after.tools.get(call.name)
         most = None if tool is None else tool.max_uses
         left = budget.calls_left()
@@ -408,7 +409,7 @@ def _is_validated(ctx: Context) -> bool:
 
 
 def _approvals(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
-    """The questions of the calls that need approval; a plan cannot leave one out."""
+    """The questions of the calls that need approval; a stage cannot remove one."""
     questions: dict[str, str] = {}
     for call in calls:
         tool = ctx.tools.get(call.name)
@@ -422,7 +423,7 @@ def _approvals(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
 
 
 def _with_history(stage: str, before: Context, after: Context) -> Context:
-    """A valid history that has this iteration once, or not yet."""
+    """A valid history that contains this iteration once, or not yet."""
     if not _changed("messages", before, after):
         return after
     if after.is_injected and not before.is_injected and _ends_with(after):
@@ -432,7 +433,7 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
         edited, note = _with_exchange(given, list(after.result_messages), before)
     else:
         edited, note, after = _before_injection(given, before, after)
-    # The ids of calls that are not in the history yet are theirs.
+    # The ids of calls that are not in the history yet are reserved for them.
     taken = () if after.is_injected else [call.id for call in after.tool_calls]
     history, repairs = validate_messages(edited, taken)
     after.run.note_repairs((*note, *repairs), stage)
@@ -440,8 +441,8 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
 
 
 def _ends_with(ctx: Context) -> bool:
-    """Whether a history ends with the messages of this iteration, as `inject_results` leaves it."""
-    messages: Any = ctx.messages  # a stage may have left a list
+    """Whether a history ends with the messages of this iteration, as after `inject_results`."""
+    messages: Any = ctx.messages  # a stage may have returned a list
     is_history = isinstance(messages, History)
     return is_history and messages.raw()[-len(ctx.result_messages) :] == list(ctx.result_messages)
 
@@ -510,7 +511,7 @@ def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:
 def _before_injection(
     given: list[Any], before: Context, after: Context
 ) -> tuple[list[Any], tuple[str, ...], Context]:
-    """An edited history that does not have this iteration yet, or has it whole where the stage added it."""
+    """An edited history without this iteration, or with all of it if the stage added it."""
     if not after.is_asked:
         return given, (), after
     ids = [call.id for call in after.tool_calls]

@@ -1,4 +1,4 @@
-"""Starting a run: what it works with, and who listens to it."""
+"""Starting a run: its state and services, and its listeners."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def start_run(
 
     Args:
         loop: the loop.
-        given: messages, as the caller gave them, or a paused run.
+        given: the messages of the caller, or a paused run.
         llm_send_fn: the model.
-        stream: the handle of a stream, which takes the events too; None where there is none.
+        stream: the handle of a stream, which receives the events too; None if there is none.
 
     Returns:
-        The steps of the run, and what a driver hands its events to; None where there is no listener.
+        The steps of the run, and the function to which a driver passes events; None without listeners.
     """
     settings = loop.settings
     observers = _observers_of(settings)
@@ -87,11 +87,11 @@ def start_subagent(
         given: messages, or a paused run.
         llm_send_fn: its model.
         state: its state.
-        parent: what the run that makes the call works with.
+        parent: the state and services of the run that makes the call.
         call_id: the id of the call.
 
     Returns:
-        The steps, and its own listeners; None where it has none.
+        The steps, and the listeners of the subagent; None if it has none.
     """
     settings = loop.settings
     observers = _observers_of(settings)

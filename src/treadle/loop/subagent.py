@@ -1,4 +1,4 @@
-"""A loop as a tool: its runs are inside those of the loop that calls it, and draw on their limits."""
+"""A loop as a tool: each call is a run inside the run of the loop that calls it, and draws on its limits."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ TASK_SCHEMA: Mapping[str, Any] = {
     "properties": {
         "task": {
             "type": "string",
-            "description": "What to do, with everything that is needed to do it.",
+            "description": "The task, with all the information that is needed for it.",
         }
     },
     "required": ["task"],
     "additionalProperties": False,
 }
-"""The arguments of a loop as a tool, unless others are given."""
+"""The default arguments of a loop as a tool."""
 
 MakeMessages: TypeAlias = Callable[[Mapping[str, Any]], Messages]
 
@@ -54,7 +54,7 @@ class Subagent:
     Args:
         loop: the loop.
         llm_send_fn: its model.
-        messages: makes the messages that a run starts from, of the arguments; None makes one user message.
+        messages: makes the initial messages from the arguments; None makes one user message.
     """
 
     def __init__(self, loop: Loop, llm_send_fn: LLMSendFn, messages: MakeMessages | None) -> None:
@@ -90,7 +90,7 @@ class Subagent:
         return _value_of(result, call)
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
-        """The paused run of a call, checked; its pause is consumed with that of the outer run."""
+        """Check the paused run of a call; its pause is consumed with that of the outer run."""
         loop = self._loop
         return Resumption(
             state, decisions, loop.tools, loop.pause_secret, lambda _: True, pipeline=loop.pipeline
@@ -98,7 +98,7 @@ class Subagent:
 
 
 def _as_task(arguments: Mapping[str, Any]) -> Messages:
-    """One user message: the task, or all arguments where there are others."""
+    """One user message: the task, or all arguments as JSON if there are others."""
     task = arguments.get("task") if len(arguments) == 1 else None
     content = task if isinstance(task, str) else json.dumps(arguments, default=str)
     return [{"role": "user", "content": content}]
@@ -113,7 +113,7 @@ def _attach(parent: RunState, call: ToolCall, state: RunState) -> None:
 
 
 def _value_of(result: Result, call: ToolCall) -> Any:
-    """What the call returns: the output or the text of the answer; a failure is an ordinary tool error."""
+    """The result of the call: the output or the text of the answer; a failure is an ordinary tool error."""
     match result:
         case Ok():
             return result.response.text if result.output is None else result.output
@@ -128,8 +128,8 @@ def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -
 
     Args:
         steps: the run.
-        call_id: the id of the call that it is.
-        observers: receive its events as they are; None where there are none.
+        call_id: the id of its call.
+        observers: receive its events unchanged; None if there are none.
     """
 
     def change(effect: Effect) -> Effect | Steps[None]:
@@ -150,7 +150,7 @@ def _observe(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
     except GeneratorExit:
         raise
     except BaseException:
-        # A cancellation: the outer listeners get the event all the same, or they would miss a start.
+        # A cancellation: the outer listeners still get the event, or they would miss a start.
         yield outer
         raise
     yield outer
