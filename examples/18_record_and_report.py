@@ -1,4 +1,4 @@
-"""Record a run, read the record, make a page of it: a run can be looked at long after it is over."""
+"""Record a run, read the recording, and render it as a report."""
 
 import tempfile
 from pathlib import Path

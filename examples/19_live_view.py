@@ -1,4 +1,4 @@
-"""A live view of several runs at once. In a pipe and in CI it is quiet: only what is printed here is seen.
+"""A live view of several runs at once. In a pipe and in CI it is disabled.
 
 On a terminal it takes some seconds, so that there is something to see. This needs the extra ``cli`` there.
 """
@@ -12,7 +12,7 @@ from treadle.reports import LiveView
 from treadle.testing import call, calls
 
 live = LiveView()
-pace = 1.0 if live.enabled else 0.0  # seconds; nobody waits for what is not shown
+pace = 1.0 if live.enabled else 0.0  # seconds; no delay if nothing is shown
 
 
 @tool
@@ -23,14 +23,14 @@ def search(words: str) -> str:
 
 
 def told(message: dict[str, Any], tokens: int) -> dict[str, Any]:
-    """An answer with what it took."""
+    """A response with its tokens and its cost."""
     time.sleep(pace)
     usage = {"prompt_tokens": tokens, "completion_tokens": 40, "cost": tokens * 2e-6}
     return {"choices": [{"message": message}], "usage": usage}
 
 
 def reading(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Search for what the task says, then tell what was found."""
+    """Search for the task, then report the result."""
     last = messages[-1]
     if last["role"] == "user":
         return told(calls(call("search", words=last["content"])), 500)
@@ -38,7 +38,7 @@ def reading(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def writing(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """Give away a task for each word of the question, then answer."""
+    """Delegate a task for each word of the question, then answer."""
     words = messages[0]["content"].split()
     done = sum(message["role"] == "tool" for message in messages)
     if done < len(words):
@@ -55,7 +55,7 @@ answers: dict[str, str] = {}
 
 
 def ask(question: str) -> None:
-    """One run, in a thread of its own."""
+    """One run, in a separate thread."""
     result = editor.run_sync([{"role": "user", "content": question}], writing)
     answers[question] = result.unwrap().text
 

@@ -13,13 +13,13 @@ TRIES = 2
 
 
 class OverloadedError(Exception):
-    """What an SDK raises for HTTP status 529: the attribute makes it retryable."""
+    """The error of an SDK for HTTP status 529; the attribute makes it retryable."""
 
     status_code = 529
 
 
 def client(messages: list[dict[str, Any]], *, model: str, temperature: float = 1.0) -> str:
-    """Stands in for the method of an SDK. The large model is overloaded."""
+    """Replaces the method of an SDK. The large model is overloaded."""
     print(f"  {len(messages)} message to {model} at temperature {temperature}")
     if model == "large":
         raise OverloadedError("overloaded, try again later")

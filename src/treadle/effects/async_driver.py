@@ -55,14 +55,13 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
 
     Args:
         steps: a generator of effects that has not been started.
-        emit: receives each event; may return an awaitable. What it raises is logged.
+        emit: receives each event; may return an awaitable. Its exceptions are logged.
 
     Returns:
-        What the steps return.
+        The return value of the steps.
 
     Raises:
-        Exception: what the steps raise. A cancellation is raised within the steps first, and then
-            on.
+        Exception: an exception of the steps. A cancellation is raised in the steps first, and then re-raised.
     """
     return await AsyncDriver(emit, time.time() - time.perf_counter(), CallersTask()).drive(steps)
 

@@ -113,7 +113,7 @@ class Effect:
 
 
 class Reporter(Protocol):
-    """What a call with ``reporting=True`` receives as its last argument: the clock and the listeners.
+    """The clock and the listeners, for a call with ``reporting=True``, which receives it as its last argument.
 
     Both methods work from the thread or task in which the call runs.
     """

@@ -367,13 +367,13 @@ def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
 
     Args:
         steps: a generator of effects that has not been started.
-        emit: receives each event; may return an awaitable. What it raises is logged.
+        emit: receives each event; may return an awaitable. Its exceptions are logged.
 
     Returns:
-        What the steps return.
+        The return value of the steps.
 
     Raises:
-        Exception: what the steps raise. An interrupt is raised within the steps first, and then on.
+        Exception: an exception of the steps. An interrupt is raised in the steps first, and then re-raised.
     """
     return SyncDriver(emit).drive(steps)
 
