@@ -22,6 +22,7 @@ from torture_suite.script import call, calls, says
 from torture_suite.tolerance import problems_of_history
 from torture_suite.toolbox import PING, by_name
 
+DOCS = Path(__file__).parents[2] / "docs"
 ASK = {"role": "user", "content": "Hi."}
 
 
@@ -98,6 +99,16 @@ def test_the_table_counts_by_column_and_in_all():
         "| a | 1 | 1/2 | 2/2 | 1/2 | 2/2 | 1/1 | 0/0 | 1 |",
         "| b | 1 | 1/1 | 1/1 | 1/1 | 1/1 | 0/0 | 0/0 | 0 |",
     ]
+
+
+def test_the_pages_have_the_columns_of_the_table_and_a_row_for_each_scenario():
+    header, *_ = Table([]).markdown().splitlines()
+    assert header in (DOCS / "benchmarks.md").read_text(encoding="utf-8").splitlines()
+    page = (DOCS / "torture.md").read_text(encoding="utf-8")
+    grid = page.partition("## Results by scenario")[2]
+    names = list(SCENARIOS)
+    assert re.findall(r"^\| ([a-z-]*[a-z]) \|", grid, flags=re.MULTILINE)[1:] == names
+    assert f"a set of {len(names)} named scenarios" in page
 
 
 def test_the_grid_has_a_row_for_each_scenario():
