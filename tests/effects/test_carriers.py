@@ -492,6 +492,25 @@ class TestWhatEnds:
         with pytest.raises(SystemExit):
             go(main)
 
+    def test_with_an_interrupt_ends_a_run_that_is_cancelled(self, go):
+        """The interrupt takes precedence over the cancellation."""
+
+        async def tool():
+            try:
+                scope.cancel()
+                await anyio.sleep(LONG)
+            finally:
+                raise SystemExit(3)
+
+        async def main():
+            nonlocal scope
+            with anyio.CancelScope() as scope:
+                await drive(steps_of(carried(tool)))
+
+        scope = None
+        with pytest.raises(SystemExit):
+            go(main)
+
     def test_in_a_group_of_tasks_of_its_own_leaves_none_of_them(self, go):
         begun, ended, stop = [], [], Signal()
 
@@ -571,6 +590,32 @@ class TestTheCall:
 
         assert go(main)
         assert made == []
+
+    def test_is_the_last_where_the_run_is_cancelled_before_it_can_go_on(self):
+        """On trio, which continues tasks in any order: the run is woken, and cancelled before its turn."""
+        trio = pytest.importorskip("trio")
+
+        async def main():
+            seen = []
+
+            def cancel():
+                seen.append("cancelled")
+                scope.cancel()
+
+            async def tool():
+                trio.lowlevel.current_trio_token().run_sync_soon(cancel)
+
+            def steps():
+                yield carried(tool)
+                seen.append("went on")
+
+            with trio.CancelScope() as scope:
+                await drive(steps())
+                await trio.sleep(LONG)
+            return seen
+
+        for _ in range(30):
+            assert trio.run(main) in (["cancelled"], ["went on", "cancelled"])
 
     def test_is_not_made_where_the_task_is_cancelled_already(self):
         made = []
@@ -729,6 +774,18 @@ class TestTakingOver:
         assert isinstance(go(main), Stopped)
         assert seen == ["sibling", "inner", "alone", "within", "outer"]
 
+    def test_of_bounds_within_each_other_performs_the_cleanup_innermost_first(self, go, tools):
+        seen = []
+
+        async def main():
+            stuck = self.noting(seen, "inner", call(tools.swallows))
+            outer = self.noting(seen, "outer", Bounded(stuck, seconds=LONG))
+            await drive(caught(Bounded(outer, until=tools.begun)))
+            await settled(tools, "swallows")
+
+        go(main)
+        assert seen == ["inner", "outer"]
+
     @pytest.mark.parametrize("name", STUBBORN)
     def test_leaves_nothing_for_the_stuck_task_to_do(self, go, tools, name):
         """It ends while the cleanup is under way, and once more when all is over."""
@@ -778,6 +835,18 @@ class TestTakingOver:
 
         go(main)
         assert events == ["early"]
+
+    def test_leaves_the_signals_of_inner_bounds_without_subscribers(self, go, tools):
+        inner = Signal()
+
+        async def main():
+            within = Bounded(steps_of(call(tools.swallows)), until=inner, seconds=LONG)
+            await drive(caught(Bounded(steps_of(within), until=tools.begun)))
+            subscribers = list(inner._subscribers)
+            await settled(tools, "swallows")
+            return subscribers
+
+        assert go(main) == []
 
     def test_ends_a_cleanup_that_is_stuck(self, go, tools, grace, monkeypatch, caplog):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)

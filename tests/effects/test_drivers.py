@@ -468,6 +468,22 @@ class TestCancellation:
         assert sorted(seen[:2]) == ["a", "b"]
         assert seen[2] == "middle"
 
+    def test_is_not_repeated_by_an_outer_bound_that_strikes_during_the_cleanup(self, runner, stop):
+        seen, stop_outer = [], Signal()
+
+        def steps():
+            try:
+                stop.set()
+                yield Sleep(LONG)
+            finally:
+                stop_outer.set()
+                yield Sleep(0.001)
+                seen.append("cleaned up")
+
+        inner = steps_of(Bounded(steps(), until=stop))
+        assert isinstance(runner.drive(caught(Bounded(inner, until=stop_outer))), Stopped)
+        assert seen == ["cleaned up"]
+
     @pytest.mark.parametrize("late", [False, True])
     def test_cannot_be_refused(self, runner, stop, late):
         def steps():
