@@ -1,5 +1,7 @@
 """A task that runs next to the body of an ``async with``."""
 
+import asyncio
+
 import anyio
 import pytest
 
@@ -49,3 +51,19 @@ class TestBackgroundTask:
         with pytest.raises(ValueError, match=whose) as caught:
             anyio.run(main, backend=async_runner.name)
         assert caught.value is error
+
+    def test_loses_no_cancellation_to_an_error_at_the_same_time(self):
+        async def background():
+            task.cancel()
+            raise ValueError("first")
+
+        async def main():
+            nonlocal task
+            task = asyncio.current_task()
+            async with background_task(background):
+                await anyio.sleep(LONG)
+
+        task = None
+        with pytest.raises(asyncio.CancelledError) as caught:
+            asyncio.run(main())
+        assert str(caught.value.__cause__) == "first"

@@ -557,6 +557,22 @@ class TestWhatEnds:
         assert "in leaving" in caplog.text
 
 
+def test_a_time_limit_that_is_up_while_its_steps_end_does_not_strike():
+    """Not in the turns of the event loop that they have left."""
+
+    async def late():
+        time.sleep(0.02)  # so that the limit is reached in the next turn, and not before
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    def steps():
+        yield Bounded(steps_of(call(late)), seconds=0.01)
+        yield Sleep(0.001)
+        return "went on"
+
+    assert asyncio.run(drive(steps_of(Bounded(steps(), seconds=LONG)))) == "went on"
+
+
 class TestTheCall:
     def test_is_made_in_a_task_of_its_own(self, go):
         async def main():
@@ -835,6 +851,27 @@ class TestTakingOver:
 
         go(main)
         assert events == ["early"]
+
+    def test_ends_the_outermost_of_the_bounds_that_have_struck(self, go, tools):
+        stop, stop_outer, seen = Signal(), Signal(), []
+
+        async def stuck():
+            stop.set()
+            stop_outer.set()
+            await tools.swallows()
+
+        def around():
+            yield from caught(Bounded(steps_of(call(stuck)), until=stop))
+            seen.append("went on")
+
+        async def main():
+            outer = caught(Bounded(around(), until=stop_outer))
+            error = await drive(steps_of(Bounded(outer, seconds=LONG)))
+            await settled(tools, "swallows")
+            return error
+
+        assert isinstance(go(main), Stopped)
+        assert seen == []
 
     def test_leaves_the_signals_of_inner_bounds_without_subscribers(self, go, tools):
         inner = Signal()

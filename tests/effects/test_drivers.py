@@ -468,7 +468,9 @@ class TestCancellation:
         assert sorted(seen[:2]) == ["a", "b"]
         assert seen[2] == "middle"
 
-    def test_is_not_repeated_by_an_outer_bound_that_strikes_during_the_cleanup(self, runner, stop):
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_by_an_outer_bound_during_the_cleanup_waits_for_that(self, runner, stop, nested):
+        """And the steps around the inner bound do not go on."""
         seen, stop_outer = [], Signal()
 
         def steps():
@@ -480,8 +482,14 @@ class TestCancellation:
                 yield Sleep(0.001)
                 seen.append("cleaned up")
 
-        inner = steps_of(Bounded(steps(), until=stop))
-        assert isinstance(runner.drive(caught(Bounded(inner, until=stop_outer))), Stopped)
+        def around():
+            yield from caught(Bounded(steps(), until=stop))
+            seen.append("went on")
+
+        whole = caught(Bounded(around(), until=stop_outer))
+        if nested:
+            whole = steps_of(Bounded(whole, seconds=LONG))
+        assert isinstance(runner.drive(whole), Stopped)
         assert seen == ["cleaned up"]
 
     @pytest.mark.parametrize("late", [False, True])
