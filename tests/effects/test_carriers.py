@@ -873,6 +873,30 @@ class TestTakingOver:
         assert isinstance(go(main), Stopped)
         assert seen == []
 
+    def test_is_ended_by_an_outer_bound_that_strikes_during_the_cleanup(self, tools):
+        """After the cleanup, on asyncio; the steps around the inner bound do not go on."""
+        stop, seen = Signal(), []
+
+        def steps():
+            try:
+                yield call(tools.swallows)
+            finally:
+                stop.set()
+                yield Sleep(0.001)
+                seen.append("cleaned up")
+
+        def around():
+            yield from caught(Bounded(steps(), until=tools.begun))
+            seen.append("went on")
+
+        async def main():
+            error = await drive(caught(Bounded(around(), until=stop)))
+            await settled(tools, "swallows")
+            return error
+
+        assert isinstance(asyncio.run(main()), Stopped)
+        assert seen == ["cleaned up"]
+
     def test_leaves_the_signals_of_inner_bounds_without_subscribers(self, go, tools):
         inner = Signal()
 
@@ -885,7 +909,8 @@ class TestTakingOver:
 
         assert go(main) == []
 
-    def test_ends_a_cleanup_that_is_stuck(self, go, tools, grace, monkeypatch, caplog):
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_ends_a_cleanup_that_is_stuck(self, go, tools, grace, monkeypatch, caplog, nested):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         grace(0.3)
         seen, stop = [], Signal()
@@ -900,7 +925,8 @@ class TestTakingOver:
         async def main():
             steps = self.noting(seen, "outer", Parallel([inner()]))
             started = time.monotonic()
-            error = await drive(caught(Bounded(steps, until=stop)))
+            whole = caught(Bounded(steps, until=stop))
+            error = await drive(steps_of(Bounded(whole, seconds=LONG)) if nested else whole)
             took = time.monotonic() - started
             await settled(tools, "swallows")
             return error, took

@@ -368,6 +368,17 @@ class TestWithin:
         runner.drive(caught(Bounded(steps_of(Sleep(LONG)), until=signal, seconds=0)))
         assert not signal._subscribers
 
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_strikes_no_more_once_its_steps_have_ended(self, runner, stop, nested):
+        def steps():
+            yield Bounded(steps_of(NOW), until=stop, seconds=LONG)
+            stop.set()
+            yield Sleep(0.001)
+            return "went on"
+
+        whole = steps_of(Bounded(steps(), seconds=LONG)) if nested else steps()
+        assert runner.drive(whole) == "went on"
+
     def test_the_outer_limit_ends_the_inner_steps(self, runner):
         inner = Bounded(steps_of(Sleep(LONG)), seconds=LONG)
         error = runner.drive(caught(Bounded(steps_of(inner), seconds=SOON)))
