@@ -445,7 +445,8 @@ class CarrierGroup:
     def _drop(self, error: BaseException | None) -> None:
         """Log what a cancelled carrier raised; an interrupt takes precedence over everything."""
         if isinstance(error, BaseExceptionGroup):  # a nursery of trio adds the cancellation to it
-            error = error.split(self._cancellations())[1]
+            group = cast("BaseExceptionGroup[BaseException]", error)
+            error = group.split(self._cancellations())[1]
         if isinstance(error, Exception):
             log_suppressed(error)
         elif error is not None and not isinstance(error, self._cancellations()):
