@@ -342,9 +342,10 @@ class _Calls:
         for call in wanted:
             if call.id not in by_id:
                 raise TypeError(f"plan: no call of this iteration has the id {call.id!r}")
-        left_out = {call.id for call in before.plan.calls} - {call.id for call in wanted}
-        for call_id in left_out - self._results.keys():
-            self._remove(by_id[call_id])
+        kept = {call.id for call in wanted}
+        for call in before.plan.calls:
+            if call.id not in kept and call.id not in self._results:
+                self._remove(by_id[call.id])
         batches = self._runnable(by_id)
         placed = {call.id for batch in batches for call in batch}
         for call_id in after.run.reserved - placed:
