@@ -909,8 +909,31 @@ class TestTakingOver:
 
         assert go(main) == []
 
-    @pytest.mark.parametrize("nested", [False, True])
-    def test_ends_a_cleanup_that_is_stuck(self, go, tools, grace, monkeypatch, caplog, nested):
+    def test_ends_a_cleanup_that_is_stuck_in_an_inner_bound(self, go, tools, grace, monkeypatch):
+        monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
+        grace(0.3)
+        seen, stop = [], Signal()
+
+        def steps():
+            try:
+                yield from waiting(stop)
+            finally:
+                try:
+                    yield call(tools.swallows)
+                    seen.append("never performed")
+                finally:
+                    seen.append("left")
+
+        async def main():
+            inner = caught(Bounded(steps(), until=stop))
+            error = await drive(steps_of(Bounded(inner, seconds=LONG)))
+            await settled(tools, "swallows")
+            return error
+
+        assert isinstance(go(main), Stopped)
+        assert seen == ["left"]
+
+    def test_ends_a_cleanup_that_is_stuck(self, go, tools, grace, monkeypatch, caplog):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         grace(0.3)
         seen, stop = [], Signal()
@@ -925,8 +948,7 @@ class TestTakingOver:
         async def main():
             steps = self.noting(seen, "outer", Parallel([inner()]))
             started = time.monotonic()
-            whole = caught(Bounded(steps, until=stop))
-            error = await drive(steps_of(Bounded(whole, seconds=LONG)) if nested else whole)
+            error = await drive(caught(Bounded(steps, until=stop)))
             took = time.monotonic() - started
             await settled(tools, "swallows")
             return error, took
@@ -1159,6 +1181,20 @@ def test_no_call_starts_after_the_signal_of_its_bound_was_set(go):
 
     assert isinstance(go(main), Stopped)
     assert seen == []
+
+
+def test_what_steps_return_after_the_signal_of_their_bound_was_set_is_dropped(go):
+    stop = Signal()
+
+    def steps():
+        yield NOW
+        stop.set()
+        return 7
+
+    async def main():
+        return await drive(caught(Bounded(steps(), until=stop)))
+
+    assert isinstance(go(main), Stopped)
 
 
 def test_an_asyncio_program_does_not_consult_trio(monkeypatch):

@@ -362,8 +362,14 @@ class TestWithin:
 
         assert isinstance(runner.drive(caught(Bounded(steps(), until=signal))), Stopped)
 
-    def test_leaves_a_signal_that_was_never_set_with_no_subscribers(self, runner):
+    def test_leaves_a_signal_that_was_never_set_with_no_subscribers(self, runner, stop):
         signal = Signal()
+
+        def within():
+            stop.set()
+            yield Bounded(steps_of(Sleep(LONG)), until=signal)
+
+        runner.drive(caught(Bounded(within(), until=stop)))
         runner.drive(steps_of(Bounded(steps_of(NOW), until=signal, seconds=LONG)))
         runner.drive(caught(Bounded(steps_of(Sleep(LONG)), until=signal, seconds=0)))
         assert not signal._subscribers
