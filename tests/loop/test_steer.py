@@ -248,7 +248,9 @@ class TestNewTurn:
         once = tool(speak, max_uses=1)
         script = [calls(call("speak", f"s{n}", text="x")) for n in range(2)]
         result = SYNC.run(Loop(tools=[once]), ScriptedLLM(*script, "done"), handle=handle)
-        assert answers(result.messages)["s1"].startswith("Not run: 'speak' may be used 1 times")
+        assert answers(result.messages)["s1"].startswith(
+            "Not run: 'speak' has reached its maximum of 1 uses"
+        )
 
 
 def test_a_run_that_is_steered_is_the_same_under_every_driver():

@@ -26,7 +26,9 @@ class TestOptions:
         child, inner = helper("a", "b", max_uses=1)
         script = asked("1", "k1"), asked("2", "k2")
         result = SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
-        assert answers(result.messages)["k2"].startswith("Not run: 'helper' may be used 1 times")
+        assert answers(result.messages)["k2"].startswith(
+            "Not run: 'helper' has reached its maximum of 1 uses"
+        )
         assert len(inner.sent) == 1
 
     def test_the_same_task_is_not_done_twice(self):
