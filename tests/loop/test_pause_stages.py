@@ -95,20 +95,6 @@ class TestNotJSON:
         SYNC.resume(loop, SYNC.run(loop, model), {"b": approve}, model)
         assert seen == [None, kept]
 
-    def test_a_tool_that_a_stage_took_away_stays_away(self, recorded):
-        @stage
-        def take_away(ctx):
-            return ctx.with_tools(remove=["pay"]) if "pay" in ctx.tools and not seen else ctx
-
-        seen = []
-        loop = recorded.loop(stages=[take_away, *default_stages()])
-        with ScriptedLLM(BATCH, "done") as model:
-            paused = SYNC.run(loop, model)
-            seen.append(paused)
-            SYNC.resume(loop, stored(paused), {"b": approve}, model)
-        offered = [[tool["function"]["name"] for tool in sent.opts["tools"]] for sent in model.sent]
-        assert offered == [["note", "wipe"]] * 2
-
 
 class TestCustomStages:
     """Any stage may pause a run; it is entered again with the decision."""

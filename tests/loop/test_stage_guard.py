@@ -103,8 +103,8 @@ def test_a_call_that_is_taken_out_before_dispatch_is_answered_and_does_not_run(p
     kept = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[1:]))
     result = run.run(at(position, kept))
     assert sorted(run.ran) == [2, 3, 4]
-    assert answer_to(result, "a") == "Not run: removed by edit."
-    assert answer_to(result, "b") == "noted 2"
+    answers = [message["content"] for message in result.messages if message["role"] == "tool"]
+    assert answers[:3] == ["Not run: removed by edit.", "noted 2", "noted 3"]
     assert refused(run) == [("a", NotRunReason.REMOVED)]
 
 
@@ -124,6 +124,25 @@ def test_a_call_that_is_taken_out_of_the_plan_is_answered_and_does_not_run():
     assert sorted(run.ran) == [3, 4]
     assert answer_to(result, "b") == "Not run: removed by edit."
     assert refused(run) == [("a", NotRunReason.REMOVED), ("b", NotRunReason.REMOVED)]
+
+
+def test_the_reasons_of_calls_that_do_not_run_are_kept_in_a_plan_of_a_stage():
+    run = EditedRun((calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done."))
+    run.run(at(5, first_only(lambda ctx: ctx.replace(plan=Plan.of_one(ctx.tool_calls[0])))))
+    plan = next(e.context.plan for e in run.events if isinstance(e, IterationFinished))
+    assert plan.not_run == {"b": NotRunReason.DUPLICATE_IN_BATCH}
+
+
+def test_what_a_stage_ran_itself_is_kept_where_it_returns_the_context_that_it_was_given():
+    run = EditedRun(ONE)
+
+    def edit(ctx):
+        yield from dispatch_tools(ctx)
+        return ctx
+
+    result = run.run(at(5, edit))
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
 
 
 @pytest.mark.parametrize("position", [6, 7, 8, 9])
@@ -291,6 +310,18 @@ def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards
     result = run.run(at(position, said))
     assert run.ran == [1]
     assert answer_to(result, "a") == "noted 1"
+
+
+@pytest.mark.parametrize("position", [7, 8, 9])
+def test_a_response_that_is_replaced_once_it_is_in_the_history_brings_no_calls(position):
+    run = EditedRun((calls(call("note", "a", n="invalid")), "Done."))
+    result = run.run(
+        at(position, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx)))
+    )
+    first = next(e.context for e in run.events if isinstance(e, IterationFinished))
+    assert [made.id for made in first.tool_calls] == ["a"]
+    assert run.ran == []
+    assert result.response.content == "Done."
 
 
 def test_a_message_that_is_edited_in_place_raises_and_the_history_stays():
