@@ -7,7 +7,7 @@ import pytest
 from treadle import Err, Loop, Ok, PipelineError, PipelineFailed, stages, tool
 from treadle.context import Context
 from treadle.messages import Response
-from treadle.pipeline import composer, dead_end, stage
+from treadle.pipeline import composer, dead_end, plug_with, stage
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -193,6 +193,22 @@ def test_a_list_that_drops_or_multiplies_contexts_is_an_err_and_loses_no_work(dr
     assert isinstance(result.reason, PipelineFailed)
     assert result.reason.error_type == "NotOneItemError"
     assert [m["content"] for m in result.messages[2:]] == ["2"]
+
+
+@pytest.mark.parametrize("position", range(1, len(NAMES) + 1))
+@pytest.mark.parametrize("fails", ["inside", "at its end"])
+def test_a_plug_that_fails_is_an_err_and_loses_no_work(fails, position):
+    def divide(n):
+        return n // (0 if fails == "inside" else 1)
+
+    plug = plug_with((lambda ctx: 1, lambda inner, ctx: inner), [divide], name="plug")
+    given = [*default_stages()]
+    given.insert(position, plug)
+    result = run(given, calls(call("double", n=1)))
+    assert isinstance(result.reason, PipelineFailed)
+    assert result.reason.stage == ("plug/divide" if fails == "inside" else "plug")
+    expected = "2" if position >= DISPATCHED else "Not run: the run failed first."
+    assert [m["content"] for m in result.messages[2:]] == [expected]
 
 
 def test_a_stage_may_change_the_response_before_the_others_see_it():

@@ -369,7 +369,9 @@ class Run:
         progress = self._progress
         if progress is None:  # between iterations: everything was kept
             return
-        context: Context = progress.item
+        # Inside a plug, the item may be anything.
+        items = (progress.item, *reversed(progress.originals))
+        context = next(item for item in items if isinstance(item, Context))
         in_flight = self.run.in_flight
         in_flight.running.clear()
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})

@@ -23,10 +23,12 @@ class Progress:
     Args:
         item: the item as it entered the current stage, or as the last stage returned it.
         stages: the names of the stages that the item entered, in order.
+        originals: the items outside the current plugs, outermost first.
     """
 
     item: Any = None
     stages: list[str] = field(default_factory=cast("type[list[str]]", list))
+    originals: tuple[Any, ...] = ()
 
 
 class Pending(NamedTuple):
@@ -52,7 +54,7 @@ class Execution:
         admit: called before each composer; None for a single item.
     """
 
-    __slots__ = ("admit", "classes", "memos", "ops", "originals", "pending")
+    __slots__ = ("admit", "classes", "memos", "ops", "pending")
 
     def __init__(
         self,
@@ -65,7 +67,6 @@ class Execution:
         self.classes = classes
         self.memos: dict[int, Any] = {} if memos is None else memos
         self.admit = admit
-        self.originals: tuple[Any, ...] = ()  # the items outside the current plugs, outermost first
         self.pending: list[Pending] = []
 
 
@@ -118,7 +119,7 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
                     # A plain function may have returned a coroutine.
                     if not isinstance(item, run.classes) and is_awaitable(item):
                         item = yield _awaiting(op, item)
-                    _check_type(run, item)
+                    _check_type(run, item, progress)
                     valid_type = type_of(item)
                 review, until = op.review, op.until
                 if review is not None:
@@ -130,7 +131,7 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
                 out(item)
             if not run.pending:
                 return
-            item, position, run.originals, length = run.pending.pop()
+            item, position, progress.originals, length = run.pending.pop()
             del progress.stages[length:]
             progress.item = item
     except Exception as cause:
@@ -182,14 +183,15 @@ def _change_item(
     match op.kind:
         case Kind.PLUG:
             progress.stages.append(op.name)
-            run.originals, item = (*run.originals, item), op.fn(item)
-            return item, position + 1
+            inner = op.fn(item)
+            progress.originals = (*progress.originals, item)
+            return inner, position + 1
         case Kind.UNPLUG:
-            original = run.originals[-1]
-            item, run.originals = op.fn(item, original), run.originals[:-1]
-            _check_type(run, item)
+            original = progress.originals[-1]
+            item = op.fn(item, original)
+            progress.item, progress.originals = original, progress.originals[:-1]
+            _check_type(run, item, progress)
             if op.review is not None:
-                progress.item = original
                 item = op.review(op.name, original, item)
             return item, _position_after(op, position, item)
         case Kind.COMPOSE:
@@ -198,8 +200,8 @@ def _change_item(
                 yield from run.admit(position)
             length = len(progress.stages)
             made = [
-                Pending(part, _position_after(op, position, part), run.originals, length)
-                for part in _compose(run, op, position, item)
+                Pending(part, _position_after(op, position, part), progress.originals, length)
+                for part in _compose(run, op, position, item, progress)
             ]
             run.pending.extend(reversed(made))
             return item, no_position
@@ -211,23 +213,23 @@ def _position_after(op: Op, position: int, item: Any) -> int:
     return op.target if op.until is not None and op.until(item) else position + 1
 
 
-def _compose(run: Execution, op: Op, position: int, item: Any) -> list[Any]:
+def _compose(run: Execution, op: Op, position: int, item: Any, progress: Progress) -> list[Any]:
     """Make several items of one. The memo is kept only if all of them are valid."""
     if position not in run.memos:
         run.memos[position] = copy.deepcopy(op.memo)
     parts, memo = op.fn(item, run.memos[position])
     made = list(parts)
     for part in made:
-        _check_type(run, part)
+        _check_type(run, part, progress)
     if op.review is not None:
         made = [op.review(op.name, item, part) for part in made]
     run.memos[position] = memo
     return made
 
 
-def _check_type(run: Execution, item: Any) -> None:
+def _check_type(run: Execution, item: Any, progress: Progress) -> None:
     """Check the type of an item, unless it is inside a plug."""
-    if not run.classes or run.originals or isinstance(item, run.classes):
+    if not run.classes or progress.originals or isinstance(item, run.classes):
         return
     expected = " or ".join(cls.__name__ for cls in run.classes)
     hint = "; is a return missing?" if item is None else ""
