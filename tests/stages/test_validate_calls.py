@@ -240,6 +240,13 @@ class TestToolsOfTheRequest:
         assert result.content.endswith("there is no tool named 'nope'. Available tools: address.")
 
 
+@pytest.mark.parametrize("made", [5, "add", {"name": "add"}])
+def test_a_repair_that_is_no_call_says_what_was_wanted(check, made):
+    text = f"^repair_call: expected a ToolCall or None, got {type(made).__name__}$"
+    with pytest.raises(TypeError, match=text):
+        check(("add", "{"), stage=validate_calls(repair_call=lambda call, problems: made))
+
+
 def test_an_option_that_does_not_exist_names_the_one_that_does():
     with pytest.raises(PipelineError, match="no option 'repair'; did you mean 'repair_call'"):
         validate_calls(repair=None)

@@ -260,6 +260,10 @@ def _is_many(value: Any) -> bool:
     return isinstance(value, (Iterable, Pipeline)) and not isinstance(value, (str, bytes, Mapping))
 
 
+def _is_middleware(value: Any) -> bool:
+    return _is_many(value) and (isinstance(value, Iterator) or all(map(callable, value)))
+
+
 _LEAST: Mapping[str, float] = {
     "max_retries": 0,
     "retry_delay": 0,
@@ -299,7 +303,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "consume_pause": (callable, "a callable that takes the id of a pause"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),
-    "middleware": (_is_many, "a list of middleware"),
+    "middleware": (_is_middleware, "a list of middleware"),
     "on_iteration": (callable, "a callable that takes a Context"),
     "on_event": (_is_observer, "a callable that takes an event, or a list of such"),
     "on_complete": (callable, "a callable that takes a Completion"),
@@ -308,6 +312,9 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "repair_call": (callable, "a callable that takes a call and its problems"),
     "state": (lambda value: isinstance(value, RunState), "a RunState"),
     "handle": (lambda value: isinstance(value, RunHandle), "a RunHandle"),
+    "tracer_provider": (lambda value: hasattr(value, "get_tracer"), "a TracerProvider"),
+    "meter_provider": (lambda value: hasattr(value, "get_meter"), "a MeterProvider"),
+    "logger_provider": (lambda value: hasattr(value, "get_logger"), "a LoggerProvider"),
 }
 _NAMES = frozenset(spec.name for spec in dataclasses.fields(Settings))
 _DEFAULTS: Mapping[str, Any] = {spec.name: spec.default for spec in dataclasses.fields(Settings)}

@@ -41,7 +41,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     for call in ctx.tool_calls:
         checked, problems = check_call(ctx, call)
         if problems and repair_call is not None:
-            repaired = repair_call(call, problems)
+            repaired = _repaired(repair_call, call, problems)
             if repaired is not None:
                 again = ToolCall(call.id, repaired.name, repaired.arguments)
                 again, remaining = check_call(ctx, again)
@@ -56,6 +56,15 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     if results:
         ctx = ctx.evolve(tool_results={**ctx.tool_results, **results})
     return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
+
+
+def _repaired(
+    repair_call: RepairCall, call: ToolCall, problems: tuple[str, ...]
+) -> ToolCall | None:
+    made: Any = repair_call(call, problems)
+    if made is not None and not isinstance(made, ToolCall):
+        raise TypeError(f"repair_call: expected a ToolCall or None, got {type(made).__name__}")
+    return made
 
 
 def check_call(
