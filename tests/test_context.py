@@ -150,6 +150,26 @@ class TestRequest:
             ):
                 change(tool_choise="none")
 
+    @pytest.mark.parametrize(
+        ("changes", "text"),
+        [
+            ({"tools": "add"}, "tools: expected a list of tools or their names, got str"),
+            ({"tools": None}, "tools: expected a list of tools or their names, got NoneType"),
+            ({"tool_choice": 5}, "tool_choice: expected a text or a mapping, got int"),
+            ({"options": [("seed", 1)]}, "options: expected a mapping, got list"),
+            ({"instructions": 5}, "instructions: expected a text, got int"),
+        ],
+    )
+    def test_a_value_of_the_wrong_type_says_what_was_wanted(self, context, changes, text):
+        for change in (context.with_request, context.request.replace):
+            with pytest.raises(OptionError, match=f"^{text}$"):
+                change(**changes)
+
+    @pytest.mark.parametrize("given", ["add", 5])
+    def test_tools_to_remove_are_a_list(self, context, given):
+        with pytest.raises(OptionError, match=r"^remove: expected a list of tools or their names"):
+            context.with_tools(remove=given)
+
     def test_a_tool_that_the_run_does_not_have_is_an_error_that_names_the_closest(self, context):
         with pytest.raises(
             OptionError, match=r"^with_request: there is no tool 'ad'; did you mean 'add'"

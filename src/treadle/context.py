@@ -88,16 +88,35 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Check the names of changed fields, and take tools by their names.
 
     Raises:
-        OptionError: a field that does not exist, or tools that are neither names nor tools.
+        OptionError: a field that does not exist, or a value of the wrong type.
     """
     known = RequestChanges.__annotations__
     for name in changes:
         if name not in known:
             raise OptionError(f"a request has no field {name!r}{did_you_mean(name, known)}")
     checked = dict(changes)
+    for name, (kinds, expected) in _REQUEST_KINDS.items():
+        value = checked.get(name)
+        if value is not None and not isinstance(value, kinds):
+            raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
     if "tools" in checked:
-        checked["tools"] = tuple(map(_name_of, checked["tools"]))
+        checked["tools"] = _names_of("tools", checked["tools"])
     return checked
+
+
+_REQUEST_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "tool_choice": ((str, Mapping), "a text or a mapping"),
+    "options": ((Mapping,), "a mapping"),
+    "instructions": ((str,), "a text"),
+}
+
+
+def _names_of(option: str, tools: Iterable[str | Tool]) -> tuple[str, ...]:
+    if isinstance(tools, str) or not isinstance(tools, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(
+            f"{option}: expected a list of tools or their names, got {type(tools).__name__}"
+        )
+    return tuple(map(_name_of, tools))
 
 
 def _name_of(tool: str | Tool) -> str:
@@ -140,6 +159,8 @@ class RunContext:
         refused: the calls that do not run because of such an edit, until they are reported.
         reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with its source, by name.
+        asked_again: where a stage asked the model again in one iteration: the context with the first exchange
+            in the history, and the new response; None before.
         clock: when the latest model call ended, in seconds since the epoch.
     """
 
@@ -158,6 +179,7 @@ class RunContext:
     has_listeners: bool = False
     deps: Any = None
     cost_of: Callable[[Response], float | None] | None = None
+    asked_again: tuple[Context, Response] | None = None
     clock: float = 0.0
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]
@@ -284,7 +306,13 @@ class Context:
     def instructions(self) -> str | None:
         """The system message of every request of the run; None if there is none."""
         given: Any = self.run.instructions
-        made: Any = given(self) if callable(given) else given
+        if not callable(given):
+            return given
+        made: Any = given(self)
+        if made is not None and not isinstance(made, str):
+            raise TypeError(
+                f"instructions: expected the function to return a text or None, got {type(made).__name__}"
+            )
         return made
 
     @property
@@ -380,7 +408,7 @@ class Context:
             OptionError: a tool to remove that is not there.
             ToolDefinitionError: a broken tool, or one that nothing can run.
         """
-        removed = set(map(_name_of, remove))
+        removed = set(_names_of("remove", remove))
         for name in removed:
             if name not in self.tools:
                 raise OptionError(

@@ -5,8 +5,9 @@ import contextvars
 import anyio
 import pytest
 
-from treadle import Chunk, Err, Loop, Usage
+from treadle import Chunk, Err, Loop, Usage, default_stages
 from treadle.events import ModelFailed, ModelRetried, TextDelta
+from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -50,6 +51,35 @@ def test_after_three_retries_it_is_an_err():
     assert len(of(events, ModelRetried)) == 3
     assert len(of(events, ModelFailed)) == 1
     assert result.stop_reason == "llm_error"
+
+
+@pytest.mark.parametrize(
+    ("on_retry", "text"),
+    [
+        (lambda *_: 1 / 0, "division by zero"),
+        (lambda *_: "again", "on_retry: expected a Request or None, got str"),
+        (lambda request, *_: request.replace(tools="add"), "tools: expected a list of tools"),
+    ],
+)
+def test_a_request_whose_on_retry_failed_is_reported_as_failed(on_retry, text):
+    stages = [ask_model(on_retry=on_retry, retry_delay=0), *default_stages()[1:]]
+    events = []
+    model = ScriptedLLM(ConnectionError("busy"), "Done.")
+    result = Loop.run_sync(USER, model, stages=stages, on_event=events.append)
+    assert (result.stop_reason, result.reason.stage) == ("pipeline_failed", "ask_model")
+    (failed,) = of(events, ModelFailed)
+    assert failed.error.startswith(text)
+    assert result.usage.is_lower_bound
+
+
+@pytest.mark.parametrize("kind", [int, list])
+def test_instructions_that_are_no_text_end_the_run_before_the_model_is_asked(kind):
+    model = ScriptedLLM("Done.")
+    result = Loop.run_sync(USER, model, instructions=lambda ctx: kind())
+    assert str(result.reason.cause) == (
+        f"instructions: expected the function to return a text or None, got {kind.__name__}"
+    )
+    assert model.sent == []
 
 
 def test_a_failed_call_makes_the_usage_a_lower_bound():

@@ -476,6 +476,49 @@ def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
     assert result.messages[-1]["content"] == "Done."
 
 
+@pytest.mark.parametrize("position", [*range(2, 5)])
+def test_the_calls_of_a_second_request_run_where_it_is_made_before_the_plan(position):
+    run = EditedRun((calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Done."))
+    result = run.run(at(position, ask_again_once))
+    assert run.ran == [2]
+    assert answer_to(result, "a").startswith("Not run")
+    assert answer_to(result, "b") == "noted 2"
+
+
+@pytest.mark.parametrize("position", [*range(6, 10)])
+def test_a_second_request_after_the_calls_ran_loses_neither_them_nor_its_answer(position):
+    run = EditedRun((calls(call("note", "a", n=1)), "Done.", "Not asked for."))
+    result = run.run(at(position, ask_again_once))
+    assert [message["content"] for message in result.messages[1:]] == [None, "noted 1", "Done."]
+    assert (result.stop_reason, repairs(run)) == ("answered", [])
+
+
+@pytest.mark.parametrize("position", [*range(6, 10)])
+def test_calls_of_a_second_request_that_come_too_late_are_answered_and_do_not_run(position):
+    run = EditedRun((calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Done."))
+    result = run.run(at(position, ask_again_once))
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
+    assert answer_to(result, "b").startswith("Not run")
+
+
+def ask_again_once(ctx):
+    return (yield from ask_model.fn(ctx)) if ctx.iteration == 1 and ctx.tool_calls else ctx
+
+
+def test_a_stage_that_dispatches_twice_runs_each_call_once():
+    def twice(ctx):
+        ctx = yield from dispatch_tools.fn(ctx)
+        return (yield from dispatch_tools.fn(ctx.replace(tool_results={})))
+
+    run = EditedRun((calls(call("note", "a", n=1), call("note", "b", n=2)), "Done."))
+    stages = [*default_stages()]
+    stages[5] = stage(twice, name="edit", requires=("plan",), provides=("tool_results",))
+    result = run.run(stages)
+    assert sorted(run.ran) == [1, 2]
+    assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
+
+
 def test_an_inject_stage_of_the_caller_may_replace_inject_results():
     run = EditedRun(SEVERAL, rewrites=True)
 

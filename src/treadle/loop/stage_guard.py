@@ -61,12 +61,21 @@ def review(stage: str, before: Context, after: Context) -> Context:
     """
     if after is before and not _ran(before):
         return after
+    before = _asked_from(before, after)
     after = _with_owned_facts(before, _checked(before, after))
     if _is_new_response(before, after):
         after = _with_calls_of_response(stage, before, after)
     else:
         after = _Calls(stage, before, after).reviewed()
     return _with_history(stage, before, after)
+
+
+def _asked_from(before: Context, after: Context) -> Context:
+    """What the stage started from: where it asked the model again, with the first exchange in the history."""
+    if not before.is_asked or before.run.asked_again is None:
+        return before
+    again, response = before.run.asked_again
+    return again if after.response is response and before.response is not response else before
 
 
 def _changed(name: str, before: Context, after: Context) -> bool:
@@ -149,9 +158,12 @@ def _with_owned_facts(before: Context, after: Context) -> Context:
 
 
 def _started(ctx: Context) -> set[str]:
-    """The ids of this iteration's calls that were started."""
+    """The ids of the context's calls that were started."""
     node = ctx.run.state.current_node
-    return set() if node is None else {call.group_id or "" for call in node.tool_calls}
+    if node is None:
+        return set()
+    started = {call.group_id for call in node.tool_calls}
+    return {call.id for call in ctx.tool_calls if call.id in started}
 
 
 def _ran(ctx: Context) -> dict[str, ToolResult]:
@@ -342,9 +354,9 @@ class _Calls:
         for call in wanted:
             if call.id not in by_id:
                 raise TypeError(f"plan: no call of this iteration has the id {call.id!r}")
-        kept = {call.id for call in wanted}
+        kept = {call.id for call in wanted} | self._results.keys()
         for call in before.plan.calls:
-            if call.id not in kept and call.id not in self._results:
+            if call.id not in kept:
                 self._remove(by_id[call.id])
         batches = self._runnable(by_id)
         placed = {call.id for batch in batches for call in batch}

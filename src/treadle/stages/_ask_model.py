@@ -75,8 +75,9 @@ def ask_model(
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
-    if ctx.is_asked:
-        ctx = _asked_again(ctx)
+    again = _asked_again(ctx) if ctx.is_asked else None
+    if again is not None:
+        ctx = again
     if run.repairs:
         yield from report_edits(ctx)
     request = ctx.request
@@ -89,6 +90,9 @@ def ask_model(
         response, sent = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except LLMError as error:
         return (yield from _failed(ctx, error))
+    except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
+        yield from _failed(ctx, LLMError(safe_str(error), type(error).__name__, cause=error))
+        raise
     if run.has_listeners:
         ended = run.clock
         duration = ended - requested
@@ -99,6 +103,8 @@ def ask_model(
         sent.tools != request.tools
     ):  # `on_retry` offered others, and the calls are checked against these
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
+    if again is not None:
+        run.asked_again = again, response
     return ctx.evolve(response=response, is_asked=True, guidance=None)
 
 

@@ -36,8 +36,11 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         ctx, batches, still_paused = _apply_decisions(ctx)
     calls = tuple(itertools.chain.from_iterable(batches))
     in_flight = ctx.run.in_flight
-    in_flight.next_batch()
     nodes, new = _nodes(ctx, calls)
+    if len(new) < len(calls):
+        ctx, batches = _without_ended(ctx, batches, nodes)
+        calls = tuple(itertools.chain.from_iterable(batches))
+    in_flight.next_batch()
     in_flight.start(new)
     if len(new) < len(calls):
         in_flight.restart(calls)
@@ -107,6 +110,22 @@ def _nodes(
         if iteration is not None:
             iteration.tool_calls.append(node)
     return nodes, calls
+
+
+def _without_ended(
+    ctx: Context, batches: Batches, nodes: Mapping[str, RunNode]
+) -> tuple[Context, Batches]:
+    """Keep the results of calls that this iteration ran before, and leave these calls out of the batches."""
+    earlier = ctx.run.in_flight.results
+    ended = {
+        call.id: earlier[call.id]
+        for batch in batches
+        for call in batch
+        if call.id in earlier and nodes[call.id].ended_at is not None
+    }
+    left = (tuple(call for call in batch if call.id not in ended) for batch in batches)
+    ctx = ctx.evolve(tool_results={**ended, **ctx.tool_results})
+    return ctx, tuple(batch for batch in left if batch)
 
 
 def _concluded(ctx: Context) -> Context:
