@@ -220,6 +220,17 @@ def test_edited_arguments_are_validated_again():
     assert finished.context.validation_errors.keys() == {"a"}
 
 
+@pytest.mark.parametrize("position", [2, 3, 4, 5])
+def test_arguments_that_a_stage_broke_are_not_in_the_history(position):
+    run = EditedRun(ONE)
+    broken = first_only(
+        lambda ctx: ctx.replace(tool_calls=[replace(c, arguments="{") for c in ctx.tool_calls])
+    )
+    result = run.run(at(position, broken))
+    assert run.ran == []
+    assert "not valid JSON" in answer_to(result, "a")
+
+
 @pytest.mark.parametrize("position", [2, 3, 4])
 def test_an_added_call_is_validated_like_those_of_the_model(position):
     run = EditedRun(ONE)

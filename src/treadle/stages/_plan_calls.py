@@ -233,7 +233,8 @@ def plan_calls(
     """
     for call in ctx.tool_calls:
         if not call.fingerprint:  # it was not validated
-            ctx = ctx.evolve(tool_calls=tuple(map(marked, ctx.tool_calls)))
+            calls = (one if one.fingerprint else marked(one) for one in ctx.tool_calls)
+            ctx = ctx.evolve(tool_calls=tuple(calls))
             break
     done, removed = ctx.tool_results, ctx.plan.not_run
     waiting = [call for call in ctx.tool_calls if call.id not in done]

@@ -30,11 +30,9 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
 
 
 def marked(call: ToolCall) -> ToolCall:
-    """Add a fingerprint of its text to a call that has none."""
-    if call.fingerprint:
-        return call
+    """An invalid call, without an input and with the fingerprint of its text, whatever it was before an edit."""
     print_ = fingerprint(call.name, call.arguments)
-    return ToolCall(call.id, call.name, call.arguments, call.input, print_, call.extra)
+    return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra)
 
 
 def _sorted(value: Any) -> Any:
