@@ -91,6 +91,15 @@ class TestDecisions:
         assert (paused.error, context.waiting) == (None, ())
 
 
+def test_the_budget_of_a_call_is_given_back_once(context):
+    run, call = context.run, ToolCall("a", "note", "{}")
+    run.budget = Budget(Limits(max_tool_calls=3))
+    run.reserve([call, ToolCall("b", "note", "{}")])
+    for _ in range(2):
+        run.release(call)
+    assert run.budget.calls_left() == 2
+
+
 def test_what_the_run_keeps_is_at_hand(context):
     assert (context.max_iterations, context.limits) == (4, context.run.budget.limits)
     assert (context.deps, context.state) == ("deps", context.run.state)

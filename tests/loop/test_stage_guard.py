@@ -128,7 +128,10 @@ def test_a_call_that_is_taken_out_of_the_plan_is_answered_and_does_not_run():
 
 def test_the_reasons_of_calls_that_do_not_run_are_kept_in_a_plan_of_a_stage():
     run = EditedRun((calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done."))
-    run.run(at(5, first_only(lambda ctx: ctx.replace(plan=Plan.of_one(ctx.tool_calls[0])))))
+    planned = first_only(lambda ctx: ctx.replace(plan=Plan.of_one(ctx.tool_calls[0])))
+    result = run.run(at(5, planned))
+    assert answer_to(result, "b").startswith("Not run twice: ")
+    assert answer_to(result, "b").endswith("\nnoted 1")
     plan = next(e.context.plan for e in run.events if isinstance(e, IterationFinished))
     assert plan.not_run == {"b": NotRunReason.DUPLICATE_IN_BATCH}
 
@@ -258,6 +261,44 @@ def test_an_edit_of_a_call_that_ran_is_undone_and_reported():
     assert repairs(run)[0].repairs == (
         "iteration 1: call a has run; its name and input were restored",
     )
+
+
+def test_an_edit_of_a_call_that_was_answered_without_running_is_undone_and_reported():
+    run = EditedRun((calls(call("note", "a", n="invalid")), "Done."))
+
+    def edit(ctx):
+        return ctx.replace(tool_calls=[replace(ctx.tool_calls[0], input={"n": 5})])
+
+    result = run.run(at(4, first_only(edit)))
+    assert run.ran == []
+    assert "expected integer" in answer_to(result, "a")
+    (event,) = repairs(run)
+    assert event.repairs == ("iteration 1: call a has run; its name and input were restored",)
+
+
+def test_arguments_of_a_call_that_ran_may_be_redacted_before_they_are_in_the_history():
+    run = EditedRun(ONE)
+
+    def redact(ctx):
+        return ctx.replace(tool_calls=[replace(ctx.tool_calls[0], arguments='{"n": 0}')])
+
+    result = run.run(at(6, first_only(redact)))
+    (made,) = result.messages[1]["tool_calls"]
+    assert made["function"]["arguments"] == '{"n": 0}'
+    assert (run.ran, answer_to(result, "a"), repairs(run)) == ([1], "noted 1", [])
+
+
+def test_calls_that_a_stage_plans_count_as_uses_of_their_tool():
+    run = EditedRun(ONE)
+    run.tools = [tool(run.note, max_uses=2)]  # one use is that of the call that is taken out
+
+    def add(ctx):
+        added = [ToolCall(name, "note", json.dumps({"n": n})) for n, name in enumerate("xy", 8)]
+        return ctx.replace(tool_calls=added, plan=Plan((tuple(added),)))
+
+    result = run.run(at(5, first_only(add)))
+    assert run.ran == [8]
+    assert answer_to(result, "y").startswith("Not run: the budget of tool calls is spent.")
 
 
 def test_counted_facts_cannot_be_changed():

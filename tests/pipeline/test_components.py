@@ -398,6 +398,9 @@ class TestPlugWith:
             runner.run(pipeline, "ab")
         good = Pipeline(plug_with(self.Length, double), str.upper, item=str)
         assert runner.run(good, "ab") == "AB:4"
+        after = Pipeline(plug_with(self.Length, double), len, item=str)  # as inside, but too late
+        with pytest.raises(StageError, match="stage 'len' raised TypeError: it returned int"):
+            runner.run(after, "ab")
 
 
 class TestEmbed:
