@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -43,7 +42,14 @@ def did_you_mean(name: object, known: Iterable[object]) -> str:
         ``"; did you mean 'x'?"`` if a known name is similar, else the list of known names.
     """
     names = [str(candidate) for candidate in known]
-    close = difflib.get_close_matches(str(name), names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    close = closest(str(name), names)
+    if close is not None:
+        return f"; did you mean {close!r}?"
     return f"; known are {', '.join(names)}" if names else "; there are none"
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most similar to an unknown one; None if none is."""
+    import difflib  # noqa: PLC0415 - most programs need no hint, and its import takes 2 ms
+
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

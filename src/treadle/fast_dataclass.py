@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are quick to construct, for values that every iteration makes several of."""
+"""Dataclasses that are quick to construct, or to import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import operator
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -36,23 +36,55 @@ def fast_dataclass_kw(cls: type[T]) -> type[T]:
     return _frozen(cls, kw_only=True)
 
 
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+def light_dataclass(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
+    """Make a hashable dataclass without slots, which shares its methods except ``__init__``.
+
+    Args:
+        frozen: refuse to set and delete fields.
+    """
+
+    def make(cls: type[T]) -> type[T]:
+        made: type[T] = dataclass(frozen=frozen, repr=False, eq=False)(cls)
+        return _share(made, "__repr__", "__eq__", "__hash__")
+
+    return make
+
+
 def _frozen(cls: Any, **options: bool) -> Any:
     is_derived = dataclasses.is_dataclass(cls)  # then it has to be as frozen as its base
     cls = dataclass(frozen=is_derived, slots=True, init=False, repr=False, eq=False, **options)(cls)
-    specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
-    cls.__init__ = _init_of(cls, specs)
-    parameters = cls.__dataclass_params__
-    parameters.init = parameters.repr = parameters.eq = parameters.frozen = True
+    cls.__init__ = _Init(cls)
+    cls.__dataclass_params__.init = cls.__dataclass_params__.frozen = True
+    return _share(cls, *_METHODS)
+
+
+def _share(cls: type[T], *methods: str) -> type[T]:
+    made: Any = cls
+    specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(made)
+    made.__dataclass_params__.repr = made.__dataclass_params__.eq = True
     compared = [spec.name for spec in specs if spec.compare]
     _SHOWN[cls] = tuple(spec.name for spec in specs if spec.repr)
     _STATE[cls] = tuple(spec.name for spec in specs)
     _COMPARED[cls] = operator.attrgetter(*compared) if compared else _nothing
-    for name, method in _METHODS.items():
-        setattr(cls, name, method)
+    for name in methods:
+        setattr(cls, name, _METHODS[name])
     return cls
 
 
-def _init_of(cls: Any, specs: tuple[dataclasses.Field[Any], ...]) -> Any:
+class _Init:
+    """Compiles the ``__init__`` of a class when it is first used: it takes a quarter of the time of an import."""
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        init = self._cls.__init__ = _init_of(self._cls)
+        return init if instance is None else MethodType(init, instance)
+
+
+def _init_of(cls: Any) -> Any:
+    specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)
     names: dict[str, Any] = {"MISSING": MISSING}
     parameters: list[str] = []
     keywords: list[str] = []

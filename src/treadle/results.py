@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from treadle.errors import TreadleError
-from treadle.fast_dataclass import fast_dataclass
+from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, safe_str
 from treadle.run_state import RunState
 
@@ -36,7 +36,7 @@ class Reason(TreadleError):  # noqa: N818 - it is raised only by `unwrap`
         return functools.partial(type(self), **values), ()
 
 
-@dataclass(unsafe_hash=True)  # nothing changes a reason
+@light_dataclass()
 class MaxIterationsReached(Reason):
     """The model called tools in every iteration. The calls of the last iteration ran; their results are kept."""
 
@@ -47,7 +47,7 @@ class MaxIterationsReached(Reason):
         return f"no answer within max_iterations={self.limit}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class BudgetExhausted(Reason):
     """A limit other than ``max_iterations`` was reached; ``kind`` is its name."""
 
@@ -65,7 +65,7 @@ def _format_amount(amount: float) -> str:
     return f"{amount:.6g}" if isinstance(amount, float) else safe_str(amount)
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class DeadlineExceeded(Reason):
     """The run took longer than ``max_seconds``; calls in flight were cancelled and answered."""
 
@@ -76,7 +76,7 @@ class DeadlineExceeded(Reason):
         return f"the run took longer than max_seconds={self.seconds:g}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class CircuitBroken(Reason):
     """A tool failed with the same error in several consecutive iterations."""
 
@@ -90,7 +90,7 @@ class CircuitBroken(Reason):
         return f"tool {self.tool!r} failed with the same error in {times}: {self.error}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class LoopDetected(Reason):
     """The model made the same calls several times in a row, with the same results.
 
@@ -113,7 +113,7 @@ class LoopDetected(Reason):
         return f"the same calls with the same results in {self.iterations} consecutive iterations: {made}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class LLMError(Reason):
     """The model call failed, or did not return a response."""
 
@@ -129,7 +129,7 @@ class LLMError(Reason):
         return f"the model failed: {kind}{self.message}{tries}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class EmptyResponse(Reason):
     """The model returned too many consecutive responses with neither text nor calls."""
 
@@ -148,7 +148,7 @@ class EmptyResponse(Reason):
         return f"{self.attempts} consecutive empty responses, the last in iteration {self.iteration}{details}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class StoppedByStage(Reason):
     """A stage ended the run with ``ctx.stop(text)``."""
 
@@ -160,7 +160,7 @@ class StoppedByStage(Reason):
         return f"stage {self.stage!r} stopped the run: {self.text}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class PipelineFailed(Reason):
     """A stage raised, or returned something invalid; the stages after it did not run."""
 
@@ -174,7 +174,7 @@ class PipelineFailed(Reason):
         return f"stage {self.stage!r} raised {self.error_type}: {self.message}"
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class InvalidInput(Reason):
     """The messages are malformed; each problem names the place, what was expected and what was found."""
 
@@ -185,7 +185,7 @@ class InvalidInput(Reason):
         return "; ".join(self.problems)
 
 
-@dataclass(unsafe_hash=True)
+@light_dataclass()
 class RunCancelled(Reason):
     """The run was ended through its handle."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -173,7 +173,7 @@ class RunState:
 
     def __init__(self, agent_name: str = "", run_id: str | None = None) -> None:
         self.agent_name = agent_name
-        self.run_id = run_id if run_id is not None else secrets.token_hex(16)
+        self.run_id = run_id if run_id is not None else os.urandom(16).hex()
         self.status = RunNodeStatus.INIT
         self.history = History()
         self.nodes: list[RunNode] = []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from treadle.context import Context
 from treadle.effects import Steps
 from treadle.errors import OptionError, did_you_mean
 from treadle.events import Completion
+from treadle.fast_dataclass import light_dataclass
 from treadle.limits import LIMIT_NAMES, Limits
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
@@ -75,7 +76,7 @@ class LoopOptions(TypedDict, total=False):
     chat_telemetry: bool
 
 
-@dataclass(frozen=True)
+@light_dataclass(frozen=True)
 class Settings:
     """The options of a loop, checked.
 

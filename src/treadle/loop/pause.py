@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import hmac
 import json
-import secrets
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -63,7 +61,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
         run.pending_messages += yield Call(run.config.handle.close, label=labels.STEER, key="pause")
     key = str(run.pauses)
     # A run may continue in the state, and so under the id, of one that was paused as well.
-    nonce = yield Call(secrets.token_hex, 8, label=labels.RANDOM, key=f"pause {key}")
+    nonce = yield Call(_nonce, label=labels.RANDOM, key=f"pause {key}")
     context = run.context
     if not run.config.pipeline.has_entry(context.stage):
         raise PausedStateError(f"the run cannot pause: no run can enter at stage {context.stage!r}")
@@ -286,13 +284,7 @@ def _opened(given: Any, secret: bytes | None) -> JSONDict:
             f"the paused state has version {state.get('version')!r}, expected {VERSION}"
         )
     signed = {key: value for key, value in state.items() if key != "digest"}
-    try:
-        is_unchanged = hmac.compare_digest(
-            str(state["digest"]).encode(), _digest(signed, secret).encode()
-        )
-    except (TypeError, ValueError, RecursionError):  # it is no JSON
-        is_unchanged = False
-    if not is_unchanged:
+    if not _is_signed(signed, secret, state["digest"]):
         raise PausedStateError(
             "the paused state was changed, or signed with another secret, since it was made"
         )
@@ -300,11 +292,31 @@ def _opened(given: Any, secret: bytes | None) -> JSONDict:
     return copied
 
 
+def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -> bool:
+    import hmac  # noqa: PLC0415 - as in `_sha256`
+
+    try:
+        return hmac.compare_digest(str(digest).encode(), _digest(state, secret).encode())
+    except (TypeError, ValueError, RecursionError):  # it is no JSON
+        return False
+
+
 def _digest(state: Mapping[str, Any], secret: bytes | None) -> str:
-    text = json.dumps(state, sort_keys=True).encode()
-    if secret is None:
-        return hashlib.sha256(text).hexdigest()
-    return hmac.new(secret, text, hashlib.sha256).hexdigest()
+    return _sha256(json.dumps(state, sort_keys=True), secret)
+
+
+def _sha256(text: str, secret: bytes | None = None) -> str:
+    # Imported here, since it loads OpenSSL, which takes 3 ms.
+    import hashlib  # noqa: PLC0415
+    import hmac  # noqa: PLC0415
+
+    digest = hmac.new(secret, digestmod="sha256") if secret is not None else hashlib.sha256()
+    digest.update(text.encode())
+    return digest.hexdigest()
+
+
+def _nonce() -> str:
+    return os.urandom(8).hex()
 
 
 def _digests(tools: Mapping[str, Tool], calls: tuple[ToolCall, ...]) -> dict[str, str]:
@@ -313,7 +325,7 @@ def _digests(tools: Mapping[str, Tool], calls: tuple[ToolCall, ...]) -> dict[str
 
 def _digest_of(tool: Tool) -> str:
     text = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _sha256(text)
 
 
 class _Consumed:

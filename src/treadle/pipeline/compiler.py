@@ -65,7 +65,7 @@ def same(item: Any) -> Any:
     return item
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Op:
     """One operation of the flat program.
 
@@ -102,7 +102,7 @@ class Named(NamedTuple):
     is_top: bool
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Program:
     """What a pipeline is compiled to.
 
@@ -147,7 +147,7 @@ def classes_of(item: Any) -> tuple[type, ...]:
     return (origin,)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Scope:
     """What `done`, ``until`` and `goto` refer to: a pipeline, an embedded one, or a plug."""
 

@@ -16,7 +16,7 @@ _PLAIN, _GENERATOR, _CALL, _GOTO = Kind.PLAIN, Kind.GENERATOR, Kind.CALL, Kind.G
 _NO_OP = Op(Kind.PLAIN)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Progress:
     """The progress of an item through a pipeline, updated during execution.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from treadle.context import Context
+from treadle.errors import closest
 from treadle.messages import (
     MAX_VIOLATIONS,
     MalformedJSONError,
@@ -117,8 +117,8 @@ def check_call(
 
 def _unknown(name: str, names: Iterable[str]) -> str:
     known = sorted(set(names))
-    close = difflib.get_close_matches(name[:128], known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    close = closest(name[:128], known)
+    hint = "" if close is None else f" Did you mean {close!r}?"
     return f"there is no tool named {short_name(name)!r}.{hint} {_available(known)}"
 
 

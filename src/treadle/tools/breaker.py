@@ -22,7 +22,7 @@ class BreakerState(StrEnum):
     """One call is made as a probe, to find out whether the tool works again."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Circuit:
     state: BreakerState = BreakerState.CLOSED
     error: str = ""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import ToolDefinitionError
-from treadle.fast_dataclass import fast_dataclass
+from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, is_mapping, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check
@@ -88,7 +88,7 @@ BindCall: TypeAlias = Callable[[Mapping[str, Any], Callable[[], ToolContext]], C
 """Takes valid arguments, and a function that makes the `ToolContext`; returns the call, without parameters."""
 
 
-@dataclass(frozen=True)
+@light_dataclass(frozen=True)
 class Tool:
     """A tool that a model may call. Calling the object calls its function.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from treadle.messages import ATOMS, ToolCall, canonical_json
@@ -26,7 +26,14 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
         told = json_encoder()([name, _sorted(arguments)])
     except (ValueError, RecursionError):  # lone surrogates; endless nesting
         told = canonical_json([name, arguments]).encode()
-    return hashlib.sha256(told).hexdigest()
+    return _sha256()(told).hexdigest()
+
+
+@functools.cache
+def _sha256() -> Callable[[bytes], Any]:
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
+
+    return hashlib.sha256
 
 
 def marked(call: ToolCall) -> ToolCall:
@@ -54,7 +61,7 @@ def signature(fingerprints: Iterable[str]) -> str:
     ordered = sorted(fingerprints)
     if len(ordered) == 1:
         return ordered[0]
-    return hashlib.sha256("\n".join(ordered).encode()).hexdigest()
+    return _sha256()("\n".join(ordered).encode()).hexdigest()
 
 
 class CachedResult(NamedTuple):
