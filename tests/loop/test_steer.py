@@ -1,5 +1,6 @@
 """Steering: a user message that is added during a run is in the next request."""
 
+import sys
 import threading
 
 import anyio
@@ -13,6 +14,7 @@ from treadle import (
     UserMessageAdded,
     tool,
 )
+from treadle.loop import handle as handle_module
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, Way, answers, of
@@ -271,3 +273,69 @@ def test_a_run_that_is_steered_is_the_same_under_every_driver():
         result = Way(name).run(Loop(tools=[speak]), ScriptedLLM(*script), handle=handle)
         histories.append(result.messages)
     assert histories[0] == histories[1] == histories[2]
+
+
+class TestAtAnyMoment:
+    """A message is either refused, or taken once, whenever it comes."""
+
+    def test_in_the_middle_of_taking_the_messages_as_from_a_signal_handler(self):
+        """A trace function adds a message at each line, in the same thread."""
+        handle, accepted, taken = RunHandle(), [], []
+        most = 0
+
+        def each_line(frame, event, _arg):
+            if frame.f_code.co_filename != handle_module.__file__:
+                return None
+            if event == "line" and len(accepted) < most and frame.f_code.co_name != "steer":
+                accepted.append(handle.steer(f"message {len(accepted)}"))
+            return each_line
+
+        def work():
+            nonlocal most
+            sys.settrace(each_line)
+            for take in (lambda: handle.take(False), lambda: handle.take(True), handle.close):
+                most += 10  # else it would never find that there are no more
+                taken.extend(take())
+            sys.settrace(None)
+
+        thread = threading.Thread(target=work, daemon=True)  # a deadlock is a failure, not a hang
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert {True, False} == set(accepted)
+        assert [message["content"] for message in taken] == [
+            f"message {number}" for number, is_taken in enumerate(accepted) if is_taken
+        ]
+
+    def test_while_the_run_ends_in_another_thread(self):
+        """Each round, several threads speak to a run that ends as soon as it finds nothing."""
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            for _ in range(100):
+                self.one_round()
+        finally:
+            sys.setswitchinterval(interval)
+
+    @staticmethod
+    def one_round():
+        handle, accepted, taken = RunHandle(), [], []
+        start = threading.Barrier(4)
+
+        def speak(name):
+            start.wait()
+            accepted.extend(filter(handle.steer, [f"{name} {number}" for number in range(5)]))
+
+        def end():
+            start.wait()
+            while given := handle.take(True):
+                taken.extend(message["content"] for message in given)
+
+        threads = [threading.Thread(target=speak, args=(name,)) for name in "abc"]
+        threads.append(threading.Thread(target=end))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(taken) == sorted(accepted)
+        assert handle.steer("too late") is False

@@ -64,28 +64,26 @@ class Signal:
 
     It has no lock, so that the handler of a process signal may set it at any moment. If several threads find a
     subscriber in the table, only one of them can remove it.
+
+    Attributes:
+        is_set: whether the flag is set.
     """
 
-    __slots__ = ("_is_set", "_subscribers")
+    __slots__ = ("_subscribers", "is_set")
 
     def __init__(self) -> None:
-        self._is_set = False
+        self.is_set = False
         self._subscribers: dict[object, Callable[[], object]] = {}
-
-    @property
-    def is_set(self) -> bool:
-        """Whether the flag is set."""
-        return self._is_set
 
     def set(self) -> None:
         """Set the flag and call every subscriber, once, in the order of subscription."""
-        self._is_set = True
+        self.is_set = True
         for ticket in list(self._subscribers):
             callback = self._subscribers.pop(ticket, None)
             if callback is not None:
                 callback()
 
-    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], object]:
         """Call a function when the flag is set; at once if it is set already.
 
         Args:
@@ -97,13 +95,9 @@ class Signal:
         """
         ticket = object()
         self._subscribers[ticket] = callback
-        if self._is_set:  # checked after subscribing: a flag that is set in between finds us
+        if self.is_set:  # checked after subscribing: a flag that is set in between finds us
             self.set()
-
-        def unsubscribe() -> None:
-            self._subscribers.pop(ticket, None)
-
-        return unsubscribe
+        return functools.partial(self._subscribers.pop, ticket, None)
 
 
 class Effect:

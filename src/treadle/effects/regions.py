@@ -35,25 +35,21 @@ class Region:
         carrier: the carrier of that driver.
     """
 
-    __slots__ = (
-        "_carrier", "_depth", "_driver", "_is_over", "_loop", "_timer", "_unsubscribe", "reason",
-    )  # fmt: skip
+    _is_over = False
+    _timer: asyncio.TimerHandle | None = None
+    _unsubscribe: Callable[[], object] | None = None
+    reason: Exception | None = None
 
     def __init__(self, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
         self._driver = driver
         self._carrier = carrier
         self._depth = len(carrier.generators)
-        self._is_over = False
-        self._loop = carrier.loop
-        self._timer: asyncio.TimerHandle | None = None
-        self._unsubscribe: Callable[[], None] | None = None
-        self.reason: Exception | None = None
-        seconds, until = effect.seconds, effect.until
-        if seconds is not None:
-            over = TimeLimitReached(f"it took longer than {seconds:g} s")
-            self._timer = self._loop.call_later(max(0.0, seconds), self._time_is_up, over)
-        if until is not None:
-            self._unsubscribe = until.subscribe(self._stop)
+        if effect.seconds is not None:
+            over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
+            left = max(0.0, effect.seconds)
+            self._timer = carrier.loop.call_later(left, self._time_is_up, over)
+        if effect.until is not None:
+            self._unsubscribe = effect.until.subscribe(self._stop)
 
     def disarm(self) -> None:
         """Strike no more."""
@@ -64,11 +60,10 @@ class Region:
 
     def _stop(self) -> None:
         """Strike, in whichever thread the signal was set."""
-        loop = self._loop
         call_on_loop(
             lambda: self._strike(Stopped()),
             self._carrier.home,
-            loop.call_soon_threadsafe,
+            self._carrier.loop.call_soon_threadsafe,
             asyncio.current_task,
         )
 
@@ -107,14 +102,14 @@ class Region:
         if self.reason is None and not self._carrier.is_abandoned:
             self.reason = reason
             if self._carrier.interrupt():
-                self._loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)
+                self._carrier.loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)
 
     def _time_is_up(self, reason: Exception, turns: int = TURNS) -> None:
         if self._is_over:
             return
         if turns:
             self._timer = None  # it has fired
-            self._loop.call_soon(self._time_is_up, reason, turns - 1)
+            self._carrier.loop.call_soon(self._time_is_up, reason, turns - 1)
         else:
             self._strike(reason)
 
@@ -125,9 +120,9 @@ class Region:
             return
         left = carrier.deadline - time.monotonic()
         if left > 0:
-            self._loop.call_later(left, self._check_grace)
+            self._carrier.loop.call_later(left, self._check_grace)
         elif turns:
-            self._loop.call_soon(self._check_grace, turns - 1)
+            self._carrier.loop.call_soon(self._check_grace, turns - 1)
         else:
             struck = next(region for region in carrier.regions if region.reason is not None)
             struck.replace_carrier()

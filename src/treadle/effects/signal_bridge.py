@@ -27,7 +27,7 @@ def running_trio() -> Any:
     return sys.modules.get("trio")
 
 
-def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> Callable[[], None]:
+def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> Callable[[], object]:
     """Subscribe a function that must run on this event loop, whichever thread sets the signal.
 
     That thread never waits for the loop: the loop may be waiting for it.

@@ -338,7 +338,7 @@ class Scheduler:
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             self._later(task, effect.seconds, lambda: end(over))
-        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731 - there is no subscription
+        unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
             unsubscribe = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
         task.on_cancel = unsubscribe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class RunHandle:
     """Observes, steers and cancels one run: pass it as ``handle=``, or get it from ``stream``.
 
-    Its methods may be called from any thread. Its properties are valid at any time, also after a cancellation.
+    Its methods may be called from any thread, and from the handler of a process signal: they take no lock. Its
+    properties are valid at any time, also after a cancellation.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,6 @@ class RunHandle:
         self._run: Run | None = None
         self._messages: list[JSONDict] = []
         self._is_closed = False
-        self._mutex = threading.Lock()
 
     def bind(self, run: Run) -> None:
         """Attach it to a run that is about to start.
@@ -85,11 +85,17 @@ class RunHandle:
         if given.get("role") != "user" or problems:
             problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
             raise OptionError(f"steer: expected text or a user message: {problem}")
-        with self._mutex:
-            if self._is_closed:
-                return False
-            self._messages.append(copy_json(given))
+        if self._is_closed:
+            return False
+        message = copy_json(given)
+        self._messages.append(message)
+        if not self._is_closed:
             return True
+        try:  # the run ended meanwhile: either it took the message, or it is still here
+            self._messages.remove(message)
+        except ValueError:
+            return True
+        return False
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:
         """Take the messages that were added since the last time, for the run.
@@ -97,17 +103,23 @@ class RunHandle:
         Args:
             is_over: if there are none, the run ends, and takes no further messages.
         """
-        with self._mutex:
-            given, self._messages = tuple(self._messages), []
-            self._is_closed = is_over and not given
-            return given
+        given = self._taken_messages()
+        if is_over and not given:
+            given = self.close()
+            self._is_closed = not given
+        return given
 
     def close(self) -> tuple[JSONDict, ...]:
         """Take the messages that were added since the last time, and accept no more: the run is over."""
-        with self._mutex:
-            given, self._messages = tuple(self._messages), []
-            self._is_closed = True
-            return given
+        self._is_closed = True
+        return self._taken_messages()
+
+    def _taken_messages(self) -> tuple[JSONDict, ...]:
+        given: list[JSONDict] = []
+        while self._messages:
+            with contextlib.suppress(IndexError):  # `steer` has removed it
+                given.append(self._messages.pop(0))
+        return tuple(given)
 
     def cancel(self) -> None:
         """End the run with ``Err(RunCancelled)``; running calls are cancelled and answered."""

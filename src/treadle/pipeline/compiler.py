@@ -58,6 +58,7 @@ class Kind(IntEnum):
     COMPOSE = 7
     PLUG = 8
     UNPLUG = 9
+    END = 10
 
 
 def same(item: Any) -> Any:
@@ -188,6 +189,7 @@ class Compiler:
             PipelineError: they do not fit together.
         """
         self._scope(components, _Scope("", until, reviewers), frozenset(given))
+        self._emit(Op(Kind.END))
         return self._program
 
     def _scope(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:

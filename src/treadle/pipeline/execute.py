@@ -11,9 +11,11 @@ from treadle.effects import Call, Mode, Steps, is_awaitable
 from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.errors import StageError
 
-type_of: Callable[[object], object] = type  # typed so that type checkers accept it for Any
 _PLAIN, _GENERATOR, _CALL, _GOTO = Kind.PLAIN, Kind.GENERATOR, Kind.CALL, Kind.GOTO
+_END = Kind.END
 _NO_OP = Op(Kind.PLAIN)
+_NOWHERE = -1
+"""The position of an item that does not go on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,50 +91,50 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
     Raises:
         StageError: a stage raised. A cancellation is not wrapped.
     """
-    ops, end, valid_type = run.ops, len(run.ops), None
+    ops, valid_type = run.ops, None
     entered, op = progress.stages.append, _NO_OP
     progress.item = item
     try:
         while True:
-            while position < end:
-                op = ops[position]
-                kind, fn = op.kind, op.fn  # a method is looked up slowly where it is an attribute
-                if kind is _PLAIN:
-                    entered(op.name)
-                    item = fn(item)
-                elif kind is _GENERATOR:
-                    entered(op.name)
-                    steps: Steps[Any] = fn(item)
-                    item = yield from steps
-                elif kind is _CALL:
-                    entered(op.name)
-                    item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
-                elif kind <= _GOTO:
-                    position = _next_position(op, position, item)
-                    continue
+            op = ops[position]
+            kind, fn = op.kind, op.fn  # a method is looked up slowly where it is an attribute
+            if kind is _PLAIN:
+                entered(op.name)
+                item = fn(item)
+            elif kind is _GENERATOR:
+                entered(op.name)
+                steps: Steps[Any] = fn(item)
+                item = yield from steps
+            elif kind is _CALL:
+                entered(op.name)
+                item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
+            elif kind <= _GOTO:
+                position = _next_position(op, position, item)
+                continue
+            else:
+                if kind is _END:
+                    out(item)
+                    position = _NOWHERE
                 else:
                     item, position = yield from _change_item(run, op, position, item, progress)
-                    progress.item, valid_type = item, None
-                    continue
-                position += 1
-                if type_of(item) is not valid_type:
-                    # A plain function may have returned a coroutine.
-                    if not isinstance(item, run.classes) and is_awaitable(item):
-                        item = yield _awaiting(op, item)
-                    _check_type(run, item, progress)
-                    valid_type = type_of(item)
-                review, until = op.review, op.until
-                if review is not None:
-                    item = review(op.name, progress.item, item)
-                if until is not None and until(item):
-                    position = op.target
-                progress.item = item
-            if position == end:
-                out(item)
-            if not run.pending:
-                return
-            item, position, progress.originals, length = run.pending.pop()
-            del progress.stages[length:]
+                if position == _NOWHERE:
+                    if not run.pending:
+                        return
+                    item, position, progress.originals, length = run.pending.pop()
+                    del progress.stages[length:]
+                progress.item, valid_type = item, None
+                continue
+            position += 1
+            if item.__class__ is not valid_type:
+                # A plain function may have returned a coroutine.
+                if not isinstance(item, run.classes) and is_awaitable(item):
+                    item = yield _awaiting(op, item)
+                _check_type(run, item, progress)
+                valid_type = item.__class__
+            if op.review is not None:
+                item = op.review(op.name, progress.item, item)
+            if op.until is not None and op.until(item):
+                position = op.target
             progress.item = item
     except Exception as cause:
         raise _stage_error(op.name, progress, cause) from cause
@@ -179,7 +181,6 @@ def _change_item(
     run: Execution, op: Op, position: int, item: Any, progress: Progress
 ) -> Steps[tuple[Any, int]]:
     """Perform an operation after which another item goes on, or none; return it and its position."""
-    no_position = len(run.ops) + 1
     match op.kind:
         case Kind.PLUG:
             progress.stages.append(op.name)
@@ -204,9 +205,9 @@ def _change_item(
                 for part in _compose(run, op, position, item, progress)
             ]
             run.pending.extend(reversed(made))
-            return item, no_position
+            return item, _NOWHERE
         case _:
-            return item, no_position
+            return item, _NOWHERE
 
 
 def _position_after(op: Op, position: int, item: Any) -> int:
