@@ -1,5 +1,6 @@
 """Steering: a user message that is added during a run is in the next request."""
 
+import itertools
 import sys
 import threading
 
@@ -278,34 +279,33 @@ def test_a_run_that_is_steered_is_the_same_under_every_driver():
 class TestAtAnyMoment:
     """A message is either refused, or taken once, whenever it comes."""
 
-    def test_in_the_middle_of_taking_the_messages_as_from_a_signal_handler(self):
-        """A trace function adds a message at each line, in the same thread."""
-        handle, accepted, taken = RunHandle(), [], []
-        most = 0
+    @pytest.mark.parametrize("line", range(1, 11))
+    def test_in_the_middle_of_taking_the_messages_as_from_a_signal_handler(self, line):
+        """A trace function adds a message before a line of the handle is executed, in the same thread."""
+        handle, lines, accepted, taken = RunHandle(), itertools.count(1), [], []
 
         def each_line(frame, event, _arg):
-            if frame.f_code.co_filename != handle_module.__file__:
+            if (
+                frame.f_code.co_filename != handle_module.__file__
+                or frame.f_code.co_name == "steer"
+            ):
                 return None
-            if event == "line" and len(accepted) < most and frame.f_code.co_name != "steer":
-                accepted.append(handle.steer(f"message {len(accepted)}"))
+            if event == "line" and next(lines) == line:
+                accepted.append(handle.steer("now"))
             return each_line
 
         def work():
-            nonlocal most
             sys.settrace(each_line)
-            for take in (lambda: handle.take(False), lambda: handle.take(True), handle.close):
-                most += 10  # else it would never find that there are no more
-                taken.extend(take())
+            while given := handle.take(True):
+                taken.extend(given)
             sys.settrace(None)
 
         thread = threading.Thread(target=work, daemon=True)  # a deadlock is a failure, not a hang
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
-        assert {True, False} == set(accepted)
-        assert [message["content"] for message in taken] == [
-            f"message {number}" for number, is_taken in enumerate(accepted) if is_taken
-        ]
+        assert len(accepted) == 1
+        assert taken == [said("now")] * accepted.count(True)
 
     def test_while_the_run_ends_in_another_thread(self):
         """Each round, several threads speak to a run that ends as soon as it finds nothing."""

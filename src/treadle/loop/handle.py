@@ -87,12 +87,12 @@ class RunHandle:
             raise OptionError(f"steer: expected text or a user message: {problem}")
         if self._is_closed:
             return False
-        message = copy_json(given)
-        self._messages.append(message)
+        added: JSONDict = copy_json(given)
+        self._messages.append(added)
         if not self._is_closed:
             return True
         try:  # the run ended meanwhile: either it took the message, or it is still here
-            self._messages.remove(message)
+            self._messages.remove(added)
         except ValueError:
             return True
         return False
