@@ -85,17 +85,15 @@ class RunHandle:
         if given.get("role") != "user" or problems:
             problem = "; ".join(problems) or f"role: expected 'user', got {given.get('role')!r}"
             raise OptionError(f"steer: expected text or a user message: {problem}")
-        if self._is_closed:
-            return False
         added: JSONDict = copy_json(given)
         self._messages.append(added)
-        if not self._is_closed:
-            return True
-        try:  # the run ended meanwhile: either it took the message, or it is still here
-            self._messages.remove(added)
-        except ValueError:
-            return True
-        return False
+        if self._is_closed:
+            try:  # either the run took the message before it ended, or it is still here
+                self._messages.remove(added)
+            except ValueError:
+                return True
+            return False
+        return True
 
     def take(self, is_over: bool) -> tuple[JSONDict, ...]:
         """Take the messages that were added since the last time, for the run.
