@@ -176,7 +176,9 @@ class TestRequest:
 
     @pytest.mark.parametrize("given", ["add", 5])
     def test_tools_to_remove_are_a_list(self, context, given):
-        with pytest.raises(OptionError, match=r"^remove: expected a list of tools or their names"):
+        with pytest.raises(
+            OptionError, match=r"^with_tools: remove: expected a list of tools or their names"
+        ):
             context.with_tools(remove=given)
 
     def test_a_tool_that_the_run_does_not_have_is_an_error_that_names_the_closest(self, context):
@@ -243,11 +245,13 @@ class TestWithTools:
             context.with_tools(remove=["loook"])
 
     def test_a_tool_to_remove_that_is_neither_a_tool_nor_a_name_is_an_error(self, context):
-        with pytest.raises(OptionError, match=r"^tools: expected tools or their names, got int$"):
+        with pytest.raises(
+            OptionError, match=r"^with_tools: remove: expected tools or their names, got int$"
+        ):
             context.with_tools(remove=[5])
 
     def test_a_broken_tool_is_an_error(self, context):
-        with pytest.raises(ToolDefinitionError, match=r"^tools\[0\]: expected a Tool"):
+        with pytest.raises(ToolDefinitionError, match=r"^with_tools: add\[0\]: expected a Tool"):
             context.with_tools(add=[5])
 
     def test_a_tool_that_nothing_can_run_is_an_error_unless_there_is_a_resolver(self, context):

@@ -116,13 +116,13 @@ def _names_of(option: str, tools: Iterable[str | Tool]) -> tuple[str, ...]:
         raise OptionError(
             f"{option}: expected a list of tools or their names, got {type(tools).__name__}"
         )
-    return tuple(map(_name_of, tools))
+    return tuple(_name_of(option, tool) for tool in tools)
 
 
-def _name_of(tool: str | Tool) -> str:
+def _name_of(option: str, tool: str | Tool) -> str:
     name = tool.name if isinstance(tool, Tool) else tool
     if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise OptionError(f"tools: expected tools or their names, got {type(tool).__name__}")
+        raise OptionError(f"{option}: expected tools or their names, got {type(tool).__name__}")
     return name
 
 
@@ -408,13 +408,13 @@ class Context:
             OptionError: a tool to remove that is not there.
             ToolDefinitionError: a broken tool, or one that nothing can run.
         """
-        removed = set(_names_of("remove", remove))
+        removed = set(_names_of("with_tools: remove", remove))
         for name in removed:
             if name not in self.tools:
                 raise OptionError(
                     f"with_tools: there is no tool {name!r}{did_you_mean(name, self.tools)}"
                 )
-        added = toolset(add)
+        added = toolset(add, "with_tools: add")
         check_implementations(added.values(), self.run.resolver, "with_tools: ")
         kept = {name: tool for name, tool in self.tools.items() if name not in removed}
         return self.evolve(tools={**kept, **added})

@@ -221,12 +221,12 @@ class Ok:
         response: the answer; from a tool, its value.
         messages: the whole history, including the answer. They are not copied; ``run.messages`` copies them.
         output: the validated arguments of the terminal tool that ended the run; a pydantic model if the tool
-            was made of one. None if plain text ended the run.
+            was made of one; or what a stage passed to ``ctx.done``. None if plain text ended the run.
         usage: the tokens of all model calls.
         iterations: the number of model calls.
         tool_calls_count: the number of tool calls that ran.
-        stop_reason: ``answered``, ``output``, or ``finished``: a limit was reached and the model was asked
-            for a last answer.
+        stop_reason: ``answered``; ``output`` if there is an output; or ``finished``: a limit was reached and the
+            model was asked for a last answer.
         run: the state of the run.
         limit: the limit that was reached, if ``stop_reason`` is ``finished``.
     """

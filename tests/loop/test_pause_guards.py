@@ -80,7 +80,9 @@ class TestBudgets:
         script = [calls(call("wipe", f"w{n}", path=f"/{n}")) for n in range(3)]
         result = through(recorded.loop(), ScriptedLLM(*script, "done"))
         assert recorded.done == ["wipe /0", "wipe /1"]
-        assert "has reached its maximum of 2 uses in a run" in answers(result.messages)["w2"]
+        assert (
+            "has reached its maximum number of uses in a run, 2" in answers(result.messages)["w2"]
+        )
 
     def test_tokens_and_cost_are_added_up_over_the_pause(self, recorded):
         def answer(made, usage=Usage(3, 4, cost=0.25)):  # noqa: B008 - frozen

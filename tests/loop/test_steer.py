@@ -252,7 +252,7 @@ class TestNewTurn:
         script = [calls(call("speak", f"s{n}", text="x")) for n in range(2)]
         result = SYNC.run(Loop(tools=[once]), ScriptedLLM(*script, "done"), handle=handle)
         assert answers(result.messages)["s1"].startswith(
-            "Not run: 'speak' has reached its maximum of 1 uses"
+            "Not run: 'speak' has reached its maximum number of uses in a run, 1"
         )
 
 

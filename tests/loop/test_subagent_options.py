@@ -27,7 +27,7 @@ class TestOptions:
         script = asked("1", "k1"), asked("2", "k2")
         result = SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
         assert answers(result.messages)["k2"].startswith(
-            "Not run: 'helper' has reached its maximum of 1 uses"
+            "Not run: 'helper' has reached its maximum number of uses in a run, 1"
         )
         assert len(inner.sent) == 1
 

@@ -6,8 +6,8 @@ import pytest
 
 from treadle import Err, Loop, Ok, PipelineError, PipelineFailed, stages, tool
 from treadle.context import Context
-from treadle.messages import Response
-from treadle.pipeline import composer, dead_end, plug_with, stage
+from treadle.messages import Response, ToolCall
+from treadle.pipeline import Pipeline, composer, dead_end, embed, plug_with, stage, switch
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -187,12 +187,22 @@ def test_one_function_can_be_the_whole_pipeline():
     assert (result.output, result.messages[-1]["content"]) == ("out", "Hi")
 
 
-@pytest.mark.parametrize("dropping", [dead_end(), composer(lambda ctx, memo: ([ctx, ctx], memo))])
-def test_a_list_that_drops_or_multiplies_contexts_is_an_err_and_loses_no_work(dropping):
-    result = run([*default_stages()[:DISPATCHED], dropping], calls(call("double", n=1)))
-    assert isinstance(result.reason, PipelineFailed)
-    assert result.reason.error_type == "NotOneItemError"
-    assert [m["content"] for m in result.messages[2:]] == ["2"]
+@pytest.mark.parametrize(
+    "component",
+    [dead_end(name="split"), composer(lambda ctx, memo: ([ctx, ctx], memo), name="split")],
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda component: component,
+        lambda component: switch(bool, {True: [component], False: []}),
+        lambda component: embed(Pipeline(component), name="inner"),
+        lambda component: plug_with((lambda ctx: 1, lambda inner, ctx: ctx), [component]),
+    ],
+)
+def test_a_component_that_may_drop_or_multiply_the_context_is_refused(component, place):
+    with pytest.raises(PipelineError, match=r"^stages: 'split' may drop the context"):
+        Loop(stages=[*default_stages(), place(component)])
 
 
 @pytest.mark.parametrize("position", range(1, len(NAMES) + 1))
@@ -220,6 +230,16 @@ def test_a_stage_may_change_the_response_before_the_others_see_it():
     assert run([ask, shout, *rest], "done").messages[-1]["content"] == "DONE"
 
 
+def test_a_response_with_calls_that_a_stage_makes_the_answer_is_not_an_output():
+    def stop(ctx):
+        return ctx.done() if ctx.response.tool_calls else ctx
+
+    given = [*default_stages()]
+    given.insert(1, stop)
+    result = run(given, calls(call("double", n=1)))
+    assert (result.stop_reason, result.output) == ("answered", None)
+
+
 def test_a_stage_may_add_messages_of_its_own():
     def ask_again(ctx):
         if ctx.iteration > 1:
@@ -229,3 +249,18 @@ def test_a_stage_may_add_messages_of_its_own():
 
     result = run([ask_again], "Yes", "Quite")
     assert [m["content"] for m in result.messages] == ["Hi", "Yes", "Sure?", "Quite"]
+
+
+@pytest.mark.parametrize("position", [1, 2])
+def test_a_call_of_a_response_that_a_stage_replaced_is_repaired(position):
+    def cut(ctx):
+        broken = ToolCall("c", "double", '{"n": 4')
+        return ctx.replace(response=Response(tool_calls=(broken,))) if ctx.iteration == 1 else ctx
+
+    def close(call, problems):
+        return ToolCall(call.id, call.name, call.arguments + "}")
+
+    given = [*default_stages(repair_call=close)]
+    given.insert(position, cut)
+    result = run(given, calls(call("double", n=1)), "done")
+    assert result.messages[2] == {"role": "tool", "tool_call_id": "c", "content": "8"}

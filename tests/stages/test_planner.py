@@ -142,7 +142,7 @@ ONE_TOO_MANY = (
 )
 SPENT = "Not run: the budget of 1 tool calls is spent. Answer with what you have."
 NO_USE_LEFT = (
-    "Not run: 'twice' has reached its maximum of 2 uses in a run. "
+    "Not run: 'twice' has reached its maximum number of uses in a run, 2. "
     "Do without it, or answer with what you have."
 )
 OUT_OF_ORDER = """\

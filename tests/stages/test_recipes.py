@@ -202,7 +202,10 @@ NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
 def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(run_recipe, kind):
     page = tool(name="page", max_uses=2)(lambda n: n)
     ctx, _ = run_recipe(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
-    assert answer_of(ctx).count("Not run: 'page' has reached its maximum of 2 uses in a run.") == 2
+    assert (
+        answer_of(ctx).count("Not run: 'page' has reached its maximum number of uses in a run, 2.")
+        == 2
+    )
     assert ctx.run.budget.uses_left("page", 2) == 0
 
 

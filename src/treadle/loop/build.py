@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.context import Context
@@ -12,8 +12,8 @@ from treadle.errors import OptionError, did_you_mean
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
 from treadle.loop.stage_guard import review
 from treadle.messages import is_mapping
-from treadle.pipeline import Pipeline, Stage
-from treadle.pipeline.components import Component, components_of, nested_in
+from treadle.pipeline import Pipeline, PipelineError, Stage
+from treadle.pipeline.components import Component, Composer, DeadEnd, components_of, nested_in
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
 from treadle.tools import Tool, as_tool, terminal_copy, toolset
 
@@ -30,11 +30,23 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
         return _pipeline(default_stages(**options))
     stages: Any = settings.stages
     components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
+    _check_keeps_one_context(components)
     if any(map(_asks, components)):
         settings.check_is_default(OF_ASK_MODEL)
         return _pipeline(components)
     asking = ask_model(**{name: options[name] for name in OF_ASK_MODEL})
     return _pipeline([asking, *components])
+
+
+def _check_keeps_one_context(components: Iterable[Component]) -> None:
+    for component in components:
+        if isinstance(component, (Composer, DeadEnd)):
+            raise PipelineError(
+                f"stages: {component.name!r} may drop the context of a run, or make several of it: "
+                f"a loop has no composer and no dead_end"
+            )
+        for inner in nested_in(component):
+            _check_keeps_one_context(inner)
 
 
 def _asks(component: Component) -> bool:

@@ -44,7 +44,7 @@ from treadle.messages import (
     validate_messages,
 )
 from treadle.model import ModelInfo
-from treadle.pipeline import NotOneItemError, Pipeline, Progress, StageError
+from treadle.pipeline import Pipeline, Progress, StageError
 from treadle.results import (
     BudgetExhausted,
     CircuitBroken,
@@ -311,9 +311,6 @@ class Run:
             self._settle(_FAILED)
             cause = self._failure = error.cause
             reason = PipelineFailed(error.stage, safe_str(cause), type(cause).__name__, cause)
-        except NotOneItemError as error:
-            self._settle(_FAILED)
-            reason = PipelineFailed(progress.stages[-1], str(error), type(error).__name__, error)
         else:
             if context.decision is _PAUSE:
                 self.context = context
@@ -505,8 +502,7 @@ class Run:
             return Err(reason, stop_reason=reason.stop_reason, **facts)
         if self._paused is not None:
             return Paused(context.waiting, state=self._paused, **facts)
-        # An answer with calls is a call of a terminal tool: after any other call the run continues.
-        stop_reason = "output" if context.tool_calls else "answered"
+        stop_reason = "answered" if context.output is None else "output"
         if self._limit is not None:
             stop_reason = "finished"
         return Ok(

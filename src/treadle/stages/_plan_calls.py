@@ -197,7 +197,7 @@ def _over_budget(ctx: Context) -> str:
 
 def _used_up(call: ToolCall, most: int) -> str:
     return (
-        f"Not run: {call.name!r} has reached its maximum of {most} uses in a run. "
+        f"Not run: {call.name!r} has reached its maximum number of uses in a run, {most}. "
         f"Do without it, or answer with what you have."
     )
 

@@ -504,9 +504,7 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     if tool.max_uses is not None:
         budget = ctx.run.budget
         if not budget.uses_left(call.name, tool.max_uses):
-            text = (
-                f"Not run: {call.name!r} has reached its maximum of {tool.max_uses} uses in a run."
-            )
+            text = f"Not run: {call.name!r} has reached its maximum number of uses in a run, {tool.max_uses}."
             return ToolResult(call.id, text, True, "over_budget")
         budget.reserve_uses({call.name: 1})
     return None

@@ -53,8 +53,15 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
             results[call.id] = ToolResult(
                 call.id, invalid_call_text(call, problems), True, "invalid"
             )
-    if results:
-        ctx = ctx.evolve(tool_results={**ctx.tool_results, **results})
+    if (
+        results or ctx.validation_errors
+    ):  # the calls may have been checked before, without `repair_call`
+        others = {
+            call_id: result
+            for call_id, result in ctx.tool_results.items()
+            if call_id not in ctx.validation_errors
+        }
+        ctx = ctx.evolve(tool_results={**others, **results})
     return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
 
 

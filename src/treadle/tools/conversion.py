@@ -148,11 +148,12 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
     )
 
 
-def toolset(given: Any) -> dict[str, Tool]:
+def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
     """Make the tools of a run.
 
     Args:
         given: a list of what `as_tool` accepts; None is no tools.
+        where: what the list is called, for errors.
 
     Returns:
         The tools by name, in the order of the list.
@@ -165,12 +166,13 @@ def toolset(given: Any) -> dict[str, Tool]:
         return made
     is_many = isinstance(given, Iterable) and not isinstance(given, (Mapping, str, Tool))
     if not is_many:
-        raise ToolDefinitionError(f"tools: expected a list of tools, got {type(given).__name__}")  # pyright: ignore[reportUnknownArgumentType]
+        name = type(given).__name__  # pyright: ignore[reportUnknownArgumentType]
+        raise ToolDefinitionError(f"{where}: expected a list of tools, got {name}")
     for index, one in enumerate(given):  # pyright: ignore[reportUnknownArgumentType]
-        candidate = as_tool(one, f"tools[{index}]")
+        candidate = as_tool(one, f"{where}[{index}]")
         if candidate.name in made:
             raise ToolDefinitionError(
-                f"tools[{index}]: there are two tools named {candidate.name!r}"
+                f"{where}[{index}]: there are two tools named {candidate.name!r}"
             )
         made[candidate.name] = candidate
     return made
