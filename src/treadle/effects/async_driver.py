@@ -107,7 +107,19 @@ class AsyncDriver:
                 try:
                     # The most frequent effects are performed here, not a call away.
                     if isinstance(effect, Call):
-                        outcome = await self._call(effect)
+                        task.call = effect
+                        try:
+                            if effect.mode is _THREAD:
+                                outcome = await call_in_thread(effect, self)
+                            else:
+                                args = (*effect.args, self) if effect.reporting else effect.args
+                                outcome = effect.fn(*args)
+                                if effect.mode is _ASYNC or is_awaitable(outcome):
+                                    outcome = await outcome
+                                if task.native is not None and task.native.cancelling():
+                                    await task.absorb_cancellation()
+                        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+                            await self._call_failed(error)
                     elif isinstance(effect, Emit):
                         outcome, emitted = None, self.emit(effect.event)
                         if emitted is not None:
@@ -216,27 +228,15 @@ class AsyncDriver:
         else:
             log_suppressed(CallCancelled("a listener was cancelled from within"))
 
-    async def _call(self, effect: Call) -> Any:
-        task, mode, args = self.task, effect.mode, effect.args
-        task.call = effect
-        try:
-            if mode is _THREAD:
-                return await call_in_thread(effect, self)
-            value = effect.fn(*args, self) if effect.reporting else effect.fn(*args)
-            if mode is _ASYNC or is_awaitable(value):
-                value = await value
-            if task.native is not None and task.native.cancelling():
-                await task.absorb_cancellation()
-        except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
-                raise
-            await task.absorb_cancellation()
+    async def _call_failed(self, error: BaseException) -> NoReturn:
+        """Raise what a callable raised; a cancellation that it made itself is its failure."""
+        task = self.task
+        if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
+            raise error
+        await task.absorb_cancellation()
+        if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
             raise CallCancelled("it was cancelled from within") from error
-        except Exception:
-            await task.absorb_cancellation()
-            raise
-        else:
-            return value
+        raise error
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
         results: list[Any] = [None] * len(effect.steps)
