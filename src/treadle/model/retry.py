@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
 from typing import Any
 
 from treadle import labels
@@ -103,6 +102,8 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     Returns:
         Seconds, at most `MAX_DELAY`.
     """
+    import random  # noqa: PLC0415 - it takes 2 ms, and few runs retry
+
     requested = _retry_after(error)
     if requested is not None:
         return min(requested, MAX_DELAY)
