@@ -99,9 +99,7 @@ def ask_model(
         yield Emit(
             ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
         )
-    if (
-        sent.tools != request.tools
-    ):  # `on_retry` offered others, and the calls are checked against these
+    if sent.tools != request.tools:  # by `on_retry`; calls are checked against what was offered
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
     if again is not None:
         run.asked_again = again, response
