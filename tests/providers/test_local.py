@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
@@ -238,7 +240,29 @@ def test_it_prints_nothing_and_loads_again_after_closing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+EXITING = """
+import threading, time
+from treadle.providers.local import LocalModel
+
+model, told = LocalModel(), [{"role": "user", "content": "Write a long story about a ship."}]
+model(told, max_tokens=1)
+threading.Thread(target=model, args=(told,), kwargs={"max_tokens": 200}, daemon=True).start()
+while not model._lock.locked():
+    time.sleep(0.001)
+time.sleep(0.1)
+print("ends", flush=True)
+"""
+
+
 @local
+def test_a_program_that_ends_during_an_abandoned_call_does_not_crash():
+    """As after a run that reached its time limit. Without the wait, two of three such programs crashed."""
+    for _ in range(2):
+        command = [sys.executable, "-c", EXITING]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+
+
 def test_an_invalid_gguf_file_is_an_error(tmp_path):
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF" + bytes(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Any, Self, cast
+from weakref import WeakSet
 
 from treadle.errors import OptionError
 from treadle.providers.local.conversation import Message, answer_messages, last_request
@@ -18,6 +20,8 @@ from treadle.providers.local.tool_choice import ToolChooser
 
 MAX_TOOLSETS = 8
 """Sets of tools whose prompts are cached."""
+EXIT_SECONDS = 30.0
+"""How long the interpreter waits for a call when it exits: a reply of the default length takes seconds."""
 
 
 class LocalModel:
@@ -122,6 +126,10 @@ class LocalModel:
         with self._lock:
             self._engine = None
 
+    def retire(self) -> None:
+        """Wait for the current call, up to `EXIT_SECONDS`; later calls wait forever."""
+        self._lock.acquire(timeout=EXIT_SECONDS)
+
     def __enter__(self) -> Self:
         return self
 
@@ -131,7 +139,22 @@ class LocalModel:
     def _load(self) -> Engine:
         if self._engine is None:
             self._engine = Engine(self.path, self.n_ctx, self.threads)
+            atexit.unregister(_wait_for_calls)
+            atexit.register(_wait_for_calls)  # the last one is called first, before llama.cpp's own
+            _loaded.add(self)
         return self._engine
+
+
+_loaded: WeakSet[LocalModel] = WeakSet()
+
+
+def _wait_for_calls() -> None:
+    """Let calls end, and no other begin: llama.cpp crashes the process if it computes while the interpreter exits.
+
+    A run that reached its time limit has abandoned its call, whose thread still computes.
+    """
+    for model in list(_loaded):
+        model.retire()
 
 
 def _chooser_of(tools: str) -> ToolChooser:
