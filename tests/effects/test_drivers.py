@@ -2,10 +2,12 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import gc
 import threading
 import time
+import weakref
 
 import anyio
 import pytest
@@ -23,6 +25,7 @@ from treadle.effects import (
     Stopped,
     TimeLimitReached,
     Wait,
+    drive,
 )
 
 from .steps import LONG, caught, steps_of
@@ -61,6 +64,36 @@ class TestCall:
         error = ValueError("bad")
         steps = caught(Call(callables(error=error)[mode], mode=mode))
         assert runner.drive(steps) is error
+
+    @pytest.mark.parametrize("mode", [Mode.INLINE, Mode.ASYNC])
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_keeps_nothing_alive_that_the_function_raised(self, backend, mode):
+        """An exception in a reference cycle keeps what its frames hold until the next garbage collection."""
+        seen = []
+
+        class Failure(Exception):
+            pass
+
+        def noted(error):
+            seen.append(weakref.ref(error))
+            return error
+
+        def fail():
+            raise noted(Failure())
+
+        async def fail_later():
+            raise noted(Failure())
+
+        def steps():
+            with contextlib.suppress(Failure):
+                yield Call(fail_later if mode in AWAITED else fail, mode=mode)
+
+        gc.disable()
+        try:
+            anyio.run(drive, steps(), backend=backend)
+            assert [ref() for ref in seen] == [None]
+        finally:
+            gc.enable()
 
     @pytest.mark.parametrize("mode", MODES)
     def test_within_parallel_gives_and_raises_the_same(self, runner, mode):

@@ -13,8 +13,7 @@ from typing import Final
 Number = int | float
 
 # Large enough for any calculation that a person would write. Integers stay printable (CPython refuses to print
-# more than
-# 4300 digits, 4096 bits are 1234), so a result always reaches the model.
+# more than 4300 digits, 4096 bits are 1234), so a result always reaches the model.
 MAX_LENGTH: Final = 500
 MAX_DEPTH: Final = 50
 MAX_BITS: Final = 4096

@@ -119,7 +119,7 @@ class AsyncDriver:
                                 if task.native is not None and task.native.cancelling():
                                     await task.absorb_cancellation()
                         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
-                            await self._call_failed(error)
+                            raise await self._failure_of(error)  # noqa: B904 - it has its own cause
                     elif isinstance(effect, Emit):
                         outcome, emitted = None, self.emit(effect.event)
                         if emitted is not None:
@@ -228,15 +228,24 @@ class AsyncDriver:
         else:
             log_suppressed(CallCancelled("a listener was cancelled from within"))
 
-    async def _call_failed(self, error: BaseException) -> NoReturn:
-        """Raise what a callable raised; a cancellation that it made itself is its failure."""
+    async def _failure_of(self, error: BaseException) -> BaseException:
+        """What a call raises if its callable raised this; a cancellation that it made itself is its failure.
+
+        It is returned, since raising it here would make a reference cycle of the exception and this frame.
+        """
         task = self.task
         if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
-            raise error
+            return error
         await task.absorb_cancellation()
+        failure: Exception
         if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
-            raise CallCancelled("it was cancelled from within") from error
-        raise error
+            failure = CallCancelled("it was cancelled from within")
+        elif isinstance(error, StopIteration):  # it would end the steps
+            failure = RuntimeError("the callable raised StopIteration")
+        else:
+            return error
+        failure.__cause__ = error
+        return failure
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
         results: list[Any] = [None] * len(effect.steps)

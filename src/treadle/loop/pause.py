@@ -24,6 +24,7 @@ from treadle.messages import (
     Usage,
     is_mapping,
     sendable_json,
+    sha256,
 )
 from treadle.pipeline import Pipeline
 from treadle.results import Paused
@@ -293,7 +294,7 @@ def _opened(given: Any, secret: bytes | None) -> JSONDict:
 
 
 def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -> bool:
-    import hmac  # noqa: PLC0415 - as in `_sha256`
+    import hmac  # noqa: PLC0415 - it imports hashlib, which is slow
 
     try:
         return hmac.compare_digest(str(digest).encode(), _digest(state, secret).encode())
@@ -302,17 +303,12 @@ def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -
 
 
 def _digest(state: Mapping[str, Any], secret: bytes | None) -> str:
-    return _sha256(json.dumps(state, sort_keys=True), secret)
+    text = json.dumps(state, sort_keys=True).encode()
+    if secret is None:
+        return sha256(text)
+    import hmac  # noqa: PLC0415 - as above
 
-
-def _sha256(text: str, secret: bytes | None = None) -> str:
-    # Imported here, since it loads OpenSSL, which takes 3 ms.
-    import hashlib  # noqa: PLC0415
-    import hmac  # noqa: PLC0415
-
-    digest = hmac.new(secret, digestmod="sha256") if secret is not None else hashlib.sha256()
-    digest.update(text.encode())
-    return digest.hexdigest()
+    return hmac.new(secret, text, "sha256").hexdigest()
 
 
 def _nonce() -> str:
@@ -325,7 +321,7 @@ def _digests(tools: Mapping[str, Tool], calls: tuple[ToolCall, ...]) -> dict[str
 
 def _digest_of(tool: Tool) -> str:
     text = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
-    return _sha256(text)
+    return sha256(text.encode())
 
 
 class _Consumed:

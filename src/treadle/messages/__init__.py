@@ -15,6 +15,7 @@ from treadle.messages.json_text import (
     json_type,
     parse_object,
     safe_str,
+    sha256,
     short_json,
     short_name,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "safe_str",
     "sendable",
     "sendable_json",
+    "sha256",
     "short_json",
     "short_name",
     "to_chunk",

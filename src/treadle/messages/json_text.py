@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -94,6 +95,19 @@ def parse_object(text: str) -> dict[str, Any]:
 
 canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """Encodes a value so that equal values have the same text, whatever the order of their keys."""
+
+
+def sha256(data: bytes) -> str:
+    """The SHA-256 digest of data, in hexadecimal."""
+    digest: str = _sha256()(data).hexdigest()
+    return digest
+
+
+@functools.cache
+def _sha256() -> Callable[[bytes], Any]:
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
+
+    return hashlib.sha256
 
 
 def format_path(parts: Iterable[str | int]) -> str:

@@ -53,9 +53,8 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
             results[call.id] = ToolResult(
                 call.id, invalid_call_text(call, problems), True, "invalid"
             )
-    if (
-        results or ctx.validation_errors
-    ):  # the calls may have been checked before, without `repair_call`
+    if results or ctx.validation_errors:
+        # The check of stages validates a new response as well, without `repair_call`: its verdicts are replaced.
         others = {
             call_id: result
             for call_id, result in ctx.tool_results.items()

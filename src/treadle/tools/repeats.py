@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from treadle.messages import ATOMS, ToolCall, canonical_json
+from treadle.messages import ATOMS, ToolCall, canonical_json, sha256
 from treadle.tools.rendering import json_encoder
 
 
@@ -26,14 +25,7 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
         told = json_encoder()([name, _sorted(arguments)])
     except (ValueError, RecursionError):  # lone surrogates; endless nesting
         told = canonical_json([name, arguments]).encode()
-    return _sha256()(told).hexdigest()
-
-
-@functools.cache
-def _sha256() -> Callable[[bytes], Any]:
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
-
-    return hashlib.sha256
+    return sha256(told)
 
 
 def marked(call: ToolCall) -> ToolCall:
@@ -61,7 +53,7 @@ def signature(fingerprints: Iterable[str]) -> str:
     ordered = sorted(fingerprints)
     if len(ordered) == 1:
         return ordered[0]
-    return _sha256()("\n".join(ordered).encode()).hexdigest()
+    return sha256("\n".join(ordered).encode())
 
 
 class CachedResult(NamedTuple):

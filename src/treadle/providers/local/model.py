@@ -126,10 +126,6 @@ class LocalModel:
         with self._lock:
             self._engine = None
 
-    def retire(self) -> None:
-        """Wait for the current call, up to `EXIT_SECONDS`; later calls wait forever."""
-        self._lock.acquire(timeout=EXIT_SECONDS)
-
     def __enter__(self) -> Self:
         return self
 
@@ -141,11 +137,12 @@ class LocalModel:
             self._engine = Engine(self.path, self.n_ctx, self.threads)
             atexit.unregister(_wait_for_calls)
             atexit.register(_wait_for_calls)  # the last one is called first, before llama.cpp's own
-            _loaded.add(self)
+            _locks.add(self._lock)
         return self._engine
 
 
-_loaded: WeakSet[LocalModel] = WeakSet()
+_locks: WeakSet[Any] = WeakSet()
+"""The locks of the models that were loaded; a call holds that of its model."""
 
 
 def _wait_for_calls() -> None:
@@ -153,8 +150,8 @@ def _wait_for_calls() -> None:
 
     A run that reached its time limit has abandoned its call, whose thread still computes.
     """
-    for model in list(_loaded):
-        model.retire()
+    for lock in list(_locks):
+        lock.acquire(timeout=EXIT_SECONDS)
 
 
 def _chooser_of(tools: str) -> ToolChooser:
