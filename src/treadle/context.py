@@ -290,7 +290,7 @@ class Context:
     def __post_init__(self) -> None:
         # A dict that does not share its keys with other instances: CPython is fastest at looking up attributes
         # in it and at copying it.
-        _set(self, "__dict__", {**self.__dict__})
+        _set_dict(self, {**self.__dict__})
 
     @property
     def state(self) -> RunState:
@@ -437,7 +437,7 @@ class Context:
                 f"Context has no field {unknown!r}{did_you_mean(unknown, sorted(_FIELDS))}"
             )
         copy = _new(Context)
-        _set(copy, "__dict__", values)
+        _set_dict(copy, values)
         return copy
 
     def done(self, output: Any = None) -> Context:
@@ -472,7 +472,8 @@ class Context:
         return self.evolve(memo={**self.memo, name: value})
 
 
-_new, _set = object.__new__, object.__setattr__  # used several times in an iteration
+_new = object.__new__  # used several times in an iteration, as the next one
+_set_dict: Callable[[Context, dict[str, Any]], None] = vars(Context)["__dict__"].__set__
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",
     Decision.DONE: "ok",

@@ -33,13 +33,13 @@ def test_an_unknown_option_is_an_error_that_names_the_closest_one():
         tool(add, parallel=True)
 
 
-class TestBindCall:
-    """The call of a tool's function, made of valid arguments and the context of the run."""
+class TestInvoke:
+    """The call of a tool's function with valid arguments and the context of the run."""
 
     CONTEXT = ToolContext("c1", "t", 1)
 
-    def bind(self, made, **arguments):
-        return made.bind_call(arguments, lambda: self.CONTEXT)
+    def invoke(self, made, **arguments):
+        return made.invoke(arguments, lambda: self.CONTEXT)
 
     @pytest.mark.parametrize(
         ("signature", "arguments", "outcome"),
@@ -64,11 +64,11 @@ class TestBindCall:
         space = {"ToolContext": ToolContext}
         exec(f"def take({signature}): return a, locals().get('run')", space)  # noqa: S102
         has_context = "run" in signature
-        call = self.bind(tool(space["take"]), **arguments)
-        assert call() == (outcome, self.CONTEXT if has_context else None)
+        returned = self.invoke(tool(space["take"]), **arguments)
+        assert returned == (outcome, self.CONTEXT if has_context else None)
 
     def test_the_context_is_made_only_for_a_function_that_takes_it(self):
-        assert add.bind_call({"a": 1, "b": 2}, lambda: pytest.fail("it was made"))() == 3
+        assert add.invoke({"a": 1, "b": 2}, lambda: pytest.fail("it was made")) == 3
 
     @pytest.mark.parametrize("hint", ["list", "dict", "list[dict[str, int]]", "object"])
     @pytest.mark.parametrize("context", ["", ", run: ToolContext"])
@@ -77,7 +77,7 @@ class TestBindCall:
         exec(f"def take(a: {hint}{context}): a.clear()", space)  # noqa: S102
         arguments = {"a": {"x": {"y": 1}} if hint == "dict" else [{"y": 1}]}
         before = copy.deepcopy(arguments)
-        self.bind(tool(space["take"]), **arguments)()
+        self.invoke(tool(space["take"]), **arguments)
         assert arguments == before
 
 
@@ -135,14 +135,14 @@ def test_the_schema_is_copied():
 def test_a_raw_schema_is_checked_and_its_function_called_with_the_arguments():
     made = Tool("t", "", SCHEMA, fn=lambda a: a + 1)
     assert made.problems_of({"a": "x"}) == ['a: expected integer, got string "x"']
-    assert made.bind_call({"a": 1}, lambda: ToolContext("c", "t", 1))() == 2
+    assert made.invoke({"a": 1}, lambda: ToolContext("c", "t", 1)) == 2
 
 
 def test_a_tool_without_a_function_cannot_be_called():
     with pytest.raises(ToolDefinitionError, match="tool 't' has no function; a resolver runs it"):
         Tool("t")()
     with pytest.raises(ToolDefinitionError, match="has no function"):
-        Tool("t").bind_call({}, lambda: None)
+        Tool("t").invoke({}, lambda: None)
 
 
 async def fetch(): ...
@@ -261,5 +261,5 @@ def test_the_fields_that_decide_whether_two_calls_are_the_same(fields, told_apar
 def test_a_function_gets_its_own_copy_where_the_schema_admits_a_container(schema):
     arguments = {"x": []}
     made = Tool("t", fn=lambda x: x.append(1), input_schema={"type": "object", **schema})
-    made.bind_call(arguments, lambda: None)()
+    made.invoke(arguments, lambda: None)
     assert arguments == {"x": []}

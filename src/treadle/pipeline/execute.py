@@ -133,7 +133,8 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
                 valid_type = item.__class__
             if op.review is not None:
                 item = op.review(op.name, progress.item, item)
-            if op.until is not None and op.until(item):
+            until = op.until
+            if until is not None and until(item):
                 position = op.target
             progress.item = item
     except Exception as cause:

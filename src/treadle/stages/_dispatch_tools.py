@@ -30,11 +30,11 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     plan = ctx.plan
     if not plan.batches:
         return ctx
-    batches: Batches = plan.batches
+    batches, calls = plan.batches, plan.calls
     still_paused: Mapping[str, Paused] = {}
     if plan.approvals or ctx.paused_runs or ctx.tool_results:
         ctx, batches, still_paused = _apply_decisions(ctx)
-    calls = tuple(itertools.chain.from_iterable(batches))
+        calls = tuple(itertools.chain.from_iterable(batches))
     in_flight = ctx.run.in_flight
     nodes, new = _nodes(ctx, calls)
     if len(new) < len(calls):

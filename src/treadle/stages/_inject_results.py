@@ -117,16 +117,16 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     Returns:
         None if the provider added keys, which may have nested values.
     """
-    calls = messages[0].get("tool_calls") or ()
     if ctx.response.extra:
         return None
     for call in ctx.tool_calls:
         if call.extra:
             return None
-    first = {**messages[0]}
-    if calls:
-        first["tool_calls"] = [{**made, "function": {**made["function"]}} for made in calls]
-    return [first, *map(dict, messages[1:])]
+    copies = [message.copy() for message in messages]
+    if ctx.tool_calls:
+        calls = messages[0]["tool_calls"]
+        copies[0]["tool_calls"] = [{**made, "function": {**made["function"]}} for made in calls]
+    return copies
 
 
 def assistant_message(ctx: Context) -> JSONDict:

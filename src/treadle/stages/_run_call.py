@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import (
     InFlight,
+    Invoke,
     LockedError,
     Recipe,
     Resolver,
@@ -285,24 +285,24 @@ def _by_steps(call: ToolCall, steps: Steps[Any], timeout: float | None) -> Steps
 
 
 _ASYNC, _THREAD, _INIT = Mode.ASYNC, Mode.THREAD, RunNodeStatus.INIT  # looked up slowly
+_NO_ARGUMENTS: Mapping[str, Any] = {}
 
 
 def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
     """The effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
     if tool is not None and tool.fn is not None:
-        fn = tool.bind_call(call.input or {}, lambda: _tool_context(ctx, call, attempt))
-        mode = _ASYNC if tool.is_async else _THREAD
+        invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
     else:
         resolver = ctx.run.resolver
         if resolver is None:
             raise RuntimeError(f"there is no resolver to run {call.name!r}")
-        copied = dataclasses.replace(call, input=copy_json(dict(call.input or {})))
-        fn, mode = functools.partial(resolver.fn, copied), resolver.mode
+        invoke, mode = _resolving(resolver, call), resolver.mode
     run = _async_run if mode is _ASYNC else _sync_run
     return Call(
         run,
-        fn,
+        invoke,
         call,
+        lambda: _tool_context(ctx, call, attempt),
         ctx.run.in_flight,
         mode=mode,
         label=labels.EXECUTE_TOOL,
@@ -311,16 +311,32 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
     )
 
 
+def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
+    """Invoke a resolver in place of a tool's function; it receives the call, with a copy of its arguments."""
+    return lambda arguments, _context: resolver.fn(
+        dataclasses.replace(call, input=copy_json(dict(arguments)))
+    )
+
+
 async def _async_run(
-    fn: Callable[[], Any], call: ToolCall, in_flight: InFlight, reporter: Reporter
+    invoke: Invoke,
+    call: ToolCall,
+    context: Callable[[], ToolContext],
+    in_flight: InFlight,
+    reporter: Reporter,
 ) -> Timed:
     started = reporter.now()
-    result = in_flight.complete(_result(call, await fn()))
+    value = await invoke(call.input or _NO_ARGUMENTS, context)
+    result = in_flight.complete(_result(call, value))
     return Timed(result, started, reporter.now())
 
 
 def _sync_run(
-    fn: Callable[[], Any], call: ToolCall, in_flight: InFlight, reporter: Reporter
+    invoke: Invoke,
+    call: ToolCall,
+    context: Callable[[], ToolContext],
+    in_flight: InFlight,
+    reporter: Reporter,
 ) -> Any:
     """Make the result where the tool runs: a tool may return anything, but a result is data."""
     started = reporter.now()
@@ -329,7 +345,7 @@ def _sync_run(
         result = in_flight.complete(_result(call, value))
         return Timed(result, started, reporter.now())
 
-    value = fn()
+    value = invoke(call.input or _NO_ARGUMENTS, context)
     return Then(value, timed) if is_awaitable(value) else timed(value)
 
 

@@ -6,7 +6,7 @@
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.conversion import ToolBehaviour, as_tool, terminal_copy, tool, toolset
-from treadle.tools.definition import Tool, ToolContext
+from treadle.tools.definition import Invoke, Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
@@ -26,6 +26,7 @@ __all__ = [
     "Check",
     "CircuitBreaker",
     "InFlight",
+    "Invoke",
     "LockedError",
     "Locks",
     "NotRunReason",

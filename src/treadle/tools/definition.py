@@ -84,8 +84,8 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
-BindCall: TypeAlias = Callable[[Mapping[str, Any], Callable[[], ToolContext]], Callable[[], Any]]
-"""Takes valid arguments, and a function that makes the `ToolContext`; returns the call, without parameters."""
+Invoke: TypeAlias = Callable[[Mapping[str, Any], Callable[[], ToolContext]], Any]
+"""Takes valid arguments, and a function that makes the `ToolContext`; returns what the tool returns."""
 
 
 @light_dataclass(frozen=True)
@@ -123,9 +123,9 @@ class Tool:
         model: the pydantic model whose fields are the arguments, if the tool was made of one.
 
     Attributes:
-        bind_call: makes a call of `fn` ready to run, from valid arguments and a function that makes the
-            `ToolContext`. It is compiled once for the tool. Each call gets its own copy of nested arguments,
-            since a function may change what it is given.
+        invoke: calls `fn` with valid arguments, and with the `ToolContext` that a function makes. It is compiled
+            once for the tool. Each call gets its own copy of nested arguments, since a function may change what
+            it is given.
         is_async: whether calling `fn` returns an awaitable.
         is_plain: whether a plan has nothing to check but duplicates.
         watches_duplicates: whether repeated calls are skipped.
@@ -157,7 +157,7 @@ class Tool:
     steps: Callable[..., Any] | None = field(default=None, repr=False)
     signature: Signature | None = field(default=None, repr=False, compare=False)
     model: type[BaseModel] | None = field(default=None, repr=False)
-    bind_call: BindCall = field(init=False, repr=False, compare=False)
+    invoke: Invoke = field(init=False, repr=False, compare=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
     watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
@@ -210,12 +210,12 @@ class Tool:
 
             check_types = functools.partial(model_problems, model)
         is_as_signed = signature is None or schema == signature.input_schema
-        bind = _compile_call(self)
+        invoke = _compile_call(self)
         self._set(
             _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
             _check_types=check_types,
             _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
-            bind_call=bind if _is_flat(schema) else _copying_arguments(bind),
+            invoke=invoke if _is_flat(schema) else _copying_arguments(invoke),
             is_async=self.fn is not None and call_mode(self.fn) is Mode.ASYNC,
             is_plain=(
                 self.parallel_safe
@@ -312,30 +312,30 @@ class Tool:
         return self.fn(*args, **kwargs)
 
 
-def _compile_call(tool: Tool) -> BindCall:
-    """Make `Tool.bind_call`, but for the copy of nested arguments."""
+def _compile_call(tool: Tool) -> Invoke:
+    """Make `Tool.invoke`, but for the copy of nested arguments."""
     fn, signature = tool.fn, tool.signature
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
     if signature is None:
-        return lambda arguments, _context: functools.partial(fn, **arguments)
+        return lambda arguments, _context: fn(**arguments)
     if not signature.takes_as_given:
 
-        def bind_converted(
+        def invoke_converted(
             arguments: Mapping[str, Any], context: Callable[[], ToolContext]
-        ) -> Callable[[], Any]:
+        ) -> Any:
             positional, named = signature.bind(arguments, context)
-            return functools.partial(fn, *positional, **named)
+            return fn(*positional, **named)
 
-        return bind_converted
+        return invoke_converted
     parameter = signature.context_parameter
     if parameter is None:
-        return lambda arguments, _context: functools.partial(fn, **arguments)
-    return lambda arguments, context: functools.partial(fn, **{**arguments, parameter: context()})
+        return lambda arguments, _context: fn(**arguments)
+    return lambda arguments, context: fn(**{**arguments, parameter: context()})
 
 
-def _copying_arguments(bind: BindCall) -> BindCall:
-    return lambda arguments, context: bind(copy_json(dict(arguments)), context)
+def _copying_arguments(invoke: Invoke) -> Invoke:
+    return lambda arguments, context: invoke(copy_json(dict(arguments)), context)
 
 
 def _is_flat(schema: Mapping[str, Any]) -> bool:

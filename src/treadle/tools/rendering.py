@@ -76,6 +76,8 @@ def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) 
         max_bytes: bytes of UTF-8 that are kept.
     """
     is_ascii = text.isascii()
+    if is_ascii and len(text) <= max_lines <= max_bytes:  # most results are short
+        return text
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= max_bytes and text.count("\n", 0, -1) < max_lines:
         return text if is_ascii else encoded.decode()
