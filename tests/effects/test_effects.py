@@ -106,10 +106,10 @@ class TestSignal:
 
     def test_lets_a_subscription_be_taken_back(self):
         signal, seen = Signal(), []
-        unsubscribe = signal.subscribe(lambda: seen.append(1))
+        ticket = signal.subscribe(lambda: seen.append(1))
         signal.subscribe(lambda: seen.append(2))
-        unsubscribe()
-        unsubscribe()
+        signal.unsubscribe(ticket)
+        signal.unsubscribe(ticket)
         signal.set()
         assert seen == [2]
 
@@ -119,9 +119,9 @@ class TestSignal:
         def tell():
             seen.append(1)
 
-        unsubscribe = signal.subscribe(tell)
+        ticket = signal.subscribe(tell)
         signal.subscribe(tell)
-        unsubscribe()
+        signal.unsubscribe(ticket)
         signal.set()
         assert seen == [1]
 

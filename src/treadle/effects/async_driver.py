@@ -106,7 +106,7 @@ class AsyncDriver:
             while True:
                 try:
                     # The most frequent effects are performed here, not a call away.
-                    if isinstance(effect, Call):
+                    if type(effect) is Call:
                         task.call = effect
                         try:
                             if effect.mode is _THREAD:
@@ -120,13 +120,13 @@ class AsyncDriver:
                                     await task.absorb_cancellation()
                         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
                             raise await self._failure_of(error)  # noqa: B904 - it has its own cause
-                    elif isinstance(effect, Emit):
+                    elif type(effect) is Emit:
                         outcome, emitted = None, self.emit(effect.event)
                         if emitted is not None:
                             await emitted
-                    elif isinstance(effect, Now):
+                    elif type(effect) is Now:
                         outcome = origin + perf_counter()
-                    elif isinstance(effect, Bounded):
+                    elif type(effect) is Bounded:
                         outcome = await self._bounded(effect)
                     else:
                         outcome = await self._perform(effect)
@@ -294,12 +294,12 @@ class AsyncDriver:
         group = CarrierGroup(self.task, self.clean_up)
         await group.checkpoint()
         carrier = self._start(group, copy_context(), inner)
-        unsubscribe = subscribe_on_loop(until, group.stop) if until is not None else None
+        ticket = None if until is None else subscribe_on_loop(until, group.stop)
         try:
             await group.wait(seconds)
         finally:
-            if unsubscribe is not None:
-                unsubscribe()
+            if until is not None:
+                until.unsubscribe(ticket)
             copy_back(carrier.context)
         if values and not group.is_ending:
             return values[0]

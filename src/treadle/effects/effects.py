@@ -83,7 +83,7 @@ class Signal:
             if callback is not None:
                 callback()
 
-    def subscribe(self, callback: Callable[[], object]) -> Callable[[], object]:
+    def subscribe(self, callback: Callable[[], object]) -> object:
         """Call a function when the flag is set; at once if it is set already.
 
         Args:
@@ -91,13 +91,17 @@ class Signal:
                 raise.
 
         Returns:
-            A function that cancels the subscription.
+            A ticket, for `unsubscribe`.
         """
         ticket = object()
         self._subscribers[ticket] = callback
         if self.is_set:  # checked after subscribing: a flag that is set in between finds us
             self.set()
-        return functools.partial(self._subscribers.pop, ticket, None)
+        return ticket
+
+    def unsubscribe(self, ticket: object) -> None:
+        """Cancel a subscription; one that was notified or cancelled before is ignored."""
+        self._subscribers.pop(ticket, None)
 
 
 class Effect:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from treadle.effects import cleanup
@@ -37,10 +37,11 @@ class Region:
 
     _is_over = False
     _timer: asyncio.TimerHandle | None = None
-    _unsubscribe: Callable[[], object] | None = None
+    _ticket: object = None
     reason: Exception | None = None
 
     def __init__(self, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
+        self._until = effect.until
         self._driver = driver
         self._carrier = carrier
         self._depth = len(carrier.generators)
@@ -49,14 +50,14 @@ class Region:
             left = max(0.0, effect.seconds)
             self._timer = carrier.loop.call_later(left, self._time_is_up, over)
         if effect.until is not None:
-            self._unsubscribe = effect.until.subscribe(self._stop)
+            self._ticket = effect.until.subscribe(self._stop)
 
     def disarm(self) -> None:
         """Strike no more."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        if self._until is not None:
+            self._until.unsubscribe(self._ticket)
 
     def _stop(self) -> None:
         """Strike, in whichever thread the signal was set."""

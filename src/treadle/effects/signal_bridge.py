@@ -27,13 +27,13 @@ def running_trio() -> Any:
     return sys.modules.get("trio")
 
 
-def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> Callable[[], object]:
+def subscribe_on_loop(signal: Signal, callback: Callable[[], object]) -> object:
     """Subscribe a function that must run on this event loop, whichever thread sets the signal.
 
     That thread never waits for the loop: the loop may be waiting for it.
 
     Returns:
-        A function that cancels the subscription.
+        The ticket of the subscription.
     """
     trio = running_trio()
     if trio is None:
@@ -74,8 +74,8 @@ async def wait_for(signal: Signal) -> None:
     """Wait until a signal is set."""
     if not signal.is_set:
         event = anyio.Event()
-        unsubscribe = subscribe_on_loop(signal, event.set)
+        ticket = subscribe_on_loop(signal, event.set)
         try:
             await event.wait()
         finally:
-            unsubscribe()
+            signal.unsubscribe(ticket)

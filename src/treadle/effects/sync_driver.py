@@ -12,6 +12,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import functools
 import heapq
 import itertools
 import queue
@@ -213,7 +214,7 @@ class Scheduler:
                 self._later(task, seconds, lambda: self._resume(task, None))
             case Wait(signal=signal):
                 answer = self._answer(task, lambda: self._resume(task, None))
-                task.on_cancel = signal.subscribe(answer)
+                task.on_cancel = functools.partial(signal.unsubscribe, signal.subscribe(answer))
             case _:
                 wrong = TypeError(f"a stage yielded {effect!r}, which is not an effect")
                 self._resume(task, None, wrong)
@@ -340,7 +341,8 @@ class Scheduler:
             self._later(task, effect.seconds, lambda: end(over))
         unsubscribe: Callable[[], object] = lambda: None  # noqa: E731 - there is no subscription
         if effect.until is not None:
-            unsubscribe = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
+            ticket = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
+            unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
         task.on_cancel = unsubscribe
         # It starts at once: steps that do not wait end within any time limit.
         self._advance(child, None, None)

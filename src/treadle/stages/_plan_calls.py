@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from treadle.context import Context
@@ -275,6 +276,7 @@ def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
     return not dedupe or ctx.run.result_cache.fresh(call.fingerprint) is None
 
 
+_id_of: Callable[[ToolCall], str] = operator.attrgetter("id")
 _REPEATED = frozenset({NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE})
 
 
@@ -284,11 +286,11 @@ def _report(ctx: Context) -> Steps[None]:
         CallsPlanned(
             iteration=ctx.iteration,
             reason=plan.reason,
-            batches=tuple(tuple(call.id for call in batch) for batch in plan.batches),
+            batches=tuple([tuple(map(_id_of, batch)) for batch in plan.batches]),
             not_run=plan.not_run,
         )
     )
-    for call in ctx.tool_calls:
+    for call in ctx.tool_calls if plan.not_run else ():
         reason = plan.not_run.get(call.id)
         if reason is None or reason is NotRunReason.REMOVED:  # `report_edits` says so
             continue
