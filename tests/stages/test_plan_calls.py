@@ -113,7 +113,7 @@ def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferr
     through(ctx, plan_calls)
     known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
     counts = ctx.run.in_flight.counts
-    assert (counts[known], counts[duplicate], counts[deferred]) == (1, 0, 0)
+    assert [counts.get(key, 0) for key in (known, duplicate, deferred)] == [1, 0, 0]
     run = ctx.run
     again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
     through(again, plan_calls(dedupe=True))

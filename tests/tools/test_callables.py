@@ -17,7 +17,7 @@ class Size:
 def called(made, **arguments):
     """Call a tool as the loop does: checked, bound, called."""
     assert made.problems_of(arguments) == []
-    return made.invoke(arguments, lambda: ToolContext("c1", "t", 1))
+    return made.invoke(arguments, ToolContext("c1", "t", 1))
 
 
 class Greeter:

@@ -39,7 +39,7 @@ class TestInvoke:
     CONTEXT = ToolContext("c1", "t", 1)
 
     def invoke(self, made, **arguments):
-        return made.invoke(arguments, lambda: self.CONTEXT)
+        return made.invoke(arguments, self.CONTEXT)
 
     @pytest.mark.parametrize(
         ("signature", "arguments", "outcome"),
@@ -67,8 +67,9 @@ class TestInvoke:
         returned = self.invoke(tool(space["take"]), **arguments)
         assert returned == (outcome, self.CONTEXT if has_context else None)
 
-    def test_the_context_is_made_only_for_a_function_that_takes_it(self):
-        assert add.invoke({"a": 1, "b": 2}, lambda: pytest.fail("it was made")) == 3
+    def test_it_needs_a_context_only_for_a_function_that_takes_one(self):
+        assert not add.takes_context
+        assert add.invoke({"a": 1, "b": 2}, None) == 3
 
     @pytest.mark.parametrize("hint", ["list", "dict", "list[dict[str, int]]", "object"])
     @pytest.mark.parametrize("context", ["", ", run: ToolContext"])
@@ -135,14 +136,14 @@ def test_the_schema_is_copied():
 def test_a_raw_schema_is_checked_and_its_function_called_with_the_arguments():
     made = Tool("t", "", SCHEMA, fn=lambda a: a + 1)
     assert made.problems_of({"a": "x"}) == ['a: expected integer, got string "x"']
-    assert made.invoke({"a": 1}, lambda: ToolContext("c", "t", 1)) == 2
+    assert made.invoke({"a": 1}, ToolContext("c", "t", 1)) == 2
 
 
 def test_a_tool_without_a_function_cannot_be_called():
     with pytest.raises(ToolDefinitionError, match="tool 't' has no function; a resolver runs it"):
         Tool("t")()
     with pytest.raises(ToolDefinitionError, match="has no function"):
-        Tool("t").invoke({}, lambda: None)
+        Tool("t").invoke({}, None)
 
 
 async def fetch(): ...
@@ -261,5 +262,5 @@ def test_the_fields_that_decide_whether_two_calls_are_the_same(fields, told_apar
 def test_a_function_gets_its_own_copy_where_the_schema_admits_a_container(schema):
     arguments = {"x": []}
     made = Tool("t", fn=lambda x: x.append(1), input_schema={"type": "object", **schema})
-    made.invoke(arguments, lambda: None)
+    made.invoke(arguments, None)
     assert arguments == {"x": []}

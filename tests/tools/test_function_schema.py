@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
 def called(made, **arguments):
     """Call a tool as the loop does: checked, bound, called."""
     assert made.problems_of(arguments) == []
-    return made.invoke(arguments, lambda: CONTEXT)
+    return made.invoke(arguments, CONTEXT)
 
 
 def properties(fn):

@@ -12,7 +12,7 @@ CONTEXT = ToolContext("c1", "t", 1)
 def called(made, **arguments):
     """Call a tool as the loop does: checked, bound, called."""
     assert made.problems_of(arguments) == []
-    return made.invoke(arguments, lambda: CONTEXT)
+    return made.invoke(arguments, CONTEXT)
 
 
 class TestTheContext:

@@ -127,7 +127,7 @@ def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
     copy = terminal_copy(add)
     assert (copy.terminal, add.terminal) == (True, False)
     assert copy.problems_of({"a": 1}) == ["arguments: missing required field 'b'"]
-    assert copy.invoke({"a": 1, "b": 2}, lambda: None) == 3
+    assert copy.invoke({"a": 1, "b": 2}, None) == 3
 
 
 class TestOptions:

@@ -112,7 +112,7 @@ class AsyncDriver:
                             if effect.mode is _THREAD:
                                 outcome = await call_in_thread(effect, self)
                             else:
-                                args = (*effect.args, self) if effect.reporting else effect.args
+                                args = effect.args + (self,) if effect.reporting else effect.args  # noqa: RUF005 - faster
                                 outcome = effect.fn(*args)
                                 if effect.mode is _ASYNC or is_awaitable(outcome):
                                     outcome = await outcome

@@ -75,7 +75,7 @@ def parse_object(text: str) -> dict[str, Any]:
                 value = _decoder.decode(text)
         elif text and not text.isspace():
             value = _decoder.decode(text)
-        if text.count("{") + text.count("[") > MAX_DEPTH:
+        if len(text) > MAX_DEPTH and text.count("{") + text.count("[") > MAX_DEPTH:
             _check_depth(value, MAX_DEPTH)
     except MalformedJSONError:
         raise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 
 from treadle.context import Context
+from treadle.messages import ToolResult
 from treadle.pipeline import stage
 from treadle.results import CircuitBroken
 
@@ -13,7 +13,6 @@ Streaks = Mapping[str, Sequence[str | int]]
 """For each failing tool its error, and the number of consecutive iterations with that error."""
 
 _NO_STREAKS: Streaks = {}
-_is_error = operator.attrgetter("is_error")
 _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
 """The statuses of calls that ran to their end; others say nothing about the tool."""
 
@@ -31,7 +30,7 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
     if not ctx.tool_calls:
         return ctx
     before: Streaks = ctx.memo.get("circuit_breaker", _NO_STREAKS)
-    if not before and not any(map(_is_error, ctx.tool_results.values())):
+    if not before and not _has_error(ctx.tool_results):
         return ctx
     streaks = _streaks(ctx, before)
     if streaks != before:
@@ -40,6 +39,13 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
         if int(count) >= threshold and streaks.get(tool) != before.get(tool):
             return ctx.stop(CircuitBroken(tool, str(error), int(count)))
     return ctx
+
+
+def _has_error(results: Mapping[str, ToolResult]) -> bool:
+    for result in results.values():  # noqa: SIM110 - takes half the time for the usual one or two
+        if result.is_error:
+            return True
+    return False
 
 
 def _streaks(ctx: Context, before: Streaks) -> Streaks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from treadle.context import Context
@@ -234,11 +234,12 @@ def plan_calls(
     """
     for call in ctx.tool_calls:
         if not call.fingerprint:  # it was not validated
-            calls = (one if one.fingerprint else marked(one) for one in ctx.tool_calls)
-            ctx = ctx.evolve(tool_calls=tuple(calls))
+            made = (one if one.fingerprint else marked(one) for one in ctx.tool_calls)
+            ctx = ctx.evolve(tool_calls=tuple(made))
             break
     done, removed = ctx.tool_results, ctx.plan.not_run
-    waiting = [call for call in ctx.tool_calls if call.id not in done]
+    calls: Sequence[ToolCall] = ctx.tool_calls
+    waiting = [call for call in calls if call.id not in done] if done else calls
     if not waiting:
         if ctx.run.has_listeners and ctx.tool_calls:
             yield from _report(ctx)

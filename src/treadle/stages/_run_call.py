@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from treadle import labels
@@ -292,17 +292,18 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
     """The effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
+        context = _tool_context(ctx, call, attempt) if tool.takes_context else None
     else:
         resolver = ctx.run.resolver
         if resolver is None:
             raise RuntimeError(f"there is no resolver to run {call.name!r}")
-        invoke, mode = _resolving(resolver, call), resolver.mode
+        invoke, mode, context = _resolving(resolver, call), resolver.mode, None
     run = _async_run if mode is _ASYNC else _sync_run
     return Call(
         run,
         invoke,
         call,
-        lambda: _tool_context(ctx, call, attempt),
+        context,
         ctx.run.in_flight,
         mode=mode,
         label=labels.EXECUTE_TOOL,
@@ -321,7 +322,7 @@ def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
 async def _async_run(
     invoke: Invoke,
     call: ToolCall,
-    context: Callable[[], ToolContext],
+    context: ToolContext | None,
     in_flight: InFlight,
     reporter: Reporter,
 ) -> Timed:
@@ -334,7 +335,7 @@ async def _async_run(
 def _sync_run(
     invoke: Invoke,
     call: ToolCall,
-    context: Callable[[], ToolContext],
+    context: ToolContext | None,
     in_flight: InFlight,
     reporter: Reporter,
 ) -> Any:

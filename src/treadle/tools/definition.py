@@ -84,8 +84,8 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
-Invoke: TypeAlias = Callable[[Mapping[str, Any], Callable[[], ToolContext]], Any]
-"""Takes valid arguments, and a function that makes the `ToolContext`; returns what the tool returns."""
+Invoke: TypeAlias = Callable[[Mapping[str, Any], ToolContext | None], Any]
+"""Takes valid arguments, and the context if the tool takes one; returns what the tool returns."""
 
 
 @light_dataclass(frozen=True)
@@ -123,9 +123,10 @@ class Tool:
         model: the pydantic model whose fields are the arguments, if the tool was made of one.
 
     Attributes:
-        invoke: calls `fn` with valid arguments, and with the `ToolContext` that a function makes. It is compiled
-            once for the tool. Each call gets its own copy of nested arguments, since a function may change what
-            it is given.
+        invoke: calls `fn` with valid arguments, and with a `ToolContext` if it takes one. It is compiled once for
+            the tool. Each call gets its own copy of nested arguments, since a function may change what it is
+            given.
+        takes_context: whether `fn` takes a `ToolContext`.
         is_async: whether calling `fn` returns an awaitable.
         is_plain: whether a plan has nothing to check but duplicates.
         watches_duplicates: whether repeated calls are skipped.
@@ -158,6 +159,7 @@ class Tool:
     signature: Signature | None = field(default=None, repr=False, compare=False)
     model: type[BaseModel] | None = field(default=None, repr=False)
     invoke: Invoke = field(init=False, repr=False, compare=False)
+    takes_context: bool = field(init=False, repr=False, compare=False, default=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
     watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
@@ -216,6 +218,7 @@ class Tool:
             _check_types=check_types,
             _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
             invoke=invoke if _is_flat(schema) else _copying_arguments(invoke),
+            takes_context=signature is not None and signature.context_parameter is not None,
             is_async=self.fn is not None and call_mode(self.fn) is Mode.ASYNC,
             is_plain=(
                 self.parallel_safe
@@ -321,9 +324,7 @@ def _compile_call(tool: Tool) -> Invoke:
         return lambda arguments, _context: fn(**arguments)
     if not signature.takes_as_given:
 
-        def invoke_converted(
-            arguments: Mapping[str, Any], context: Callable[[], ToolContext]
-        ) -> Any:
+        def invoke_converted(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
             positional, named = signature.bind(arguments, context)
             return fn(*positional, **named)
 
@@ -331,7 +332,7 @@ def _compile_call(tool: Tool) -> Invoke:
     parameter = signature.context_parameter
     if parameter is None:
         return lambda arguments, _context: fn(**arguments)
-    return lambda arguments, context: fn(**{**arguments, parameter: context()})
+    return lambda arguments, context: fn(**{**arguments, parameter: context})
 
 
 def _copying_arguments(invoke: Invoke) -> Invoke:

@@ -114,20 +114,20 @@ class Signature:
         return {**values, **(model.model_extra or {})}
 
     def bind(
-        self, arguments: Mapping[str, Any], context: Callable[[], Any]
+        self, arguments: Mapping[str, Any], context: ToolContext | None
     ) -> tuple[list[Any], dict[str, Any]]:
         """Make the positional and the keyword arguments of the function.
 
         Args:
             arguments: valid arguments.
-            context: makes the value of the context parameter, if there is one.
+            context: the value of the context parameter, if there is one.
         """
         values = self.normal(arguments, self._positional)
         positional = [values.pop(name) for name in self._positional]
         if self._context_position is not None:
-            positional.insert(self._context_position, context())
+            positional.insert(self._context_position, context)
         elif self.context_parameter is not None:
-            values[self.context_parameter] = context()
+            values[self.context_parameter] = context
         return positional, values
 
 

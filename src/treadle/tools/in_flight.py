@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from treadle.effects import Signal
@@ -33,7 +32,7 @@ class InFlight:
         self.results: dict[str, ToolResult] = {}
         self.completed: dict[str, ToolResult] = {}
         self.paused: dict[str, Paused] = {}
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}
         self.calls_run = 0
         self.held_locks: dict[str, Mapping[str, str]] = {}
         self.stop: Signal | None = Signal() if can_cancel else None
