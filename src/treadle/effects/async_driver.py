@@ -90,16 +90,21 @@ class AsyncDriver:
         """Make the driver of another task of the same drive."""
         return AsyncDriver(self._emit, self._clock_origin, task)
 
-    async def drive(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than a branch
-        self, steps: Steps[R], first: Effect | None = None
+    async def drive(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
+        self, steps: Steps[R], first: Effect | None = None, region: Region | None = None
     ) -> R:
         """Perform every effect of the steps, one after another.
 
         Args:
             steps: a generator of effects.
             first: the effect that they have yielded already; None where they have not been started.
+            region: the bound of these steps, if it is one that ends them in this task.
+
+        Raises:
+            TimeLimitReached, Stopped: the bound ended the steps.
         """
         send, throw, task, origin = steps.send, steps.throw, self.task, self._clock_origin
+        result: Any = None
         task.generators.append(steps)
         try:
             effect = send(None) if first is None else first
@@ -142,10 +147,18 @@ class AsyncDriver:
                         await self._end_late(steps)
                     effect = send(outcome)
         except StopIteration as stop:
-            result: R = stop.value
-            return result
+            result = stop.value
+        except (asyncio.CancelledError, Cancelled):
+            if region is None or not region.ends_here():
+                raise
         finally:
             task.generators.pop()
+            if region is not None:
+                region.leave(task)
+        if region is not None and region.reason is not None:
+            task.is_unwinding = False
+            raise region.reason
+        return result
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
@@ -278,7 +291,7 @@ class AsyncDriver:
             close_steps(effect.steps)
             raise Stopped
         if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
-            return Region(effect, self, task).run(self.drive(effect.steps))
+            return self.drive(effect.steps, None, Region(effect, self, task))
         if until is None and effect.seconds is None:
             return self.drive(effect.steps)
         return self._in_carrier(effect)

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from treadle.effects import cleanup
-from treadle.effects.carriers import AsyncioCarrier
+from treadle.effects.carriers import AsyncioCarrier, CallersTask
 from treadle.effects.effects import Bounded, Cancelled, Effect, Steps, Stopped, TimeLimitReached
 from treadle.effects.signal_bridge import call_on_loop
 
@@ -45,6 +45,7 @@ class Region:
         self._driver = driver
         self._carrier = carrier
         self._depth = len(carrier.generators)
+        carrier.regions.append(self)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             left = max(0.0, effect.seconds)
@@ -68,31 +69,14 @@ class Region:
             asyncio.current_task,
         )
 
-    async def run(self, steps: Coroutine[Any, Any, Any]) -> Any:
-        """Await the outcome of the steps.
+    def leave(self, task: CallersTask) -> None:
+        """The steps have ended in a task."""
+        if self._carrier is task:  # else another task continues
+            self._is_over = True
+            self._carrier.regions.remove(self)
+            self.disarm()
 
-        Raises:
-            TimeLimitReached, Stopped: the bound ended them.
-        """
-        carrier = self._carrier
-        value: Any = None
-        carrier.regions.append(self)
-        try:
-            value = await steps
-        except (asyncio.CancelledError, Cancelled):
-            if not self._ends_here():
-                raise
-        finally:
-            if self._carrier is carrier:  # else another task continues
-                self._is_over = True
-                carrier.regions.remove(self)
-                self.disarm()
-        if self.reason is None:
-            return value
-        carrier.is_unwinding = False
-        raise self.reason
-
-    def _ends_here(self) -> bool:
+    def ends_here(self) -> bool:
         """Whether it was this bound that has struck, and neither the carrier nor an outer one ends."""
         carrier = self._carrier
         if self.reason is None or carrier.is_ending or carrier.is_abandoned:
@@ -128,12 +112,9 @@ class Region:
             struck = next(region for region in carrier.regions if region.reason is not None)
             struck.replace_carrier()
 
-    def continued(
-        self, steps: Coroutine[Any, Any, Any], driver: AsyncDriver, carrier: AsyncioCarrier
-    ) -> Coroutine[Any, Any, Any]:
-        """Continue in another carrier; as `run`."""
+    def move(self, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
+        """Continue in another carrier."""
         self._driver, self._carrier = driver, carrier
-        return self.run(steps)
 
     def replace_carrier(self) -> None:
         """Abandon the carrier, whose callable ignores its cancellation, and continue in another one."""
@@ -151,15 +132,17 @@ class Region:
             following.is_unwinding = False
             raise Cancelled() if following.is_ending else self.reason or Stopped()
 
-        def continued(depth: int) -> Coroutine[Any, Any, Any]:
-            """The outcome of the generator at a depth, which waits for that of the next one."""
-            if depth == len(outer):
-                inner: Coroutine[Any, Any, Any] = end()
-            else:
-                inner = outer[depth].continued(continued(depth + 1), driver, following)
-            return driver.drive(generators[depth], Outcome(inner))
+        def continued() -> Coroutine[Any, Any, Any]:
+            """The outcome of the outermost generator, each of which waits for that of the next one."""
+            outcome = end()
+            for steps, bound in zip(reversed(generators), (*reversed(outer), None), strict=True):
+                if bound is not None:
+                    bound.move(driver, following)
+                outcome = driver.drive(steps, Outcome(outcome), bound)
+            following.regions = outer
+            return outcome
 
-        following.start(lambda: continued(0))
+        following.start(continued)
 
 
 async def _clean_up(driver: AsyncDriver, generators: list[Steps[Any]]) -> None:

@@ -101,7 +101,7 @@ class RunHandle:
         Args:
             is_over: if there are none, the run ends, and takes no further messages.
         """
-        given = self._taken_messages()
+        given = self._taken_messages() if self._messages else ()
         if is_over and not given:
             given = self.close()
             self._is_closed = not given

@@ -393,7 +393,8 @@ class Run:
             if is_last:
                 given += yield Call(handle.close, label=labels.STEER, key=key)
             else:
-                given += yield Call(handle.take, is_over and not given, label=labels.STEER, key=key)
+                ends = is_over and not given
+                given += yield Call.of(handle.take, (ends,), label=labels.STEER, key=key)
         if not given:
             return False
         self._add_messages(given)

@@ -107,7 +107,7 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
                 item = yield from steps
             elif kind is _CALL:
                 entered(op.name)
-                item = yield Call(fn, item, mode=op.mode, label="stage", key=op.name)
+                item = yield Call.of(fn, (item,), op.mode, label="stage", key=op.name)
             elif kind <= _GOTO:
                 position = _next_position(op, position, item)
                 continue

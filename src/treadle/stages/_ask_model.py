@@ -137,8 +137,8 @@ def _sent(
     while True:
         sent = _model_request(ctx, model, request)
         try:
-            response, _, ended = yield Call(
-                sent.send, mode=model.mode, label=labels.CHAT, key=key, reporting=True
+            response, _, ended = yield Call.of(
+                sent.send, (), model.mode, label=labels.CHAT, key=key, reporting=True
             )
         except Exception as error:
             if attempt > max_retries or not is_retryable(error):

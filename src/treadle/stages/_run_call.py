@@ -299,17 +299,8 @@ def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Ca
             raise RuntimeError(f"there is no resolver to run {call.name!r}")
         invoke, mode, context = _resolving(resolver, call), resolver.mode, None
     run = _async_run if mode is _ASYNC else _sync_run
-    return Call(
-        run,
-        invoke,
-        call,
-        context,
-        ctx.run.in_flight,
-        mode=mode,
-        label=labels.EXECUTE_TOOL,
-        key=call.id,
-        reporting=True,
-    )
+    args = invoke, call, context, ctx.run.in_flight
+    return Call.of(run, args, mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True)
 
 
 def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
