@@ -21,7 +21,7 @@ from treadle.effects.carriers import (
     CarrierGroup,
     copy_back,
 )
-from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
+from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps, without_frame
 from treadle.effects.effects import (
     Bounded,
     Call,
@@ -104,7 +104,6 @@ class AsyncDriver:
             TimeLimitReached, Stopped: the bound ended the steps.
         """
         send, throw, task, origin = steps.send, steps.throw, self.task, self._clock_origin
-        result: Any = None
         task.generators.append(steps)
         try:
             effect = send(None) if first is None else first
@@ -138,7 +137,7 @@ class AsyncDriver:
                 except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
                     if task.is_cancelled:
                         await self._end_late(steps, error)
-                    effect = throw(error)
+                    effect = throw(without_frame(error))
                 except BaseException as end:
                     await self._end(steps, end)
                     raise
@@ -147,18 +146,21 @@ class AsyncDriver:
                         await self._end_late(steps)
                     effect = send(outcome)
         except StopIteration as stop:
-            result = stop.value
+            if region is None or region.reason is None:
+                return stop.value
+            reason: Exception | None = region.reason
         except (asyncio.CancelledError, Cancelled):
             if region is None or not region.ends_here():
                 raise
+            reason = region.reason
         finally:
             task.generators.pop()
             if region is not None:
                 region.leave(task)
-        if region is not None and region.reason is not None:
-            task.is_unwinding = False
-            raise region.reason
-        return result
+            if not task.generators:  # frames in the traceback of a result may refer to this driver
+                self._emit = task.call = None
+        task.is_unwinding = False
+        raise reason or AssertionError("unreachable: this bound has ended the steps")
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
@@ -246,7 +248,7 @@ class AsyncDriver:
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
-        task = self.task
+        task, error = self.task, without_frame(error)
         if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
             return error
         await task.absorb_cancellation()
@@ -315,7 +317,7 @@ class AsyncDriver:
                 until.unsubscribe(ticket)
             copy_back(carrier.context)
         if values and not group.is_ending:
-            return values[0]
+            return values.pop()
         if until is not None and until.is_set:
             raise Stopped
         raise TimeLimitReached(f"it took longer than {seconds:g} s")

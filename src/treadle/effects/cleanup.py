@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import TypeVar
 
 from treadle.effects.effects import Steps
+
+E = TypeVar("E", bound=BaseException)
 
 log = logging.getLogger("treadle.pipeline")
 
@@ -67,3 +70,13 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
 def log_suppressed(error: Exception) -> None:
     """Log an exception that must not change what happens."""
     log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)
+
+
+def without_frame(error: E) -> E:
+    """Remove the frame that caught an exception from its traceback.
+
+    The frame of a driver refers to the listeners, and so to all of a run, and the result of that run may hold the
+    exception: a reference cycle, which would keep the run until the next garbage collection.
+    """
+    trace = error.__traceback__
+    return error.with_traceback(trace and trace.tb_next)

@@ -26,6 +26,7 @@ from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, may_block
 from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
 from treadle.effects.effects import (
+    NOW,
     Bounded,
     Call,
     Cancelled,
@@ -142,10 +143,13 @@ class Scheduler:
         except BaseException as interrupt:
             self.cancel(root, interrupt)
             raise
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
+        value, error = outcome.pop()
+        try:
+            if error is not None:
+                raise error
+            return value
+        finally:
+            del error  # its traceback refers to this frame
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
@@ -199,6 +203,8 @@ class Scheduler:
             task.finish(None, raised)
         else:
             self._begin(task, effect)
+        finally:
+            del value, error  # the traceback of the error refers to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
         """Start what a task waits for."""
@@ -254,6 +260,7 @@ class Scheduler:
 
         def done() -> None:
             value, error = outcome
+            outcome.clear()  # the traceback of the error refers to a frame that has it
             if error is not None and not isinstance(error, Exception):
                 raise error  # an interrupt ends the run
             self._resume(task, value, error)
@@ -392,6 +399,7 @@ class SyncDriver:
     def drive(self, steps: Steps[R]) -> R:
         """Perform every effect of the steps, one after another."""
         send, throw = steps.send, steps.throw
+        effect: Effect = NOW
         try:
             effect = send(None)
             while True:
@@ -405,8 +413,9 @@ class SyncDriver:
                 else:
                     effect = send(outcome)
         except StopIteration as stop:
-            result: R = stop.value
-            return result
+            return stop.value
+        finally:
+            del effect  # an event may hold an exception whose traceback refers to this frame
 
     def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform their cleanup."""

@@ -58,8 +58,8 @@ def suspend(run: Run) -> Steps[JSONDict]:
     yield from report_edits(run.context)
     now = yield NOW
     run.pauses += 1
-    if run.config.handle is not None:
-        run.pending_messages += yield Call(run.config.handle.close, label=labels.STEER, key="pause")
+    if run.handle is not None:
+        run.pending_messages += yield Call(run.handle.close, label=labels.STEER, key="pause")
     key = str(run.pauses)
     # A run may continue in the state, and so under the id, of one that was paused as well.
     nonce = yield Call(_nonce, label=labels.RANDOM, key=f"pause {key}")

@@ -92,7 +92,6 @@ class RunConfig:
         tools: what the model may call, by name.
         loop_threshold: the number of repetitions that ends the run; None disables loop detection.
         finishes: whether the model is asked for a last answer at a limit.
-        handle: may end or steer the run; None if there is none.
         pause_secret: signs the state of a paused run; None leaves it unsigned.
     """
 
@@ -100,7 +99,6 @@ class RunConfig:
     tools: Mapping[str, Tool]
     loop_threshold: int | None
     finishes: bool = False
-    handle: RunHandle | None = None
     pause_secret: bytes | None = None
 
 
@@ -111,6 +109,7 @@ class Run:
         config: its configuration.
         run: the state and services that its stages use.
         given: the messages of the caller, or a paused run.
+        handle: may end or steer the run; None if there is none.
 
     Attributes:
         state: the status of the run.
@@ -121,8 +120,11 @@ class Run:
         pending_messages: user messages that the model has not seen yet.
     """
 
-    def __init__(self, config: RunConfig, run: RunContext, given: Any) -> None:
+    def __init__(
+        self, config: RunConfig, run: RunContext, given: Any, handle: RunHandle | None = None
+    ) -> None:
         self.config = config
+        self.handle = handle
         self.run = run
         self.state = run.state
         self.context = _BLANK.evolve(messages=History(), tools=config.tools, run=run)
@@ -210,11 +212,11 @@ class Run:
 
     @property
     def _has_bounds(self) -> bool:
-        return self.config.handle is not None or self.run.budget.limits.max_seconds is not None
+        return self.handle is not None or self.run.budget.limits.max_seconds is not None
 
     def _bounded(self, iterating: Steps[Reason | None]) -> Steps[Reason | None]:
         """Iterate until the run is over, its time is up, or it is cancelled through its handle."""
-        handle, seconds = self.config.handle, self.run.budget.limits.max_seconds
+        handle, seconds = self.handle, self.run.budget.limits.max_seconds
         left = None if seconds is None else max(0.0, seconds - self.elapsed_before)
         until = None if handle is None else handle.ended
         try:
@@ -258,7 +260,7 @@ class Run:
             changes: of the request.
         """
         run = self.run
-        if self.config.handle is not None or self.pending_messages:
+        if self.handle is not None or self.pending_messages:
             yield from self._take_messages()
         reason = run.budget.exhausted()
         if reason is not None:
@@ -306,7 +308,10 @@ class Run:
         start = progress.stages.pop() if is_resumed else None
         reason: Reason | None = None
         try:
-            context = yield from self.config.pipeline.steps(progress.item, progress, start=start)
+            # A loop has no component that drops the context or makes several of it.
+            [context] = yield from self.config.pipeline.steps_all(
+                progress.item, progress, start=start
+            )
         except StageError as error:
             self._settle(_FAILED)
             cause = self._failure = error.cause
@@ -383,7 +388,7 @@ class Run:
 
     def _take_messages(self) -> Steps[bool]:
         """Add the user messages that arrived meanwhile; return whether there were any."""
-        handle, is_over = self.config.handle, self.context.decision is not None
+        handle, is_over = self.handle, self.context.decision is not None
         given, self.pending_messages = self.pending_messages, ()
         iteration = self.context.iteration + 1
         if handle is not None:
@@ -405,8 +410,8 @@ class Run:
     def _take_last_messages(self) -> Steps[None]:
         """Add the user messages that came too late for the model, and accept no more."""
         given, self.pending_messages = self.pending_messages, ()
-        if self.config.handle is not None:
-            given += yield Call(self.config.handle.close, label=labels.STEER, key="end")
+        if self.handle is not None:
+            given += yield Call(self.handle.close, label=labels.STEER, key="end")
         self._add_messages(given)
 
     def _add_messages(self, given: tuple[JSONDict, ...]) -> None:
@@ -476,6 +481,7 @@ class Run:
         if self._paused is None:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
+        self.handle = None  # which refers to the run: without it, the run is no reference cycle
         if reason is not None or self.run.has_listeners:  # a failed run is logged in any case
             yield Emit(
                 RunFinished(

@@ -62,7 +62,7 @@ def start_run(
     context.has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(state.run_id, state.agent_name))
-    run = Run(_config_of(loop, handle), context, given)
+    run = Run(_config_of(loop), context, given, handle)
     if handle is not None:
         handle.bind(run)
     steps = run.steps()
@@ -97,7 +97,7 @@ def start_subagent(
     observers = _observers_of(settings)
     context = _run_context(loop, llm_send_fn, state, None, parent=parent, call_id=call_id)
     context.has_listeners = parent.has_listeners or bool(observers)
-    steps = Run(_config_of(loop, None), context, given).steps()
+    steps = Run(_config_of(loop), context, given).steps()
     return _wrapped(steps, settings), Observers(observers) if observers else None
 
 
@@ -126,14 +126,13 @@ def _state_for(settings: Settings, given: Any) -> RunState:
     return settings.state if settings.state is not None else RunState(settings.name)
 
 
-def _config_of(loop: Loop, handle: RunHandle | None) -> RunConfig:
+def _config_of(loop: Loop) -> RunConfig:
     settings = loop.settings
     return RunConfig(
         loop.pipeline,
         loop.tools,
         settings.loop_threshold,
         settings.on_limit == "finish",
-        handle,
         loop.pause_secret,
     )
 

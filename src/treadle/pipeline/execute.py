@@ -54,9 +54,13 @@ class Execution:
         classes: the classes of valid items; empty accepts anything.
         memos: the current memo of each composer, by position. The items of a stream share it.
         admit: called before each composer; None for a single item.
+
+    Attributes:
+        out: the items that left the program.
+        pending: the items that a composer made and that have not gone on yet.
     """
 
-    __slots__ = ("admit", "classes", "memos", "ops", "pending")
+    __slots__ = ("admit", "classes", "memos", "ops", "out", "pending")
 
     def __init__(
         self,
@@ -70,23 +74,25 @@ class Execution:
         self.memos: dict[int, Any] = {} if memos is None else memos
         self.admit = admit
         self.pending: list[Pending] = []
+        self.out: list[Any] = []
 
 
 def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch
     run: Execution,
     item: Any,
-    out: Callable[[Any], object],
     progress: Progress,
     position: int = 0,
-) -> Steps[None]:
+) -> Steps[list[Any]]:
     """Execute a program on an item.
 
     Args:
         run: the program and the state of its execution.
         item: the item.
-        out: called with every item that leaves the program.
         progress: updated after every operation.
         position: the position at which the item enters.
+
+    Returns:
+        The items that left the program.
 
     Raises:
         StageError: a stage raised. A cancellation is not wrapped.
@@ -113,13 +119,13 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
                 continue
             else:
                 if kind is _END:
-                    out(item)
+                    run.out.append(item)
                     position = _NOWHERE
                 else:
                     item, position = yield from _change_item(run, op, position, item, progress)
                 if position == _NOWHERE:
                     if not run.pending:
-                        return
+                        return run.out
                     item, position, progress.originals, length = run.pending.pop()
                     del progress.stages[length:]
                 progress.item, valid_type = item, None

@@ -119,10 +119,7 @@ class Pipeline(Generic[T]):
             NotOneItemError: the item was dropped, or became several.
             PipelineError: ``start`` is not a valid entry point.
         """
-        out: list[T] = []
-        position = 0 if start is None else self._entry_point(start)
-        run = Execution(self._ops, self._classes)
-        yield from execute(run, item, out.append, progress or Progress(), position)
+        out = yield from self.steps_all(item, progress, start=start)
         if len(out) != 1:
             raise NotOneItemError(
                 f"the pipeline returned {len(out)} items for one; run_all returns them all"
@@ -136,11 +133,13 @@ class Pipeline(Generic[T]):
             raise PipelineError(f"an item cannot start at {start!r}; entry points: {known}")
         return entry_points[start]
 
-    def steps_all(self, item: T) -> Steps[list[T]]:
+    def steps_all(
+        self, item: T, progress: Progress | None = None, *, start: str | None = None
+    ) -> Steps[list[T]]:
         """As `steps`, for pipelines that drop items or make several of one."""
-        out: list[T] = []
-        yield from execute(Execution(self._ops, self._classes), item, out.append, Progress())
-        return out
+        position = 0 if start is None else self._entry_point(start)
+        run = Execution(self._ops, self._classes)
+        return execute(run, item, progress or Progress(), position)
 
     async def run(self, item: T) -> T:
         """Run one item through the pipeline on the running event loop; see `steps`."""

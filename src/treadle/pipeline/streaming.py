@@ -148,16 +148,14 @@ class Stream:
         def admit(position: int) -> Steps[None]:
             return self._sequencers[position].enter(number)
 
-        out: list[Any] = []
         try:
             run = Execution(self._ops, self._classes, self._memos, admit)
-            yield from execute(run, item, out.append, Progress())
+            return (yield from execute(run, item, Progress()))
         except Exception as error:  # noqa: BLE001 - raised where the outcome is read
             return error
         finally:
             for sequencer in self._sequencers.values():
                 sequencer.finish(number)
-        return out
 
     @asynccontextmanager
     async def read(

@@ -1,0 +1,129 @@
+"""A run is freed with its result: no reference cycle keeps it until the garbage is collected."""
+
+import gc
+import inspect
+import logging
+import weakref
+
+import anyio
+import pytest
+
+from treadle import Loop, RunHandle
+
+
+def double(a: int) -> int:
+    return 2 * a
+
+
+def fail(a: int) -> int:
+    raise ValueError("no")
+
+
+def answering(messages):
+    return "done"
+
+
+def failing(messages):
+    raise ValueError("no")
+
+
+def calling(name, calls=1):
+    """A model that calls a tool, and then answers."""
+
+    def send(messages):
+        if messages[-1]["role"] == "tool":
+            return "done"
+        function = {"name": name, "arguments": '{"a": 1}'}
+        made = [{"id": f"c{n}", "type": "function", "function": function} for n in range(calls)]
+        return {"role": "assistant", "content": None, "tool_calls": made}
+
+    return send
+
+
+def as_async(fn):
+    """On an event loop a plain function runs in a thread, which may hold its arguments for a while."""
+
+    async def call(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    call.__name__, call.__annotations__ = fn.__name__, fn.__annotations__
+    call.__signature__ = inspect.signature(fn)
+    return call
+
+
+async def awaited(model, tools, options):
+    return weakref.ref((await Loop.run("go", model, tools=tools, **options)).run)
+
+
+async def streamed(model, tools, options):
+    async with Loop.stream("go", model, tools=tools, **options) as events:
+        async for _ in events:
+            pass
+    return weakref.ref(events.result.run)
+
+
+def on(backend, run):
+    def is_freed(model, tools, options):
+        async def main():
+            state = await run(as_async(model), list(map(as_async, tools)), options)
+            options.clear()
+            return state() is None
+
+        return anyio.run(main, backend=backend)
+
+    return is_freed
+
+
+def at_once(model, tools, options):
+    state = weakref.ref(Loop.run_sync("go", model, tools=tools, **options).run)
+    options.clear()
+    return state() is None
+
+
+RUNS = {
+    "asyncio": on("asyncio", awaited),
+    "trio": on("trio", awaited),
+    "stream": on("asyncio", streamed),
+    "sync": at_once,
+}
+MODELS = {
+    "answer": answering,
+    "call": calling("double"),
+    "calls": calling("double", 3),
+    "failing call": calling("fail"),
+    "failing calls": calling("fail", 3),
+    "failing model": failing,
+}
+OPTIONS = {
+    "plain": dict,
+    "max_seconds": lambda: {"max_seconds": 60},
+    "handle": lambda: {"handle": RunHandle()},
+    "on_event": lambda: {"on_event": lambda _: None},
+    "limit": lambda: {"max_iterations": 1},
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged():
+    """A log record of an exception keeps its frames."""
+    logging.disable()
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("run", "options"),
+    [
+        (run, options)
+        for run in RUNS
+        for options in OPTIONS
+        if (run, options) != ("stream", "handle")  # a stream is the handle of its run
+    ],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_run_is_freed_with_its_result(run, model, options):
+    gc.disable()
+    try:
+        assert RUNS[run](MODELS[model], [double, fail], OPTIONS[options]())
+    finally:
+        gc.enable()
