@@ -3,6 +3,7 @@
 import gc
 import inspect
 import logging
+import time
 import weakref
 
 import anyio
@@ -41,7 +42,7 @@ def calling(name, calls=1):
 
 
 def as_async(fn):
-    """On an event loop a plain function runs in a thread, which may hold its arguments for a while."""
+    """The function as a coroutine function; an event loop calls a plain function in a thread."""
 
     async def call(*args, **kwargs):
         return fn(*args, **kwargs)
@@ -62,11 +63,15 @@ async def streamed(model, tools, options):
     return weakref.ref(events.result.run)
 
 
-def on(backend, run):
+def on(backend, run, form=as_async):
     def is_freed(model, tools, options):
         async def main():
-            state = await run(as_async(model), list(map(as_async, tools)), options)
+            state = await run(form(model), list(map(form, tools)), options)
             options.clear()
+            # A worker thread holds the function that it called for a moment longer.
+            for _ in range(500 if form is not as_async else 0):
+                if state() is not None:
+                    await anyio.sleep(0.01)
             return state() is None
 
         return anyio.run(main, backend=backend)
@@ -74,17 +79,33 @@ def on(backend, run):
     return is_freed
 
 
-def at_once(model, tools, options):
-    state = weakref.ref(Loop.run_sync("go", model, tools=tools, **options).run)
-    options.clear()
-    return state() is None
+def at_once(form):
+    def is_freed(model, tools, options):
+        tools = list(map(form, tools))
+        state = weakref.ref(Loop.run_sync("go", form(model), tools=tools, **options).run)
+        options.clear()
+        for _ in range(
+            500 if form is as_async else 0
+        ):  # as above, the thread of the background loop
+            if state() is not None:
+                time.sleep(0.01)
+        return state() is None
+
+    return is_freed
+
+
+def as_it_is(fn):
+    return fn
 
 
 RUNS = {
     "asyncio": on("asyncio", awaited),
     "trio": on("trio", awaited),
+    "threads of asyncio": on("asyncio", awaited, as_it_is),
+    "threads of trio": on("trio", awaited, as_it_is),
     "stream": on("asyncio", streamed),
-    "sync": at_once,
+    "sync": at_once(as_it_is),
+    "async in sync": at_once(as_async),
 }
 MODELS = {
     "answer": answering,

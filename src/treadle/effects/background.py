@@ -73,8 +73,8 @@ def _begin(
         return
     task = loop.create_task(coroutine)
 
-    def cancel(_: object) -> None:
-        if future.cancelled():
+    def cancel(awaited: Future[Any]) -> None:
+        if awaited.cancelled():
             loop.call_soon_threadsafe(task.cancel)
 
     def settle(_: object) -> None:
@@ -174,6 +174,8 @@ def _awaited(
     except BaseException:
         future.cancel()  # an interrupt of this thread ends what runs for it in the other
         raise
+    finally:
+        del future  # the traceback of its exception refers to this frame
 
 
 def may_block(effect: Any) -> bool:

@@ -260,7 +260,8 @@ class Scheduler:
 
         def done() -> None:
             value, error = outcome
-            outcome.clear()  # the traceback of the error refers to a frame that has it
+            outcome.clear()  # the traceback of the error refers to a frame that has both lists
+            futures.clear()
             if error is not None and not isinstance(error, Exception):
                 raise error  # an interrupt ends the run
             self._resume(task, value, error)

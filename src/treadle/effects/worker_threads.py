@@ -72,14 +72,17 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
 async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
     """Call the function.
 
-    Its outcome is passed in a list: trio accepts no function that returns a coroutine, and a
-    coroutine that comes too late has to be closed.
+    Its outcome is passed in a list. Trio accepts no function that returns a coroutine, a coroutine that comes too
+    late has to be closed, and an exception would stay in a reference cycle with the future that anyio waits for.
     """
-    outcome: list[Any] = []
+    outcome: list[tuple[Any, BaseException | None]] = []
     args = (*effect.args, reporter) if effect.reporting else effect.args
 
     def work() -> None:
-        outcome.append(effect.fn(*args))
+        try:
+            outcome.append((effect.fn(*args), None))
+        except BaseException as error:  # noqa: BLE001 - raised where the call is awaited
+            outcome.append((None, error))
         if reporter.is_abandoned:
             _discard(outcome)
 
@@ -89,11 +92,17 @@ async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
         reporter.is_abandoned = True
         _discard(outcome)
         raise
-    return outcome.pop()
+    value, error = outcome.pop()
+    try:
+        if error is not None:
+            raise error
+        return value
+    finally:
+        del error  # its traceback refers to this frame
 
 
-def _discard(outcome: list[Any]) -> None:
+def _discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
     with contextlib.suppress(IndexError):  # the other thread has taken it
-        value = outcome.pop()
+        value, _ = outcome.pop()
         if isinstance(value, Coroutine):
             value.close()
