@@ -145,9 +145,9 @@ class Case:
         self._units = units
         self.times: tuple[list[float], list[float]] = ([], [])
 
-    async def take_turn(self) -> None:
+    async def take_turns(self, number: int) -> None:
         """Measure both once more: in turns, and the fastest of each, as other programs only slow them down."""
-        turns = [[await timed(run) for run in self._runs] for _ in range(TURNS)]
+        turns = [[await timed(run) for run in self._runs] for _ in range(number)]
         for times, seconds in zip(self.times, map(min, zip(*turns, strict=True)), strict=True):
             times.append(seconds / self._units * 1e6)
 
@@ -161,9 +161,6 @@ class Case:
         hand, treadle = self.medians
         return f"| {self.name} | {hand:.1f} | {treadle:.1f} | {treadle / hand:.2f} |"
 
-
-TURNS = 5
-"""How often a case is measured in one round."""
 
 LENGTH = 200
 """Iterations of the rows that do not say how many."""
@@ -191,7 +188,7 @@ def crowd(runs: int, length: int) -> Case:
     )
 
 
-async def main(rounds: int) -> None:
+async def main(rounds: int, turns: int) -> None:
     """Print the table."""
     short, long = case("50 iterations", by_treadle, 50), case("800 iterations", by_treadle, 800)
     cases = [
@@ -208,7 +205,7 @@ async def main(rounds: int) -> None:
     ]
     for _ in range(rounds):
         for each in cases:
-            await each.take_turn()
+            await each.take_turns(turns)
     print("| case | by hand, us | treadle, us | ratio |")
     print("|---|---:|---:|---:|")
     for each in cases:
@@ -220,4 +217,8 @@ async def main(rounds: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="how often each case has its turn")
-    asyncio.run(main(parser.parse_args().rounds))
+    parser.add_argument(
+        "--turns", type=int, default=5, help="how often in one round it is measured"
+    )
+    given = parser.parse_args()
+    asyncio.run(main(given.rounds, given.turns))

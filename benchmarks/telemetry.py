@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanKind, Tracer
 
 from treadle import Loop
-from treadle.loop import run as loop_run
+from treadle.loop import start
 from treadle.reports.recording.recorder import Recorder
 
 ITERATIONS = 200
@@ -156,11 +156,11 @@ async def recorded(model: Model) -> str:
 
 async def without_the_code(model: Model) -> str:
     """As treadle without its telemetry package."""
-    original, loop_run.active_telemetry = loop_run.active_telemetry, lambda *_, **__: None  # type: ignore[assignment]
+    original, start.active_telemetry = start.active_telemetry, lambda *_, **__: None  # type: ignore[assignment]
     try:
         return await by_treadle(model)
     finally:
-        loop_run.active_telemetry = original
+        start.active_telemetry = original
 
 
 def providers(exporter: SpanExporter) -> tuple[TracerProvider, MeterProvider]:

@@ -1,0 +1,24 @@
+"""The benchmarks run: what they measure is for `make bench`, and no test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("iterations.py --rounds 1 --turns 1", "| a handle |"),
+        ("telemetry.py --rounds 1", "| treadle, spans and metrics |"),
+        ("chaos.py --seeds 20", "20 seeds in"),
+    ],
+)
+def test_it_prints_its_table(program, expected):
+    command = [sys.executable, *program.split()]
+    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stdout
