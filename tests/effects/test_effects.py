@@ -87,6 +87,12 @@ def test_parallel_keeps_its_steps_in_a_list():
     assert Parallel(iter([1, 2])).steps == [1, 2]
 
 
+def test_an_effect_cannot_be_subclassed():
+    with pytest.raises(TypeError, match=r"^Mine: an effect cannot be subclassed; middleware may"):
+
+        class Mine(Call): ...
+
+
 class TestSignal:
     def test_calls_each_subscriber_once_in_the_order_they_came(self):
         signal, seen = Signal(), []

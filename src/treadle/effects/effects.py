@@ -105,9 +105,15 @@ class Signal:
 
 
 class Effect:
-    """The base of all effects."""
+    """The base of all effects. A driver recognizes an effect by its class, so that it has no subclasses."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        if Effect not in cls.__bases__:
+            raise TypeError(
+                f"{cls.__name__}: an effect cannot be subclassed; middleware may replace it, see map_effects"
+            )
 
 
 class Reporter(Protocol):
@@ -136,15 +142,15 @@ class Reporter(Protocol):
         ...
 
 
-_new = object.__new__
-
-
 class Timed(NamedTuple):
     """An outcome with the times of its start and end, in seconds since the epoch."""
 
     value: Any
     started: float
     ended: float
+
+
+_new = object.__new__
 
 
 class Call(Effect):
