@@ -6,7 +6,7 @@ The drivers are imported when they are first used: asyncio takes a third of ``im
 import importlib
 from typing import TYPE_CHECKING
 
-from treadle.effects.cleanup import close_steps, log_suppressed
+from treadle.effects.cleanup import close_steps, log_suppressed, without_frame
 from treadle.effects.coroutines import InContext, Then
 from treadle.effects.effects import (
     NOW,
@@ -29,6 +29,7 @@ from treadle.effects.effects import (
     Wait,
     call_mode,
     is_awaitable,
+    timed,
 )
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
 
@@ -99,5 +100,7 @@ __all__ = [
     "map_effects",
     "map_nested",
     "run_on_background_loop",
+    "timed",
     "with_reporter",
+    "without_frame",
 ]

@@ -105,8 +105,10 @@ class AsyncDriver:
         """
         send, throw, task, origin = steps.send, steps.throw, self.task, self._clock_origin
         task.generators.append(steps)
+        effect = first
         try:
-            effect = send(None) if first is None else first
+            if effect is None:
+                effect = send(None)
             while True:
                 try:
                     # The most frequent effects are performed here, not a call away.
@@ -154,6 +156,7 @@ class AsyncDriver:
                 raise
             reason = region.reason
         finally:
+            del effect  # an event may hold an exception whose traceback refers to this frame
             task.generators.pop()
             if region is not None:
                 region.leave(task)

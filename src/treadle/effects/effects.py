@@ -150,7 +150,12 @@ class Timed(NamedTuple):
     ended: float
 
 
-_new = object.__new__
+def timed(value: Any, started: float, ended: float) -> Timed:
+    """Make a `Timed` in a third of the time that its constructor takes."""
+    return _new_tuple(Timed, (value, started, ended))
+
+
+_new, _new_tuple = object.__new__, tuple.__new__
 
 
 class Call(Effect):

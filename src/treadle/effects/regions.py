@@ -35,16 +35,14 @@ class Region:
         carrier: the carrier of that driver.
     """
 
-    _is_over = False
-    _timer: asyncio.TimerHandle | None = None
-    _ticket: object = None
-    reason: Exception | None = None
-
     def __init__(self, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
         self._until = effect.until
         self._driver = driver
         self._carrier = carrier
-        self._depth = len(carrier.generators)
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ticket: object = None
+        self.reason: Exception | None = None
         carrier.regions.append(self)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
@@ -121,7 +119,8 @@ class Region:
         carrier = self._carrier
         place = carrier.regions.index(self)
         outer, carrier.regions = carrier.regions[:place], carrier.regions[place:]
-        ended, generators = carrier.generators[self._depth :], carrier.generators[: self._depth]
+        # The steps of the carrier, and those of each region around this one.
+        generators, ended = carrier.generators[: place + 1], carrier.generators[place + 1 :]
         carrier.abandon()
         following = carrier.group.replaced(carrier)
         driver = self._driver.in_task(following)

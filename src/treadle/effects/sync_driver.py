@@ -81,6 +81,9 @@ Finish: TypeAlias = Callable[[Any, Exception | None], None]
 """Receives how steps ended: what they returned and None, or None and what they raised."""
 
 
+_NOTHING: tuple[Any, Exception | None] = (None, None)
+
+
 class Task:
     """Steps under way, and what they wait for.
 
@@ -91,7 +94,16 @@ class Task:
             current ones.
     """
 
-    __slots__ = ("children", "context", "finish", "is_over", "on_cancel", "steps", "ticket")
+    __slots__ = (
+        "children",
+        "context",
+        "finish",
+        "is_over",
+        "on_cancel",
+        "outcome",
+        "steps",
+        "ticket",
+    )
 
     def __init__(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None
@@ -100,6 +112,7 @@ class Task:
         self.finish = finish
         self.context = context
         self.ticket: object = None
+        self.outcome: tuple[Any, Exception | None] = _NOTHING
         self.children: list[Task] = []
         self.on_cancel: Callable[[], object] | None = None
         self.is_over = False
@@ -127,7 +140,7 @@ class Scheduler:
         self._driver = driver
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._timers = Timers()
-        self._ready: deque[tuple[Task, Any, Exception | None]] = deque()
+        self._ready: deque[Task] = deque()
 
     def run(self, effect: Effect) -> Any:
         """Perform the effect; return its outcome or raise its failure."""
@@ -162,7 +175,7 @@ class Scheduler:
             context: see `Task`.
         """
         task = Task(steps, finish, context)
-        self._ready.append((task, None, None))
+        self._ready.append(task)
         return task
 
     def turn(self) -> None:
@@ -174,17 +187,19 @@ class Scheduler:
             self._inbox.get()()
         self._timers.fire()
         if self._ready:
-            task, value, error = self._ready.popleft()
+            task = self._ready.popleft()
             if not task.is_over:  # else it was cancelled while it was queued
-                task.within_context(self._advance, task, value, error)
+                task.within_context(self._advance, task)
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         task.ticket = task.on_cancel = None
         task.children = []
-        self._ready.append((task, value, error))
+        task.outcome = value, error
+        self._ready.append(task)
 
-    def _advance(self, task: Task, value: Any, error: Exception | None) -> None:
+    def _advance(self, task: Task) -> None:
         """Step a task on until it has to wait, or ends."""
+        (value, error), task.outcome = task.outcome, _NOTHING
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
@@ -353,7 +368,7 @@ class Scheduler:
             unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
         task.on_cancel = unsubscribe
         # It starts at once: steps that do not wait end within any time limit.
-        self._advance(child, None, None)
+        self._advance(child)
 
     def _cancel_children(self, task: Task, end: BaseException) -> None:
         for child in list(task.children):

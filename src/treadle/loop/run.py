@@ -240,8 +240,12 @@ class Run:
             if reason is None and self.context.decision is not None:
                 if self.context.decision is _PAUSE:
                     return (yield from self._suspend())
-                if not (yield from self._take_messages()):
+                if self.handle is not None:
+                    ends = not self.pending_messages
+                    self.pending_messages += yield self._taking(self.handle, ends=ends)
+                if not self.pending_messages:
                     return None
+                yield from self._add_pending()
         if self.config.finishes and isinstance(reason, _FINISHED):
             yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
             self._limit = reason
@@ -260,8 +264,10 @@ class Run:
             changes: of the request.
         """
         run = self.run
-        if self.handle is not None or self.pending_messages:
-            yield from self._take_messages()
+        if self.handle is not None:
+            self.pending_messages += yield self._taking(self.handle)
+        if self.pending_messages:
+            yield from self._add_pending()
         reason = run.budget.exhausted()
         if reason is not None:
             self.context = self.context.stop(reason)
@@ -386,26 +392,26 @@ class Run:
 
     # User messages that arrive meanwhile
 
-    def _take_messages(self) -> Steps[bool]:
-        """Add the user messages that arrived meanwhile; return whether there were any."""
-        handle, is_over = self.handle, self.context.decision is not None
+    def _taking(self, handle: RunHandle, *, ends: bool = False) -> Call:
+        """The effect that takes the user messages that arrived meanwhile.
+
+        Args:
+            handle: the handle of the run.
+            ends: the run ends if there are none, and the handle accepts no more.
+        """
+        key = str(self.context.iteration + 1)
+        if self.run.finishing is None:
+            return Call.of(handle.take, (ends,), label=labels.STEER, key=key)
+        # After the last answer the model is not asked again: a later message would not be seen.
+        return Call.of(handle.close, (), label=labels.STEER, key=key)
+
+    def _add_pending(self) -> Steps[None]:
+        """Add the user messages that arrived meanwhile, with which the run continues."""
         given, self.pending_messages = self.pending_messages, ()
-        iteration = self.context.iteration + 1
-        if handle is not None:
-            # After the last answer the model is not asked again: a later message would not be seen.
-            is_last = self.run.finishing is not None
-            key = str(iteration)
-            if is_last:
-                given += yield Call(handle.close, label=labels.STEER, key=key)
-            else:
-                ends = is_over and not given
-                given += yield Call.of(handle.take, (ends,), label=labels.STEER, key=key)
-        if not given:
-            return False
         self._add_messages(given)
         self.context = self.context.evolve(decision=None, output=None, guidance=None)
+        iteration = self.context.iteration + 1
         yield from self._emit(UserMessageAdded(iteration=iteration, messages=given))
-        return True
 
     def _take_last_messages(self) -> Steps[None]:
         """Add the user messages that came too late for the model, and accept no more."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import importlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -97,17 +99,21 @@ canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 """Encodes a value so that equal values have the same text, whatever the order of their keys."""
 
 
+def _implementation() -> Callable[[bytes], Any]:
+    """SHA-256 of CPython: hashlib loads OpenSSL, which takes 3 ms, and is slower for short texts."""
+    with contextlib.suppress(ImportError):
+        module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
+        return module.sha256
+    return importlib.import_module("hashlib").sha256
+
+
+_sha256 = _implementation()
+
+
 def sha256(data: bytes) -> str:
     """The SHA-256 digest of data, in hexadecimal."""
-    digest: str = _sha256()(data).hexdigest()
+    digest: str = _sha256(data).hexdigest()
     return digest
-
-
-@functools.cache
-def _sha256() -> Callable[[bytes], Any]:
-    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which takes 3 ms
-
-    return hashlib.sha256
 
 
 def format_path(parts: Iterable[str | int]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context, Request
-from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps
+from treadle.effects import NOW, Call, Emit, Reporter, Sleep, Steps, without_frame
 from treadle.events import (
     CallRefused,
     Event,
@@ -87,12 +87,13 @@ def ask_model(
         requested = yield NOW
         yield _requested(ctx, request, requested)
     try:
-        response, sent = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
-    except LLMError as error:
-        return (yield from _failed(ctx, error))
+        made = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
         yield from _failed(ctx, LLMError(safe_str(error), type(error).__name__, cause=error))
         raise
+    if isinstance(made, LLMError):
+        return (yield from _failed(ctx, made))
+    response, sent = made
     if run.has_listeners:
         ended = run.clock
         duration = ended - requested
@@ -124,11 +125,12 @@ def _sent(
     max_retries: int,
     retry_delay: float,
     on_retry: OnRetry | None,
-) -> Steps[tuple[Response, Request]]:
-    """Send a request, again where an error may pass; return the response, counted, and what was sent.
+) -> Steps[tuple[Response, Request] | LLMError]:
+    """Send a request, again where an error may pass.
 
-    Raises:
-        LLMError: it failed with an error that is not temporary, or in the last attempt.
+    Returns:
+        The response, counted, and what was sent; or the reason, where the error is not temporary, or it was the
+        last attempt. The reason is not raised, since its traceback would keep the frames of the whole run.
     """
     model = ctx.run.model
     if model is None:
@@ -140,9 +142,12 @@ def _sent(
             response, _, ended = yield Call.of(
                 sent.send, (), model.mode, label=labels.CHAT, key=key, reporting=True
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
             if attempt > max_retries or not is_retryable(error):
-                raise LLMError(safe_str(error), type(error).__name__, attempt, error) from error
+                cause = without_frame(error)
+                failure = LLMError(safe_str(error), type(error).__name__, attempt, cause)
+                failure.__cause__ = cause
+                return failure
             yield from _wait(ctx, error, attempt, retry_delay)
             if on_retry is not None:
                 request = yield from _changed(ctx, on_retry, request, error, attempt)

@@ -24,6 +24,7 @@ from treadle.effects import (
     Timed,
     TimeLimitReached,
     is_awaitable,
+    timed,
 )
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.messages import ToolCall, ToolResult, copy_json
@@ -320,7 +321,7 @@ async def _async_run(
     started = reporter.now()
     value = await invoke(call.input or _NO_ARGUMENTS, context)
     result = in_flight.complete(_result(call, value))
-    return Timed(result, started, reporter.now())
+    return timed(result, started, reporter.now())
 
 
 def _sync_run(
