@@ -104,8 +104,8 @@ class AsyncDriver:
             TimeLimitReached, Stopped: the bound ended the steps.
         """
         send, throw, task, origin = steps.send, steps.throw, self.task, self._clock_origin
+        cancelling, effect = task.cancelling, first
         task.generators.append(steps)
-        effect = first
         try:
             if effect is None:
                 effect = send(None)
@@ -122,7 +122,7 @@ class AsyncDriver:
                                 outcome = effect.fn(*args)
                                 if effect.mode is _ASYNC or is_awaitable(outcome):
                                     outcome = await outcome
-                                if task.native is not None and task.native.cancelling():
+                                if cancelling is not None and cancelling():
                                     await task.absorb_cancellation()
                         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
                             raise await self._failure_of(error)  # noqa: B904 - it has its own cause

@@ -45,8 +45,8 @@ class CallersTask:
     """The task that called `drive`: the drive neither cancels nor abandons it."""
 
     __slots__ = (
-        "_cancellations", "call", "generators", "is_abandoned", "is_cancelled", "is_unwinding",
-        "native", "scope",
+        "_cancellations", "call", "cancelling", "generators", "is_abandoned", "is_cancelled",
+        "is_unwinding", "scope",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class CallersTask:
         self.is_cancelled = False  # and the cancellation has not arrived yet
         self.is_unwinding = False  # it has arrived, and ends the generators
         self.is_abandoned = False
-        # The task of asyncio, if a callable that cancels it must affect only itself.
-        self.native: asyncio.Task[Any] | None = None
+        # How often the task of asyncio was asked to cancel, if a callable that does it must affect only itself.
+        self.cancelling: Callable[[], int] | None = None
 
     def was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task is a cancellation, and not made by a callable."""
@@ -210,7 +210,8 @@ class AsyncioCarrier(Carrier):
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        native = self.native = asyncio.current_task()
+        native = asyncio.current_task()
+        self.cancelling = None if native is None else native.cancelling
         self._has_begun = True
         await super()._run(work)
         if native is not None and hasattr(
@@ -242,7 +243,7 @@ class AsyncioCarrier(Carrier):
 
     async def absorb_cancellation(self) -> None:
         """See `Carrier`."""
-        if self.native is not None and self.native.cancelling() and not self.was_asked_to_cancel():
+        if self.cancelling is not None and self.cancelling() and not self.was_asked_to_cancel():
             await self.settle_cancellation()
 
     async def settle_cancellation(self) -> None:

@@ -48,7 +48,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         is_stopped = yield from _run_batch(ctx, batch, nodes)
         if is_stopped or in_flight.paused:
             break
-    in_flight.paused.update(still_paused)
+    if still_paused:
+        in_flight.paused.update(still_paused)
     results = {**ctx.tool_results, **in_flight.results}
     ctx = ctx.evolve(tool_results=results)
     waiting = _pending(ctx) if plan.approvals or in_flight.paused else ()
