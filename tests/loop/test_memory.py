@@ -63,15 +63,19 @@ async def streamed(model, tools, options):
     return weakref.ref(events.result.run)
 
 
+PATIENCE = 500
+"""A thread that ran a call holds it for a moment longer: waits of 10 ms."""
+
+
 def on(backend, run, form=as_async):
     def is_freed(model, tools, options):
         async def main():
             state = await run(form(model), list(map(form, tools)), options)
             options.clear()
-            # A worker thread holds the function that it called for a moment longer.
-            for _ in range(500 if form is not as_async else 0):
-                if state() is not None:
-                    await anyio.sleep(0.01)
+            waits = 0 if form is as_async else PATIENCE
+            while state() is not None and waits:
+                await anyio.sleep(0.01)
+                waits -= 1
             return state() is None
 
         return anyio.run(main, backend=backend)
@@ -84,11 +88,10 @@ def at_once(form):
         tools = list(map(form, tools))
         state = weakref.ref(Loop.run_sync("go", form(model), tools=tools, **options).run)
         options.clear()
-        for _ in range(
-            500 if form is as_async else 0
-        ):  # as above, the thread of the background loop
-            if state() is not None:
-                time.sleep(0.01)
+        waits = PATIENCE
+        while state() is not None and waits:
+            time.sleep(0.01)
+            waits -= 1
         return state() is None
 
     return is_freed
