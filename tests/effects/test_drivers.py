@@ -96,6 +96,19 @@ class TestCall:
             gc.enable()
 
     @pytest.mark.parametrize("mode", MODES)
+    def test_raises_an_exception_whose_traceback_cannot_be_read(self, runner, mode):
+        def refuse(*_):
+            raise RuntimeError("it was used")
+
+        class Opaque(Exception):
+            __traceback__ = property(refuse)
+            with_traceback = refuse
+
+        error = Opaque()
+        steps = caught(Call(callables(error=error)[mode], mode=mode))
+        assert runner.drive(steps) is error
+
+    @pytest.mark.parametrize("mode", MODES)
     def test_within_parallel_gives_and_raises_the_same(self, runner, mode):
         error = ValueError("bad")
 

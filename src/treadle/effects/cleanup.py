@@ -78,5 +78,10 @@ def without_frame(error: E) -> E:
     The frame of a driver refers to the listeners, and so to all of a run, and the result of that run may hold the
     exception: a reference cycle, which would keep the run until the next garbage collection.
     """
-    trace = error.__traceback__
-    return error.with_traceback(trace and trace.tb_next)
+    # Of the base class, since a class may override them, and raise.
+    trace = _traceback_of(error)
+    BaseException.with_traceback(error, trace and trace.tb_next)
+    return error
+
+
+_traceback_of = vars(BaseException)["__traceback__"].__get__
