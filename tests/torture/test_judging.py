@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -204,7 +205,8 @@ class Blocking(HandMade):
 def test_a_loop_that_hangs_is_red_and_the_suite_goes_on(loop):
     verdict = run_scenario(loop, replace(SCENARIOS["reply-blank"], seconds=0.1))
 
-    assert verdict.problems["ended"] == ["it was still running after 0 s"]
+    [problem] = verdict.problems["ended"]
+    assert re.fullmatch(r"it was still running after \d+ s", problem)
     assert verdict.seconds < 15
 
 
