@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from treadle.effects.effects import Steps
 
@@ -70,6 +70,18 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
 def log_suppressed(error: Exception) -> None:
     """Log an exception that must not change what happens."""
     log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)
+
+
+def settle(outcome: tuple[Any, BaseException | None]) -> Any:
+    """Return the value of an outcome, or raise its exception, which no frame refers to by name."""
+    value, error = outcome
+    del outcome
+    try:
+        if error is not None:
+            raise error
+        return value
+    finally:
+        del error  # its traceback refers to this frame
 
 
 def without_frame(error: E) -> E:

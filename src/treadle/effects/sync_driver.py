@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from treadle.effects import cleanup
 from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, may_block
-from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
+from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps, settle
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -156,13 +156,7 @@ class Scheduler:
         except BaseException as interrupt:
             self.cancel(root, interrupt)
             raise
-        value, error = outcome.pop()
-        try:
-            if error is not None:
-                raise error
-            return value
-        finally:
-            del error  # its traceback refers to this frame
+        return settle(outcome.pop())
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None

@@ -12,6 +12,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
+from treadle.effects.cleanup import settle
 from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
 
 
@@ -92,13 +93,7 @@ async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
         reporter.is_abandoned = True
         _discard(outcome)
         raise
-    value, error = outcome.pop()
-    try:
-        if error is not None:
-            raise error
-        return value
-    finally:
-        del error  # its traceback refers to this frame
+    return settle(outcome.pop())
 
 
 def _discard(outcome: list[tuple[Any, BaseException | None]]) -> None:
