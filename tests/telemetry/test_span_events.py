@@ -1,5 +1,7 @@
 """The events of a run's span; none has content."""
 
+import time
+
 import pytest
 
 from treadle import CircuitBreaker, RunHandle, tool
@@ -19,8 +21,15 @@ def noted(watch, name):
     """The attributes of the events with a name, in order."""
     events = [event for event in watch.one("invoke_agent").events if event.name == name]
     agent = watch.one("invoke_agent")
-    assert all(agent.start_time <= event.timestamp for event in events)
+    assert all(agent.start_time <= event.timestamp <= agent.end_time for event in events)
     return [dict(event.attributes) for event in events]
+
+
+def test_an_event_is_within_its_span_if_the_system_clock_steps(driver, watch, monkeypatch):
+    monkeypatch.setattr("opentelemetry.sdk.trace.time_ns", lambda: time.time_ns() + 10**12)
+    model = ScriptedLLM(calls(call("double", "a", n=1), call("double", "b", n=1)), "done")
+    go(driver, USER, model, tools=[double], **watch.options)
+    assert len(noted(watch, "treadle.tool_call.suppressed")) == 1
 
 
 def test_calls_that_do_not_run(driver, watch):

@@ -46,6 +46,7 @@ def innermost(run: RunTelemetry, event: Event) -> tuple[RunTelemetry, Event]:
 def handle_event(run: RunTelemetry, event: Event) -> None:
     """Handle an event of a run, or of a subagent in it."""
     run, event = innermost(run, event)
+    run.clock = max(run.clock, getattr(event, "at", run.clock))
     handler = _HANDLERS.get(event.__class__)
     if handler is not None and (run.started is not None or event.__class__ is RunStarted):
         handler(run, event)

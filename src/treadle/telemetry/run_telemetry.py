@@ -64,6 +64,8 @@ class RunTelemetry:
         attempt_started: the start of the latest attempt at a request, in seconds since the epoch.
         first_chunk: seconds from there to the first chunk; None if there was none.
         model_calls, tool_calls: their counts since the run was started or resumed.
+        clock: the time of the latest event that has one, in seconds since the epoch. The driver's clock may differ
+            from the system's, so events without a time happen at this one: within their span.
     """
 
     telemetry: Telemetry
@@ -81,6 +83,7 @@ class RunTelemetry:
     first_chunk: float | None = None
     model_calls: int = 0
     tool_calls: int = 0
+    clock: float = 0.0
     _tool_info: dict[str | None, ToolInfo] = field(default_factory=dict["str | None", ToolInfo])
 
     def subagent(self, call_id: str) -> RunTelemetry:
@@ -139,7 +142,7 @@ class RunTelemetry:
     def add_event(self, name: str, facts: Mapping[str, Any], at: float | None = None) -> None:
         """Add an event to the span of the run; see `spans.add_event`."""
         if self.agent is not None:
-            spans.add_event(self.agent.span, name, facts, at)
+            spans.add_event(self.agent.span, name, facts, self.clock if at is None else at)
 
     def start(self, event: RunStarted) -> None:
         """Start the span of the run, and set the labels of all its metrics."""
