@@ -33,8 +33,11 @@ class Programs:
         return ("sequence", [self.bounded(self._outermost, 3) for _ in range(3)])
 
     def bounded(self, enclosing, depth):
-        bound = self.bounds
-        self.bounds += 1
+        bound = self._random.randrange(2 * self.bounds)
+        if bound >= self.bounds or bound == 0 or bound in enclosing:
+            bound = self.bounds
+            self.bounds += 1
+        # Else the same signal bounds these steps, too.
         return ("bounded", bound, self.part((*enclosing, bound), depth - 1))
 
     def part(self, enclosing, depth):

@@ -201,6 +201,29 @@ def test_a_handle_does_nothing_once_its_run_is_over(driven: Way):
     assert handle.result.stop_reason == "answered"
 
 
+def test_a_cancellation_that_arrives_after_the_tools_does_not_reach_the_model(driven: Way):
+    """Another thread sets the signal, and the call returns before the event loop sees it."""
+    handle = RunHandle()
+
+    @tool
+    async def stop() -> str:
+        """Stop the batch from another thread, and return at once."""
+        thread = threading.Thread(target=handle.cancel_all)
+        thread.start()
+        thread.join()
+        return "done"
+
+    replies = iter([calls(call("stop", "c1")), "Fine."])
+
+    async def model(messages: Any) -> Any:
+        await anyio.sleep(0.01)
+        return next(replies)
+
+    observed = driven.run(HELLO, model, tools=[stop], handle=handle)
+    assert observed.result.unwrap().content == "Fine."
+    assert observed.result.messages[-2]["content"].startswith("Cancelled")
+
+
 def test_tools_that_are_cancelled_again_and_again_do_not_stop_the_run(driven: Way):
     """Each batch has its own cancellation; the one after it runs."""
     handle = RunHandle()

@@ -296,7 +296,7 @@ class AsyncDriver:
             close_steps(effect.steps)
             raise Stopped
         if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
-            return self.drive(effect.steps, None, Region(effect, self, task))
+            return self.drive(effect.steps, None, Region.enter(effect, self, task))
         if until is None and effect.seconds is None:
             return self.drive(effect.steps)
         return self._in_carrier(effect)

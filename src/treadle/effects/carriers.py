@@ -187,11 +187,13 @@ class AsyncioCarrier(Carrier):
 
     Attributes:
         regions: the bounded steps that it runs itself, innermost last.
+        idle_region: a region that it has left, for the next steps that the same signal bounds; None if there is
+            none.
         loop: its event loop.
         home: the thread of that loop.
     """
 
-    __slots__ = ("_has_begun", "_task", "home", "loop", "regions")
+    __slots__ = ("_has_begun", "_task", "home", "idle_region", "loop", "regions")
 
     _task: asyncio.Task[None]
 
@@ -199,6 +201,7 @@ class AsyncioCarrier(Carrier):
         super().__init__(group, context)
         self._has_begun = False
         self.regions: list[Region] = []
+        self.idle_region: Region | None = None
         self.loop = asyncio.get_running_loop()
         self.home = threading.get_ident()
 
@@ -214,6 +217,7 @@ class AsyncioCarrier(Carrier):
         self.cancelling = None if native is None else native.cancelling
         self._has_begun = True
         await super()._run(work)
+        self._disarm()
         if native is not None and hasattr(
             self, "_task"
         ):  # else an eager task is still being started
@@ -227,11 +231,18 @@ class AsyncioCarrier(Carrier):
         if self._has_begun or not self.must_begin:  # a task that has not begun never would
             self._task.cancel()
 
+    def _disarm(self) -> None:
+        """Have no region strike any more."""
+        for region in self.regions:
+            region.disarm()
+        if self.idle_region is not None:
+            self.idle_region.disarm()
+            self.idle_region = None  # no cycles
+
     def abandon(self) -> None:
         """See `Carrier`."""
         super().abandon()
-        for region in self.regions:
-            region.disarm()
+        self._disarm()
         abandoned = _abandoned_tasks()
         abandoned.add(self._task)
         self._task.add_done_callback(abandoned.discard)

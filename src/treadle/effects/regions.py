@@ -35,15 +35,19 @@ class Region:
         carrier: the carrier of that driver.
     """
 
+    __slots__ = (
+        "_carrier", "_driver", "_has_limit", "_is_over", "_ticket", "_timer", "reason", "until",
+    )  # fmt: skip
+
     def __init__(self, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> None:
-        self._until = effect.until
+        self.until = effect.until
+        self._has_limit = effect.seconds is not None
         self._driver = driver
         self._carrier = carrier
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
         self._ticket: object = None
         self.reason: Exception | None = None
-        carrier.regions.append(self)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
             left = max(0.0, effect.seconds)
@@ -51,12 +55,24 @@ class Region:
         if effect.until is not None:
             self._ticket = effect.until.subscribe(self._stop)
 
+    @classmethod
+    def enter(cls, effect: Bounded, driver: AsyncDriver, carrier: AsyncioCarrier) -> Region:
+        """Bound the steps of an effect, which run in the task of a carrier from here on."""
+        region = carrier.idle_region
+        if region is None or region.until is not effect.until or effect.seconds is not None:
+            region = cls(effect, driver, carrier)
+        else:
+            carrier.idle_region = None
+            region._is_over = False
+        carrier.regions.append(region)
+        return region
+
     def disarm(self) -> None:
         """Strike no more."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._until is not None:
-            self._until.unsubscribe(self._ticket)
+        if self.until is not None:
+            self.until.unsubscribe(self._ticket)
 
     def _stop(self) -> None:
         """Strike, in whichever thread the signal was set."""
@@ -71,8 +87,12 @@ class Region:
         """The steps have ended in a task."""
         if self._carrier is task:  # else another task continues
             self._is_over = True
-            self._carrier.regions.remove(self)
-            self.disarm()
+            carrier = self._carrier
+            carrier.regions.remove(self)
+            if self._has_limit or carrier.idle_region is not None:
+                self.disarm()
+            else:  # the same signal bounds one batch of calls after another
+                carrier.idle_region = self
 
     def ends_here(self) -> bool:
         """Whether it was this bound that has struck, and neither the carrier nor an outer one ends."""
@@ -82,7 +102,8 @@ class Region:
         return next(region for region in carrier.regions if region.reason is not None) is self
 
     def _strike(self, reason: Exception) -> None:
-        if self.reason is None and not self._carrier.is_abandoned:
+        # Another thread may have set the signal while the steps ended.
+        if self.reason is None and not self._is_over and not self._carrier.is_abandoned:
             self.reason = reason
             if self._carrier.interrupt():
                 self._carrier.loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)

@@ -124,8 +124,9 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
             return None
     copies = [message.copy() for message in messages]
     if ctx.tool_calls:
-        calls = messages[0]["tool_calls"]
-        copies[0]["tool_calls"] = [{**made, "function": {**made["function"]}} for made in calls]
+        copies[0]["tool_calls"] = calls = [made.copy() for made in messages[0]["tool_calls"]]
+        for made in calls:
+            made["function"] = made["function"].copy()
     return copies
 
 
