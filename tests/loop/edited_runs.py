@@ -41,6 +41,24 @@ ENDS = (
 """Why a run ends although no stage broke a rule."""
 
 
+_runs = []  # the latest one is whose tools run: to make tools for each would take most of the time
+
+
+@tool
+def note(n: int):
+    return _runs[-1].returns("noted", n)
+
+
+@tool(requires_approval=True)
+def wipe(n: int):
+    return _runs[-1].returns("wiped", n)
+
+
+@tool
+def other(n: int):
+    return _runs[-1].returns("other", n)
+
+
 class EditedRun:
     """One run with custom stages, and what has to hold for it whatever the stages do.
 
@@ -64,19 +82,6 @@ class EditedRun:
         self.view = None  # the context before the request, until it is sent
         self.requested = {}  # what a stage put into the request, by iteration
         self.returned = []  # by the tools, in the latest iteration
-
-        @tool
-        def note(n: int):
-            return self.returns("noted", n)
-
-        @tool(requires_approval=True)
-        def wipe(n: int):
-            return self.returns("wiped", n)
-
-        @tool
-        def other(n: int):
-            return self.returns("other", n)
-
         self.note, self.wipe, self.other = note, wipe, other
         self.tools = [note, wipe]
 
@@ -95,6 +100,7 @@ class EditedRun:
         return self._checked(loop.resume_sync(paused, decisions, self.model))
 
     def _loop(self, stages, options):
+        _runs[:] = [self]
         stages = list(stages)
         asks = next((i for i, one in enumerate(stages) if one.name == "ask_model"), None)
         if asks is not None:
