@@ -64,9 +64,9 @@ def _share(cls: type[T], *methods: str) -> type[T]:
     specs: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(made)
     made.__dataclass_params__.repr = made.__dataclass_params__.eq = True
     compared = [spec.name for spec in specs if spec.compare]
-    _SHOWN[cls] = tuple(spec.name for spec in specs if spec.repr)
-    _STATE[cls] = tuple(spec.name for spec in specs)
-    _COMPARED[cls] = operator.attrgetter(*compared) if compared else _nothing
+    made.__shown__ = tuple(spec.name for spec in specs if spec.repr)
+    made.__stored__ = tuple(spec.name for spec in specs)
+    made.__compared__ = operator.attrgetter(*compared) if compared else _nothing
     for name in methods:
         setattr(cls, name, _METHODS[name])
     return cls
@@ -115,36 +115,29 @@ def _init_of(cls: Any) -> Any:
     return init
 
 
-_SHOWN: dict[type, tuple[str, ...]] = {}
-_STATE: dict[type, tuple[str, ...]] = {}
-_COMPARED: dict[type, Callable[[Any], Any]] = {}
-"""The fields of each class: those that its text shows, all, and those that equality compares."""
-
-
 def _nothing(_value: object) -> tuple[()]:
     return ()
 
 
-def _class_of(value: object) -> type:
-    """The class in the tables: a subclass that is no dataclass has the fields of its base."""
-    return next(cls for cls in type(value).__mro__ if cls in _STATE)
-
-
 class _Shared:
-    """The methods that all these classes share."""
+    """The methods that all these classes share, and what they read of a class."""
+
+    __shown__: tuple[str, ...]
+    __stored__: tuple[str, ...]
+    __compared__: Callable[[Any], Any]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _SHOWN[_class_of(self)])
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__shown__)
         return f"{type(self).__qualname__}({shown})"
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:
             return NotImplemented
-        compared = _COMPARED[_class_of(self)]
+        compared = type(self).__compared__
         return bool(compared(self) == compared(other))
 
     def __hash__(self) -> int:
-        return hash(_COMPARED[_class_of(self)](self))
+        return hash(type(self).__compared__(self))
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise FrozenInstanceError(f"cannot assign to field {name!r}")
@@ -153,10 +146,10 @@ class _Shared:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
     def __getstate__(self) -> list[Any]:
-        return [getattr(self, name) for name in _STATE[_class_of(self)]]
+        return [getattr(self, name) for name in self.__stored__]
 
     def __setstate__(self, state: list[Any]) -> None:
-        for name, value in zip(_STATE[_class_of(self)], state, strict=True):
+        for name, value in zip(self.__stored__, state, strict=True):
             object.__setattr__(self, name, value)
 
 

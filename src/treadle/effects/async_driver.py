@@ -63,7 +63,9 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     Raises:
         Exception: an exception of the steps. A cancellation is raised in the steps first, and then re-raised.
     """
-    return await AsyncDriver(emit, time.time() - time.perf_counter(), CallersTask()).drive(steps)
+    task = CallersTask()
+    task.notice_cancellation()  # one that the caller is handling does not count
+    return await AsyncDriver(emit, time.time() - time.perf_counter(), task).drive(steps)
 
 
 class AsyncDriver:
@@ -150,11 +152,15 @@ class AsyncDriver:
         except StopIteration as stop:
             if region is None or region.reason is None:
                 return stop.value
-            reason: Exception | None = region.reason
+            await self._arrive_late(region)
         except (asyncio.CancelledError, Cancelled):
             if region is None or not region.ends_here():
                 raise
-            reason = region.reason
+        except Exception as error:
+            if region is None or region.reason is None:
+                raise
+            log_suppressed(error)
+            await self._arrive_late(region)
         finally:
             del effect  # an event may hold an exception whose traceback refers to this frame
             task.generators.pop()
@@ -163,7 +169,7 @@ class AsyncDriver:
             if not task.generators:  # frames in the traceback of a result may refer to this driver
                 self._emit = task.call = None
         task.is_unwinding = False
-        raise reason or AssertionError("unreachable: this bound has ended the steps")
+        raise (region and region.reason) or AssertionError("unreachable: a bound ended the steps")
 
     async def _end_late(self, steps: Steps[Any], error: Exception | None = None) -> NoReturn:
         """End cancelled steps whose callable ignored the cancellation: its outcome is dropped."""
@@ -171,10 +177,14 @@ class AsyncDriver:
         if not self.task.is_abandoned:
             if error is not None:
                 log_suppressed(error)
-            self.task.is_unwinding = True
-            await self.task.settle_cancellation()
             await self._end(steps, end)
         raise end
+
+    async def _arrive_late(self, region: Region) -> None:
+        """Have the cancellation arrive of steps that struck their bound themselves, and ended."""
+        await self._arrive()
+        if not region.ends_here():
+            raise Cancelled
 
     async def _end(self, steps: Steps[Any], end: BaseException) -> None:
         """End steps for a cancellation or an interrupt, which has arrived in this task."""
@@ -183,9 +193,14 @@ class AsyncDriver:
         if isinstance(end, GeneratorExit):  # no effect can be performed any more
             close_steps(steps)
         else:
-            self.task.is_unwinding = True
-            self.task.notice_cancellation()
+            await self._arrive()
             await self.clean_up(steps, end)
+
+    async def _arrive(self) -> None:
+        """Note that a cancellation has arrived, also where a callable or the steps forestalled it."""
+        self.task.is_unwinding = True
+        self.task.notice_cancellation()
+        await self.task.settle_cancellation()
 
     async def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform their cleanup, shielded from it."""
@@ -199,6 +214,20 @@ class AsyncDriver:
                     log_suppressed(failure)
             finally:
                 task.scope = outer_scope
+
+    async def clean_up_all(self, generators: list[Steps[Any]]) -> None:
+        """Perform the cleanup of generators that another task ran, the innermost, which is the last, first."""
+        running = self.task.generators
+        place = len(running)
+        running.extend(generators)  # if another carrier takes over, it has to end these as well
+        while len(running) > place:
+            self.task.extend_deadline()
+            await self.clean_up(running[-1], Cancelled())
+            running.pop()
+
+    async def _take_over(self, carrier: Carrier, generators: list[Steps[Any]]) -> None:
+        await self.in_task(carrier).clean_up_all(generators)
+        raise Cancelled
 
     async def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -282,7 +311,7 @@ class AsyncDriver:
                 unstarted -= 1
                 self._start(group, context.copy(), branch)
 
-        group = CarrierGroup(self.task, self.clean_up, start_next)
+        group = CarrierGroup(self.task, self._take_over, start_next)
         await group.checkpoint()
         for _ in range(min(effect.limit or len(results), len(results))):
             start_next()
@@ -309,7 +338,7 @@ class AsyncDriver:
             carrier.deliver = values.append
             return driver.drive(effect.steps)
 
-        group = CarrierGroup(self.task, self.clean_up)
+        group = CarrierGroup(self.task, self._take_over)
         await group.checkpoint()
         carrier = self._start(group, copy_context(), inner)
         ticket = None if until is None else subscribe_on_loop(until, group.stop)

@@ -2,9 +2,9 @@
 
 The task that performs a `Bounded` or a `Parallel` waits while one carrier per generator drives it.
 A cancelled carrier has a grace period. If it does not end, because a callable ignores the
-cancellation, the waiting task takes over its generators, performs their cleanup and abandons the
-carrier. A waiting task can always be cancelled, so a stuck carrier is inside a callable, and has started no
-other carriers: nested generators are therefore cleaned up innermost first.
+cancellation, it is abandoned, and another carrier performs the cleanup of its generators. A waiting task
+can always be cancelled, so a stuck carrier is inside a callable, and has started no other carriers:
+nested generators are therefore cleaned up innermost first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import anyio.lowlevel
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import log, log_suppressed
-from treadle.effects.coroutines import InContext
 from treadle.effects.effects import Call, CallCancelled, Cancelled, Steps
 from treadle.effects.signal_bridge import running_trio
 
@@ -46,7 +45,7 @@ class CallersTask:
 
     __slots__ = (
         "_cancellations", "call", "cancelling", "generators", "is_abandoned", "is_cancelled",
-        "is_unwinding", "scope",
+        "is_unwinding", "scope", "waits_for",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -54,6 +53,7 @@ class CallersTask:
         self.call: Call | None = None
         self.generators: list[Steps[Any]] = []  # in progress in this task, innermost last
         self.scope: anyio.CancelScope | None = None
+        self.waits_for: CarrierGroup | None = None
         self.is_cancelled = False  # and the cancellation has not arrived yet
         self.is_unwinding = False  # it has arrived, and ends the generators
         self.is_abandoned = False
@@ -110,18 +110,14 @@ class Carrier(CallersTask):
         self.is_ending = True
         self.interrupt()
 
-    def interrupt(self) -> bool:
-        """Cancel what the task waits for, and give it the grace period to end.
-
-        Returns:
-            False if it was cancelled before, and its generators are still being ended.
-        """
-        if self.is_cancelled or self.is_unwinding:
-            return False
-        self.is_cancelled = True
-        self.deadline = time.monotonic() + cleanup.GRACE_SECONDS
-        self._cancel_native()
-        return True
+    def interrupt(self) -> None:
+        """Cancel what the task waits for, and give it the grace period to end, unless it is ending already."""
+        if not self.is_cancelled and not self.is_unwinding:
+            self.is_cancelled = True
+            self.deadline = time.monotonic() + cleanup.GRACE_SECONDS
+            self._cancel_native()
+            if self.waits_for is not None:
+                self.waits_for.cancel_running()
 
     def _cancel_native(self) -> None:
         raise NotImplementedError
@@ -370,7 +366,7 @@ class CarrierGroup:
 
     Args:
         parent: the task that waits.
-        clean_up: performs the cleanup of steps in that task.
+        clean_up: performs the cleanup of generators, the innermost last, in the task of a carrier.
         on_value: is called whenever a carrier has returned a value.
     """
 
@@ -381,7 +377,7 @@ class CarrierGroup:
     def __init__(
         self,
         parent: CallersTask,
-        clean_up: Callable[[Steps[Any], BaseException], Coroutine[Any, Any, None]],
+        clean_up: Callable[[Carrier, list[Steps[Any]]], Coroutine[Any, Any, None]],
         on_value: Callable[[], object] | None = None,
     ) -> None:
         self.trio = running_trio()
@@ -402,12 +398,12 @@ class CarrierGroup:
         self.running.add(carrier)
         return carrier
 
-    def replaced(self, carrier: AsyncioCarrier) -> AsyncioCarrier:
-        """Make a carrier that continues in place of one that was abandoned."""
+    def replaced(self, carrier: Carrier) -> Carrier:
+        """Abandon a carrier, and make one that continues in its place."""
         self.running.remove(carrier)
-        following = AsyncioCarrier(self, carrier.context)
+        carrier.abandon()
+        following = self.carrier(carrier.context)
         following.must_begin, following.deliver = True, carrier.deliver
-        self.running.add(following)
         return following
 
     async def checkpoint(self) -> None:
@@ -416,15 +412,16 @@ class CarrierGroup:
             await self.trio.lowlevel.checkpoint_if_cancelled()
 
     def stop(self) -> None:
-        """End the waiting, and cancel the carriers that still run.
-
-        They are cancelled here, and not only when the waiting task continues: until then a carrier
-        could start its next call, and trio continues tasks in any order.
-        """
-        self._cancel_running()
+        """End the waiting, and cancel the carriers that still run."""
+        self.cancel_running()
         self.event.set()
 
-    def _cancel_running(self) -> None:
+    def cancel_running(self) -> None:
+        """Cancel the carriers that still run.
+
+        This is done at once, and not only when the waiting task continues: until then a carrier could
+        start its next call, and trio continues tasks in any order.
+        """
         if self.running and not self.is_ending:
             self.is_ending = True
             for carrier in list(self.running):
@@ -477,6 +474,7 @@ class CarrierGroup:
             BaseException: what the first carrier to fail raised, or the cancellation.
         """
         end: BaseException | None = None
+        self.parent.waits_for = self
         try:
             await self.event.wait(seconds)
         except GeneratorExit:  # nothing can be awaited any more
@@ -486,6 +484,8 @@ class CarrierGroup:
             raise
         except BaseException as error:  # noqa: BLE001 - raised below
             end = error
+        finally:
+            self.parent.waits_for = None
         if self.running:
             end = await self._end() or end
         failure, self.failure = self.failure, None
@@ -505,7 +505,7 @@ class CarrierGroup:
             A cancellation of this task that arrived meanwhile.
         """
         end: BaseException | None = None
-        self._cancel_running()
+        self.cancel_running()
         self.parent.notice_cancellation()
         while self.running:
             self._renew_event()
@@ -523,26 +523,17 @@ class CarrierGroup:
                     self.parent.notice_cancellation()
                     end = error
             else:
-                end = await self._take_over() or end
+                self._take_over()
         return end
 
-    async def _take_over(self) -> BaseException | None:
-        """Clean up what the stuck carriers ran, innermost first, with their context variables."""
+    def _take_over(self) -> None:
+        """Have other carriers clean up what the stuck ones ran."""
         now = time.monotonic()
-        end: BaseException | None = None
         for carrier in [each for each in self.running if each.deadline <= now]:
-            self.running.remove(carrier)
-            carrier.abandon()
-            for steps in carrier.generators[::-1]:
-                self.parent.extend_deadline()
-                try:
-                    await InContext(self._clean_up(steps, Cancelled()), carrier.context)
-                except GeneratorExit:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - returned
-                    self.parent.notice_cancellation()
-                    end = error
-        return end
+            following = self.replaced(carrier)
+            following.is_ending = following.is_unwinding = True
+            following.extend_deadline()
+            following.start(functools.partial(self._clean_up, following, carrier.generators[:]))
 
 
 _MISSING = object()

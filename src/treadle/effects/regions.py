@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from treadle.effects import cleanup
 from treadle.effects.carriers import AsyncioCarrier, CallersTask
-from treadle.effects.effects import Bounded, Cancelled, Effect, Steps, Stopped, TimeLimitReached
+from treadle.effects.effects import Bounded, Cancelled, Effect, Stopped, TimeLimitReached
 from treadle.effects.signal_bridge import call_on_loop
 
 if TYPE_CHECKING:
@@ -89,10 +89,12 @@ class Region:
             self._is_over = True
             carrier = self._carrier
             carrier.regions.remove(self)
-            if self._has_limit or carrier.idle_region is not None:
+            if self._has_limit:
                 self.disarm()
             else:  # the same signal bounds one batch of calls after another
-                carrier.idle_region = self
+                idle, carrier.idle_region = carrier.idle_region, self
+                if idle is not None:
+                    idle.disarm()
 
     def ends_here(self) -> bool:
         """Whether it was this bound that has struck, and neither the carrier nor an outer one ends."""
@@ -105,8 +107,8 @@ class Region:
         # Another thread may have set the signal while the steps ended.
         if self.reason is None and not self._is_over and not self._carrier.is_abandoned:
             self.reason = reason
-            if self._carrier.interrupt():
-                self._carrier.loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)
+            self._carrier.interrupt()
+            self._carrier.loop.call_later(cleanup.GRACE_SECONDS, self._check_grace)
 
     def _time_is_up(self, reason: Exception, turns: int = TURNS) -> None:
         if self._is_over:
@@ -142,13 +144,12 @@ class Region:
         outer, carrier.regions = carrier.regions[:place], carrier.regions[place:]
         # The steps of the carrier, and those of each region around this one.
         generators, ended = carrier.generators[: place + 1], carrier.generators[place + 1 :]
-        carrier.abandon()
-        following = carrier.group.replaced(carrier)
+        following = cast("AsyncioCarrier", carrier.group.replaced(carrier))
         driver = self._driver.in_task(following)
 
         async def end() -> None:
             following.is_unwinding = True
-            await _clean_up(driver, ended)
+            await driver.clean_up_all(ended)
             following.is_unwinding = False
             raise Cancelled() if following.is_ending else self.reason or Stopped()
 
@@ -163,17 +164,6 @@ class Region:
             return outcome
 
         following.start(continued)
-
-
-async def _clean_up(driver: AsyncDriver, generators: list[Steps[Any]]) -> None:
-    """Perform the cleanup of generators, the innermost first."""
-    running = driver.task.generators
-    place = len(running)
-    running.extend(generators)  # if another carrier takes over, it has to end these as well
-    while len(running) > place:
-        driver.task.extend_deadline()
-        await driver.clean_up(running[-1], Cancelled())
-        running.pop()
 
 
 class Outcome(Effect):

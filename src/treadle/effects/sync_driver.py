@@ -41,6 +41,8 @@ from treadle.effects.effects import (
     Wait,
 )
 
+R = TypeVar("R")
+
 SWEEP_AT = 64
 """The number of timers from which on cancelled ones are removed."""
 
@@ -92,12 +94,16 @@ class Task:
         finish: is called when they end without being cancelled.
         context: the context variables they see, as a task on an event loop does; None means the
             current ones.
+
+    Attributes:
+        is_alone: nothing happens next to the steps and nothing ends them, so that their calls may block.
     """
 
     __slots__ = (
         "children",
         "context",
         "finish",
+        "is_alone",
         "is_over",
         "on_cancel",
         "outcome",
@@ -115,6 +121,7 @@ class Task:
         self.outcome: tuple[Any, Exception | None] = _NOTHING
         self.children: list[Task] = []
         self.on_cancel: Callable[[], object] | None = None
+        self.is_alone = False
         self.is_over = False
 
     def within_context(self, act: Callable[..., object], *args: Any) -> None:
@@ -130,7 +137,7 @@ class Task:
 
 
 class Scheduler:
-    """Runs one composite effect, and all effects of its steps.
+    """Performs all effects of some steps, and of the steps within these effects.
 
     Args:
         driver: performs the effects that do not wait.
@@ -142,21 +149,18 @@ class Scheduler:
         self._timers = Timers()
         self._ready: deque[Task] = deque()
 
-    def run(self, effect: Effect) -> Any:
-        """Perform the effect; return its outcome or raise its failure."""
+    def run(self, steps: Steps[R]) -> R:
+        """Perform the effects of steps; return what they return or raise what they raise."""
         outcome: list[tuple[Any, Exception | None]] = []
-
-        def steps() -> Steps[Any]:
-            return (yield effect)
-
-        root = self.spawn(steps(), lambda value, error: outcome.append((value, error)))
+        root = self.spawn(steps, lambda value, error: outcome.append((value, error)))
+        root.is_alone = True
         try:
             while not outcome:
                 self.turn()
         except BaseException as interrupt:
             self.cancel(root, interrupt)
             raise
-        return settle(outcome.pop())
+        return settle(outcome.pop())  # no local variable: a kept exception may lead to this frame
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
@@ -193,17 +197,22 @@ class Scheduler:
 
     def _advance(self, task: Task) -> None:
         """Step a task on until it has to wait, or ends."""
+        effect: Effect = NOW
         (value, error), task.outcome = task.outcome, _NOTHING
         try:
             while True:
                 effect = task.steps.send(value) if error is None else task.steps.throw(error)
-                if not isinstance(effect, (Call, Now, Emit)) or may_block(effect):
+                if not isinstance(effect, (Call, Now, Emit)):
+                    break
+                if not task.is_alone and may_block(effect):
                     break
                 value, error = None, None
                 try:
                     value = self._driver.perform_at_once(effect)
                 except Exception as raised:  # noqa: BLE001 - a failure is for the steps to handle
                     error = raised
+                if not self._inbox.empty():  # a signal may have been set, and end the steps
+                    return self._resume(task, value, error)
         except StopIteration as stop:
             task.is_over = True
             task.finish(stop.value, None)
@@ -213,7 +222,7 @@ class Scheduler:
         else:
             self._begin(task, effect)
         finally:
-            del value, error  # the traceback of the error refers to this frame
+            del value, error, effect  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
         """Start what a task waits for."""
@@ -352,6 +361,7 @@ class Scheduler:
             self._resume(task, None, Stopped())
             return
         child = Task(effect.steps, finish, task.context)
+        child.is_alone = task.is_alone and effect.seconds is None and effect.until is None
         task.children.append(child)
         if effect.seconds is not None:
             over = TimeLimitReached(f"it took longer than {effect.seconds:g} s")
@@ -378,9 +388,6 @@ class Scheduler:
         task.within_context(self._driver.clean_up, task.steps, end)
 
 
-R = TypeVar("R")
-
-
 def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     """Perform every effect of some steps in this thread; works within a running event loop too.
 
@@ -394,7 +401,7 @@ def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
     Raises:
         Exception: an exception of the steps. An interrupt is raised in the steps first, and then re-raised.
     """
-    return SyncDriver(emit).drive(steps)
+    return Scheduler(SyncDriver(emit)).run(steps)
 
 
 class SyncDriver:
@@ -406,32 +413,12 @@ class SyncDriver:
         self._emit = emit
         self._clock_origin = time.time() - time.perf_counter()
 
-    def drive(self, steps: Steps[R]) -> R:
-        """Perform every effect of the steps, one after another."""
-        send, throw = steps.send, steps.throw
-        effect: Effect = NOW
-        try:
-            effect = send(None)
-            while True:
-                try:
-                    outcome = self._perform(effect)
-                except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
-                    effect = throw(error)
-                except BaseException as end:
-                    self.clean_up(steps, end)
-                    raise
-                else:
-                    effect = send(outcome)
-        except StopIteration as stop:
-            return stop.value
-        finally:
-            del effect  # an event may hold an exception whose traceback refers to this frame
-
     def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
         """Raise a cancellation within steps, and perform their cleanup."""
         with contextlib.suppress(TimeLimitReached):
             remaining = remaining_steps(steps, end)
-            failure = self._perform(Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS))
+            within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
+            failure = Scheduler(self).run(_outcome_of(within))
             if failure is not None:
                 log_suppressed(failure)
 
@@ -458,15 +445,6 @@ class SyncDriver:
             except Exception as error:  # noqa: BLE001 - a listener changes nothing
                 log_suppressed(error)
 
-    def _perform(self, effect: Effect) -> Any:
-        match effect:
-            case Call() | Now() | Emit():
-                return self.perform_at_once(effect)
-            case Bounded(steps=steps, seconds=None, until=None):
-                return self.drive(steps)
-            case Sleep(seconds=seconds):
-                return time.sleep(min(max(0.0, seconds), threading.TIMEOUT_MAX))
-            case Parallel() | Bounded() | Wait():
-                return Scheduler(self).run(effect)
-            case _:
-                raise TypeError(f"a stage yielded {effect!r}, which is not an effect")
+
+def _outcome_of(effect: Effect) -> Steps[Any]:
+    return (yield effect)
