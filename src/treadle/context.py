@@ -159,6 +159,7 @@ class RunContext:
         refused: the calls that do not run because of such an edit, until they are reported.
         reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with its source, by name.
+        dispatched: the context whose calls were started last, until the iteration is kept.
         asked_again: where a stage asked the model again in one iteration: the context with the first exchange
             in the history, and the new response; None before.
         clock: when the latest model call ended, in seconds since the epoch.
@@ -179,6 +180,7 @@ class RunContext:
     has_listeners: bool = False
     deps: Any = None
     cost_of: Callable[[Response], float | None] | None = None
+    dispatched: Context | None = None
     asked_again: tuple[Context, Response] | None = None
     clock: float = 0.0
     repairs: list[tuple[str, tuple[str, ...]]] = field(

@@ -181,12 +181,14 @@ class Loop:
         loop = self.with_options(**options)
         return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
 
-    def resumption(self, paused: Any, decisions: Mapping[str, Approval]) -> Resumption:
+    def resumption(
+        self,
+        paused: Any,
+        decisions: Mapping[str, Approval],
+        consume: Callable[[str], Any] | None = None,
+    ) -> Resumption:
         """Check a paused run, for `resume`; raises the errors of `resume`."""
-        consume = self.settings.consume_pause
-        return Resumption(
-            paused, decisions, self.tools, self.pause_secret, consume, pipeline=self.pipeline
-        )
+        return Resumption(self, paused, decisions, consume or self.settings.consume_pause)
 
     def as_tool(
         self,

@@ -12,7 +12,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from treadle import labels
-from treadle.context import Context
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, TreadleError, did_you_mean
 from treadle.messages import (
@@ -26,13 +25,13 @@ from treadle.messages import (
     sendable_json,
     sha256,
 )
-from treadle.pipeline import Pipeline
 from treadle.results import Paused
 from treadle.run_state import RunState
 from treadle.stages import inject, parse_tool_calls, report_edits
 from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, fingerprint
 
 if TYPE_CHECKING:
+    from treadle.loop.loop import Loop
     from treadle.loop.run import Run
 
 VERSION = 3
@@ -99,7 +98,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "paused_at": now,
         "elapsed": now - run.run.budget.started_at,
         "iteration": ctx.iteration,
-        "pending": [_fields(one) for one in ctx.waiting],
+        "pending": [_values(one) | {"arguments": dict(one.arguments)} for one in ctx.waiting],
         "messages": ctx.messages.to_list(),
         "response": _response_as_json(ctx.response),
         "tool_calls": [_call_as_json(call) for call in ctx.tool_calls],
@@ -128,10 +127,8 @@ def _snapshot(run: Run, now: float) -> JSONDict:
     }
 
 
-def _fields(one: Any) -> JSONDict:
-    return {spec.name: getattr(one, spec.name) for spec in dataclasses.fields(one)} | {
-        "arguments": dict(one.arguments)
-    }
+def _values(one: Any) -> JSONDict:
+    return {spec.name: getattr(one, spec.name) for spec in dataclasses.fields(one)}
 
 
 def _plan_as_json(plan: Plan) -> JSONDict:
@@ -151,13 +148,11 @@ class Resumption:
     """A paused run, checked, with the decisions on its calls.
 
     Args:
+        loop: the loop that resumes it; its secret signed the state.
         given: a `Paused`, its ``state``, or that as JSON text.
         decisions: by id of the call.
-        tools: those of the loop that resumes it.
-        secret: signed the state; None if it was not signed.
         consume: takes the id of the pause and returns whether it may be resumed; None is a table of this
             process.
-        pipeline: the stages of the loop that resumes it.
 
     Raises:
         PausedStateError: it was changed, or belongs to other tools or stages.
@@ -166,23 +161,20 @@ class Resumption:
 
     def __init__(
         self,
+        loop: Loop,
         given: Any,
         decisions: Mapping[str, Approval],
-        tools: Mapping[str, Tool],
-        secret: bytes | None = None,
         consume: Callable[[str], Any] | None = None,
-        *,
-        pipeline: Pipeline[Context],
     ) -> None:
         if not is_mapping(decisions):
             raise OptionError(
                 f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
             )
-        self.state = _opened(given, secret)
+        self.state, tools = _opened(given, loop.pause_secret), loop.tools
         self._consume = consume
         self._check_tools(tools)
         stage = self.state["trace"][-1]
-        if not pipeline.has_entry(stage):
+        if not loop.pipeline.has_entry(stage):
             raise PausedStateError(
                 f"the paused state is stale: it waits in stage {stage!r}, which is not there"
             )
@@ -254,7 +246,8 @@ class Resumption:
         removed = state["removed_tools"]
         tools = {name: tool for name, tool in run.context.tools.items() if name not in removed}
         run.context = run.context.evolve(tools=tools, **self._facts)
-        services.reserved.update(call.id for call in run.context.plan.calls)
+        done = run.context.tool_results
+        services.reserved.update(c.id for c in run.context.plan.calls if c.id not in done)
         run.state.history = run.context.messages
 
 
@@ -353,7 +346,7 @@ def _restored_facts(
     Raises:
         OptionError: edited arguments do not match the schema of the tool.
     """
-    calls = {given["id"]: _call_from_json(given) for given in state["tool_calls"]}
+    calls = {given["id"]: ToolCall(**given) for given in state["tool_calls"]}
     approvals = {key: Approval(**given) for key, given in state["approvals"].items()}
     approvals |= decisions
     for call_id, decision in decisions.items():
@@ -402,23 +395,15 @@ def _edited(call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, To
 
 def _call_as_json(call: ToolCall) -> JSONDict:
     return {
-        "id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
+        **_values(call),
         "input": None if call.input is None else dict(call.input),
-        "fingerprint": call.fingerprint,
         "extra": sendable_json(call.extra),
     }
 
 
-def _call_from_json(given: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(**given)
-
-
 def _response_as_json(response: Response) -> JSONDict:
-    fields = {spec.name: getattr(response, spec.name) for spec in dataclasses.fields(response)}
     return {
-        **fields,
+        **_values(response),
         "tool_calls": [_call_as_json(call) for call in response.tool_calls],
         "usage": None if response.usage is None else response.usage.as_json(),
         "extra": sendable_json(response.extra),
@@ -429,7 +414,7 @@ def _response_from_json(given: Mapping[str, Any]) -> Response:
     usage = given["usage"]
     fields: dict[str, Any] = {
         **given,
-        "tool_calls": tuple(map(_call_from_json, given["tool_calls"])),
+        "tool_calls": tuple(ToolCall(**call) for call in given["tool_calls"]),
         "usage": None if usage is None else Usage.from_json(usage),
     }
     return Response(**fields)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle import labels
@@ -39,6 +39,7 @@ from treadle.messages import (
     InvalidMessagesError,
     JSONDict,
     Response,
+    ToolCall,
     join_messages,
     safe_str,
     validate_messages,
@@ -277,6 +278,7 @@ class Run:
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
         run.reserved.clear()
+        run.in_flight.next_batch()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
         # Until it is kept, the iteration is in progress, and an interruption settles it.
@@ -359,7 +361,7 @@ class Run:
     def keep(self, context: Context) -> None:
         """Make a context the latest one."""
         self.context = context
-        self._progress = None
+        self._progress = self.run.dispatched = None
         self.state.history = context.messages
 
     def _interrupt(self, unanswered: str) -> None:
@@ -380,7 +382,9 @@ class Run:
         # Inside a plug, the item may be anything.
         items = (progress.item, *reversed(progress.originals))
         context = next(item for item in items if isinstance(item, Context))
-        in_flight = self.run.in_flight
+        in_flight, dispatched = self.run.in_flight, self.run.dispatched
+        if dispatched is not None and not _has_calls(context, dispatched.plan.calls):
+            context = dispatched  # a stage that asked the model itself was interrupted
         in_flight.running.clear()
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
         try:
@@ -461,6 +465,8 @@ class Run:
                 break
             if failed is not None or self.context.decision is _DONE:
                 return failed
+            if self.context.decision is _PAUSE:
+                return (yield from self._suspend())
             if not self.context.tool_calls:
                 break
         self.keep(_without_answer(self.context, reason))
@@ -531,6 +537,11 @@ _BLANK = Context(History(), iteration=0)
 _NO_RESPONSE = Response()
 _NO_PLAN = Plan()
 _NOTHING: dict[str, Any] = {}
+
+
+def _has_calls(context: Context, calls: Iterable[ToolCall]) -> bool:
+    ids = {call.id for call in context.tool_calls}
+    return all(call.id in ids for call in calls)
 
 
 def _has_nothing_to_ask(context: Context) -> bool:

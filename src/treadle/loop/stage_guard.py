@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from treadle.context import Context, Decision
@@ -24,12 +24,15 @@ from treadle.messages import (
     is_dict,
     is_mapping,
     to_message,
+    to_response,
     validate_messages,
 )
 from treadle.results import PendingCall, Reason
 from treadle.stages import (
+    approval_questions,
     assistant_message,
     check_call,
+    inject,
     invalid_call_text,
     parse_tool_calls,
     validate_calls,
@@ -96,6 +99,8 @@ def _checked(before: Context, after: Context) -> Context:
         raise TypeError("error: a decision to stop needs a reason, as in ctx.stop('why')")
     if not all(isinstance(one, PendingCall) for one in after.waiting):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("waiting: expected PendingCall objects")
+    if _changed("response", before, after):
+        to_response(after.response)  # raises if it could not become a message
     if _changed("tools", before, after):
         after = after.evolve(tools=_checked_tools(after))
     return after
@@ -176,7 +181,8 @@ def _ran(ctx: Context) -> dict[str, ToolResult]:
 def _is_new_response(before: Context, after: Context) -> bool:
     """Whether a stage replaced the response before anything of it has run."""
     is_replaced = before.is_asked and _changed("response", before, after)
-    return is_replaced and not before.is_injected and not _started(before)
+    has_run = before.is_injected or _started(before) or _started(after)
+    return is_replaced and not has_run
 
 
 def _with_calls_of_response(stage: str, before: Context, after: Context) -> Context:
@@ -226,7 +232,7 @@ class _Calls:
         """The context with consistent calls, results and plan."""
         before, after = self._before, self._after
         is_changed = any(_changed(name, before, after) for name in _REVIEWED)
-        if not is_changed and not _ran(before):
+        if not is_changed and not _ran(after):
             return after
         self._results = self._checked_results()
         self._errors = dict(after.validation_errors)
@@ -260,7 +266,7 @@ class _Calls:
                 result if is_right else dataclasses.replace(result, tool_call_id=call_id)
             )
         # A stage that calls `dispatch_tools` itself can drop what has run within it.
-        earlier = {**_ran(before), **before.tool_results}
+        earlier = {**_ran(before), **_ran(after), **before.tool_results}
         dropped = [call_id for call_id in earlier if call_id not in results]
         if dropped:
             self._report(f"results of {', '.join(dropped)} were restored")
@@ -277,6 +283,7 @@ class _Calls:
         for call in after.tool_calls:
             if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"tool_calls: expected ToolCall objects, got {describe(call)}")
+            to_response(Response(tool_calls=(call,)))  # raises if it could not become a message
             if any(call.id == other.id for other in calls):
                 raise TypeError(f"tool_calls: the id {call.id!r} is used twice")
             known = old.get(call.id)
@@ -325,6 +332,8 @@ class _Calls:
             if (call.name, call.input) != (known.name, known.input):
                 self._report(f"call {call.id} has run; its name and input were restored")
             return dataclasses.replace(known, arguments=call.arguments, extra=call.extra)
+        if call.name != known.name:
+            self._after.run.release(known)  # the uses of another tool are counted
         if not self._are_validated:
             return call
         if (call.name, call.arguments) == (known.name, known.arguments):
@@ -368,7 +377,8 @@ class _Calls:
             batches=tuple(batches),
             not_run=not_run,
             duplicates={**before.plan.duplicates, **after.plan.duplicates},
-            approvals=_approvals(after, [by_id[call_id] for call_id in by_id if call_id in placed]),
+            # A stage cannot remove an approval.
+            approvals=approval_questions(after, [call for call in calls if call.id in placed]),
         )
 
     def _runnable(self, by_id: Mapping[str, ToolCall]) -> list[tuple[ToolCall, ...]]:
@@ -419,17 +429,6 @@ def _is_validated(ctx: Context) -> bool:
     """Whether the calls of an iteration went through `validate_calls`."""
     calls: Sequence[Any] = ctx.tool_calls
     return any(getattr(call, "fingerprint", "") for call in calls)
-
-
-def _approvals(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
-    """The questions of the calls that need approval; a stage cannot remove one."""
-    questions: dict[str, str] = {}
-    for call in calls:
-        tool = ctx.tools.get(call.name)
-        question = None if tool is None else tool.approval_question(call.input or {})
-        if question is not None:
-            questions[call.id] = question
-    return questions
 
 
 # The history
@@ -538,15 +537,9 @@ def _before_injection(
     if not any(_belongs(message, wanted) for message in given):
         return given, (), after
     if all(call_id in after.tool_results for call_id in ids):
-        exchange = [
-            own,
-            *(
-                {"role": "tool", "tool_call_id": i, "content": after.tool_results[i].content}
-                for i in ids
-            ),
-        ]
-        edited, _ = _with_exchange(given, exchange, before)
-        return edited, (), after.evolve(result_messages=tuple(exchange))
+        exchange = inject(after.evolve(messages=History())).result_messages
+        edited, _ = _with_exchange(given, list(exchange), before)
+        return edited, (), after.evolve(result_messages=exchange)
     # Calls that have not run yet: their messages follow with their results.
     rest = [message for message in given if not _belongs(message, wanted)]
     return rest, ("messages of calls that have not run were left out",), after

@@ -91,10 +91,7 @@ class Subagent:
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
         """Check the paused run of a call; its pause is consumed with that of the outer run."""
-        loop = self._loop
-        return Resumption(
-            state, decisions, loop.tools, loop.pause_secret, lambda _: True, pipeline=loop.pipeline
-        )
+        return self._loop.resumption(state, decisions, lambda _: True)
 
 
 def _as_task(arguments: Mapping[str, Any]) -> Messages:

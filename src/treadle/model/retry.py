@@ -107,7 +107,7 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     requested = _retry_after(error)
     if requested is not None:
         return min(requested, MAX_DELAY)
-    longest = min(base * 2 ** (attempt - 1), MAX_DELAY)
+    longest = min(base * 2 ** min(attempt - 1, 64), MAX_DELAY)
     share = yield Call(random.random, label=labels.RANDOM)
     return longest * (1 - 0.25 * float(share))
 

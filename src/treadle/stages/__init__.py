@@ -14,7 +14,7 @@ from treadle.stages._dispatch_tools import dispatch_tools
 from treadle.stages._inject_results import assistant_message, inject, inject_results
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
-from treadle.stages._plan_calls import NOT_RUN, plan_calls
+from treadle.stages._plan_calls import NOT_RUN, approval_questions, plan_calls
 from treadle.stages._run_call import SubagentPausedError, held_locks, prepare_call
 from treadle.stages._validate_calls import RepairCall, check_call, invalid_call_text, validate_calls
 
@@ -68,6 +68,7 @@ __all__ = [
     "RepairCall",
     "Stage",
     "SubagentPausedError",
+    "approval_questions",
     "ask_model",
     "assistant_message",
     "budget_guard",

@@ -286,6 +286,12 @@ def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
 
 def _asked_again(ctx: Context) -> Context:
     """The context for a second request in one iteration; the first response goes into the history."""
+    run = ctx.run
+    for call in ctx.plan.calls:
+        if call.id not in ctx.tool_results:
+            run.release(call)
+    run.reserved.clear()
+    run.in_flight.results.clear()
     return inject(ctx).evolve(
         tool_calls=(),
         plan=Plan(),

@@ -31,16 +31,16 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if not plan.batches:
         return ctx
     batches, calls = plan.batches, plan.calls
+    in_flight = ctx.run.in_flight
+    if in_flight.results:  # of calls that this iteration ran before
+        ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
     still_paused: Mapping[str, Paused] = {}
     if plan.approvals or ctx.paused_runs or ctx.tool_results:
         ctx, batches, still_paused = _apply_decisions(ctx)
         calls = tuple(itertools.chain.from_iterable(batches))
-    in_flight = ctx.run.in_flight
     nodes, new = _nodes(ctx, calls)
-    if len(new) < len(calls):
-        ctx, batches = _without_ended(ctx, batches, nodes)
-        calls = tuple(itertools.chain.from_iterable(batches))
-    in_flight.next_batch()
+    in_flight.renew()
+    ctx.run.dispatched = ctx
     in_flight.start(new)
     if len(new) < len(calls):
         in_flight.restart(calls)
@@ -50,8 +50,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             break
     if still_paused:
         in_flight.paused.update(still_paused)
-    results = {**ctx.tool_results, **in_flight.results}
-    ctx = ctx.evolve(tool_results=results)
+    before = ctx.tool_results  # in this order, and as stages have edited them
+    ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
     waiting = _pending(ctx) if plan.approvals or in_flight.paused else ()
     if waiting or in_flight.paused:  # a stage of a subagent may have paused it for another reason
         return ctx.pause(waiting)
@@ -113,22 +113,6 @@ def _nodes(
     return nodes, calls
 
 
-def _without_ended(
-    ctx: Context, batches: Batches, nodes: Mapping[str, RunNode]
-) -> tuple[Context, Batches]:
-    """Keep the results of calls that this iteration ran before, and leave these calls out of the batches."""
-    earlier = ctx.run.in_flight.results
-    ended = {
-        call.id: earlier[call.id]
-        for batch in batches
-        for call in batch
-        if call.id in earlier and nodes[call.id].ended_at is not None
-    }
-    left = (tuple(call for call in batch if call.id not in ended) for batch in batches)
-    ctx = ctx.evolve(tool_results={**ended, **ctx.tool_results})
-    return ctx, tuple(batch for batch in left if batch)
-
-
 def _concluded(ctx: Context) -> Context:
     """Note what the calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
@@ -149,6 +133,7 @@ def _concluded(ctx: Context) -> Context:
     answers = {
         call_id: _duplicate(call_id, results.get(first))
         for call_id, first in plan.duplicates.items()
+        if call_id not in results  # a stage may have planned it, or answered it
     }
     return ctx.evolve(tool_results={**results, **answers})
 

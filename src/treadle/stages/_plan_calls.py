@@ -81,7 +81,7 @@ class Planner:
             self._reason(len(planned)),
             self.not_run,
             self._duplicates,
-            self._approvals(planned),
+            approval_questions(self._ctx, planned),
         )
 
     def _sees_what_is_known(self, tool: Tool | None) -> bool:
@@ -161,14 +161,16 @@ class Planner:
             return self._split
         return PlanReason.SINGLE_CALL if planned == 1 else PlanReason.PARALLEL_BATCH
 
-    def _approvals(self, planned: Iterable[ToolCall]) -> Mapping[str, str]:
-        questions: dict[str, str] = {}
-        for call in planned:
-            tool = self._ctx.tools.get(call.name)
-            question = None if tool is None else tool.approval_question(call.input or {})
-            if question is not None:
-                questions[call.id] = question
-        return questions
+
+def approval_questions(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
+    """The questions of the calls that need approval, by id of the call."""
+    questions: dict[str, str] = {}
+    for call in calls:
+        tool = ctx.tools.get(call.name)
+        question = None if tool is None else tool.approval_question(call.input or {})
+        if question is not None:
+            questions[call.id] = question
+    return questions
 
 
 def shown_again(content: str) -> str:

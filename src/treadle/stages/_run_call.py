@@ -116,8 +116,8 @@ def _run(
     except BaseException:
         yield from _interrupted(ctx, call, node, started, within)
         raise
-    if not in_flight.mark_done(call.id, result):
-        in_flight.results[call.id] = result  # a thread cancelled the call as it was done
+    in_flight.running.pop(call.id, None)  # a thread may have cancelled the call as it was done
+    in_flight.results[call.id] = result
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
     run.clock = max(run.clock, ended)

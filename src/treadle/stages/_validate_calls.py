@@ -43,7 +43,8 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
         if problems and repair_call is not None:
             repaired = _repaired(repair_call, call, problems)
             if repaired is not None:
-                again = ToolCall(call.id, repaired.name, repaired.arguments)
+                extra = repaired.extra or call.extra
+                again = ToolCall(call.id, repaired.name, repaired.arguments, extra=extra)
                 again, remaining = check_call(ctx, again)
                 if not remaining:
                     checked, problems = again, ()

@@ -17,7 +17,7 @@ class InFlight:
 
     Attributes:
         running: the running calls, by id.
-        results: the results of finished calls, by id.
+        results: the results of the calls of this iteration that are over, by id.
         completed: the results of calls, recorded where they run, by id; so the result of a call that completes
             while it is being cancelled is not lost.
         paused: the paused subagents, by id of their call.
@@ -87,8 +87,12 @@ class InFlight:
 
     def next_batch(self) -> None:
         """Forget calls and results, and keep the counts."""
-        self.running.clear()
+        self.renew()
         self.results.clear()
+
+    def renew(self) -> None:
+        """Forget the calls, and keep their results: further calls of the iteration start."""
+        self.running.clear()
         self.completed.clear()
         self.paused.clear()
         self.held_locks.clear()
