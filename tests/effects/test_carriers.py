@@ -719,6 +719,24 @@ class TestTheCall:
             asyncio.run(main())
         assert [type(error) for error in seen] == [CallCancelled]
 
+    def test_that_is_cancelled_in_a_run_that_a_cancelled_task_starts_is_call_cancelled(self):
+        async def tool():
+            raise asyncio.CancelledError
+
+        async def cancelled():
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                return await drive(caught(Call(tool, mode=Mode.ASYNC)))
+
+        async def main():
+            task = asyncio.create_task(cancelled())
+            await asyncio.sleep(0)
+            task.cancel()
+            return await task
+
+        assert isinstance(asyncio.run(main()), CallCancelled)
+
     def test_is_cancelled_when_the_run_is_abandoned(self):
         ended = []
 

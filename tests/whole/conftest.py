@@ -89,7 +89,7 @@ class Way:
             return
         if handle_ref.is_wanted:
             handle_ref.handle = options["handle"] = RunHandle()
-        options["on_event"] = observed.events.append
+        options.setdefault("on_event", observed.events.append)
         if self.is_sync:
             observed.result = run_sync(*given, **options)
         else:

@@ -224,6 +224,49 @@ def test_a_cancellation_that_arrives_after_the_tools_does_not_reach_the_model(dr
     assert observed.result.messages[-2]["content"].startswith("Cancelled")
 
 
+@pytest.mark.parametrize("act", ["cancel", "cancel_all"])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_call_does_not_start_if_a_listener_has_cancelled_it(driven: Way, act: str, size: int):
+    handle, ran, announced = RunHandle(), [], []
+
+    @tool
+    async def pay(n: int) -> str:
+        """Pay."""
+        ran.append(n)
+        return "paid"
+
+    def listener(event: Any) -> None:
+        if isinstance(event, ToolStarted):
+            announced.append(event.call.input["n"])
+            if len(announced) == size:
+                getattr(handle, act)()
+
+    batch = calls(*(call("pay", n=n) for n in range(size)))
+    driven.run(HELLO, ScriptedLLM(batch, "Fine."), tools=[pay], handle=handle, on_event=listener)
+    assert len(announced) == size
+    assert announced[-1] not in ran
+
+
+@pytest.mark.parametrize("position", range(1, 14))
+def test_the_model_is_not_asked_after_a_listener_has_cancelled_the_run(driven: Way, position: int):
+    handle, seen, asked = RunHandle(), [], []
+    script = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), "It is 2.")
+
+    def model(messages: Any, **options: Any) -> Any:
+        asked.append(len(seen))
+        return script(messages, **options)
+
+    def listener(event: Any) -> None:
+        seen.append(event)
+        if len(seen) == position:
+            handle.cancel()
+
+    observed = driven.run(HELLO, model, tools=[add], handle=handle, on_event=listener)
+    assert not any(events >= position for events in asked)
+    is_over = len(seen) <= position  # it was cancelled at its last event, if at all
+    assert (observed.result.stop_reason == "cancelled") != is_over
+
+
 def test_tools_that_are_cancelled_again_and_again_do_not_stop_the_run(driven: Way):
     """Each batch has its own cancellation; the one after it runs."""
     handle = RunHandle()

@@ -325,6 +325,9 @@ class AsyncDriver:
             close_steps(effect.steps)
             raise Stopped
         if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
+            if task.is_cancelled:  # by the steps themselves, just before
+                close_steps(effect.steps)
+                raise Cancelled
             return self.drive(effect.steps, None, Region.enter(effect, self, task))
         if until is None and effect.seconds is None:
             return self.drive(effect.steps)
