@@ -81,6 +81,35 @@ def test_arguments_filled_by_a_partial_are_not_in_the_schema():
     assert called(made, query="x") == ("x", 7, 3)
 
 
+def test_a_keyword_filled_by_a_partial_cannot_be_overridden_by_an_arbitrary_one():
+    def find(query: str, user_id: int, **more):
+        return query, user_id, more
+
+    made = tool(functools.partial(find, user_id=7))
+    assert called(made, query="x", user_id=8, page=2) == ("x", 7, {"page": 2})
+
+
+def test_an_object_that_wraps_a_function_has_the_types_of_the_function():
+    class Traced:
+        def __init__(self, fn):
+            functools.update_wrapper(self, fn)
+
+        def __call__(self, *args, **kwargs):
+            return self.__wrapped__(*args, **kwargs)
+
+    @tool
+    @Traced
+    def greet(name: str, times: "int" = 1):
+        """Greet."""
+        return f"Hi {name}" * times
+
+    assert greet.input_schema["properties"] == {
+        "name": {"type": "string"},
+        "times": {"type": "integer", "default": 1},
+    }
+    assert called(greet, name="Ann", times=2) == "Hi AnnHi Ann"
+
+
 def test_a_class_is_a_tool_that_makes_its_objects():
     assert called(tool(Size), width=3) == Size(3)
     assert tool(Size).input_schema["properties"] == {"width": {"type": "integer"}}

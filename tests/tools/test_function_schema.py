@@ -3,15 +3,16 @@
 import dataclasses
 import datetime as dt
 import enum
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from treadle.errors import ToolDefinitionError
-from treadle.tools import ToolContext, tool
+from treadle.tools import ToolContext, tool, toolset
 
 CONTEXT = ToolContext("c1", "t", 1)
 
@@ -276,3 +277,105 @@ def test_a_default_that_is_not_json_is_left_out_of_the_schema():
     def take(a: Any = object()): ...  # noqa: B008
 
     assert properties(take) == {"a": {}}
+
+
+@pytest.mark.parametrize("default", [math.inf, -math.inf, math.nan])
+def test_a_default_that_no_request_can_have_is_left_out_of_the_schema(default):
+    """A client refuses to send infinity: no request with this tool would leave the program."""
+
+    def take(a: Any = default): ...
+
+    assert properties(take) == {"a": {}}
+
+
+def test_a_default_that_a_field_describes_is_passed_to_the_function():
+    """The function's own default is the description of one."""
+
+    @tool
+    def take(
+        a: int = Field(3, description="hint", le=5),
+        b: list[int] = Field(default_factory=list),  # noqa: B008 - what is tested
+    ):
+        return a, b
+
+    assert take.input_schema["properties"]["a"] == {
+        "type": "integer",
+        "default": 3,
+        "maximum": 5,
+        "description": "hint",
+    }
+    assert called(take) == (3, [])
+    assert called(take, a=4) == (4, [])
+    assert take.validate({}) == ([], {})
+
+
+def test_keys_arrive_as_the_type_of_the_hint():
+    @tool
+    def take(names: dict[int, Any]):
+        return names
+
+    assert called(take, names={"1": "x"}) == {1: "x"}
+    assert take.problems_of({"names": {"a": "x"}})[0].startswith("names.a.[key]: ")
+
+
+class Level(enum.StrEnum):
+    LOW = "low"
+    HIGH = "high"
+
+
+def test_a_member_of_an_enumeration_in_a_literal_arrives_as_the_member():
+    @tool
+    def take(level: Literal[Level.LOW, Level.HIGH]):
+        return level
+
+    assert called(take, level="low") is Level.LOW
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    color: Color
+    on: dt.date
+    pair: tuple[int, int]
+
+
+def test_strict_types_take_the_forms_that_json_has_for_them():
+    @tool
+    def take(strict: Strict):
+        return strict
+
+    given = {"color": "red", "on": "2026-01-02", "pair": [1, 2]}
+    made = Strict(color=Color.RED, on=dt.date(2026, 1, 2), pair=(1, 2))
+    assert called(take, strict=given) == made
+    assert tool(Strict).problems_of(given) == []
+    assert take.problems_of({"strict": {**given, "on": "tomorrow"}}) != []
+
+
+def test_a_lone_surrogate_reaches_a_function_of_converted_types():
+    @tool
+    def take(text: str, on: dt.date):
+        return text, on
+
+    assert called(take, text="\ud800", on="2026-01-02") == ("\ud800", dt.date(2026, 1, 2))
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=x)x"])
+def test_a_pattern_that_pydantic_cannot_compile_is_an_error_when_the_tool_is_made(pattern):
+    def take(a: Annotated[str, Field(pattern=pattern)]): ...
+
+    with pytest.raises(ToolDefinitionError, match="tool 'take'"):
+        tool(take)
+
+
+def test_a_model_with_a_type_without_a_schema_is_an_error_when_the_tool_is_made():
+    class Take(BaseModel):
+        hook: Callable[[], int]
+
+    with pytest.raises(ToolDefinitionError, match=r"tools\[1\]: .*JsonSchema"):
+        toolset([tool(lambda: 1, name="other"), Take])
+
+
+def test_a_default_of_a_model_that_is_not_json_is_no_warning():
+    class Take(BaseModel):
+        a: Any = object()
+
+    assert tool(Take).input_schema["properties"] == {"a": {}}

@@ -112,7 +112,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
         from treadle.tools.function_schema import schema_of  # noqa: PLC0415 - see there
 
         description, _ = read_docstring(given.__doc__)
-        return Tool(given.__name__, description, schema_of(given), model=given)
+        return Tool(given.__name__, description, schema_of(given, where), model=given)
     if callable(given):
         return tool(given)
     raise ToolDefinitionError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import types
 import typing
 import warnings
@@ -15,12 +16,15 @@ from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
+from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import format_path
 from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
+from treadle.tools.rendering import json_encoder
 
 
 class _Untitled(GenerateJsonSchema):
@@ -28,6 +32,11 @@ class _Untitled(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
+
+    def encode_default(self, dft: Any) -> Any:
+        if isinstance(dft, float) and not math.isfinite(dft):  # no request can have it
+            raise PydanticSerializationError("not JSON")
+        return super().encode_default(dft)
 
 
 class Signature:
@@ -57,7 +66,9 @@ class Signature:
         self.context_parameter: str | None = None
         self._context_position: int | None = None
         self._positional: list[str] = []
+        self._with_defaults: set[str] = set()
         self._names: dict[str, str] = {}
+        self._filled = filled
         fields: dict[str, Any] = {}
         extra: Literal["allow", "forbid"] = "forbid"
         hints = _hints_of(inner, self.name)
@@ -79,23 +90,25 @@ class Signature:
             else:
                 if parameter.kind is parameter.POSITIONAL_ONLY:
                     self._positional.append(parameter.name)
+                if isinstance(parameter.default, FieldInfo):  # it only describes the default
+                    self._with_defaults.add(parameter.name)
                 field = f"p{len(self._names)}"
                 self._names[field] = parameter.name
                 fields[field] = _field(parameter, hint, described)
-        self.is_plain = all(_is_plain(hints.get(name, Any)) for name in self._names.values())
+        self.is_plain = not self._with_defaults and all(
+            _is_plain(hints.get(name, Any)) for name in self._names.values()
+        )
+        self._with_defaults.update(self._positional)
         has_positional = bool(self._positional) or self._context_position is not None
-        self.takes_as_given = self.is_plain and not has_positional
+        has_filled = extra == "allow" and bool(filled)
+        self.takes_as_given = self.is_plain and not has_positional and not has_filled
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
-            try:
-                self.model: Any = create_model(
-                    f"{self.name}_arguments", __config__=config, **fields
-                )
-                self.input_schema = schema_of(self.model)
-            except (PydanticUserError, TypeError) as error:
-                raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+        try:
+            self.model: Any = create_model(f"{self.name}_arguments", __config__=config, **fields)
+        except (PydanticUserError, SchemaError, TypeError) as error:
+            raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+        self.input_schema = schema_of(self.model, f"tool {self.name!r}")
 
     def normal(
         self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
@@ -104,14 +117,15 @@ class Signature:
 
         A default is included only for the parameters ``with_defaults``.
         """
-        model = self.model.model_validate(arguments)
+        model = _validated(self.model, arguments)
         given = model.model_fields_set
         values = {
             name: getattr(model, field)
             for field, name in self._names.items()
             if field in given or name in with_defaults
         }
-        return {**values, **(model.model_extra or {})}
+        more: Mapping[str, Any] = model.model_extra or {}
+        return {**values, **{name: more[name] for name in more if name not in self._filled}}
 
     def bind(
         self, arguments: Mapping[str, Any], context: ToolContext | None
@@ -122,7 +136,7 @@ class Signature:
             arguments: valid arguments.
             context: the value of the context parameter, if there is one.
         """
-        values = self.normal(arguments, self._positional)
+        values = self.normal(arguments, self._with_defaults)
         positional = [values.pop(name) for name in self._positional]
         if self._context_position is not None:
             positional.insert(self._context_position, context)
@@ -131,9 +145,22 @@ class Signature:
         return positional, values
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a pydantic model, without generated titles."""
-    schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
+    """The JSON Schema of a pydantic model, without generated titles.
+
+    Args:
+        model: the model.
+        where: what is made of it, for errors.
+
+    Raises:
+        ToolDefinitionError: a field has a type without a schema.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
+        try:
+            schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+        except PydanticUserError as error:
+            raise ToolDefinitionError(f"{where}: {error}") from error
     schema.pop("title", None)
     return {**schema, "properties": schema.get("properties", {})}
 
@@ -141,10 +168,19 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
     """Violations, with their paths, that a pydantic model finds in arguments that its schema allows."""
     try:
-        model.model_validate(arguments)
+        _validated(model, arguments)
     except ValidationError as error:
         return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
     return []
+
+
+def _validated(model: Any, arguments: Mapping[str, Any]) -> Any:
+    """An instance of a model, made of JSON: a strict field takes a date as text there, and only there."""
+    try:
+        text = json_encoder()(arguments)
+    except ValueError:  # a lone surrogate
+        return model.model_validate(arguments)
+    return model.model_validate_json(text)
 
 
 def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:
@@ -175,6 +211,8 @@ def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspec
 
 
 def _hints_of(fn: Any, name: str) -> dict[str, Any]:
+    # As for the signature, what wraps a function has the parameters of that.
+    fn = inspect.unwrap(fn, stop=lambda wrapper: hasattr(wrapper, "__signature__"))
     call = fn.__init__ if inspect.isclass(fn) else type(fn).__call__
     target = fn if inspect.isroutine(fn) else call
     try:
@@ -207,8 +245,9 @@ def _is_plain(hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if origin is None:
         return (isinstance(hint, type) and hint in _PLAIN) or hint is Any
-    if origin is Literal:
-        return True
-    return origin in {list, dict, Union, types.UnionType} and all(
-        _is_plain(part) for part in typing.get_args(hint)
-    )
+    parts = typing.get_args(hint)
+    if origin is Literal:  # a member of an enumeration is not the value that stands for it
+        return _PLAIN.issuperset(map(type, parts))
+    if origin is dict and parts[0] not in {str, Any}:  # keys are text in JSON
+        return False
+    return origin in {list, dict, Union, types.UnionType} and all(map(_is_plain, parts))
