@@ -293,3 +293,42 @@ def test_hundreds_of_thousands_of_unknown_fields_are_answered_in_linear_time():
     before = time.process_time()
     problems(known, {str(n): n for n in range(100_000)}, additionalProperties=False)
     assert time.process_time() - before < 2
+
+
+@pytest.mark.parametrize("keyword", ["default", "const", "examples", "enum"])
+def test_a_value_in_a_schema_may_look_like_a_reference(keyword):
+    value = {"$ref": "#/nowhere"}
+    part = {keyword: [value] if keyword in {"enum", "examples"} else value}
+    assert Tool("t", input_schema={"type": "object", "properties": {"a": part}}).name == "t"
+
+
+def test_a_field_may_be_called_like_a_reference():
+    part = {"type": "object", "properties": {"$ref": {"$ref": "#/$defs/Missing"}}}
+    with pytest.raises(ToolDefinitionError, match="'#/\\$defs/Missing' leads nowhere"):
+        SchemaValidator(part, "here")
+
+
+def test_a_reference_within_a_part_that_has_an_id_leads_into_that_part():
+    part = {
+        "$id": "https://example.com/part",
+        "$ref": "#/$defs/Count",
+        "$defs": {"Count": {"type": "integer"}},
+    }
+    assert problems({"a": part}, {"a": "x"}) == ['a: expected integer, got string "x"']
+
+
+def test_a_field_that_matches_a_pattern_is_not_named_as_unknown():
+    schema = {"type": "object", "patternProperties": {"^x-": {}}, "additionalProperties": False}
+    (told,) = Tool("t", input_schema=schema).problems_of({"x-a": 1, "y": 2})
+    assert told == "arguments: unknown field 'y'; the fields are none"
+
+
+def test_a_schema_of_draft_3_is_checked_by_its_rules():
+    schema = {
+        "$schema": "http://json-schema.org/draft-03/schema#",
+        "type": "object",
+        "properties": {"a": {"type": "any", "required": True}},
+    }
+    tool = Tool("t", input_schema=schema)
+    assert tool.problems_of({"a": 1}) == []
+    assert tool.problems_of({}) == ["a: 'a' is a required property"]

@@ -39,7 +39,7 @@ def compile_check(schema: Any) -> Check | None:
         A function that returns True only for valid values; None if the schema has keywords that it does not
         support.
     """
-    if not is_mapping(schema):
+    if not is_mapping(schema) or "draft-03" in str(schema.get("$schema")):  # it has other types
         return None
     compiler = _COMPILERS.get(frozenset(schema.keys() - _ANNOTATIONS), _object)
     return compiler(schema)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -58,14 +59,8 @@ class SchemaValidator:
         registry: Any = Registry[Any]()  # jsonschema's default would fetch references
         validator: Validator = made(schema, registry=registry)
         draft: Any = specification_with(str(schema.get("$schema")), default=DRAFT202012)
-        resolver = registry.resolver_with_root(draft.create_resource(schema))
-        for reference in _references(schema):
-            try:
-                resolver.lookup(reference)
-            except Unresolvable:
-                raise ToolDefinitionError(
-                    f"{where}: the reference {reference!r} leads nowhere within the schema"
-                ) from None
+        root = draft.create_resource(schema)
+        _check_references(root, registry.resolver_with_root(root), where)
         self._iter_errors = validator.iter_errors
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -103,15 +98,18 @@ def _identity_of(value: Any) -> Any:
     return (isinstance(value, bool), value)
 
 
-def _references(value: Any) -> Iterable[str]:
-    if is_mapping(value):
-        for key, part in value.items():
-            if key == "$ref" and isinstance(part, str):
-                yield part
-            yield from _references(part)
-    elif is_list(value):
-        for part in value:
-            yield from _references(part)
+def _check_references(schema: Any, resolver: Any, where: str) -> None:
+    """Check the references of a schema and of those within it; a value that has ``$ref`` is no schema."""
+    reference = schema.contents.get("$ref") if is_mapping(schema.contents) else None
+    if isinstance(reference, str):
+        try:
+            resolver.lookup(reference)
+        except Unresolvable:
+            raise ToolDefinitionError(
+                f"{where}: the reference {reference!r} leads nowhere within the schema"
+            ) from None
+    for part in schema.subresources():
+        _check_references(part, resolver.in_subresource(part), where)
 
 
 def _describe(error: ValidationError) -> str:
@@ -121,7 +119,7 @@ def _describe(error: ValidationError) -> str:
         case "type":
             names = wanted if isinstance(wanted, str) else " or ".join(wanted)
             text = f"expected {names}, got {json_type(given)} {short_json(given)}"
-        case "required":
+        case "required" if is_list(wanted):  # in draft 3 it is a flag of the field
             missing = [name for name in wanted if name not in given]
             # jsonschema makes one error for each missing field, in order, with the name in its message.
             named = (name for name in missing if error.message.startswith(repr(name)))
@@ -133,7 +131,12 @@ def _describe(error: ValidationError) -> str:
         case "additionalProperties":
             schema: Any = error.schema
             known: Any = schema.get("properties", {})
-            unknown = (repr(short_name(name)) for name in given if name not in known)
+            allowed = "|".join(schema.get("patternProperties", ())) or "(?!)"  # matches nothing
+            unknown = (
+                repr(short_name(name))
+                for name in given
+                if name not in known and not re.search(allowed, name)
+            )
             listed = ", ".join(itertools.islice(unknown, 5))
             text = f"unknown field {listed}; the fields are {', '.join(known) or 'none'}"
         case _ if error.context:
