@@ -73,6 +73,24 @@ def test_another_id_at_the_same_index_is_another_call():
     assert response.tool_calls == (ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "g", '{"y": 2}'))
 
 
+@pytest.mark.parametrize("indexes", [(0, 0), (None, None)])
+def test_without_ids_a_name_at_the_same_index_is_another_call(indexes):
+    """As Google's server of OpenAI's format sends them: each call whole, with the same index, and no id."""
+    pieces = [
+        {"index": index, "id": "", "function": {"name": name, "arguments": arguments}}
+        for index, name, arguments in zip(indexes, "fg", ('{"x": 1}', "{}"), strict=True)
+    ]
+    calls = (ToolCall("", "f", '{"x": 1}'), ToolCall("", "g", "{}"))
+    assert assembled(delta("stop", tool_calls=pieces)).tool_calls == calls
+    one, other = ([piece] for piece in pieces)
+    assert assembled(delta(tool_calls=one), delta("stop", tool_calls=other)).tool_calls == calls
+
+
+def test_a_name_may_come_in_pieces_without_an_id():
+    response = assembled(piece(0, "", "get_"), piece(0, "", "time"), piece(0, arguments="{}"))
+    assert response.tool_calls == (ToolCall("", "get_time", "{}"),)
+
+
 def test_unknown_keys_are_joined_or_replaced():
     """Texts and lists grow, all else is replaced; on the message and on its calls."""
     response = assembled(

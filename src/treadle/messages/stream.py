@@ -39,13 +39,13 @@ class StreamAccumulator:
 
     def _add_call(self, piece: CallChunk) -> None:
         call = self._open.get(piece.index)
-        # Some servers give every call the same index, so another id starts another call.
-        if call is None or (piece.id and call.id and piece.id != call.id):
+        if call is None or call.ends_before(piece):
             call = self._open[piece.index] = _CallAccumulator(piece.index)
             self._calls.append(call)
         call.id = call.id or piece.id  # some servers repeat the id with every piece
         call.names.append(piece.name)
-        call.arguments.append(piece.arguments)
+        if piece.arguments:
+            call.arguments.append(piece.arguments)
         call.extra.add(piece.extra)
 
     def response(self) -> Response:
@@ -107,6 +107,13 @@ class _CallAccumulator:
         self.names: list[str] = []
         self.arguments: list[str] = []
         self.extra = _ExtraAccumulator()
+
+    def ends_before(self, piece: CallChunk) -> bool:
+        """Whether a piece with the same index starts another call: some servers give every call the same one."""
+        if self.id and piece.id:
+            return self.id != piece.id
+        has_ids = self.id or piece.id  # some give no ids either; a name comes before its arguments
+        return not has_ids and piece.name != "" and bool(self.arguments)
 
     def joined(self) -> ToolCall:
         name, arguments = "".join(self.names), "".join(self.arguments) or "{}"
