@@ -7,6 +7,7 @@ import pytest
 from treadle.messages import (
     NO_RESULT,
     copy_json,
+    join_messages,
     repair_history,
     sendable_json,
     valid_arguments,
@@ -143,6 +144,13 @@ def test_two_assistant_messages_in_a_row_are_joined(first, second, joined):
     history, told = mended(USER, says(first), says(second, reasoning="r"))
     assert history == [USER, says(joined, reasoning="r")]
     assert told == ("messages[2]: it followed another assistant message; the two were joined",)
+
+
+def test_the_refusals_of_two_assistant_messages_are_joined():
+    refused = {"role": "assistant", "content": None, "refusal": "No."}
+    answer = {"role": "assistant", "content": "Yes.", "refusal": None}
+    assert join_messages(refused, answer) == {**answer, "refusal": "No."}
+    assert join_messages(refused, refused) == {**refused, "refusal": "No.\n\nNo."}
 
 
 def test_a_text_before_a_message_of_calls_is_joined_to_it():

@@ -265,8 +265,12 @@ def is_blank(content: Any) -> bool:
 
 def join_messages(before: JSONDict, message: JSONDict) -> JSONDict:
     """Join two assistant messages, since providers require the roles to alternate."""
-    content = _joined(before.get("content"), message.get("content"), "\n\n")
-    return {**before, **message, "content": content}
+    joined = {**before, **message}
+    joined.setdefault("content", None)
+    for key in ("content", "refusal"):
+        if key in joined:
+            joined[key] = _joined(before.get(key), message.get(key), "\n\n")
+    return joined
 
 
 def _joined(first: Any, second: Any, separator: str) -> Any:
