@@ -152,6 +152,7 @@ def test_each_delay_is_twice_as_long_less_a_jitter_of_a_quarter():
         (6, 16.0),
         (7, MAX_DELAY),
         (50, MAX_DELAY),
+        (5000, MAX_DELAY),
     ):
         waits = [wait(attempt=attempt) for _ in range(20)]
         assert all(0.75 * longest <= seconds <= longest for seconds in waits)

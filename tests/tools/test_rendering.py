@@ -57,6 +57,10 @@ def test_whatever_a_tool_returns_becomes_text(value, text):
     assert render(value) == text
 
 
+def test_a_number_of_thousands_of_digits_becomes_text():
+    assert render(-(10**5000)) == f"-1{'0' * 5000}"
+
+
 def test_types_that_json_lacks_are_serialized_with_str():
     assert render({"at": dt.timezone.utc}) == '{"at":"UTC"}'  # noqa: UP017
 

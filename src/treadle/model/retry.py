@@ -13,6 +13,9 @@ BASE_DELAY = 0.5
 MAX_DELAY = 30.0
 """Seconds. The delays of OpenAI's client start at the same value and have the same jitter."""
 
+MAX_DOUBLINGS = 64
+"""The delay is the longest long before; a larger power of two is beyond what a number can be."""
+
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 """The statuses that OpenAI's client retries; and 425 (too early)."""
 
@@ -107,7 +110,7 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     requested = _retry_after(error)
     if requested is not None:
         return min(requested, MAX_DELAY)
-    longest = min(base * 2 ** min(attempt - 1, 64), MAX_DELAY)
+    longest = min(base * 2 ** min(attempt - 1, MAX_DOUBLINGS), MAX_DELAY)
     share = yield Call(random.random, label=labels.RANDOM)
     return longest * (1 - 0.25 * float(share))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ def render(value: Any) -> str:
         return f"(binary output, {len(value)} bytes)"
     elif isinstance(value, memoryview):
         return f"(binary output, {value.nbytes} bytes)"
-    elif type(value) is int:
+    elif type(value) is int and abs(value) <= sys.maxsize:  # str refuses very long numbers
         return str(value)
     else:
         if isinstance(value, Iterator):  # it may have no end
