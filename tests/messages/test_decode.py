@@ -129,7 +129,19 @@ class TestForms:
         assert to_response(message(tool_calls=[call])).tool_calls == (made,)
 
 
+class Unshown:
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+class Model(BaseModel):
+    content: str
+
+
 WRONG = [
+    ([10**5000], "got list"),
+    (Unshown(), "got Unshown"),
+    (Model, "got ModelMetaclass"),
     (None, "got nothing"),
     (5, "got int 5"),
     (b"Hi", "got bytes b'Hi'"),

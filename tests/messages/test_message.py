@@ -139,6 +139,10 @@ def test_a_long_value_is_described_by_its_type_alone():
     assert describe(None) == "nothing"
 
 
+def test_a_value_that_has_no_text_is_described_by_its_type():
+    assert describe(10**5000) == "int"
+
+
 def test_a_copy_shares_no_container():
     """Lists and dicts are copied all the way down; tuples become lists, as in JSON."""
     original = {"a": [{"b": [1]}], "c": ({"d": 1},)}

@@ -134,6 +134,14 @@ class TestChunk:
                 Chunk(tool_calls=(CallChunk(arguments={}),)),
                 "CallChunk.arguments: expected text, got dict {}",
             ),
+            (
+                Chunk(tool_calls=(CallChunk(extra=None),)),
+                "CallChunk.extra: expected a mapping, got nothing",
+            ),
+            (
+                Chunk(tool_calls=(CallChunk(index="0"),)),
+                "CallChunk.index: expected a number, got str '0'",
+            ),
             (Chunk(tool_calls=({"id": "a"},)), "dict.id: expected text, got nothing"),
         ],
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError
 from treadle.messages.json_text import safe_str
-from treadle.messages.message import copy_json, describe, is_list, is_mapping, is_part
+from treadle.messages.message import copy_json, describe, dumped_of, is_list, is_mapping, is_part
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
 MOST_TOKENS = 2**63
@@ -25,8 +25,8 @@ _TEXT_OR_NONE = ((str, type(None)), "text")
 _EXTRA = ((dict, Mapping), "a mapping")  # nearly always a dict, which is quick to tell
 _Fields: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], str]]
 """What each field may be, and how an error names that."""
-_CALL_FIELDS: _Fields = {"id": _TEXT, "name": _TEXT, "arguments": _TEXT}
-_TOOL_CALL_FIELDS: _Fields = {**_CALL_FIELDS, "extra": _EXTRA}
+_CALL_FIELDS: _Fields = {"id": _TEXT, "name": _TEXT, "arguments": _TEXT, "extra": _EXTRA}
+_CALL_CHUNK_FIELDS: _Fields = {**_CALL_FIELDS, "index": (int, "a number")}
 _RESPONSE_FIELDS: _Fields = {
     **dict.fromkeys(
         ("content", "finish_reason", "model", "id", "refusal", "provider"), _TEXT_OR_NONE
@@ -62,7 +62,7 @@ def _checked(response: Response) -> Response:
     for call in response.tool_calls:
         if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _wrong("Response.tool_calls: expected calls", call)
-        _check(call, _TOOL_CALL_FIELDS)
+        _check(call, _CALL_FIELDS)
     _check_usage(response.usage)
     return response
 
@@ -71,7 +71,7 @@ def _checked_chunk(chunk: Chunk) -> Chunk:
     """Check a `Chunk` that the backend made."""
     _check(chunk, _CHUNK_FIELDS)
     for piece in chunk.tool_calls:
-        _check(piece, _CALL_FIELDS)
+        _check(piece, _CALL_CHUNK_FIELDS)
     _check_usage(chunk.usage)
     return chunk
 
@@ -129,16 +129,13 @@ def to_response(raw: Any) -> Response:
 def _as_mapping(raw: Any) -> Mapping[str, Any] | None:
     if isinstance(raw, dict) or is_mapping(raw):  # the first is fast, and common
         return raw  # pyright: ignore[reportUnknownVariableType]
-    dump = getattr(raw, "model_dump", None)
-    if callable(dump):
-        dumped: Any = dump(exclude_none=True)
-        return dumped if is_mapping(dumped) else None
-    return None
+    dumped = dumped_of(raw)
+    return dumped if is_mapping(dumped) else None
 
 
 def _from_completion(value: Mapping[str, Any]) -> Response:
     choices = value.get("choices")
-    first = _as_mapping(choices[0]) if is_list(choices) and choices else None
+    first = _first(choices)
     message = _as_mapping(first.get("message")) if first is not None else None
     if first is None or message is None:
         raise NotAResponseError(
@@ -150,16 +147,13 @@ def _from_completion(value: Mapping[str, Any]) -> Response:
 def _from_message(
     message: Mapping[str, Any], finish_reason: Any, usage: Any, completion: Mapping[str, Any]
 ) -> Response:
-    if message.get("role", "assistant") != "assistant":
+    if (message.get("role") or "assistant") != "assistant":
         raise NotAResponseError(
             f"llm_send_fn: expected a message of the role assistant, got {message['role']!r}"
         )
-    calls: Any = message.get("tool_calls") or ()
-    if not isinstance(calls, (list, tuple)):
-        raise _wrong("message.tool_calls: expected a list", calls)
     content = message.get("content")
     text = _text_of(content)
-    tool_calls = tuple(map(_to_call, calls))  # pyright: ignore[reportUnknownArgumentType]
+    tool_calls = tuple(map(_to_call, _calls_of(message)))
     if completion is message and text is content and _KNOWN.issuperset(message):
         return Response(text, tool_calls)  # a plain message has nothing else
     extra = _unknown(message, _KNOWN)
@@ -202,6 +196,17 @@ def _text_of(content: Any) -> str | None:
         texts = (part.get("text") for part in content if is_mapping(part))
         return "".join(text for text in texts if isinstance(text, str))
     raise _wrong("message.content: expected text or a list of parts", content)
+
+
+def _first(choices: Any) -> Mapping[str, Any] | None:
+    return _as_mapping(choices[0]) if isinstance(choices, (list, tuple)) and choices else None
+
+
+def _calls_of(message: Mapping[str, Any]) -> Sequence[Any]:
+    calls: Any = message.get("tool_calls") or ()
+    if not isinstance(calls, (list, tuple)):
+        raise _wrong("message.tool_calls: expected a list", calls)
+    return calls  # pyright: ignore[reportUnknownVariableType]
 
 
 def _to_call(raw: Any) -> ToolCall:
@@ -283,13 +288,11 @@ def to_chunk(raw: Any) -> Chunk:
     value = _as_mapping(raw)
     if value is None or "choices" not in value:
         raise _wrong("a chunk is text, a Chunk or a chat-completion chunk", raw)
-    choices: Any = value["choices"]
-    choice = (_as_mapping(choices[0]) if choices else None) or {}
-    delta = dict(_as_mapping(choice.get("delta")) or {})
-    text = _text_of(delta.pop("content", None)) or ""
-    calls = delta.pop("tool_calls", None) or ()
+    choice = _first(value["choices"]) or {}
+    delta = _as_mapping(choice.get("delta")) or {}
+    text = _text_of(delta.get("content")) or ""
+    calls = _calls_of(delta)
     finish_reason = choice.get("finish_reason")
-    delta.pop("role", None)
     return Chunk(
         text=text,
         tool_calls=tuple(map(_to_call_chunk, calls)),
@@ -297,7 +300,7 @@ def to_chunk(raw: Any) -> Chunk:
         usage=to_usage(value.get("usage")),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),
-        extra=delta,
+        extra=_unknown(delta, _KNOWN),
         ends_with_reason=True,
     )
 

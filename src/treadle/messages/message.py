@@ -114,10 +114,16 @@ def to_message(given: Any) -> Any:
     """Make a dict of a message: a copy of a mapping, or the dump of an SDK's object; else return it unchanged."""
     if is_mapping(given):
         return copy_json(dict(given))
+    dumped = dumped_of(given, mode="json")
+    return given if dumped is None else dumped
+
+
+def dumped_of(given: Any, **options: Any) -> Any:
+    """The data of an SDK's object, as pydantic dumps it; None if it is not such an object."""
     dump = getattr(given, "model_dump", None)
-    if callable(dump) and not isinstance(given, type):
-        return dump(mode="json", exclude_none=True)
-    return given
+    if not callable(dump) or isinstance(given, type):
+        return None
+    return dump(exclude_none=True, **options)
 
 
 def problems_of(messages: Sequence[Any]) -> Iterator[str]:
@@ -195,6 +201,13 @@ def describe(value: Any) -> str:
     """Describe a value in an error text: its type, and its ``repr`` if that is short."""
     if value is None:
         return "nothing"
-    text, limit = repr(value), 40
     kind = type(value).__name__
-    return f"{kind} {text}" if len(text) <= limit else kind
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a custom `__repr__`, or an integer of too many digits
+        return kind
+    return f"{kind} {text}" if len(text) <= MAX_SHOWN else kind
+
+
+MAX_SHOWN = 40
+"""Characters of a ``repr`` that are shown in an error."""
