@@ -66,6 +66,23 @@ def test_every_style_has_the_same_outcome(text):
     }
 
 
+@pytest.mark.parametrize("text", [GOOGLE, SPHINX], ids=["google", "sphinx"])
+def test_a_paragraph_after_the_arguments_describes_none_of_them(text):
+    start, _, _ = text.partition("    Returns" if text is GOOGLE else "    :returns")
+    _, arguments = read_docstring(f"{start.rstrip()}\n\n    It is slow.\n    ")
+    assert arguments["more"] == "whatever else."
+
+
+def test_types_with_brackets_are_no_part_of_a_description():
+    text = "Do.\n\nArgs:\n    a (dict(x=1)): first.\n    b (Callable[[int], (str)]): second."
+    assert read_docstring(text)[1] == {"a": "first.", "b": "second."}
+
+
+def test_arguments_that_numpy_describes_at_once_have_the_same_description():
+    text = "Do.\n\nParameters\n----------\na, b : int\n    Both,\n    really.\nc\n    One."
+    assert read_docstring(text)[1] == {"a": "Both, really.", "b": "Both, really.", "c": "One."}
+
+
 @pytest.mark.parametrize("text", [None, "", "   \n  "])
 def test_no_docstring_describes_nothing(text):
     assert read_docstring(text) == ("", {})

@@ -11,10 +11,14 @@ _OTHER_SECTION = re.compile(
     re.IGNORECASE,
 )
 _NAMED = {
-    "google": re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$"),
-    "numpy": re.compile(r"^(\w+)\s*(?::.*)?()$"),  # the description is on the lines that follow
+    "google": re.compile(r"^(?: {2,4}|\t)\*{0,2}(\w+)\s*(?:\(.*?\))?:\s*(.*)$"),
+    "numpy": re.compile(
+        r"^(\w+(?:, ?\w+)*)\s*(?::.*)?()$"
+    ),  # the description is on the lines that follow
 }
 _SPHINX = re.compile(r"^:param\s+(?:[^:]*\s)?(\w+):\s*(.*)$")
+_INDENTED = frozenset({"google", "sphinx"})
+"""Styles whose sections end with a paragraph that is not indented."""
 _RULE = re.compile(r"^-{3,}\s*$")
 
 
@@ -42,7 +46,9 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
         elif sphinx := _SPHINX.match(line):
             section, current = "sphinx", sphinx[1]
             arguments[current] = [sphinx[2]]
-        elif line.startswith(":"):
+        elif line.startswith(":") or (
+            section in _INDENTED and line[:1].strip() and not lines[index - 1].strip()
+        ):
             section = "other"
         elif section == "text":
             described.append(line)
@@ -56,8 +62,9 @@ def _read_argument(line: str, section: str, current: str, arguments: dict[str, l
     """Read one line of a section of arguments; return the argument that it describes."""
     named = _NAMED[section].match(line) if section in _NAMED else None
     if named is not None:
-        arguments[named[1]] = [named[2]]
-        return named[1]
+        names, parts = named[1].replace(",", " ").split(), [named[2]]
+        arguments.update((name, parts) for name in names)  # NumPy describes several at once
+        return names[0]
     if current and line.strip():
         arguments[current].append(line.strip())
     return current
