@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +14,7 @@ from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, is_mapping, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check
+from treadle.tools.rendering import MAX_ITEMS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -212,14 +214,17 @@ class Tool:
 
             check_types = functools.partial(model_problems, model)
         is_as_signed = signature is None or schema == signature.input_schema
+        mode = None if self.fn is None else call_mode(self.fn)
         invoke = _compile_call(self)
+        if mode is Mode.INLINE:
+            invoke = _collecting(invoke)
         self._set(
             _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
             _check_types=check_types,
             _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
             invoke=invoke if _is_flat(schema) else _copying_arguments(invoke),
             takes_context=signature is not None and signature.context_parameter is not None,
-            is_async=self.fn is not None and call_mode(self.fn) is Mode.ASYNC,
+            is_async=mode is Mode.ASYNC,
             is_plain=(
                 self.parallel_safe
                 and self.max_parallel is None
@@ -333,6 +338,25 @@ def _compile_call(tool: Tool) -> Invoke:
     if parameter is None:
         return lambda arguments, _context: fn(**arguments)
     return lambda arguments, context: fn(**{**arguments, parameter: context})
+
+
+def _collecting(invoke: Invoke) -> Invoke:
+    """Invoke a generator function; an async one returns as many items as are rendered of an iterator."""
+
+    async def collected(items: AsyncGenerator[Any]) -> list[Any]:
+        made: list[Any] = []
+        async with contextlib.aclosing(items):
+            async for item in items:
+                made.append(item)
+                if len(made) == MAX_ITEMS:
+                    break
+        return made
+
+    def invoke_generator(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+        items = invoke(arguments, context)
+        return collected(items) if isinstance(items, AsyncGenerator) else items  # pyright: ignore[reportUnknownArgumentType]
+
+    return invoke_generator
 
 
 def _copying_arguments(invoke: Invoke) -> Invoke:
