@@ -124,7 +124,7 @@ class TestChunk:
             (Chunk(model=5), "Chunk.model: expected text, got int 5"),
             (Chunk(id=5), "Chunk.id: expected text, got int 5"),
             (Chunk(extra=5), "Chunk.extra: expected a mapping, got int 5"),
-            (Chunk(tool_calls=5), "Chunk.tool_calls: expected a tuple of pieces, got int 5"),
+            (Chunk(tool_calls=5), "Chunk.tool_calls: expected a tuple of calls, got int 5"),
             (Chunk(tool_calls=(CallChunk(id=5),)), "CallChunk.id: expected text, got int 5"),
             (
                 Chunk(tool_calls=(CallChunk(name=None),)),
@@ -142,7 +142,7 @@ class TestChunk:
                 Chunk(tool_calls=(CallChunk(index="0"),)),
                 "CallChunk.index: expected a number, got str '0'",
             ),
-            (Chunk(tool_calls=({"id": "a"},)), "dict.id: expected text, got nothing"),
+            (Chunk(tool_calls=({"id": "a"},)), "Chunk.tool_calls: expected calls, got dict"),
         ],
     )
     def test_its_fields(self, made, text):

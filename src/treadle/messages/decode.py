@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from treadle.errors import TreadleError
 from treadle.messages.json_text import safe_str
 from treadle.messages.message import copy_json, describe, dumped_of, is_list, is_mapping, is_part
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
+T = TypeVar("T", Response, Chunk)
 MOST_TOKENS = 2**63
 """A larger number is not a count of tokens."""
 
@@ -23,6 +24,7 @@ class NotAResponseError(TreadleError, TypeError):
 _TEXT = (str, "text")
 _TEXT_OR_NONE = ((str, type(None)), "text")
 _EXTRA = ((dict, Mapping), "a mapping")  # nearly always a dict, which is quick to tell
+_CALLS = ((tuple, list), "a tuple of calls")
 _Fields: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], str]]
 """What each field may be, and how an error names that."""
 _CALL_FIELDS: _Fields = {"id": _TEXT, "name": _TEXT, "arguments": _TEXT, "extra": _EXTRA}
@@ -32,13 +34,13 @@ _RESPONSE_FIELDS: _Fields = {
         ("content", "finish_reason", "model", "id", "refusal", "provider"), _TEXT_OR_NONE
     ),
     "extra": _EXTRA,
-    "tool_calls": ((tuple, list), "a tuple of calls"),
+    "tool_calls": _CALLS,
 }
 _CHUNK_FIELDS: _Fields = {
     "text": _TEXT,
     **dict.fromkeys(("finish_reason", "model", "id"), _TEXT_OR_NONE),
     "extra": _EXTRA,
-    "tool_calls": ((tuple, list), "a tuple of pieces"),
+    "tool_calls": _CALLS,
 }
 
 
@@ -56,24 +58,15 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
     return NotAResponseError(f"llm_send_fn: {expectation}, got {describe(value)}")
 
 
-def _checked(response: Response) -> Response:
-    """Check a `Response` that the backend made."""
-    _check(response, _RESPONSE_FIELDS)
-    for call in response.tool_calls:
-        if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise _wrong("Response.tool_calls: expected calls", call)
-        _check(call, _CALL_FIELDS)
-    _check_usage(response.usage)
-    return response
-
-
-def _checked_chunk(chunk: Chunk) -> Chunk:
-    """Check a `Chunk` that the backend made."""
-    _check(chunk, _CHUNK_FIELDS)
-    for piece in chunk.tool_calls:
-        _check(piece, _CALL_CHUNK_FIELDS)
-    _check_usage(chunk.usage)
-    return chunk
+def _checked(made: T, fields: _Fields, kind_of_call: type, fields_of_call: _Fields) -> T:
+    """Check a `Response` or a `Chunk` that the backend made."""
+    _check(made, fields)
+    for call in made.tool_calls:
+        if not isinstance(call, kind_of_call):
+            raise _wrong(f"{type(made).__name__}.tool_calls: expected calls", call)
+        _check(call, fields_of_call)
+    _check_usage(made.usage)
+    return made
 
 
 def _are_counts(*values: Any) -> bool:
@@ -108,7 +101,7 @@ def to_response(raw: Any) -> Response:
         NotAResponseError: it is not a response; the text says what it is.
     """
     if isinstance(raw, Response):
-        return _checked(raw)
+        return _checked(raw, _RESPONSE_FIELDS, ToolCall, _CALL_FIELDS)
     if isinstance(raw, str):
         return Response(raw)
     value = _as_mapping(raw)
@@ -282,7 +275,7 @@ def to_chunk(raw: Any) -> Chunk:
         NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.
     """
     if isinstance(raw, Chunk):
-        return _checked_chunk(raw)
+        return _checked(raw, _CHUNK_FIELDS, CallChunk, _CALL_CHUNK_FIELDS)
     if isinstance(raw, str):
         return Chunk(raw)
     value = _as_mapping(raw)
