@@ -44,7 +44,7 @@ from treadle.messages import (
     to_chunk,
     to_response,
 )
-from treadle.model.info import ModelInfo, model_info
+from treadle.model.info import OPTIONS, ModelInfo, model_info
 
 log = logging.getLogger("treadle.model")
 
@@ -52,19 +52,7 @@ LLMSendFn: TypeAlias = Callable[..., Any]
 """A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
 
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
-_OPTION_NAMES = frozenset(
-    {
-        "tools",
-        "tool_choice",
-        "model",
-        "temperature",
-        "top_p",
-        "max_tokens",
-        "stream",
-        "stop",
-        "seed",
-    }
-)
+_OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
 """OpenAI's names of options that a backend may take one by one."""
 
 
@@ -281,12 +269,6 @@ def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
     yield Call(lambda: awaitable)
 
 
-def _is_async_generator(fn: Any) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(type(fn).__call__)
-
-
 async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
     import anyio.to_thread  # noqa: PLC0415 - as above
@@ -386,9 +368,10 @@ def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
 
 
 def _read_form(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
-    mode = Mode.ASYNC if _is_async_generator(fn) else call_mode(fn)
-    if mode is Mode.INLINE:  # a generator function returns at once; reading the stream may block
-        mode = Mode.THREAD
+    mode = call_mode(fn)
+    if mode is Mode.INLINE:  # a generator function returns at once; reading a sync stream may block
+        is_async = any(map(inspect.isasyncgenfunction, (fn, type(fn).__call__)))
+        mode = Mode.ASYNC if is_async else Mode.THREAD
     try:
         return mode, tuple(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):

@@ -18,7 +18,7 @@ _PROVIDERS: Mapping[str, str] = {
 }
 """The values of ``gen_ai.provider.name`` in OpenTelemetry's conventions, by the package of the SDK."""
 
-_OPTIONS = frozenset(
+OPTIONS = frozenset(
     {
         "frequency_penalty",
         "max_completion_tokens",
@@ -74,7 +74,7 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
     return ModelInfo(
         _name(given.get("model")) or _name(attribute_of(fn, "model")),
         provider,
-        {name: given[name] for name in sorted(_OPTIONS & given.keys())},
+        {name: given[name] for name in sorted(OPTIONS & given.keys())},
     )
 
 
