@@ -76,21 +76,13 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
         if "annotations" in given:  # what they say replaces the earlier defaults
             given = {"parallel_safe": None, "idempotent": None, **given}
-        return _named_after(dataclasses.replace(as_tool(fn), **given))
+        return dataclasses.replace(as_tool(fn), **given)
     from treadle.tools.function_schema import Signature  # noqa: PLC0415 - see there
 
     signature = Signature(fn)
     facts: dict[str, Any] = {"name": signature.name, "description": signature.description}
     facts.update(given, input_schema=signature.input_schema, fn=fn, signature=signature)
-    return _named_after(Tool(**facts))
-
-
-def _named_after(made: Tool) -> Tool:
-    """Give the tool the name and the docstring of its function."""
-    if made.fn is not None:
-        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            object.__setattr__(made, name, getattr(made.fn, name, None))
-    return made
+    return Tool(**facts)
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
@@ -180,4 +172,4 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
 
 def terminal_copy(given: Tool) -> Tool:
     """A copy of the tool that ends the run when it is called."""
-    return _named_after(dataclasses.replace(given, terminal=True))
+    return dataclasses.replace(given, terminal=True)

@@ -12,8 +12,8 @@ from treadle.effects import Mode, call_mode
 from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
-from treadle.messages import copy_json, is_mapping, safe_str, short_name, valid_name
-from treadle.tools.fast_check import Check, compile_check
+from treadle.messages import copy_json, safe_str, short_name, valid_name
+from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.rendering import MAX_ITEMS
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
 }
 """The check of each option, and its description for errors. An option whose default is None may be None."""
+
+_SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
@@ -195,6 +197,8 @@ class Tool:
                 f"got {type(self.input_schema).__name__}"
             )
         self._set(input_schema=copy_json(dict(self.input_schema)))
+        if self.fn is not None:  # tools for documentation show the function
+            self._set(**{name: getattr(self.fn, name, None) for name in _SHOWN})
         self._compile()
 
     def _set(self, **values: Any) -> None:
@@ -222,7 +226,7 @@ class Tool:
             _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
             _check_types=check_types,
             _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
-            invoke=invoke if _is_flat(schema) else _copying_arguments(invoke),
+            invoke=invoke if is_flat(schema) else _copying_arguments(invoke),
             takes_context=signature is not None and signature.context_parameter is not None,
             is_async=mode is Mode.ASYNC,
             is_plain=(
@@ -361,18 +365,3 @@ def _collecting(invoke: Invoke) -> Invoke:
 
 def _copying_arguments(invoke: Invoke) -> Invoke:
     return lambda arguments, context: invoke(copy_json(dict(arguments)), context)
-
-
-def _is_flat(schema: Mapping[str, Any]) -> bool:
-    """Whether the schema plainly admits no value that can be changed in place."""
-    properties: Any = schema.get("properties", {})
-    is_closed = schema.get("additionalProperties") is False and schema.keys() <= _FLAT_KEYWORDS
-    return (is_closed and is_mapping(properties)) and all(
-        is_mapping(part) and part.get("type") in _ATOMIC_TYPES for part in properties.values()
-    )
-
-
-_FLAT_KEYWORDS = frozenset(
-    {"type", "properties", "required", "additionalProperties", "title", "description"}
-)
-_ATOMIC_TYPES = ("string", "integer", "number", "boolean")

@@ -91,7 +91,11 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     if not is_known or None in checks.values():
         return None
     # Most fields have just a type: these are looked up without a call for each field.
-    kinds = {name: _kinds(part["type"]) for name, part in parts.items() if _is_of_atoms(part)}
+    kinds = {
+        name: _kinds(part["type"])
+        for name, part in parts.items()
+        if part.keys() - _ANNOTATIONS == {"type"} and _is_atomic(part)
+    }
     required: frozenset[str] = frozenset(schema.get("required", ()))
 
     def check(value: Any) -> bool:
@@ -112,9 +116,16 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
     return check
 
 
-def _is_of_atoms(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema has just a type, and none that is a container."""
-    return schema.keys() - _ANNOTATIONS == {"type"} and _kinds(schema["type"]) <= ATOMS
+def is_flat(schema: Mapping[str, Any]) -> bool:
+    """Whether the schema of an object plainly admits no value that can be changed in place."""
+    is_plain = schema.keys() <= _OF_AN_OBJECT | {"title", "description"}
+    is_closed = is_plain and schema.get("additionalProperties") is False
+    return is_closed and all(map(_is_atomic, schema.get("properties", {}).values()))
+
+
+def _is_atomic(schema: Any) -> bool:
+    """Whether a schema plainly admits no container."""
+    return is_mapping(schema) and "type" in schema and _kinds(schema["type"]) <= ATOMS
 
 
 _OF_AN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})

@@ -87,10 +87,10 @@ class ResultCache:
 
     def fresh(self, fingerprint: str) -> CachedResult | None:
         """The result of a call if nothing new was learned since; None if the call may be made."""
-        answer = self._results.get(fingerprint)
-        if answer is None or answer[0] != self.version or answer[3]:
+        answer = self.latest(fingerprint)
+        if answer is None or answer.version != self.version or answer.is_error:
             return None
-        return CachedResult(*answer)
+        return answer
 
     def latest(self, fingerprint: str) -> CachedResult | None:
         """The latest result of a call in this turn; None if it was not made."""
