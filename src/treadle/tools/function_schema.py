@@ -64,7 +64,6 @@ class Signature:
         self.name: str = getattr(fn, "__name__", own)
         self.description, described = read_docstring(inspect.getdoc(inner))
         self.context_parameter: str | None = None
-        self._context_position: int | None = None
         self._positional: list[str] = []
         self._with_defaults: set[str] = set()
         self._names: dict[str, str] = {}
@@ -76,10 +75,10 @@ class Signature:
             if parameter.name in filled:
                 continue
             hint = hints.get(parameter.name, Any)
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                self._positional.append(parameter.name)
             if _takes_context(hint):
                 self.context_parameter = parameter.name
-                if parameter.kind is parameter.POSITIONAL_ONLY:
-                    self._context_position = len(self._positional)
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(
                     f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
@@ -88,8 +87,6 @@ class Signature:
             elif parameter.kind is parameter.VAR_KEYWORD:
                 extra = "allow"
             else:
-                if parameter.kind is parameter.POSITIONAL_ONLY:
-                    self._positional.append(parameter.name)
                 if isinstance(parameter.default, FieldInfo):  # it only describes the default
                     self._with_defaults.add(parameter.name)
                 field = f"p{len(self._names)}"
@@ -99,9 +96,8 @@ class Signature:
             _is_plain(hints.get(name, Any)) for name in self._names.values()
         )
         self._with_defaults.update(self._positional)
-        has_positional = bool(self._positional) or self._context_position is not None
-        has_filled = extra == "allow" and bool(filled)
-        self.takes_as_given = self.is_plain and not has_positional and not has_filled
+        may_override = extra == "allow" and bool(filled)
+        self.takes_as_given = self.is_plain and not self._positional and not may_override
         # Fields are numbered, with the real names as aliases: a tool may call a parameter "schema".
         config = ConfigDict(extra=extra, arbitrary_types_allowed=False, validate_by_alias=True)
         try:
@@ -137,12 +133,9 @@ class Signature:
             context: the value of the context parameter, if there is one.
         """
         values = self.normal(arguments, self._with_defaults)
-        positional = [values.pop(name) for name in self._positional]
-        if self._context_position is not None:
-            positional.insert(self._context_position, context)
-        elif self.context_parameter is not None:
+        if self.context_parameter is not None:
             values[self.context_parameter] = context
-        return positional, values
+        return [values.pop(name) for name in self._positional], values
 
 
 def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:

@@ -38,9 +38,8 @@ class Locks:
         with self._mutex:
             queue = self._queues.setdefault(key, deque())
             queue.append(ticket)
-            is_first = queue[0] is ticket
-        if is_first:
-            ticket.set()
+            if len(queue) == 1:
+                ticket.set()  # nothing waits for it yet
         return ticket
 
     def leave(self, key: str, ticket: Signal) -> None:
