@@ -152,6 +152,15 @@ class TestForms:
         ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, [], {}).send(reporter())
         assert seen == {}
 
+    def test_a_parameter_for_tools_without_a_default_is_none_where_there_are_no_tools(self):
+        def fn(messages, tools, tool_choice):
+            return f"{tools} {tool_choice}"
+
+        client = ModelClient(fn, {})
+        assert (
+            client.request(list(USER), [], client.options).send(reporter())[0].text == "None None"
+        )
+
     def test_the_users_own_tools_win(self, seen):
         sent(lambda m, **o: seen.update(o) or "x", tools=["mine"])
         assert seen == {"tools": ["mine"]}

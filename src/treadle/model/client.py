@@ -341,9 +341,14 @@ def _adapted(
     known = frozenset(by_name - {positional[0].name if positional else "messages"})
     if not takes_any:
         _check_options(llm_opts, known)
+    # A request without tools has neither of these; a parameter without a default needs a value.
+    names = known & {"tools", "tool_choice"}
+    lacking = {p.name: None for p in parameters if p.name in names and p.default is p.empty}
 
     def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
         taken = opts if takes_any else {name: opts[name] for name in opts if name in known}
+        if lacking:
+            taken = {**lacking, **taken}
         return fn(messages=messages, **taken) if is_named else fn(messages, **taken)
 
     return call, None if takes_any else known
