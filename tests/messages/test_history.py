@@ -210,25 +210,25 @@ class TestUnusedIds:
         assert History([calling("c1_2")]).unused_id("c1_2", {}) == "c1_2_2"
 
 
-class TestCopies:
-    """`append`, for who has copies of the messages at hand."""
+class TestGrown:
+    """As `append`, for who has copies of the messages at hand."""
 
     def test_the_copies_are_what_is_handed_out(self):
         made, copy = calling("c1"), calling("c1")
-        history = History([said("a")]).append(made, copies=[copy])
+        history = History([said("a")]).grown([made], [copy])
         assert history.for_model()[1] is copy
         assert history.raw()[1] is made
         assert history.has_call("c1")
 
     def test_without_any_they_are_made(self):
         made = calling("c1")
-        history = History([said("a")]).append(made)
+        history = History([said("a")]).grown([made])
         assert history.for_model()[1] == made
         assert history.for_model()[1] is not made
 
     def test_a_branch_leaves_the_other_as_it_is(self):
         first = History([said("a")])
-        one, other = (first.append(said(name), copies=[said(name)]) for name in "bc")
+        one, other = first.grown([said("b")], [said("b")]), first.grown([said("c")], [said("c")])
         assert [message["content"] for message in one.for_model()] == ["a", "b"]
         assert [message["content"] for message in other.for_model()] == ["a", "c"]
 

@@ -106,11 +106,21 @@ class History(Sequence[JSONDict]):
         self._log.extend(messages)
         self._length = len(messages)
 
-    def append(self, *messages: JSONDict, copies: Iterable[JSONDict] | None = None) -> History:
+    def append(self, *messages: JSONDict) -> History:
         """Make a history with these messages at the end; this one is not changed.
 
         Args:
             *messages: are not copied: the caller must not change them afterwards.
+        """
+        return self.grown(messages)
+
+    def grown(
+        self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
+    ) -> History:
+        """As `append`, for callers that already have copies of the messages.
+
+        Args:
+            messages: are not copied: the caller must not change them afterwards.
             copies: a copy of each message, to hand out; None makes them.
         """
         longer = object.__new__(History)

@@ -107,8 +107,7 @@ def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> C
         result = ctx.tool_results.get(call.id)
         content = unanswered if result is None else sendable(result.content)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-    copies = None if is_joined else _copies(ctx, messages)
-    longer = history.append(*messages, copies=copies)
+    longer = history.grown(messages, None if is_joined else _copies(ctx, messages))
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
 
 
