@@ -11,6 +11,7 @@ from treadle.messages import Response, ToolCall, ToolResult
 from treadle.results import (
     BudgetExhausted,
     CircuitBroken,
+    DeadlineExceeded,
     EmptyResponse,
     LoopDetected,
     MaxIterationsReached,
@@ -32,6 +33,7 @@ SCRIPTS = {
 }
 ENDS = (
     CircuitBroken,
+    DeadlineExceeded,
     MaxIterationsReached,
     BudgetExhausted,
     LoopDetected,
@@ -526,6 +528,29 @@ WRONG_KINDS = {
         decision=next(d for d in type(ctx.stop("x").decision) if d == "stop")
     ),
     "a response as a text": lambda ctx: ctx.replace(response="Done.", decision=None),
+    **{
+        f"a response whose {name} is {value!r}": lambda ctx, name=name, value=value: ctx.replace(
+            response=dataclasses.replace(ctx.response, **{name: value}), decision=None
+        )
+        for name, value in (
+            ("content", 5),
+            ("content", [{"type": "text", "text": "x"}]),
+            ("refusal", 5),
+            ("extra", 5),
+            ("tool_calls", None),
+            ("tool_calls", (5,)),
+            ("usage", 5),
+        )
+    },
+    **{
+        f"a call whose {name} is {value!r}": lambda ctx, name=name, value=value: ctx.replace(
+            tool_calls=[
+                dataclasses.replace(one, **{name: value})
+                for one in ctx.tool_calls or (ToolCall("a", "note"),)
+            ]
+        )
+        for name, value in (("name", 5), ("arguments", {"n": 1}), ("extra", 5))
+    },
     "a plan as a list": lambda ctx: ctx.replace(plan=[1]),
     "a plan of dicts": lambda ctx: ctx.replace(plan=Plan((({"id": "a"},),))),
     "a plan whose batches are calls": lambda ctx: ctx.replace(plan=Plan(ctx.tool_calls or (5,))),

@@ -19,6 +19,7 @@ from treadle import (
     default_stages,
     deny,
     edit,
+    stage,
     tool,
 )
 from treadle.testing import ScriptedLLM, call, calls
@@ -40,6 +41,13 @@ def through(loop, model, **options):
     while isinstance(result, Paused):
         result = resumed(loop, result, model)
     return result
+
+
+def asking_about_texts(ctx):
+    """A custom stage that asks a person about each text."""
+    if ctx.tool_calls or "q" in ctx.approvals:
+        return ctx
+    return ctx.pause((PendingCall("q", "review", {}, "May it say so?"),))
 
 
 class TestBudgets:
@@ -74,6 +82,23 @@ class TestBudgets:
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
         assert isinstance(result, Ok)
         assert recorded.done == ["note 1"]
+
+    @pytest.mark.parametrize("edits", [False, True])
+    def test_a_call_that_was_denied_is_not_reserved_again_by_a_further_pause(self, recorded, edits):
+        script = [
+            calls(call("wipe", "a", path="/a"), call("wipe", "b", path="/b")),
+            calls(*(call("note", n=n) for n in range(4))),
+        ]
+        touch = stage(lambda ctx: ctx.replace(tool_results=dict(ctx.tool_results)), name="touch")
+        stages = (
+            Loop().pipeline.insert_after("dispatch_tools", touch) if edits else default_stages()
+        )
+        loop, model = recorded.loop(max_tool_calls=2, stages=stages), ScriptedLLM(*script)
+        result = SYNC.run(loop, model)
+        for name in "ab":
+            result = resumed(loop, result, model, {name: deny("no")})
+        assert result.reason == BudgetExhausted("max_tool_calls", 2, 2)
+        assert recorded.did == ["note 0", "note 1"]
 
     def test_uses_of_a_tool(self, recorded):
         recorded.tools[1] = tool(recorded.tools[1], max_uses=2)
@@ -120,6 +145,15 @@ class TestBudgets:
         result = resumed(loop, paused, model, max_tool_calls=10)
         assert isinstance(result, Ok)
         assert recorded.done == ["wipe /", "note 2"]
+
+    def test_a_last_answer_that_waits_for_a_person_is_the_answer_after_the_pause(self, recorded):
+        stages = Loop().pipeline.insert_before("loop_decision", asking_about_texts)
+        loop = recorded.loop(stages=stages, max_iterations=1, on_limit="finish")
+        model = ScriptedLLM(calls(call("note", n=1)), "so far")
+        paused = SYNC.run(loop, model)
+        assert paused.messages[-1]["content"] == "so far"
+        result = resumed(loop, paused, model)
+        assert result.unwrap().content == "so far"
 
     def test_a_last_answer_is_asked_for_after_a_pause_too(self, recorded):
         model = ScriptedLLM(WIPE, "so far")

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.time_limit import TimeLimit
+
 from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
+from treadle.effects import Sleep
 from treadle.events import CallRefused, HistoryRepaired, IterationFinished
-from treadle.messages import Response, ToolCall
+from treadle.messages import Response, ToolCall, ToolResult
 from treadle.stages import (
     ask_model,
     dispatch_tools,
@@ -301,6 +304,17 @@ def test_calls_that_a_stage_plans_count_as_uses_of_their_tool():
     assert answer_to(result, "y").startswith("Not run: the budget of tool calls is spent.")
 
 
+def test_a_planned_call_that_a_stage_renames_counts_as_a_use_of_the_other_tool():
+    run = EditedRun(SEVERAL)
+    run.tools.append(tool(run.other, max_uses=1))
+
+    def rename(ctx):
+        return ctx.replace(tool_calls=[replace(one, name="other") for one in ctx.tool_calls])
+
+    run.run(at(5, rename))
+    assert run.ran == [1]
+
+
 def test_counted_facts_cannot_be_changed():
     run, seen = EditedRun(ONE), []
     stages = at(6, lambda ctx: ctx.evolve(is_asked=False))
@@ -558,17 +572,190 @@ def ask_again_once(ctx):
     return (yield from ask_model.fn(ctx)) if ctx.iteration == 1 and ctx.tool_calls else ctx
 
 
+# Stages that dispatch calls themselves
+
+
+def in_place_of(inner, steps, **options):
+    """The default list with a stage called ``edit`` in place of another."""
+    edit = stage(steps, name="edit", requires=inner.requires, provides=inner.provides)
+    return [edit if one.name == inner.name else one for one in default_stages(**options)]
+
+
+def part_of(ctx, batches):
+    return ctx.replace(plan=replace(ctx.plan, batches=batches))
+
+
+TWO = (calls(call("note", "a", n=1), call("note", "b", n=2)), "Done.")
+
+
 def test_a_stage_that_dispatches_twice_runs_each_call_once():
     def twice(ctx):
         ctx = yield from dispatch_tools.fn(ctx)
         return (yield from dispatch_tools.fn(ctx.replace(tool_results={})))
 
-    run = EditedRun((calls(call("note", "a", n=1), call("note", "b", n=2)), "Done."))
-    stages = [*default_stages()]
-    stages[5] = stage(twice, name="edit", requires=("plan",), provides=("tool_results",))
-    result = run.run(stages)
+    run = EditedRun(TWO)
+    result = run.run(in_place_of(dispatch_tools, twice))
     assert sorted(run.ran) == [1, 2]
     assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
+
+
+def test_a_stage_that_dispatches_the_same_context_again_runs_each_call_once():
+    def thrice(ctx):
+        for _ in range(3):
+            made = yield from dispatch_tools.fn(ctx)
+        return made
+
+    run = EditedRun(TWO)
+    result = run.run(in_place_of(dispatch_tools, thrice))
+    assert sorted(run.ran) == [1, 2]
+    assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
+
+
+@pytest.mark.parametrize("end", ["returns", "raises", "is interrupted"])
+def test_a_stage_that_dispatches_the_plan_in_two_parts_keeps_the_results_of_both(end):
+    limit = TimeLimit()
+
+    def in_two_parts(ctx):
+        first, *rest = ctx.plan.batches
+        yield from dispatch_tools.fn(part_of(ctx, (first,)))
+        made = yield from dispatch_tools.fn(part_of(ctx, tuple(rest)))
+        if end == "raises":
+            raise ValueError(end)
+        if end == "is interrupted":
+            limit.strike()
+            yield Sleep(30)
+        return made
+
+    run = EditedRun(TWO)
+    stages = in_place_of(dispatch_tools, in_two_parts, sequential="in_step")
+    result = run.run(stages, max_parallel_calls=1, max_seconds=9, middleware=[limit.middleware])
+    assert [answer_to(result, one) for one in "ab"] == ["noted 1", "noted 2"]
+    ends = {"returns": "answered", "raises": "pipeline_failed"}
+    assert result.stop_reason == ends.get(end, "deadline_exceeded")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_result_of_the_iteration_before_does_not_answer_a_call_that_has_the_same_id(fails):
+    def fresh(ctx):
+        return ctx.replace(messages=[USER])  # so the ids of earlier calls are free again
+
+    def edit(ctx):
+        if fails and ctx.iteration == 2:
+            raise ValueError("no")
+        return ctx.remember("edited", ctx.iteration)
+
+    run = EditedRun((calls(call("note", "a", n=1)), calls(call("note", "a", n=2)), "Done."))
+    stages = at(5, edit)
+    stages.insert(0, stage(name="fresh")(fresh))
+    result = run.run(stages)
+    assert run.ran == ([1] if fails else [1, 2])
+    if fails:
+        assert answer_to(result, "a") == "Not run: the run failed first."
+
+
+@pytest.mark.parametrize("how", ["plans", "answers"])
+def test_a_duplicate_that_a_stage_plans_or_answers_has_that_result(how):
+    run = EditedRun((calls(*(call("note", call_id, n=1) for call_id in "ab")), "Done."))
+    run.tools = [tool(name="note")(lambda n: run.returns("noted", next(run.numbers)))]
+
+    def edit(ctx):
+        if how == "plans":
+            return ctx.replace(plan=Plan((ctx.tool_calls,)))
+        return ctx.replace(tool_results={"b": ToolResult("b", "from the stage")})
+
+    result = run.run(at(5, first_only(edit)))
+    expected = {"plans": "noted 101", "answers": "from the stage"}
+    assert answer_to(result, "a").startswith("noted 100")
+    assert answer_to(result, "b").startswith(expected[how])
+
+
+# Stages that ask the model themselves
+
+
+def through(ctx, *stages):
+    """What stages make of a context, one after another; the steps are performed."""
+    for one in stages:
+        made = one.fn(ctx)
+        ctx = (yield from made) if isinstance(made, Generator) else made
+    return ctx
+
+
+TO_PLAN = (ask_model, parse_tool_calls, validate_calls, plan_calls)
+TO_RESULTS = (*TO_PLAN, dispatch_tools)
+ASKED_TWICE = (calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Done.")
+
+
+def again_by(*stages):
+    """A stage that takes another response of the model through some stages, in the first iteration."""
+
+    def again(ctx):
+        return (yield from through(ctx, *stages)) if ctx.iteration == 1 else ctx
+
+    return again
+
+
+def test_a_stage_that_asks_again_after_the_plan_has_both_exchanges_in_the_history():
+    run = EditedRun(ASKED_TWICE)
+    result = run.run(at(5, again_by(*TO_PLAN)), max_tool_calls=1)
+    assert run.ran == []
+    assert [answer_to(result, one) for one in "ab"] == ["Not run: the run ended first."] * 2
+    assert isinstance(result, Ok)
+
+
+def test_the_budget_of_calls_that_a_second_request_replaces_is_released():
+    run = EditedRun((*ASKED_TWICE[:2], calls(call("note", "c", n=3)), "Done."))
+    run.run(at(5, again_by(*TO_RESULTS)), max_tool_calls=2)
+    assert run.ran == [2, 3]
+
+
+@pytest.mark.parametrize(("position", "ran"), [(2, [2]), (5, [2]), (7, [1, 2])])
+def test_a_stage_that_asks_again_and_dispatches_has_the_result_in_the_history(position, ran):
+    run = EditedRun(ASKED_TWICE)
+    result = run.run(at(position, again_by(*TO_RESULTS)))
+    assert run.ran == ran
+    assert answer_to(result, "b") == "noted 2"
+
+
+@pytest.mark.parametrize("position", [1, 2])
+def test_a_stage_that_edits_the_response_and_dispatches_has_the_result_in_the_history(position):
+    run = EditedRun(ONE)
+
+    def edit(ctx):
+        if not ctx.response.tool_calls:
+            return ctx
+        ctx = ctx.replace(response=replace(ctx.response, content="Edited"))
+        return (yield from through(ctx, *TO_RESULTS[1:]))
+
+    result = run.run(at(position, edit))
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
+    assert result.messages[1]["content"] == "Edited"
+
+
+@pytest.mark.parametrize(
+    ("position", "first"),
+    [(0, ASKED_TWICE[0]), (2, ASKED_TWICE[0]), (2, "Hm."), (7, ASKED_TWICE[0])],
+)
+@pytest.mark.parametrize("end", ["pipeline_failed", "deadline_exceeded"])
+def test_a_stage_that_asks_and_dispatches_keeps_its_work_where_it_is_interrupted(
+    end, position, first
+):
+    limit = TimeLimit()
+
+    def edit(ctx):
+        yield from through(ctx, *TO_RESULTS)
+        if end == "pipeline_failed":
+            raise ValueError("later")
+        limit.strike()
+        yield Sleep(30)
+
+    run = EditedRun((first, *ASKED_TWICE[1:]))
+    options = {"max_seconds": 9, "middleware": [limit.middleware]}
+    result = run.run(at(position, edit), **options)
+    assert run.ran
+    assert result.stop_reason == end
+    for n in run.ran:
+        assert answer_to(result, " ab"[n]) == f"noted {n}"
 
 
 def test_an_inject_stage_of_the_caller_may_replace_inject_results():

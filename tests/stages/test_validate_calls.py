@@ -240,6 +240,20 @@ class TestToolsOfTheRequest:
         assert result.content.endswith("there is no tool named 'nope'. Available tools: address.")
 
 
+@pytest.mark.parametrize(
+    ("of_the_repair", "kept"), [({}, {"signature": "x"}), ({"signature": "y"}, {"signature": "y"})]
+)
+def test_a_repaired_call_keeps_the_keys_of_its_provider(context, through, of_the_repair, kept):
+    def repair(call, problems):
+        return ToolCall(call.id, "add", '{"a": 1, "b": 2}', extra=of_the_repair)
+
+    made = Response(tool_calls=(ToolCall("c1", "add", "{", extra={"signature": "x"}),))
+    stages = parse_tool_calls, validate_calls(repair_call=repair)
+    ctx = through(context(response=made, tools=[add]), *stages)
+    assert ctx.tool_calls[0].input == {"a": 1, "b": 2}
+    assert ctx.tool_calls[0].extra == kept
+
+
 @pytest.mark.parametrize("made", [5, "add", {"name": "add"}])
 def test_a_repair_that_is_no_call_says_what_was_wanted(check, made):
     text = f"^repair_call: expected a ToolCall or None, got {type(made).__name__}$"
