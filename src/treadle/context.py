@@ -159,7 +159,7 @@ class RunContext:
         refused: the calls that do not run because of such an edit, until they are reported.
         reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with its source, by name.
-        dispatched: the context whose calls were started last, until the iteration is kept.
+        dispatched: the context whose calls ran last, until the context of a stage is known to have them.
         asked_again: where a stage asked the model again in one iteration: the context with the first exchange
             in the history, and the new response; None before.
         clock: when the latest model call ended, in seconds since the epoch.

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 from collections import Counter
+from collections.abc import Generator
 
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, RunHandle, stage, tool
 from treadle.events import IterationFinished, IterationStarted
@@ -17,7 +18,15 @@ from treadle.results import (
     MaxIterationsReached,
     StoppedByStage,
 )
-from treadle.stages import default_stages
+from treadle.stages import (
+    ask_model,
+    default_stages,
+    dispatch_tools,
+    inject_results,
+    parse_tool_calls,
+    plan_calls,
+    validate_calls,
+)
 from treadle.testing import call, calls, check_history
 from treadle.tools import NotRunReason, Plan
 
@@ -70,11 +79,13 @@ class EditedRun:
     Args:
         script: what the model answers, one after another; the last answer is repeated.
         rewrites: whether a stage may rewrite contents of the history: texts are not compared then.
+        trims: whether a stage may take the first of several exchanges of an iteration out of the history.
     """
 
-    def __init__(self, script, *, rewrites=False):
+    def __init__(self, script, *, rewrites=False, trims=False):
         self.script = script
-        self.rewrites = rewrites
+        self.rewrites = rewrites or trims
+        self.trims = trims
         self.numbers = itertools.count(100)  # for calls that the model did not make so
         self.ran = []
         self.requests = []
@@ -111,7 +122,7 @@ class EditedRun:
         return Loop(stages=stages, on_event=self._see, **given)
 
     def _look(self, ctx):
-        self.view = ctx
+        self.view = None if ctx.is_asked else ctx
         return ctx
 
     # What the model gets
@@ -156,11 +167,12 @@ class EditedRun:
             self._check(self._each_call_is_there_once, event.context)
             self._check(self._each_result_is_there, event.context.messages)
 
-    @staticmethod
-    def _each_call_is_there_once(context):
+    def _each_call_is_there_once(self, context):
         """Every call of this iteration that ran is in the history once, with its result."""
         node = context.run.state.current_node
         ran = {call.group_id for call in node.tool_calls}
+        if self.trims:
+            ran &= {call.id for call in context.tool_calls}
         made = Counter(one["id"] for m in context.messages for one in m.get("tool_calls") or ())
         answered = Counter(m["tool_call_id"] for m in context.messages if m["role"] == "tool")
         for call_id in ran:
@@ -201,6 +213,18 @@ def at(position, edit, **options):
     stages = list(default_stages(**options))
     stages.insert(position, stage(name="edit")(edit))
     return stages
+
+
+def performed(made):
+    """What an edit returned, or what the steps that it returned return."""
+    return (yield from made) if isinstance(made, Generator) else made
+
+
+def through(ctx, *stages):
+    """The steps that take a context through some stages."""
+    for one in stages:
+        ctx = yield from performed(one.fn(ctx))
+    return ctx
 
 
 def with_handle(options):
@@ -466,8 +490,100 @@ EDITS = {
     )
 }
 
+# Edits whose stages ask the model or dispatch calls themselves: each returns steps
+
+TO_DISPATCH = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+
+
+def dispatch_early(_run, ctx):
+    return ctx if ctx.is_injected or not ctx.is_asked else through(ctx, *TO_DISPATCH)
+
+
+def dispatch_twice(_run, ctx):
+    yield from through(ctx, dispatch_tools)
+    return (yield from through(ctx, dispatch_tools))
+
+
+def dispatch_in_parts(_run, ctx):
+    plan = ctx.plan
+    for batch in plan.batches:
+        ctx = ctx.replace(plan=dataclasses.replace(plan, batches=(batch,)))
+        ctx = yield from through(ctx, dispatch_tools)
+    return ctx
+
+
+def dispatch_and_forget(_run, ctx):
+    yield from through(ctx, dispatch_tools)
+    return ctx
+
+
+def dispatch_and_raise(_run, ctx):
+    yield from through(ctx, dispatch_tools)
+    raise ValueError("later")
+
+
+def ask(_run, ctx):
+    return through(ctx, ask_model)
+
+
+def ask_and_dispatch(_run, ctx):
+    return through(ctx, ask_model, *TO_DISPATCH)
+
+
+def ask_and_dispatch_twice(_run, ctx):
+    return through(ctx, ask_model, *TO_DISPATCH, ask_model, *TO_DISPATCH)
+
+
+def ask_and_forget(_run, ctx):
+    yield from through(ctx, ask_model, *TO_DISPATCH)
+    return ctx
+
+
+def ask_twice_and_forget(_run, ctx):
+    yield from through(ctx, ask_model, *TO_DISPATCH, ask_model)
+    return ctx
+
+
+def ask_and_raise(_run, ctx):
+    yield from through(ctx, ask_model, *TO_DISPATCH, ask_model)
+    raise ValueError("later")
+
+
+def ask_and_inject_and_forget(_run, ctx):
+    yield from through(ctx, ask_model, *TO_DISPATCH, inject_results)
+    return ctx
+
+
+def respond_and_dispatch(run, ctx):
+    if ctx.is_injected or not ctx.is_asked or _nodes(ctx):
+        return ctx
+    return through(replace_response_by_call(run, ctx), *TO_DISPATCH)
+
+
+ASKING = {
+    edit.__name__: edit
+    for edit in (
+        dispatch_early,
+        dispatch_twice,
+        dispatch_in_parts,
+        dispatch_and_forget,
+        dispatch_and_raise,
+        ask,
+        ask_and_dispatch,
+        ask_and_dispatch_twice,
+        ask_and_forget,
+        ask_twice_and_forget,
+        ask_and_raise,
+        ask_and_inject_and_forget,
+        respond_and_dispatch,
+    )
+}
+
 REWRITES = {"redact", "edit_results"}
 """Edits after which the history has other texts than the model and the tools returned."""
+
+TRIMS = {"trim", "trim_to_first", "rewrite", "no_messages", "change_everything"}
+"""Edits that take messages out of the history."""
 
 REFUSED = {
     **dict.fromkeys(EDITS, range(0)),

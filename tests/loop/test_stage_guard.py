@@ -1,11 +1,9 @@
 """No stage can make the run lose work: edits of every kind, at every position of the default list."""
 
 import json
-from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
-
 from tests.time_limit import TimeLimit
 
 from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
@@ -24,6 +22,7 @@ from treadle.testing import call, calls
 from treadle.tools import NotRunReason, Plan, Tool
 
 from .edited_runs import (
+    ASKING,
     EDITS,
     POSITIONS,
     REFUSED,
@@ -33,6 +32,8 @@ from .edited_runs import (
     WRONG_KINDS,
     EditedRun,
     at,
+    performed,
+    through,
     with_handle,
 )
 
@@ -53,6 +54,15 @@ def test_no_edit_makes_the_run_lose_work(edit, position, script):
 
     result = run.run(at(position, edited))
     assert refused_by(result) == ("edit" if entered and position in REFUSED[edit] else None)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("name", ASKING)
+def test_no_stage_that_asks_or_dispatches_makes_the_run_lose_work(name, position, script):
+    run = EditedRun(SCRIPTS[script])
+    result = run.run(at(position, lambda ctx: (yield from performed(ASKING[name](run, ctx)))))
+    assert refused_by(result) in (None, "edit")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -497,10 +507,7 @@ def wrapping(inner, edit=lambda ctx: ctx):
     """The default list, one stage of which is wrapped by one called ``edit``, which edits what it returned."""
 
     def wrap(ctx):
-        made = inner.fn(ctx)
-        if isinstance(made, Generator):
-            made = yield from made
-        return edit(made)
+        return edit((yield from performed(inner.fn(ctx))))
 
     wrapper = stage(name="edit", provides=inner.provides)(wrap)
     return [wrapper if one.name == inner.name else one for one in default_stages()]
@@ -672,14 +679,6 @@ def test_a_duplicate_that_a_stage_plans_or_answers_has_that_result(how):
 # Stages that ask the model themselves
 
 
-def through(ctx, *stages):
-    """What stages make of a context, one after another; the steps are performed."""
-    for one in stages:
-        made = one.fn(ctx)
-        ctx = (yield from made) if isinstance(made, Generator) else made
-    return ctx
-
-
 TO_PLAN = (ask_model, parse_tool_calls, validate_calls, plan_calls)
 TO_RESULTS = (*TO_PLAN, dispatch_tools)
 ASKED_TWICE = (calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Done.")
@@ -713,6 +712,24 @@ def test_a_stage_that_asks_again_and_dispatches_has_the_result_in_the_history(po
     run = EditedRun(ASKED_TWICE)
     result = run.run(at(position, again_by(*TO_RESULTS)))
     assert run.ran == ran
+    assert answer_to(result, "b") == "noted 2"
+
+
+@pytest.mark.parametrize("position", [2, 7])
+@pytest.mark.parametrize("more", [(), (inject_results,), (ask_model,)], ids=["", "in", "again"])
+def test_a_stage_that_asks_and_dispatches_and_forgets_is_refused_and_its_work_kept(position, more):
+    run = EditedRun(ASKED_TWICE)
+
+    def forgetting(ctx):
+        yield from through(ctx, *TO_RESULTS, *more)
+        return ctx
+
+    result = run.run(at(position, forgetting))
+    assert refused_by(result) == "edit"
+    assert result.reason.message == (
+        "calls b ran, and the returned context does not have them; "
+        "return the context that dispatch_tools returned"
+    )
     assert answer_to(result, "b") == "noted 2"
 
 

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from treadle import Err, Paused, PipelineFailed, approve, default_stages, deny, edit, stage
 from treadle.testing import call, calls
 
-from .edited_runs import EDITS, POSITIONS, REWRITES, WRONG_KINDS, EditedRun, with_handle
+from .edited_runs import (
+    ASKING,
+    EDITS,
+    POSITIONS,
+    REWRITES,
+    TRIMS,
+    WRONG_KINDS,
+    EditedRun,
+    performed,
+    with_handle,
+)
 
 NAMES = st.sampled_from(["note", "note", "note", "wipe", "nope", "other"])
 CALLS = st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=4)
@@ -34,7 +44,7 @@ OPTIONS = st.fixed_dictionaries(
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(POSITIONS),
-        st.sampled_from([*EDITS, *EDITS, *EDITS, *WRONG_KINDS]),
+        st.sampled_from([*EDITS, *EDITS, *EDITS, *ASKING, *ASKING, *WRONG_KINDS]),
         st.sets(st.integers(1, 4), min_size=1),
     ),
     min_size=1,
@@ -76,7 +86,13 @@ def editing(run, own, name, iterations):
         run.latest = own
         return EDITS[name](run, ctx) if name in EDITS else WRONG_KINDS[name](ctx)
 
-    return edit
+    def perform(ctx):
+        if ctx.iteration not in iterations:
+            return ctx
+        run.latest = own
+        return (yield from performed(ASKING[name](run, ctx)))
+
+    return perform if name in ASKING else edit
 
 
 def decided(run, pending, kinds):
@@ -93,8 +109,11 @@ def decided(run, pending, kinds):
 @settings(max_examples=600)
 @given(REPLIES, STEPS, OPTIONS, DECISIONS)
 def test_no_edits_make_the_run_lose_work(replies, steps, options, decisions):
+    names = {name for _, name, _ in steps}
     run = EditedRun(
-        scripted(replies), rewrites=not REWRITES.isdisjoint(name for _, name, _ in steps)
+        scripted(replies),
+        rewrites=not REWRITES.isdisjoint(names),
+        trims=not TRIMS.isdisjoint(names) and not names.isdisjoint(ASKING),
     )
     of_stages = {name: options.pop(name) for name in OF_STAGES if name in options}
     stages = edited(run, steps, **of_stages)

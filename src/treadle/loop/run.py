@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from treadle import labels
@@ -34,12 +34,12 @@ from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedStateError, Resumption, suspend
+from treadle.loop.stage_guard import lost_calls
 from treadle.messages import (
     History,
     InvalidMessagesError,
     JSONDict,
     Response,
-    ToolCall,
     join_messages,
     safe_str,
     validate_messages,
@@ -382,9 +382,9 @@ class Run:
         # Inside a plug, the item may be anything.
         items = (progress.item, *reversed(progress.originals))
         context = next(item for item in items if isinstance(item, Context))
-        in_flight, dispatched = self.run.in_flight, self.run.dispatched
-        if dispatched is not None and not _has_calls(context, dispatched.plan.calls):
-            context = dispatched  # a stage that asked the model itself was interrupted
+        in_flight = self.run.in_flight
+        if lost_calls(context):  # a stage that dispatched them itself was interrupted
+            context = self.run.dispatched or context
         in_flight.running.clear()
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
         try:
@@ -537,11 +537,6 @@ _BLANK = Context(History(), iteration=0)
 _NO_RESPONSE = Response()
 _NO_PLAN = Plan()
 _NOTHING: dict[str, Any] = {}
-
-
-def _has_calls(context: Context, calls: Iterable[ToolCall]) -> bool:
-    ids = {call.id for call in context.tool_calls}
-    return all(call.id in ids for call in calls)
 
 
 def _has_nothing_to_ask(context: Context) -> bool:

@@ -59,11 +59,36 @@ def review(stage: str, before: Context, after: Context) -> Context:
         The context to continue with.
 
     Raises:
-        TypeError: a value of the wrong type, or a forbidden change.
+        TypeError: a value of the wrong type, a forbidden change, or a call that ran is missing.
         InvalidMessagesError: malformed messages.
     """
-    if after is before and not _ran(before):
-        return after
+    if after is not before or _ran(before):
+        after = _reviewed(stage, before, after)
+    lost = lost_calls(after)
+    if lost:
+        raise TypeError(
+            f"calls {', '.join(lost)} ran, and the returned context does not have them; "
+            "return the context that dispatch_tools returned"
+        )
+    after.run.dispatched = None
+    return after
+
+
+def lost_calls(ctx: Context) -> list[str]:
+    """The ids of the calls that were dispatched last and are neither in a context nor in its history."""
+    dispatched = ctx.run.dispatched
+    if dispatched is None:
+        return []
+    # Once the model is asked again, their results are in the history only.
+    kept = ctx.tool_results if dispatched.is_injected else {call.id for call in ctx.tool_calls}
+    lost = [call.id for call in dispatched.plan.calls if call.id not in kept]
+    if lost:
+        made = {call_id for message in ctx.messages.raw() for call_id in _call_ids(message)}
+        lost = [call_id for call_id in lost if call_id not in made]
+    return lost
+
+
+def _reviewed(stage: str, before: Context, after: Context) -> Context:
     before = _asked_from(before, after)
     after = _with_owned_facts(before, _checked(before, after))
     if _is_new_response(before, after):

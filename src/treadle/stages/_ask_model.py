@@ -291,8 +291,11 @@ def _asked_again(ctx: Context) -> Context:
         if call.id not in ctx.tool_results:
             run.release(call)
     run.reserved.clear()
-    run.in_flight.results.clear()
-    return inject(ctx).evolve(
+    injected = inject(ctx)
+    if run.in_flight.results:
+        run.in_flight.results.clear()
+        run.dispatched = injected
+    return injected.evolve(
         tool_calls=(),
         plan=Plan(),
         tool_results={},
