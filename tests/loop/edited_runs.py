@@ -653,6 +653,8 @@ WRONG_KINDS = {
             ("content", [{"type": "text", "text": "x"}]),
             ("refusal", 5),
             ("extra", 5),
+            ("extra", {"content": 5}),
+            ("extra", {1: 2}),
             ("tool_calls", None),
             ("tool_calls", (5,)),
             ("usage", 5),
@@ -665,7 +667,7 @@ WRONG_KINDS = {
                 for one in ctx.tool_calls or (ToolCall("a", "note"),)
             ]
         )
-        for name, value in (("name", 5), ("arguments", {"n": 1}), ("extra", 5))
+        for name, value in (("name", 5), ("arguments", {"n": 1}), ("extra", 5), ("extra", {1: 2}))
     },
     "a plan as a list": lambda ctx: ctx.replace(plan=[1]),
     "a plan of dicts": lambda ctx: ctx.replace(plan=Plan((({"id": "a"},),))),

@@ -40,6 +40,22 @@ class TestResponse:
             (Response("x", extra=["a"]), "Response.extra: expected a mapping, got list ['a']"),
             (Response("x", extra=None), "Response.extra: expected a mapping, got nothing"),
             (
+                Response("x", extra={"content": 5}),
+                "Response.extra['content']: expected a list of parts, each with a type, got int 5",
+            ),
+            (
+                Response("x", extra={"content": [1]}),
+                "Response.extra['content']: expected a list of parts, each with a type, got list",
+            ),
+            (
+                Response("x", extra={1: 2}),
+                "Response.extra: expected keys that are text, got int 1",
+            ),
+            (
+                Response(tool_calls=(ToolCall("a", "f", extra={1: 2}),)),
+                "ToolCall.extra: expected keys that are text, got int 1",
+            ),
+            (
                 Response(tool_calls=None),
                 "Response.tool_calls: expected a tuple of calls, got nothing",
             ),
@@ -143,6 +159,12 @@ class TestChunk:
                 "CallChunk.index: expected a number, got str '0'",
             ),
             (Chunk(tool_calls=({"id": "a"},)), "Chunk.tool_calls: expected calls, got dict"),
+            (Chunk(extra={1: 2}), "Chunk.extra: expected keys that are text, got int 1"),
+            (Chunk(extra={"content": 5}), "Chunk.extra['content']: expected a list of parts"),
+            (
+                Chunk(tool_calls=(CallChunk(extra={1: 2}),)),
+                "CallChunk.extra: expected keys that are text, got int 1",
+            ),
         ],
     )
     def test_its_fields(self, made, text):

@@ -118,7 +118,7 @@ def test_a_content_of_parts_stays_one(context, through):
 
 
 def test_a_refusal_stays_one(context, through):
-    response = Response(None, refusal="No.", extra={"refusal": "No."})
+    response = Response(None, refusal="No.", extra={"refusal": "Something else"})
     ctx = through(context(response=response), inject_results)
     assert added(ctx) == [{"role": "assistant", "content": None, "refusal": "No."}]
 

@@ -61,12 +61,25 @@ def _wrong(expectation: str, value: Any) -> NotAResponseError:
 def _checked(made: T, fields: _Fields, kind_of_call: type, fields_of_call: _Fields) -> T:
     """Check a `Response` or a `Chunk` that the backend made."""
     _check(made, fields)
+    _check_keys(made)
+    parts = made.extra.get("content")
+    if parts is not None and not (is_list(parts) and all(map(is_part, parts))):
+        where = f"{type(made).__name__}.extra['content']"
+        raise _wrong(f"{where}: expected a list of parts, each with a type", parts)
     for call in made.tool_calls:
         if not isinstance(call, kind_of_call):
             raise _wrong(f"{type(made).__name__}.tool_calls: expected calls", call)
         _check(call, fields_of_call)
+        _check_keys(call)
     _check_usage(made.usage)
     return made
+
+
+def _check_keys(holder: Response | Chunk | ToolCall | CallChunk) -> None:
+    """Check the unknown keys of a message or a call."""
+    for key in holder.extra:
+        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _wrong(f"{type(holder).__name__}.extra: expected keys that are text", key)
 
 
 def _are_counts(*values: Any) -> bool:

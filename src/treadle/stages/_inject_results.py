@@ -135,10 +135,10 @@ def assistant_message(ctx: Context) -> JSONDict:
     response = ctx.response
     content = response.content
     message: JSONDict = {"role": "assistant", "content": content and sendable(content)}
-    if response.refusal is not None:
-        message["refusal"] = sendable(response.refusal)
     if response.extra:
         message.update(_extra(response.extra, _OURS))
+    if response.refusal is not None:
+        message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
         message["tool_calls"] = [_call_message(call) for call in ctx.tool_calls]
     return message
