@@ -496,7 +496,10 @@ TO_DISPATCH = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
 
 def dispatch_early(_run, ctx):
-    return ctx if ctx.is_injected or not ctx.is_asked else through(ctx, *TO_DISPATCH)
+    if ctx.is_injected or not ctx.is_asked:
+        return ctx
+    # After a pause the calls have the arguments that a person gave.
+    return through(ctx, *(TO_DISPATCH[2:] if ctx.plan.calls else TO_DISPATCH))
 
 
 def dispatch_twice(_run, ctx):

@@ -9,7 +9,7 @@ from tests.time_limit import TimeLimit
 from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
 from treadle.effects import Sleep
 from treadle.events import CallRefused, HistoryRepaired, IterationFinished
-from treadle.messages import Response, ToolCall, ToolResult
+from treadle.messages import History, Response, ToolCall, ToolResult
 from treadle.stages import (
     ask_model,
     dispatch_tools,
@@ -773,6 +773,23 @@ def test_a_stage_that_asks_and_dispatches_keeps_its_work_where_it_is_interrupted
     assert result.stop_reason == end
     for n in run.ran:
         assert answer_to(result, " ab"[n]) == f"noted {n}"
+
+
+def test_a_history_that_a_stage_breaks_as_it_injects_is_repaired():
+    run = EditedRun(ONE)
+    orphan = {"role": "tool", "tool_call_id": "nobody", "content": "orphan"}
+
+    def edit(ctx):
+        if not ctx.tool_calls:
+            return ctx
+        ctx = yield from through(ctx, inject_results)
+        return ctx.replace(messages=History([orphan, *ctx.messages.raw()[1:]]))
+
+    result = run.run(at(6, edit))
+    answered = [one["tool_call_id"] for one in result.messages if one["role"] == "tool"]
+    assert answered == ["a"]
+    (event,) = repairs(run)
+    assert event.stage == "edit"
 
 
 def test_an_inject_stage_of_the_caller_may_replace_inject_results():

@@ -463,8 +463,8 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
     """A valid history that contains this iteration once, or not yet."""
     if not _changed("messages", before, after):
         return after
-    if after.is_injected and not before.is_injected and _ends_with(after):
-        return after  # the stage called inject_results
+    if _is_only_injected(before, after):
+        return after
     given = [to_message(message) for message in after.messages]
     if after.is_injected:
         edited, note = _with_exchange(given, list(after.result_messages), before)
@@ -477,11 +477,12 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
     return after.evolve(messages=History(history))
 
 
-def _ends_with(ctx: Context) -> bool:
-    """Whether a history ends with the messages of this iteration, as after `inject_results`."""
-    messages: Any = ctx.messages  # a stage may have returned a list
-    is_history = isinstance(messages, History)
-    return is_history and messages.raw()[-len(ctx.result_messages) :] == list(ctx.result_messages)
+def _is_only_injected(before: Context, after: Context) -> bool:
+    """Whether all that was done to a history is what `inject_results` does."""
+    messages: Any = after.messages  # a stage may have returned a list
+    if before.is_injected or not after.is_injected or not isinstance(messages, History):
+        return False
+    return messages.raw() == [*before.messages.raw(), *after.result_messages]
 
 
 def _call_ids(message: Any) -> list[str]:
