@@ -147,6 +147,17 @@ class TestRequest:
         assert (request.tools, request.tool_choice) == (("add",), "add")
         assert request.options == {"a": 1, "b": 2}
 
+    def test_options_that_are_none_change_nothing(self, context):
+        changed = context.with_request(options={"a": 1}).with_request(options=None)
+        changed = changed.with_request(options={"b": 2})
+        assert changed.request.options == {"a": 1, "b": 2}
+        assert context.with_request(options=None).with_request(options={"a": 1}).request.options
+        assert changed.request.replace(options=None).options == {"a": 1, "b": 2}
+
+    def test_a_tool_that_is_removed_later_is_not_offered(self, context):
+        changed = context.with_request(tools=["look", "add"]).with_tools(remove=["add"])
+        assert changed.request.tools == ("look",)
+
     def test_tools_are_named_by_themselves_or_by_name(self, context):
         changed = context.with_request(tools=[context.tools["look"], "add"])
         assert changed.request.tools == ("look", "add")

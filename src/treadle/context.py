@@ -99,6 +99,8 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
         value = checked.get(name)
         if value is not None and not isinstance(value, kinds):
             raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
+    if checked.get("options") is None:  # nothing to merge
+        checked.pop("options", None)
     if "tools" in checked:
         checked["tools"] = _names_of("tools", checked["tools"])
     return checked
@@ -129,7 +131,7 @@ def _name_of(option: str, tool: str | Tool) -> str:
 def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
     values: dict[str, Any] = {spec.name: getattr(request, spec.name) for spec in fields(request)}
     values.update(changes)
-    values["options"] = {**request.options, **(changes.get("options") or {})}
+    values["options"] = {**request.options, **changes.get("options", {})}
     return Request(**values)
 
 
@@ -368,7 +370,10 @@ class Context:
         options: Mapping[str, Any] = {} if model is None else model.options
         instructions = None if self.run.instructions is None else self.instructions
         request = Request(self.messages, tuple(self.tools), None, options, instructions)
-        return _changed(request, self.request_changes) if self.request_changes else request
+        changes = self.request_changes
+        if "tools" in changes:  # of which a later edit may have removed some
+            changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
+        return _changed(request, changes) if changes else request
 
     def with_request(self, **changes: Unpack[RequestChanges]) -> Context:
         """Change the request of this iteration; the history stays as it is.

@@ -474,6 +474,13 @@ def test_a_tool_that_is_replaced_by_one_that_needs_approval_waits_for_it():
     assert run.ran == []
 
 
+def test_a_tool_that_is_removed_after_it_was_put_in_the_request_is_not_offered():
+    run = EditedRun(("Done.",))
+    stages = at(0, lambda ctx: ctx.with_tools(remove=["wipe"]) if "wipe" in ctx.tools else ctx)
+    stages.insert(0, stage(name="both")(lambda ctx: ctx.with_request(tools=["note", "wipe"])))
+    assert isinstance(run.run(stages), Ok)
+
+
 @pytest.mark.parametrize("position", [3, 4, 5])
 def test_a_call_whose_tool_is_removed_does_not_run(position):
     run = EditedRun(ONE)

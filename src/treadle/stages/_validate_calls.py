@@ -90,6 +90,8 @@ def check_call(
     """
     tool = ctx.tools.get(call.name)
     offered = None if is_ours else ctx.request_changes.get("tools")
+    if offered is not None:
+        offered = [name for name in offered if name in ctx.tools]
     if tool is None:
         resolver = ctx.run.resolver
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
