@@ -84,6 +84,19 @@ FILLER = stage(a, provides=["calls"])
         (lambda: Pipeline(switch(str, {"x": FILLER, "y": []}), NEEDY), "'b' requires calls"),
         (lambda: Pipeline(embed(Pipeline(a), "x"), NEEDY), "'b' requires calls"),
         (
+            lambda: Pipeline(goto("p", a), FILLER, goto_point("p"), NEEDY),
+            "'b' requires calls, which no stage before it provides",
+        ),
+        (
+            lambda: Pipeline(switch(str, {1: goto("p", b), 2: []}), FILLER, goto_point("p"), NEEDY),
+            "'b' requires calls",
+        ),
+        (
+            lambda: Pipeline(goto("p", b), dead_end(), goto_point("p"), NEEDY),
+            "'b' requires calls",
+        ),
+        (lambda: Pipeline(embed(Pipeline(done(b), FILLER), "x"), NEEDY), "'b' requires calls"),
+        (
             lambda: Pipeline(stage(a, requires=["message"]), item=Item),
             r"names the field 'message'.*did you mean 'messages'",
         ),
@@ -153,6 +166,12 @@ def test_an_invalid_definition_is_refused(build, message):
         lambda: Pipeline(FILLER, embed(Pipeline(NEEDY, given=["calls"]), "x")),
         lambda: Pipeline(switch(str, {"x": FILLER, "y": stage(a, "c", provides=["calls"])}), NEEDY),
         lambda: Pipeline(switch(str, {"x": FILLER, "y": dead_end()}), NEEDY),
+        lambda: Pipeline(FILLER, goto("p", a), stage(a, "c"), goto_point("p"), NEEDY),
+        lambda: Pipeline(FILLER, goto_point("p"), NEEDY, goto("p", a)),
+        lambda: Pipeline(goto("p", a), goto_point("q"), FILLER, NEEDY, goto_point("p")),
+        lambda: Pipeline(FILLER, goto("p", a), dead_end(), goto_point("p"), NEEDY),
+        lambda: Pipeline(done(a), FILLER, NEEDY),
+        lambda: Pipeline(embed(Pipeline(FILLER, done(b)), "x"), NEEDY),
         lambda: Pipeline(switch(str, {"x": dead_end(), "y": dead_end("z")}), NEEDY),
         lambda: Pipeline(plug_with((a, adapt), stage(b, requires=["rows"])), item=Item),
         lambda: Pipeline(

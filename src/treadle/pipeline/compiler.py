@@ -157,7 +157,11 @@ class _Scope:
     reviewers: tuple[Reviewer, ...] = ()
     exits: list[Op] = dataclasses.field(default_factory=list[Op])
     points: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
-    gotos: list[tuple[Goto, Op]] = dataclasses.field(default_factory=list[tuple[Goto, Op]])
+    gotos: list[tuple[Goto, Op, Filled]] = dataclasses.field(
+        default_factory=list[tuple[Goto, Op, Filled]]
+    )
+    left: list[Filled] = dataclasses.field(default_factory=list[Filled])
+    """What is filled at each `done`."""
 
 
 class Compiler:
@@ -196,14 +200,14 @@ class Compiler:
         filled = self._sequence(components, scope, filled)
         for op in scope.exits:
             op.target = len(self._ops)
-        for goto, op in scope.gotos:
+        for goto, op, _ in scope.gotos:
             if goto.point not in scope.points:
                 raise PipelineError(
                     f"{op.name!r} refers to goto_point({goto.point!r}), which does not exist"
                     f"{did_you_mean(goto.point, scope.points)}"
                 )
             op.target = scope.points[goto.point]
-        return filled
+        return _in_all(filled, *scope.left)
 
     def _sequence(self, components: Sequence[Component], scope: _Scope, filled: Filled) -> Filled:
         self._depth += 1
@@ -248,13 +252,18 @@ class Compiler:
                 self._emit_result(Op(Kind.COMPOSE, name, fn, memo=memo), scope, fn)
                 self._has_composer = True
             case Goto(when=when):
-                scope.gotos.append((component, self._emit(Op(Kind.GOTO, name, when))))
+                scope.gotos.append((component, self._emit(Op(Kind.GOTO, name, when)), filled))
             case Done(when=when):
                 scope.exits.append(self._emit(Op(Kind.GOTO, name, when)))
+                scope.left.append(filled)
             case GotoPoint(name=point):
                 if point in scope.points:
                     raise PipelineError(f"there are two goto_points named {name!r}")
                 scope.points[point] = len(self._ops)
+                # A goto further down has what is filled here, and more.
+                return _in_all(
+                    filled, *(there for goto, _, there in scope.gotos if goto.point == point)
+                )
             case DeadEnd():
                 self._emit(Op(Kind.DROP, name))
                 return None
@@ -299,16 +308,14 @@ class Compiler:
     def _switch(self, switch: Switch, name: str, scope: _Scope, filled: Filled) -> Filled:
         op = self._emit(Op(Kind.SWITCH, name, switch.fn))
         ends: list[Op] = []
-        outcomes: list[frozenset[str]] = []
+        outcomes: list[Filled] = []
         for key, branch in switch.branches.items():
             op.table[key] = len(self._ops)
-            outcome = self._sequence(branch, scope, filled)
-            if outcome is not None:
-                outcomes.append(outcome)
+            outcomes.append(self._sequence(branch, scope, filled))
             ends.append(self._emit(Op(Kind.JUMP)))
         for end in ends:
             end.target = len(self._ops)
-        return outcomes[0].intersection(*outcomes) if outcomes else None
+        return _in_all(*outcomes)
 
     def _embed(self, embed: Embed, name: str, scope: _Scope, filled: Filled) -> Filled:
         pipeline, outer = embed.pipeline, scope.until
@@ -326,6 +333,12 @@ class Compiler:
         self._scope(plug.components, _Scope(name + "/"), None)
         self._emit_result(Op(Kind.UNPLUG, name, plug.unplug), scope, plug.unplug)
         self._fields = fields
+
+
+def _in_all(*ways: Filled) -> Filled:
+    """The fields that are filled whichever way an item has taken."""
+    known = [filled for filled in ways if filled is not None]
+    return known[0].intersection(*known) if known else None
 
 
 def _either(one: Condition | None, other: Condition | None) -> Condition | None:
