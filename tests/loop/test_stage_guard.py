@@ -683,6 +683,23 @@ def test_a_duplicate_that_a_stage_plans_or_answers_has_that_result(how):
     assert answer_to(result, "b").startswith(expected[how])
 
 
+def test_a_call_is_taken_out_of_the_plan_where_another_stage_dispatched_one_before():
+    run = EditedRun(TWO)
+    stages = at(5, first_only(lambda ctx: ctx.replace(plan=Plan())))
+    first = stage(name="first")(lambda ctx: (yield from dispatched_alone(ctx)))
+    stages.insert(3, first)
+    result = run.run(stages)
+    assert run.ran == [1]
+    assert answer_to(result, "b") == "Not run: removed by edit."
+
+
+def dispatched_alone(ctx):
+    """The steps that dispatch the first call only."""
+    if not ctx.tool_calls:
+        return ctx
+    return (yield from through(ctx.replace(plan=Plan.of_one(ctx.tool_calls[0])), dispatch_tools))
+
+
 # Stages that ask the model themselves
 
 

@@ -382,8 +382,9 @@ class _Calls:
         """The plan with the calls that may run: not removed, not answered, within the budget, each once."""
         before, after = self._before, self._after
         wanted = _calls_of(after.plan)
-        if self._started:
-            return before.plan
+        left = [call.id for call in before.plan.calls if call.id not in before.tool_results]
+        if self._started and (not left or not self._started.isdisjoint(left)):
+            return before.plan  # it was dispatched
         by_id = {call.id: call for call in calls}
         for call in wanted:
             if call.id not in by_id:
