@@ -21,7 +21,7 @@ from treadle.messages import (
 )
 from treadle.model import ModelClient
 from treadle.results import PendingCall, Reason, StoppedByStage
-from treadle.run_state import RunState
+from treadle.run_state import RunNodeStatus, RunState
 from treadle.tools import (
     Approval,
     CircuitBreaker,
@@ -214,6 +214,15 @@ class RunContext:
         if call.id in self.reserved:
             self.reserved.discard(call.id)
             self.budget.release_call(call.name)
+
+    def release_new(self, calls: Iterable[ToolCall]) -> None:
+        """Release the budget of those of some planned calls that have not begun."""
+        node = self.state.current_node
+        nodes = () if node is None else node.tool_calls
+        begun = {call.group_id for call in nodes if call.status is not RunNodeStatus.INIT}
+        for call in calls:
+            if call.id not in begun:
+                self.release(call)
 
     def note_repairs(self, repairs: Sequence[str], stage: str) -> None:
         """Note the repairs of an edit, to be reported as `HistoryRepaired`."""

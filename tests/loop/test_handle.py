@@ -114,3 +114,20 @@ def test_cancel_all_stops_the_tools_and_lets_the_model_go_on(is_async):
     assert len([e for e in events if isinstance(e, ToolStarted)]) == 1
     (finished,) = [e for e in events if isinstance(e, ToolFinished)]
     assert finished.result.status == "cancelled"
+
+
+@pytest.mark.parametrize("sequential", ["defer", "in_step"])
+def test_calls_that_cancel_all_kept_from_running_are_not_counted(sequential):
+    handle, ran = RunHandle(), []
+
+    @tool(parallel_safe=False)
+    def stop(n: int):
+        ran.append(n)
+        handle.cancel_all()
+
+    several = calls(*(call("stop", f"a{n}", n=n) for n in range(3)))
+    script = ScriptedLLM(several, calls(call("stop", n=5)), calls(call("stop", n=6)), "done")
+    options = {"handle": handle, "sequential": sequential, "max_tool_calls": 3}
+    result = Loop.run_sync(USER, script, tools=[stop], **options)
+    assert result.unwrap().content == "done"
+    assert ran == [0, 5, 6]

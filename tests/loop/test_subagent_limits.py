@@ -78,6 +78,24 @@ class TestBudgets:
         texts = answers(child_of(result).messages)
         assert [text.startswith("noted") for text in texts.values()] == [1, 1, 0, 0, 0]
 
+    def test_tool_calls_that_its_time_limit_kept_from_running_are_not_counted(self, way, clock):
+        @tool(parallel_safe=False)
+        async def hang(n: int):
+            clock.limit.strike()
+            await anyio.sleep(30)
+
+        inner = ScriptedLLM(calls(*(call("hang", n=n) for n in range(4))))
+        child = Loop(tools=[hang], sequential="in_step").as_tool("helper", "h", inner, timeout=9)
+        loop = Loop(tools=[child, note], max_tool_calls=5, middleware=[clock.middleware])
+        script = asked_each(), calls(*(call("note", f"n{n}", n=n) for n in range(3))), "done"
+        result = way.run(loop, ScriptedLLM(*script))
+        assert isinstance(result, Ok)
+        assert [answers(result.messages)[f"n{n}"] for n in range(3)] == [
+            "noted 0",
+            "noted 1",
+            "noted 2",
+        ]
+
     @pytest.mark.parametrize(
         ("limit", "kind"),
         [

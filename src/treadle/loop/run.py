@@ -386,6 +386,7 @@ class Run:
         if lost_calls(context):  # a stage that dispatched them itself was interrupted
             context = self.run.dispatched or context
         in_flight.running.clear()
+        self.run.release_new(context.plan.calls)
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
         try:
             context = inject(context, unanswered)

@@ -46,6 +46,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         in_flight.restart(calls)
     for batch in batches:
         is_stopped = yield from _run_batch(ctx, batch, nodes)
+        if is_stopped:
+            ctx.run.release_new(calls)
         if is_stopped or in_flight.paused:
             break
     if still_paused:
