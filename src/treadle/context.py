@@ -158,7 +158,8 @@ class RunContext:
         deps: the object that the caller passed for tools and stages.
         cost_of: returns the cost of a response in US dollars; None if only the model reports costs.
         repairs: the repairs of edits of stages, by stage, until they are reported.
-        refused: the calls that do not run because of such an edit, until they are reported.
+        refused: the planned calls that do not run after all, until they are reported: each with the reason, or
+            None where only the shared circuit breaker has to know.
         reserved: the ids of the calls of this iteration that the budget has counted.
         payloads: the tools in the form in which they are offered, each with its source, by name.
         dispatched: the context whose calls ran last, until the context of a stage is known to have them.
@@ -188,8 +189,8 @@ class RunContext:
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]
     )
-    refused: list[tuple[ToolCall, NotRunReason]] = field(
-        default_factory=list[tuple[ToolCall, NotRunReason]]
+    refused: list[tuple[ToolCall, NotRunReason | None]] = field(
+        default_factory=list[tuple[ToolCall, NotRunReason | None]]
     )
     payloads: dict[str, tuple[Tool, JSONDict]] = field(
         default_factory=dict[str, tuple[Tool, JSONDict]]
@@ -214,6 +215,8 @@ class RunContext:
         if call.id in self.reserved:
             self.reserved.discard(call.id)
             self.budget.release_call(call.name)
+            if self.breaker is not None:
+                self.refused.append((call, None))
 
     def release_new(self, calls: Iterable[ToolCall]) -> None:
         """Release the budget of those of some planned calls that have not begun."""

@@ -8,7 +8,7 @@ from tests.time_limit import TimeLimit
 
 from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
 from treadle.effects import Sleep
-from treadle.events import CallRefused, HistoryRepaired, IterationFinished
+from treadle.events import BreakerChanged, CallRefused, HistoryRepaired, IterationFinished
 from treadle.messages import History, Response, ToolCall, ToolResult
 from treadle.stages import (
     ask_model,
@@ -19,7 +19,7 @@ from treadle.stages import (
     validate_calls,
 )
 from treadle.testing import call, calls
-from treadle.tools import NotRunReason, Plan, Tool
+from treadle.tools import CircuitBreaker, NotRunReason, Plan, Tool
 
 from .edited_runs import (
     ASKING,
@@ -508,6 +508,22 @@ def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
     drop = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[2:]))
     run.run(at(5, drop), max_tool_calls=3)
     assert run.ran == [3, 4]
+
+
+@pytest.mark.parametrize("edit", ["drop_calls", "empty_plan", "replace_response", "ask"])
+def test_the_next_call_is_the_probe_of_a_breaker_where_a_stage_took_the_probe_out(edit):
+    breaker = CircuitBreaker(threshold=1, cool_down=0)
+    breaker.record("note", "failed", "no", 0.0)
+    run = EditedRun(ONE)
+
+    def first(ctx):
+        made = {**EDITS, **ASKING}[edit](run, ctx) if ctx.iteration == 1 else ctx
+        return (yield from performed(made))
+
+    run.run(at(5, first), breaker=breaker)
+    assert run.ran == []
+    changed = [one.after for one in run.events if isinstance(one, BreakerChanged)]
+    assert changed == ["half_open", "open"]
 
 
 def wrapping(inner, edit=lambda ctx: ctx):

@@ -41,6 +41,7 @@ from treadle.model import (
 from treadle.pipeline import stage
 from treadle.results import LLMError
 from treadle.stages._inject_results import inject
+from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
 
 log = logging.getLogger("treadle.stages")
@@ -160,7 +161,7 @@ def _sent(
 
 
 def report_edits(ctx: Context) -> Steps[None]:
-    """Report what was repaired of the edits of stages, and the calls that do not run because of them."""
+    """Report what was repaired of the edits of stages, and the planned calls that do not run after all."""
     run = ctx.run
     while run.repairs:
         name, lines = run.repairs.pop(0)
@@ -168,7 +169,9 @@ def report_edits(ctx: Context) -> Steps[None]:
             yield Emit(HistoryRepaired(repairs=lines, stage=name))
     while run.refused:
         call, reason = run.refused.pop(0)
-        if run.has_listeners:
+        if reason is None:
+            yield from release_calls(ctx, (call,))
+        elif run.has_listeners:
             yield Emit(CallRefused(iteration=ctx.iteration, call=call, reason=reason))
 
 
