@@ -11,12 +11,18 @@ from treadle import (
     PausedStateError,
     RunState,
     approve,
+    default_stages,
     tool,
 )
 from treadle.loop.pause import _Consumed
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, RecordedTools, Way, after_model, asking, paused_at, refused, stored
+
+
+def before_model(changed):
+    """The default stages, and one that adds a tool, or replaces that of the same name."""
+    return [lambda ctx: ctx.with_tools(add=[changed]), *default_stages()]
 
 
 class TestStale:
@@ -68,6 +74,36 @@ class TestStale:
         _, model, paused = paused_at(recorded)
         SYNC.resume(later.loop(), paused, {"b": approve}, model)
         assert (recorded.did, later.did) == (["note 1"], ["note 3", "wipe /"])
+
+    @pytest.mark.parametrize("name", ["wipe", "erase"])
+    def test_a_call_of_a_tool_that_a_stage_changed_runs_with_that_tool_or_not_at_all(
+        self, recorded, name
+    ):
+        """Whether the stage replaced a tool of the loop or added one."""
+        own = RecordedTools()
+        restricted = tool(own.tools[1], name=name, description="Wipes test data.")
+        script = calls(call(name, "b", path="/"))
+        loop, model, paused = paused_at(recorded, script, stages=before_model(restricted))
+        other = tool(recorded.tools[1], name=name)
+        refused(
+            loop.with_options(tools=[other]), paused, text=f"^a call of tool '{name}' waits, .*"
+        )
+        tools = [recorded.tools[0], restricted]
+        SYNC.resume(loop, stored(paused), {"b": approve}, model, tools=tools)
+        assert (recorded.done, own.done) == ([], ["wipe /"])
+
+    def test_a_tool_that_looks_like_the_one_that_a_stage_replaced_is_refused(self, recorded):
+        own = RecordedTools()
+        loop, _, paused = paused_at(recorded, stages=before_model(own.tools[1]))
+        for tools in (recorded.tools, own.tools):
+            refused(loop.with_options(tools=tools), paused, text="give the tools different desc")
+
+    def test_a_tool_that_a_stage_changed_does_not_matter_where_no_call_of_it_waits(self, recorded):
+        replaced = tool(recorded.tools[0], description="Notes.")
+        script = calls(call("note", "a", n=1), call("wipe", "b", path="/"))
+        loop, model, paused = paused_at(recorded, script, stages=before_model(replaced))
+        assert isinstance(SYNC.resume(loop, stored(paused), {"b": approve}, model), Ok)
+        assert recorded.done == ["note 1", "wipe /"]
 
     def test_where_the_stage_that_paused_is_gone_it_is_refused(self, recorded):
         loop = recorded.loop(stages=after_model(asking))

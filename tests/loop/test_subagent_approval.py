@@ -16,11 +16,19 @@ from treadle import (
     approve,
     deny,
     edit,
+    stage,
 )
+from treadle.stages import dispatch_tools
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 from .children import asked_each, wipe
-from .conftest import SYNC, answers, of, stored
+from .conftest import SYNC, after_model, answers, asking, of, stored
+
+
+@stage
+def asking_later(ctx):
+    """A custom stage that asks a person a question, from the second iteration on."""
+    return asking.fn(ctx) if ctx.iteration > 1 else ctx
 
 
 class TestPausing:
@@ -168,6 +176,20 @@ class TestDeciding:
         assert recorded.done == []
         SYNC.resume(loop, stored(again), {"k/w": approve}, model)
         assert recorded.did == ["note 1", "wipe /", "wipe /2"]
+
+    def test_a_pause_of_a_child_that_a_stage_ignored_does_not_disturb_a_later_one(self, family):
+        def ignoring(ctx):
+            ctx = yield from dispatch_tools.fn(ctx)
+            return ctx.replace(decision=None, waiting=())
+
+        edit = stage(ignoring, provides=dispatch_tools.provides)
+        stages = after_model(asking_later)
+        stages = [edit if one.name == "dispatch_tools" else one for one in stages]
+        loop, model = family(calls(wipe("w")), stages=stages), ScriptedLLM(asked_each(), "outer")
+        paused = SYNC.run(loop, model)
+        assert [one.id for one in paused.pending] == ["q"]
+        result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
+        assert result.unwrap().content == "outer"
 
     def test_the_call_of_the_child_itself_may_need_approval(self, family, recorded, way):
         loop = family(calls(wipe("w")), "in", behaviour={"requires_approval": True})

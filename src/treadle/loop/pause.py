@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
 
-VERSION = 3
+VERSION = 4
 """The version of the format of a paused state. A state of another version is refused."""
 MAX_CONSUMED = 100_000
 """The number of resumed pauses that a process remembers, without ``consume_pause=``."""
@@ -69,7 +69,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
         state = _snapshot(run, now)
         state["version"] = VERSION
         state["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
-        state["tools"] = _digests(context.tools, context.plan.calls)
+        state["tools"], state["changed_tools"] = _digests(run)
         made = json.loads(json.dumps(state, allow_nan=False))
         is_whole = made["memo"] == _with_lists(state["memo"])
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -208,6 +208,17 @@ class Resumption:
                 raise PausedStateError(
                     f"the paused state is stale: tool {name!r} {what}, and a call of it waits"
                 )
+        for name, digest in self.state["changed_tools"].items():
+            if digest is None:
+                raise PausedStateError(
+                    f"a call of tool {name!r} waits, which a stage replaced by one that cannot be told "
+                    "from that of the loop; give the tools different descriptions"
+                )
+            if _whole_digest_of(tools[name]) != digest:
+                raise PausedStateError(
+                    f"a call of tool {name!r} waits, which a stage added or replaced; the loop that "
+                    "resumes has another tool of that name: pass the tool of the stage in tools="
+                )
 
     def _check_subagents(self, tools: Mapping[str, Tool]) -> None:
         """Check the states of the paused subagents, before anything runs."""
@@ -308,8 +319,34 @@ def _nonce() -> str:
     return os.urandom(8).hex()
 
 
-def _digests(tools: Mapping[str, Tool], calls: tuple[ToolCall, ...]) -> dict[str, str]:
-    return {call.name: _digest_of(tools[call.name]) for call in calls if call.name in tools}
+def _digests(run: Run) -> tuple[dict[str, str], dict[str, str | None]]:
+    """The digests of the tools of waiting calls: of what each takes; and of those that a stage changed.
+
+    The latter are None where the digest is that of the tool of the loop as well.
+    """
+    ctx, own = run.context, run.config.tools
+    names = [call.name for call in ctx.tool_calls if call.id not in ctx.tool_results]
+    tools = {name: ctx.tools[name] for name in names if name in ctx.tools}
+    changed: dict[str, str | None] = {}
+    for name, tool in tools.items():
+        known = own.get(name)
+        if tool is not known:
+            digest = _whole_digest_of(tool)
+            is_same = known is not None and _whole_digest_of(known) == digest
+            changed[name] = None if is_same else digest
+    return {name: _digest_of(tool) for name, tool in tools.items()}, changed
+
+
+def _whole_digest_of(tool: Tool) -> str:
+    return sha256(json.dumps(_values(tool), sort_keys=True, default=_named).encode())
+
+
+def _named(value: Any) -> Any:
+    """A function, or another object that is no JSON, by its name: that is the same in another process."""
+    if is_mapping(value):
+        return dict(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _digest_of(tool: Tool) -> str:
