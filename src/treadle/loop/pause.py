@@ -345,7 +345,7 @@ def _named(value: Any) -> Any:
     """A function, or another object that is no JSON, by its name: that is the same in another process."""
     if is_mapping(value):
         return dict(value)
-    named = value if hasattr(value, "__qualname__") else type(value)
+    named: Any = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 
 

@@ -278,7 +278,7 @@ class Run:
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
         run.reserved.clear()
-        run.in_flight.next_batch()
+        run.in_flight.next_iteration()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
         # Until it is kept, the iteration is in progress, and an interruption settles it.

@@ -87,8 +87,13 @@ class InFlight:
 
     def next_batch(self) -> None:
         """Forget calls and results, and keep the counts."""
+        self.next_iteration()
         self.renew()
+
+    def next_iteration(self) -> None:
+        """Forget the results of the iteration before."""
         self.results.clear()
+        self.paused.clear()
 
     def renew(self) -> None:
         """Forget the calls, and keep their results: further calls of the iteration start."""
