@@ -239,7 +239,6 @@ class TestToolsOfTheRequest:
         _, result = check_offered("nope", ["address"])
         assert result.content.endswith("there is no tool named 'nope'. Available tools: address.")
 
-
     def test_a_tool_that_is_removed_later_is_not_among_those_that_are(self, context, through):
         ctx = context(("nope", {}), tools=[add, address]).with_request(tools=["add", "address"])
         ctx = through(ctx.with_tools(remove=["add"]), parse_tool_calls, validate_calls)
