@@ -345,8 +345,8 @@ def _named(value: Any) -> Any:
     """A function, or another object that is no JSON, by its name: that is the same in another process."""
     if is_mapping(value):
         return dict(value)
-    named: Any = value if hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
+    name: str | None = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name or value.__class__.__qualname__}"
 
 
 def _digest_of(tool: Tool) -> str:

@@ -46,8 +46,6 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         in_flight.restart(calls)
     for batch in batches:
         is_stopped = yield from _run_batch(ctx, batch, nodes)
-        if is_stopped:
-            ctx.run.release_new(calls)
         if is_stopped or in_flight.paused:
             break
     if still_paused:
@@ -79,6 +77,7 @@ def _run_batch(
         yield Bounded(running, until=in_flight.stop)
     except Stopped:
         in_flight.cancel_all()  # again: a recording has only the effects, not who cancelled
+        ctx.run.release_new(ctx.plan.calls)
         return True
     return False
 
