@@ -383,9 +383,11 @@ class Context:
         instructions = None if self.run.instructions is None else self.instructions
         request = Request(self.messages, tuple(self.tools), None, options, instructions)
         changes = self.request_changes
+        if not changes:
+            return request
         if "tools" in changes:  # of which a later edit may have removed some
             changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
-        return _changed(request, changes) if changes else request
+        return _changed(request, changes)
 
     def with_request(self, **changes: Unpack[RequestChanges]) -> Context:
         """Change the request of this iteration; the history stays as it is.

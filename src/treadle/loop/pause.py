@@ -346,7 +346,7 @@ def _named(value: Any) -> Any:
     if is_mapping(value):
         return dict(value)
     name: str | None = getattr(value, "__qualname__", None)
-    return f"{value.__module__}.{name or value.__class__.__qualname__}"
+    return f"{getattr(value, '__module__', '')}.{name or value.__class__.__qualname__}"
 
 
 def _digest_of(tool: Tool) -> str:

@@ -90,16 +90,14 @@ def check_call(
     """
     tool = ctx.tools.get(call.name)
     offered = None if is_ours else ctx.request_changes.get("tools")
-    if offered is not None:
-        offered = [name for name in offered if name in ctx.tools]
     if tool is None:
         resolver = ctx.run.resolver
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            names = ctx.tools if offered is None else offered
+            names = ctx.tools if offered is None else _present(ctx, offered)
             known = [*names, *((resolver.names or ()) if resolver is not None else ())]
             return marked(call), (_unknown(call.name, known),)
     elif offered is not None and call.name not in offered:
-        text = f"{call.name!r} is not offered in this request. {_available(offered)}"
+        text = f"{call.name!r} is not offered in this request. {_available(_present(ctx, offered))}"
         return marked(call), (text,)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
@@ -122,6 +120,11 @@ def check_call(
         call.extra,
     )
     return checked, tuple(problems)
+
+
+def _present(ctx: Context, names: Iterable[str]) -> list[str]:
+    """The names of tools without those that a stage removed since."""
+    return [name for name in names if name in ctx.tools]
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
