@@ -80,6 +80,17 @@ def test_a_wrong_kind_is_refused_with_the_name_of_the_stage(kind, position, scri
     assert refused_by(result) == ("edit" if entered else None)
 
 
+def test_a_wrong_kind_in_a_response_or_a_call_is_named_without_the_model():
+    for edit, text in (
+        (lambda ctx: ctx.replace(response=Response(5)), "Response.content: expected text, got int"),
+        (
+            lambda ctx: ctx.replace(tool_calls=[replace(ctx.tool_calls[0], name=5)]),
+            "ToolCall.name: expected text, got int",
+        ),
+    ):
+        assert EditedRun(ONE).run(at(2, edit)).reason.message.startswith(text)
+
+
 def refused_by(result):
     """The stage whose edit was refused; None where none was."""
     failed = isinstance(result, Err) and isinstance(result.reason, PipelineFailed)

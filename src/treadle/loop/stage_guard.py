@@ -17,6 +17,7 @@ from treadle.context import Context, Decision
 from treadle.messages import (
     History,
     JSONDict,
+    NotAResponseError,
     Response,
     ToolCall,
     ToolResult,
@@ -125,7 +126,7 @@ def _checked(before: Context, after: Context) -> Context:
     if not all(isinstance(one, PendingCall) for one in after.waiting):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("waiting: expected PendingCall objects")
     if _changed("response", before, after):
-        to_response(after.response)  # raises if it could not become a message
+        _check_response(after.response)
     if _changed("tools", before, after):
         after = after.evolve(tools=_checked_tools(after))
     return after
@@ -145,6 +146,14 @@ def _check_times(before: Context, after: Context) -> None:
         )
     if after.is_asked and before.is_asked and _changed("request_changes", before, after):
         raise TypeError("the request may only be changed before ask_model")
+
+
+def _check_response(response: Response) -> None:
+    """Check that a response, as a stage returned it, can become a message."""
+    try:
+        to_response(response)
+    except NotAResponseError as error:
+        raise TypeError(str(error).removeprefix("llm_send_fn: ")) from None
 
 
 _NONE = type(None)
@@ -308,7 +317,7 @@ class _Calls:
         for call in after.tool_calls:
             if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"tool_calls: expected ToolCall objects, got {describe(call)}")
-            to_response(Response(tool_calls=(call,)))  # raises if it could not become a message
+            _check_response(Response(tool_calls=(call,)))
             if any(call.id == other.id for other in calls):
                 raise TypeError(f"tool_calls: the id {call.id!r} is used twice")
             known = old.get(call.id)
