@@ -79,7 +79,7 @@ class EditedRun:
     Args:
         script: what the model answers, one after another; the last answer is repeated.
         rewrites: whether a stage may rewrite contents of the history: texts are not compared then.
-        trims: whether a stage may take the first of several exchanges of an iteration out of the history.
+        trims: whether a stage may change the first of several exchanges of an iteration in the history.
     """
 
     def __init__(self, script, *, rewrites=False, trims=False):
@@ -585,8 +585,16 @@ ASKING = {
 REWRITES = {"redact", "edit_results"}
 """Edits after which the history has other texts than the model and the tools returned."""
 
-TRIMS = {"trim", "trim_to_first", "rewrite", "no_messages", "change_everything"}
-"""Edits that take messages out of the history."""
+TRIMS = {
+    "trim",
+    "trim_to_first",
+    "rewrite",
+    "no_messages",
+    "reverse_messages",
+    "repeat_messages",
+    "change_everything",
+}
+"""Edits after which an exchange that is over is not in the history, or not as it was."""
 
 REFUSED = {
     **dict.fromkeys(EDITS, range(0)),
