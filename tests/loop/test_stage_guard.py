@@ -727,6 +727,22 @@ def dispatched_alone(ctx):
     return (yield from through(ctx.replace(plan=Plan.of_one(ctx.tool_calls[0])), dispatch_tools))
 
 
+def test_calls_that_are_parsed_twice_keep_their_ids_where_the_history_is_trimmed_in_between():
+    def parsed(ctx):
+        return (
+            yield from through(ctx, parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
+        )
+
+    def trim(ctx):
+        return ctx.replace(messages=[USER])  # so the id of the first call is free again
+
+    run = EditedRun((calls(call("note", "a", n=1)), calls(call("note", "a", n=2)), "Done."))
+    stages = at(1, trim)
+    stages.insert(1, stage(name="parsed")(parsed))
+    run.run(stages)
+    assert run.ran == [1, 2]
+
+
 # Stages that ask the model themselves
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,7 +97,7 @@ def _reviewed(stage: str, before: Context, after: Context) -> Context:
         after = _with_calls_of_response(stage, before, after)
     else:
         after = _Calls(stage, before, after).reviewed()
-    return _with_history(stage, before, after)
+    return _with_history(stage, before, _with_ids_of_calls(after))
 
 
 def _asked_from(before: Context, after: Context) -> Context:
@@ -237,10 +238,28 @@ def _with_calls_of_response(stage: str, before: Context, after: Context) -> Cont
     return after
 
 
+def _with_ids_of_calls(ctx: Context) -> Context:
+    """The calls of the response with the ids that they got, which they keep if they are parsed once more."""
+    given, calls = ctx.response.tool_calls, ctx.tool_calls
+    if ctx.is_injected or len(given) != len(calls):
+        return ctx
+    renamed = [dataclasses.replace(one, id=call.id) for one, call in zip(given, calls, strict=True)]
+    are_edited = any(
+        _request(one) != _request(call) for one, call in zip(renamed, calls, strict=True)
+    )
+    if are_edited or all(map(operator.eq, given, renamed)):
+        return ctx
+    return ctx.evolve(response=dataclasses.replace(ctx.response, tool_calls=tuple(renamed)))
+
+
 def _requested(ctx: Context) -> list[tuple[Any, ...]]:
     """The calls as the model made them, whether or not they were validated."""
     calls: Sequence[Any] = ctx.tool_calls
-    return [tuple(getattr(call, name, call) for name in _REQUESTED) for call in calls]
+    return [_request(call) for call in calls]
+
+
+def _request(call: Any) -> tuple[Any, ...]:
+    return tuple(getattr(call, name, call) for name in _REQUESTED)
 
 
 _REQUESTED = ("id", "name", "arguments")
