@@ -244,9 +244,10 @@ EXITING = """
 import threading, time
 from treadle.providers.local import LocalModel
 
-model, told = LocalModel(), [{"role": "user", "content": "Write a long story about a ship."}]
+# With more threads, which wait for each other, it takes a minute on a busy machine.
+model, told = LocalModel(threads=1), [{"role": "user", "content": "Tell a story about a ship."}]
 model(told, max_tokens=1)
-threading.Thread(target=model, args=(told,), kwargs={"max_tokens": 200}, daemon=True).start()
+threading.Thread(target=model, args=(told,), kwargs={"max_tokens": 100}, daemon=True).start()
 while not model._lock.locked():
     time.sleep(0.001)
 time.sleep(0.1)

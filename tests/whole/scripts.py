@@ -382,15 +382,16 @@ def retries_of_an_async_tool_that_do_not_help():
 
 @script()
 def tools_out_of_time():
-    slow = tool(name="slow", timeout=0.3)(doze.fn)
-    slow_async = tool(name="slow_async", timeout=0.3)(nap.fn)
+    slow = tool(name="slow", timeout=0.2)(doze.fn)
+    slow_async = tool(name="slow_async", timeout=0.2)(nap.fn)
+    in_time = tool(name="in_time", timeout=60)(nap.fn)
     batch = calls(
-        call("slow", "c1", seconds=0.6),
-        call("slow_async", "c2", seconds=5),
+        call("slow", "c1", seconds=1.2),  # much longer than its limit: a busy machine notices late
+        call("slow_async", "c2", seconds=30),
         call("add", "c3", a=1, b=1),
-        call("slow_async", "c4", seconds=0),
+        call("in_time", "c4", seconds=0),
     )
-    return ScriptedLLM(batch, "Late."), {"tools": [slow, slow_async, add]}
+    return ScriptedLLM(batch, "Late."), {"tools": [slow, slow_async, in_time, add]}
 
 
 @script()
