@@ -8,7 +8,7 @@ warnings; and errors can advise what to write instead.
 import math
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 Number = int | float
 
@@ -97,18 +97,6 @@ def _shown(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def _absolute(value: Number) -> Number:
-    return abs(value)
-
-
-def _least(*values: Number) -> Number:
-    return min(values)
-
-
-def _greatest(*values: Number) -> Number:
-    return max(values)
-
-
 def _sqrt(value: Number) -> Number:
     if value < 0:
         raise CalculationError("sqrt of a negative number has no real result")
@@ -125,27 +113,28 @@ def _round(value: Number, digits: Number | None = None) -> Number:
 
 _CONSTANTS: Final = {"pi": math.pi, "e": math.e}
 # Each function with how few and how many arguments it takes.
-_FUNCTIONS: Final[dict[str, tuple[Callable[..., Number], int, int]]] = {
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], int, int]]] = {
     "sqrt": (_sqrt, 1, 1),
-    "abs": (_absolute, 1, 1),
+    "abs": (abs, 1, 1),
     "round": (_round, 1, 2),
-    "min": (_least, 1, MAX_LENGTH),
-    "max": (_greatest, 1, MAX_LENGTH),
+    "min": (lambda *values: min(values), 1, MAX_LENGTH),
+    "max": (lambda *values: max(values), 1, MAX_LENGTH),
 }
-_Operations = dict[str, Callable[[Number, Number], Number]]
-_SUM: Final[_Operations] = {"+": lambda a, b: a + b, "-": lambda a, b: a - b}
-_TERM: Final[_Operations] = {
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
+_OPERATIONS: Final[dict[str, tuple[int, Callable[[Number, Number], Number]]]] = {
+    "+": (1, lambda a, b: a + b),
+    "-": (1, lambda a, b: a - b),
+    "*": (2, lambda a, b: a * b),
+    "/": (2, lambda a, b: a / b),
+    "//": (2, lambda a, b: a // b),
+    "%": (2, lambda a, b: a % b),
 }
+"""Those from left to right: how strongly each binds, and what it computes."""
 
 
 class _Parser:
     """Recursive descent over the tokens, one method a rule, with Python's precedences.
 
-    sum: term (("+" | "-") term)*          term: factor (("*" | "/" | "//" | "%") factor)*
+    sum: factor (OPERATION factor)*, where a stronger operation takes its operands first
     factor: ("+" | "-") factor | power     power: atom ["**" factor]
     atom: NUMBER | CONSTANT | FUNCTION "(" sum ("," sum)* ")" | "(" sum ")"
     """
@@ -164,18 +153,15 @@ class _Parser:
             raise self._unexpected()
         return value
 
-    def _sum(self) -> Number:
-        return self._chain(self._term, _SUM)
-
-    def _term(self) -> Number:
-        return self._chain(self._factor, _TERM)
-
-    def _chain(self, operand: Callable[[], Number], operations: _Operations) -> Number:
-        value = operand()
-        while operation := operations.get(self._peek()):
+    def _sum(self, least: int = 1) -> Number:
+        """Operations from left to right, as far as they bind at least so strongly."""
+        value = self._factor()
+        while True:
+            strength, operation = _OPERATIONS.get(self._peek(), (0, None))
+            if operation is None or strength < least:
+                return value
             self._next += 1
-            value = _bounded(operation(value, operand()))
-        return value
+            value = _bounded(operation(value, self._sum(strength + 1)))
 
     def _factor(self) -> Number:
         # Every recursion of the grammar passes here, so this count limits all of them.
