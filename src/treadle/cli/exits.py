@@ -1,7 +1,8 @@
-"""How the command ends: exit codes, bad usage, and files that cannot be written."""
+"""How the command ends: exit codes, bad usage, and files that it cannot write or must not overwrite."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -31,3 +32,8 @@ def writing(option: str, target: object) -> Generator[None]:
         yield
     except OSError as error:
         raise UsageError(f"{option}: cannot write {target}: {error.strerror}") from error
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths name the same file."""
+    return os.path.realpath(one) == os.path.realpath(other)

@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError, writing
+from treadle.cli.exits import Exit, UsageError, same_file, writing
 from treadle.cli.output import warn
-from treadle.cli.recording import same_file
 from treadle.reports import RecordingError, read_recording, render_report
 from treadle.reports.text import escape_controls
 

@@ -6,20 +6,22 @@ import argparse
 import contextlib
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 from treadle.cli.arguments import given_options
 from treadle.cli.builtin_tools import read_only_tools
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, UsageError, same_file, writing
 from treadle.cli.load_tools import load_tools
 from treadle.cli.output import answer, as_json, summary, transcript, warn, why
 from treadle.cli.progress import make_progress
-from treadle.cli.recording import recording
 from treadle.errors import TreadleError
 from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
+from treadle.reports import Recorder, RecordingError, render_report
 from treadle.reports.text import escape_controls
 from treadle.results import Ok, Result
 
@@ -37,7 +39,7 @@ def run(args: argparse.Namespace) -> Exit:
     handle = RunHandle()
     # A tool may print; stdout is for the answer.
     with (
-        recording(args.record, args.report) as recorder,
+        _recording(args.record, args.report) as recorder,
         contextlib.redirect_stdout(sys.stderr),
         make_progress(sys.stderr, quiet=args.quiet) as progress,
         _interrupts_end(handle),
@@ -69,6 +71,38 @@ def _prompt(given: str) -> str:
     if not prompt.strip():
         raise UsageError("PROMPT: expected a question, got nothing")
     return prompt
+
+
+@contextlib.contextmanager
+def _recording(record: str | None, report: str | None) -> Generator[Recorder | None]:
+    """Record a run, and render its report at the end; None is no file. It yields the observer for the run.
+
+    Raises:
+        UsageError: a file cannot be written. This is checked before the run.
+    """
+    if record is None and report is None:
+        yield None
+        return
+    if record is not None and report is not None and same_file(record, report):
+        raise UsageError("--record and --report: expected two files, got one")
+    with contextlib.ExitStack() as stack:
+        if report is not None:  # a new file is empty; one that exists does not change yet
+            with writing("--report", report), Path(report).open("ab"):
+                pass
+        target = record or f"{stack.enter_context(tempfile.TemporaryDirectory())}/run.jsonl"
+        with writing("--record", record):
+            recorder = stack.enter_context(Recorder(target))
+        try:
+            yield recorder
+        finally:
+            recorder.close()
+            if recorder.failure is not None:
+                warn(f"the recording {record or ''} is incomplete: {recorder.failure}")
+            if report is not None:
+                try:
+                    Path(report).write_text(render_report(target), encoding="ascii")
+                except (OSError, RecordingError) as error:
+                    warn(f"the report was not written: {error}")
 
 
 @contextlib.contextmanager
