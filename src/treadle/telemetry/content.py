@@ -19,7 +19,6 @@ from treadle.messages import (
     ToolResult,
     is_list,
     is_mapping,
-    safe_str,
     sendable,
     sendable_json,
 )
@@ -85,13 +84,9 @@ def as_json(value: Any) -> str:
     Lone surrogates are replaced, escaped ones too: a strict reader would reject the whole text.
     """
     try:
-        text = json.dumps(value, default=safe_str, allow_nan=False, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):  # such as a key that is not a string, or NaN
-        try:
-            text = json.dumps(sendable_json(value), ensure_ascii=False)
-        except RecursionError:  # the nesting is too deep
-            text = "[]"
-    return sendable(text)
+        return json.dumps(sendable_json(value), ensure_ascii=False)
+    except RecursionError:  # the nesting is too deep
+        return "[]"
 
 
 def _message(message: Mapping[str, Any]) -> JSONDict:

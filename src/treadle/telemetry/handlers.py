@@ -163,19 +163,29 @@ def _model_failed(run: RunTelemetry, event: ModelFailed) -> None:
 
 
 def _tool_started(run: RunTelemetry, event: ToolStarted) -> None:
-    call, info = event.call, run.tool_info(event.call.name)
+    call, labels = event.call, run.tool_labels(event.call.name)
     attributes: dict[str, Any] = {
-        **info.attributes,
+        names.OPERATION_NAME: names.EXECUTE_TOOL,
+        names.TOOL_TYPE: names.FUNCTION,
         names.TOOL_NAME: spans.clean(call.name),
         names.TOOL_CALL_ID: spans.clean(call.id),
         names.ITERATION: event.iteration,
     }
+    if names.AGENT_NAME in run.request:
+        attributes[names.AGENT_NAME] = run.request[names.AGENT_NAME]
+    for tool in () if run.started is None else run.started.tools:
+        function = tool["function"]
+        if function["name"] == call.name and function["description"]:
+            attributes[names.TOOL_DESCRIPTION] = spans.clean(function["description"])
     if run.telemetry.captures:
         attributes |= content.call_attributes(call)
+    # Span names have few distinct values, so a name that the model made up is an attribute only.
+    is_known = labels[names.TOOL_NAME] != names.OTHER
+    name = f"{names.EXECUTE_TOOL} {spans.clean(call.name)}" if is_known else names.EXECUTE_TOOL
     parent = None if event.within is None else run.tools.get(event.within)
-    labels = {**info.labels, names.TOOL_TYPE: names.FUNCTION}
+    labels[names.TOOL_TYPE] = names.FUNCTION
     run.tools[call.id] = run.open(
-        info.span_name, attributes, event.at, labels, names.TOOL_DURATION, parent=parent
+        name, attributes, event.at, labels, names.TOOL_DURATION, parent=parent
     )
 
 
@@ -212,7 +222,7 @@ def _call_not_run(name: str, counter: str) -> Callable[[RunTelemetry, NotRun], N
     def handle(run: RunTelemetry, event: NotRun) -> None:
         reason = {names.REASON: event.reason.value}
         run.add_event(name, {**_call_facts(event), **reason})
-        labels = {**run.tool_info(event.call.name).labels, **reason}
+        labels = {**run.tool_labels(event.call.name), **reason}
         run.telemetry.instruments.add(counter, 1, labels)
 
     return handle
@@ -226,7 +236,7 @@ def _breaker_changed(run: RunTelemetry, event: BreakerChanged) -> None:
     state = {names.BREAKER_STATE: event.after}
     facts = {names.ITERATION: event.iteration, names.TOOL_NAME: event.tool, **state}
     run.add_event(names.BREAKER_CHANGED, facts)
-    labels = {**run.tool_info(event.tool).labels, **state}
+    labels = {**run.tool_labels(event.tool), **state}
     run.telemetry.instruments.add(names.BREAKER_TRANSITIONS, 1, labels)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from opentelemetry.context import attach, detach, get_current
+from opentelemetry.context import Context, attach, detach, get_current
 
 from treadle.effects import (
     Bounded,
@@ -23,11 +23,11 @@ from treadle.effects import (
     Reporter,
     Steps,
     intercept,
+    is_awaitable,
     map_nested,
     with_reporter,
 )
 from treadle.events import RunStarted
-from treadle.telemetry.current_span import in_context
 from treadle.telemetry.handlers import handle_event, innermost
 from treadle.telemetry.run_telemetry import RunTelemetry
 
@@ -108,7 +108,7 @@ class _Branch:
         context = self._run().context_for(call.label, call.key)
         if context is None:
             return call
-        copy = call.replace(fn=in_context(context, call.fn))
+        copy = call.replace(fn=_in_context(context, call.fn))
         return with_reporter(copy, functools.partial(_HandlingReporter, self._root))
 
 
@@ -122,7 +122,7 @@ class _HandlingReporter:
 
     def __init__(self, root: RunTelemetry, reporter: Reporter) -> None:
         self._root = root
-        self._emit = in_context(get_current(), reporter.emit)
+        self._emit = _in_context(get_current(), reporter.emit)
         self.now = reporter.now
 
     def emit(self, event: Any) -> Any:
@@ -130,3 +130,70 @@ class _HandlingReporter:
         emitted = self._emit(event)  # raises if the call was abandoned; then the event is void
         _safely(handle_event, self._root, event)
         return emitted
+
+
+def _in_context(context: Context, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it runs in a context, in whichever thread or task it is called.
+
+    An awaitable that it returns is awaited in that context, too.
+    """
+
+    def run(*args: Any) -> Any:
+        token = attach(context)
+        try:
+            value = fn(*args)
+        finally:
+            detach(token)
+        return _Attached(value, context) if is_awaitable(value) else value
+
+    return run
+
+
+class _Attached(Coroutine[Any, Any, Any]):
+    """An awaitable with a context attached from its first step to its last.
+
+    It is not an ``async def``: if it is cancelled before its first step, the cancellation has to reach the
+    awaitable itself, or Python would warn that it was never awaited. It uses the context variables of its
+    task and not a copy of them, so that telemetry does not change which variables the awaitable sees.
+    """
+
+    __slots__ = ("_context", "_inner", "_steps")
+
+    def __init__(self, awaitable: Awaitable[Any], context: Context) -> None:
+        self._inner: Coroutine[Any, Any, Any] = (
+            awaitable if isinstance(awaitable, Coroutine) else _awaited(awaitable)
+        )
+        self._context = context
+        self._steps: Generator[Any, Any, Any] | None = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _attached(self._inner, self._context)
+
+    def send(self, value: Any) -> Any:
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return (self._steps or self._inner).throw(*error)
+
+    def close(self) -> None:
+        (self._steps or self._inner).close()
+
+
+def _attached(inner: Coroutine[Any, Any, Any], context: Context) -> Generator[Any, Any, Any]:
+    token = attach(context)
+    try:
+        value = yield from inner.__await__()
+    except GeneratorExit:
+        # It was dropped, and is closed in a context in which it was not attached.
+        raise
+    except BaseException:
+        detach(token)
+        raise
+    detach(token)
+    return value
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from treadle.telemetry.telemetry import Telemetry
 
 
-class ToolInfo(NamedTuple):
-    """What all calls of a tool share: the name and attributes of their spans, and the labels of their metrics."""
-
-    span_name: str
-    attributes: Mapping[str, Any]
-    labels: Labels
-
-
 class OpenSpan(NamedTuple):
     """A span that has not ended.
 
@@ -84,7 +76,6 @@ class RunTelemetry:
     model_calls: int = 0
     tool_calls: int = 0
     clock: float = 0.0
-    _tool_info: dict[str | None, ToolInfo] = field(default_factory=dict["str | None", ToolInfo])
 
     def subagent(self, call_id: str) -> RunTelemetry:
         """Return the telemetry of the run in a call; its spans are children of the call's span."""
@@ -200,33 +191,10 @@ class RunTelemetry:
         }
         self.end(at, facts, is_good=False)
 
-    def tool_info(self, name: str) -> ToolInfo:
-        """Return what all calls of a tool share. A tool that only the model named is ``_OTHER``."""
-        info = self._tool_info.get(name)
-        if info is None:
-            is_known = self.started is not None and name in self.started.available
-            key = name if is_known else None
-            info = self._tool_info.get(key) or self._new_tool_info(key)
-            self._tool_info[key] = info
-        return info
-
-    def _new_tool_info(self, name: str | None) -> ToolInfo:
-        attributes: dict[str, Any] = {
-            names.OPERATION_NAME: names.EXECUTE_TOOL,
-            names.TOOL_TYPE: names.FUNCTION,
-        }
-        if names.AGENT_NAME in self.request:
-            attributes[names.AGENT_NAME] = self.request[names.AGENT_NAME]
-        if name is None:
-            # Span names have few distinct values, so a name that the model made up is an attribute only.
-            labels = {**self.labels, names.TOOL_NAME: names.OTHER}
-            return ToolInfo(names.EXECUTE_TOOL, attributes, labels)
-        for tool in () if self.started is None else self.started.tools:
-            function = tool["function"]
-            if function["name"] == name and function["description"]:
-                attributes[names.TOOL_DESCRIPTION] = spans.clean(function["description"])
-        labels = {**self.labels, names.TOOL_NAME: spans.clean(name)}
-        return ToolInfo(f"{names.EXECUTE_TOOL} {spans.clean(name)}", attributes, labels)
+    def tool_labels(self, name: str) -> Labels:
+        """Return the labels of the metrics of a tool. A tool that only the model named is ``_OTHER``."""
+        is_known = self.started is not None and name in self.started.available
+        return {**self.labels, names.TOOL_NAME: spans.clean(name) if is_known else names.OTHER}
 
     def _labels_of(self, event: RunStarted) -> tuple[Labels, Labels]:
         """The labels of all metrics of the run, and those of its requests."""
