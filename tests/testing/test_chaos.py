@@ -17,7 +17,7 @@ from treadle.testing import ChaosLLM, ChaosTools, check_history
 from treadle.testing.chaos.arguments import valid_arguments
 from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.model import MUTATIONS
-from treadle.testing.chaos.replies import UNCLOSABLE, Endless, Reply, Silence
+from treadle.testing.chaos.replies import Endless, Reply, Silence, UnclosableError
 
 USER = [{"role": "user", "content": "Go."}]
 
@@ -353,7 +353,7 @@ def test_an_endless_stream_ends_when_its_model_is_released():
 
 
 def test_an_unclosable_stream_raises_at_its_end_and_when_it_is_closed():
-    reply = Reply(pieces=("a", UNCLOSABLE))
+    reply = Reply(pieces=("a", UnclosableError("chaos")))
     stream = reply.play(NEVER)
     assert next(stream) == "a"
     with pytest.raises(ConnectionResetError):

@@ -15,9 +15,9 @@ take a seed, and the same seed does the same again:
 everything that may be done. ``ChaosTools.runs`` is a list of `ToolRun`: which tools ran, with which arguments, and
 which runs overlapped.
 
-There is one module for each concept. `dice` chooses by a seed. `arguments` and `calls` make calls, `errors` and
-`responses` make what is raised and returned, and `forms` puts a response in the form of a client. A `Reply` says
-what one call of a model or a tool does.
+There is one module for each concept. `dice` chooses by a seed. `arguments` and `calls` make calls, `errors` makes
+what is raised, and `responses` what is returned, in the form of a client. A `Reply` says what one call of a model
+or a tool does.
 """
 
 from treadle.testing.chaos.model import ChaosLLM

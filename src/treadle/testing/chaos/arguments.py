@@ -134,14 +134,13 @@ def _integer(dice: Dice, schema: Mapping[str, Any]) -> int:
     return step * dice.randint(first, max(first, last))
 
 
-def _bounds(schema: Mapping[str, Any], least_step: float) -> tuple[float, float]:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    low = above + least_step if low is None and above is not None else low
-    high = below - least_step if high is None and below is not None else high
-    if low is None:
-        low = (high if high is not None else 0) - 9
-    return low, low + 99 if high is None else high
+def _bounds(schema: Mapping[str, Any], step: float) -> tuple[float, float]:
+    none = math.inf
+    low = max(schema.get("minimum", -none), schema.get("exclusiveMinimum", -none) + step)
+    high = min(schema.get("maximum", none), schema.get("exclusiveMaximum", none) - step)
+    if low == -none:
+        low = (0 if high == none else high) - 9
+    return low, low + 99 if high == none else high
 
 
 _SCALARS: Mapping[Any, Callable[[Dice, Mapping[str, Any]], Any]] = {

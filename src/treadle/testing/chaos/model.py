@@ -12,22 +12,21 @@ from treadle.messages import JSONDict, copy_json, is_dict, is_list, is_mapping
 from treadle.testing.chaos.calls import CALL_NAMES, CALLS, CallsMaker, Memory, Offer
 from treadle.testing.chaos.dice import Dice, Table
 from treadle.testing.chaos.errors import ERRORS
-from treadle.testing.chaos.forms import FORMS, REPORT_NAMES, STREAM_FAULTS
 from treadle.testing.chaos.replies import Reply
-from treadle.testing.chaos.responses import GARBAGE, TEXTS, assistant
+from treadle.testing.chaos.responses import (
+    FORMS,
+    GARBAGE,
+    REPORT_NAMES,
+    STREAM_FAULTS,
+    TEXTS,
+    assistant,
+)
 from treadle.tools import toolset
 
 # What it does.
 
-Action: TypeAlias = Callable[[Dice, Memory], Reply]
-
-
-def _in_any_form(make: Callable[[Dice, Memory], JSONDict]) -> Action:
-    def act(dice: Dice, memory: Memory) -> Reply:
-        message = make(dice, memory)
-        return dice.pick(FORMS)(dice, message)
-
-    return act
+Action: TypeAlias = Callable[[Dice, Memory], Reply | JSONDict]
+"""Decides what it does: a reply, or a message, which is given in any form."""
 
 
 def _calling(make: CallsMaker) -> Action:
@@ -35,7 +34,7 @@ def _calling(make: CallsMaker) -> Action:
         calls = make(dice, memory)
         return assistant(dice.choice((None, None, None, "", "Let me see.")), tool_calls=calls)
 
-    return _in_any_form(message)
+    return message
 
 
 def _hangs(dice: Dice, _memory: Memory) -> Reply:
@@ -46,8 +45,8 @@ _ACTIONS: Table[Action] = Table(
     "does",
     {
         **{name: (weight, _calling(make)) for name, (weight, make) in CALLS.items()},
-        "a text": (7, _in_any_form(lambda dice, _m: dice.pick(TEXTS)(dice))),
-        "nothing": (4, _in_any_form(lambda d, _m: assistant(d.choice((None, "", " \n"))))),
+        "a text": (7, lambda dice, _m: dice.pick(TEXTS)(dice)),
+        "nothing": (4, lambda dice, _m: assistant(dice.choice((None, "", " \n")))),
         "garbage": (3, lambda dice, _m: Reply(dice.pick(GARBAGE)(dice))),
         "raises": (6, lambda dice, _m: Reply(error=dice.pick(ERRORS)(dice))),
         "hangs": (1.5, _hangs),
@@ -221,9 +220,10 @@ class ChaosLLM:
         if self._turns is not None and self.sent > self._turns:
             dice.note(_ANSWERS)
             return Reply(assistant("Done."))
-        if self._mood is None or dice.chance(_MOODLESS):
-            return dice.pick(_ACTIONS)(dice, self._memory)
-        return _ACTIONS[self._mood](dice, self._memory)
+        mood = None if dice.chance(_MOODLESS) else self._mood
+        action = dice.pick(_ACTIONS) if mood is None else _ACTIONS[mood]
+        made = action(dice, self._memory)
+        return made if isinstance(made, Reply) else dice.pick(FORMS)(dice, made)
 
     def __repr__(self) -> str:
         options = [

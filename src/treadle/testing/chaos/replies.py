@@ -27,10 +27,12 @@ class Endless:
     piece: Any
 
 
-UNCLOSABLE = object()
-"""The stream raises here, and closing it raises as well."""
+class UnclosableError(ConnectionResetError):
+    """The stream raises this at its end, and closing it raises as well."""
+
+
 Piece: TypeAlias = Any
-"""A chunk of any form, or one of these; or an exception, which the stream raises here."""
+"""A chunk of any form; a `Silence` or `Endless`; or an exception, which the stream raises here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class Reply:
         if self.pieces is None:
             return self.value
         made = stream(self.pieces)
-        return unclosable(made) if self.pieces[-1:] == (UNCLOSABLE,) else made
+        is_unclosable = any(isinstance(piece, UnclosableError) for piece in self.pieces[-1:])
+        return unclosable(made) if is_unclosable else made
 
 
 def _wait(seconds: float, released: threading.Event) -> None:
@@ -86,8 +89,6 @@ def _performed(pieces: Sequence[Piece], is_over: Callable[[], bool]) -> Iterator
     for piece in pieces:
         if isinstance(piece, BaseException):
             raise piece
-        if piece is UNCLOSABLE:
-            raise ConnectionResetError("chaos")
         if not isinstance(piece, Endless):
             yield piece
             continue

@@ -26,9 +26,6 @@ from treadle.tools import Tool, ToolContext, tool
 
 # What they take.
 
-Run: TypeAlias = Callable[[Mapping[str, Any]], Any]
-"""Runs a tool with its arguments; it returns an awaitable if the tool is async."""
-
 
 def _object(*required: str, **properties: Any) -> JSONDict:
     return {
@@ -79,49 +76,16 @@ _SCHEMAS: Mapping[str, JSONDict] = {
 }
 
 
-def _add(run: Run) -> Callable[..., Any]:
-    def add(a: int, b: int = 1) -> Any:
-        """Add two integers."""
-        return run({"a": a, "b": b})
-
-    return add
+def _add(a: int, b: int = 1) -> None:
+    """Add two integers."""
 
 
-def _note(run: Run) -> Callable[..., Any]:
-    def note(text: str, _context: ToolContext, tags: list[str] | None = None) -> Any:
-        """Note a text."""
-        return run({"text": text, "tags": tags})
-
-    return note
+def _note(text: str, _context: ToolContext, tags: list[str] | None = None) -> None:
+    """Note a text."""
 
 
-def _any(run: Run) -> Callable[..., Any]:
-    def fn(**arguments: Any) -> Any:
-        return run(arguments)
-
-    return fn
-
-
-_FUNCTIONS: Mapping[str, Callable[[Run], Callable[..., Any]]] = {"add": _add, "note": _note}
-"""Tools whose schema is made of a function's signature."""
-
-
-def _as_async(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """An async function with the signature of one that returns an awaitable."""
-
-    @wraps(fn)
-    async def call(*args: Any, **arguments: Any) -> Any:
-        return await fn(*args, **arguments)
-
-    return call
-
-
-def _made(name: str, kind: str, run: Run, *, is_async: bool, options: Mapping[str, Any]) -> Tool:
-    fn = _FUNCTIONS.get(kind, _any)(run)
-    fn = _as_async(fn) if is_async else fn
-    if kind in _FUNCTIONS:
-        return tool(name=name, **options)(fn)
-    return Tool(name, f"It can {name.replace('_', ' ')}.", _SCHEMAS[kind], fn, **options)
+_FUNCTIONS: Mapping[str, Callable[..., None]] = {"add": _add, "note": _note}
+"""Tools whose schema is made of a function's signature. Only that is used."""
 
 
 # Their options.
@@ -417,20 +381,23 @@ class ChaosTools(Sequence[Tool]):
     ) -> Tool:
         timeout: float | None = options.get("timeout")
 
-        def run(arguments: Mapping[str, Any]) -> Any:
+        def run(**arguments: Any) -> Any:
             with running(arguments) as reply:
                 return reply.play()
 
-        async def run_async(arguments: Mapping[str, Any]) -> Any:
+        async def run_async(**arguments: Any) -> Any:
             with running(arguments) as reply:
                 return await reply.play_async()
 
-        def running(arguments: Mapping[str, Any]) -> AbstractContextManager[Reply]:
-            return self._running(
-                ToolCallInfo(name, self.seed, arguments, is_async, timeout), nature
-            )
+        def running(arguments: JSONDict) -> AbstractContextManager[Reply]:
+            arguments.pop("_context", None)
+            call = ToolCallInfo(name, self.seed, arguments, is_async, timeout)
+            return self._running(call, nature)
 
-        return _made(name, kind, run_async if is_async else run, is_async=is_async, options=options)
+        fn = run_async if is_async else run
+        if kind in _FUNCTIONS:
+            return tool(name=name, **options)(wraps(_FUNCTIONS[kind])(fn))
+        return Tool(name, f"It can {name.replace('_', ' ')}.", _SCHEMAS[kind], fn, **options)
 
     @contextmanager
     def _running(self, call: ToolCallInfo, nature: Behaviour) -> Generator[Reply]:
