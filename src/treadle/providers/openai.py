@@ -60,7 +60,11 @@ class OpenAIModel:
         self.opts = {**(_STREAM_OPTIONS if stream else {}), **opts}
         self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         self._api_key = _key(api_key, self._base_url)
-        self._client_class = _client_class()
+        try:
+            from openai import AsyncOpenAI  # noqa: PLC0415 - an extra, and slow to import
+        except ImportError as error:
+            raise MissingExtraError("the openai SDK", "pip install 'treadle[openai]'") from error
+        self._client_class = AsyncOpenAI
         self._clients: WeakKeyDictionary[Any, AsyncOpenAI] = WeakKeyDictionary()
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
@@ -80,7 +84,7 @@ class OpenAIModel:
         return await create(model=self.name, messages=messages, **{**self.opts, **opts})
 
     def _client(self) -> AsyncOpenAI:
-        loop = _event_loop()
+        loop = current_token().native_token  # lives as long as the event loop, of asyncio or trio
         client = self._clients.get(loop)
         if client is None:
             client = self._clients[loop] = self._client_class(
@@ -90,7 +94,7 @@ class OpenAIModel:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next request opens new ones."""
-        client = self._clients.pop(_event_loop(), None)
+        client = self._clients.pop(current_token().native_token, None)
         if client is not None:
             await client.close()
 
@@ -114,17 +118,3 @@ def _key(given: str | None, base_url: str | None) -> str:
     raise OptionError(
         "model: OpenAI needs an API key; set OPENAI_API_KEY, or base_url= for another server"
     )
-
-
-def _client_class() -> type[AsyncOpenAI]:
-    try:
-        from openai import AsyncOpenAI  # noqa: PLC0415 - an extra, and slow to import
-    except ImportError as error:
-        raise MissingExtraError("the openai SDK", "pip install 'treadle[openai]'") from error
-    return AsyncOpenAI
-
-
-def _event_loop() -> Any:
-    """An object that lives as long as the running event loop of asyncio or trio."""
-    token: Any = current_token()
-    return getattr(token, "native_token", token)  # anyio before 4.11 returns the loop itself
