@@ -192,7 +192,7 @@ class TestConcurrency:
         async def narrow(item):
             running.append(item)
             most.append(len(running))
-            await anyio.sleep(0.003)
+            await anyio.sleep(0.05)
             running.remove(item)
             return item
 
