@@ -22,6 +22,7 @@ from treadle import (
     stage,
     tool,
 )
+from treadle.stages import dispatch_tools, parse_tool_calls, plan_calls, validate_calls
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, answers, stored
@@ -154,6 +155,20 @@ class TestBudgets:
         assert paused.messages[-1]["content"] == "so far"
         result = resumed(loop, paused, model)
         assert result.unwrap().content == "so far"
+
+    def test_a_call_does_not_run_with_arguments_that_a_person_has_replaced(self, recorded):
+        def again(ctx):
+            if ctx.approvals:  # the arguments of the model once more
+                ctx = validate_calls.fn(parse_tool_calls.fn(ctx))
+                ctx = yield from plan_calls.fn(ctx)
+            return (yield from dispatch_tools.fn(ctx))
+
+        own = stage(again, name="again", requires=("plan",), provides=("tool_results",))
+        stages = [own if one.name == "dispatch_tools" else one for one in default_stages()]
+        loop, model = recorded.loop(stages=stages), ScriptedLLM(WIPE, "done")
+        result = resumed(loop, SYNC.run(loop, model), model, {"w": edit({"path": "/a"})})
+        assert "/" not in [path for _, path in map(str.split, recorded.done)]
+        assert "not those that were approved" in answers(result.messages)["w"]
 
     def test_a_last_answer_is_asked_for_after_a_pause_too(self, recorded):
         model = ScriptedLLM(WIPE, "so far")

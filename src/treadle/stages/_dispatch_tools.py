@@ -181,11 +181,15 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
             decided = ctx.approvals.get(call.id) if call.id in plan.approvals else approve
             if decided is None:
                 is_blocked = True
-            elif decided.runs:
-                runnable.append(call)
-            else:
+            elif not decided.runs:
                 results[call.id] = _denied(call, decided.reason)
                 ctx.run.release(call)
+            elif decided.arguments is not None and decided.arguments != dict(call.input or {}):
+                # A stage has parsed the response once more.
+                results[call.id] = _denied(call, "its arguments are not those that were approved")
+                ctx.run.release(call)
+            else:
+                runnable.append(call)
         if runnable:
             batches.append(tuple(runnable))
     return ctx.evolve(tool_results=results), tuple(batches), still_paused
