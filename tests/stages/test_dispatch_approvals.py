@@ -77,9 +77,12 @@ class TestWhatMayRun:
     def test_what_comes_after_a_call_that_waits_waits_too(self, dispatch, batches, runs):
         assert dispatch(batches)[1] == runs
 
-    @pytest.mark.parametrize("decision", [approve, edit({})])
+    @pytest.mark.parametrize("decision", [approve, edit({"from": "b"})])
     def test_a_call_that_was_approved_runs_and_what_comes_after_it(self, dispatch, decision):
         assert dispatch("a b! c | d", approvals={"b": decision})[1] == "a b c d"
+
+    def test_an_edited_call_does_not_run_with_other_arguments(self, dispatch):
+        assert dispatch("a b! c", approvals={"b": edit({"from": "x"})})[1] == "a c"
 
     def test_calls_run_up_to_the_next_of_which_nothing_was_decided(self, dispatch):
         assert dispatch("a! b c! d", approvals={"a": approve})[1] == "a b"
