@@ -39,6 +39,27 @@ def unfold(page, count):
     page.evaluate(UNFOLD, count)
 
 
+FRAMES = """(count) => new Promise((done) => {
+  const next = () => (count-- > 0 ? requestAnimationFrame(next) : done());
+  next();
+})"""
+
+
+def drawn(page, frames=4):
+    """Wait some frames: the page draws in the next one, and a scroll may cause another."""
+    page.evaluate(FRAMES, frames)
+
+
+BOXES = """(selector) => [...document.querySelectorAll(selector)].map(
+  (one) => one.getBoundingClientRect().toJSON())"""
+
+
+def boxes(page, selector):
+    """Where the elements are, all measured in one frame: a drawing replaces them."""
+    drawn(page)
+    return page.evaluate(BOXES, selector)
+
+
 def lines(page):
     """The lines of all steps that are in the page."""
     return [text.replace("\n", " ") for text in page.locator(".row > .head").all_inner_texts()]

@@ -11,7 +11,7 @@ from treadle import Loop, Response, ToolCall, tool
 from treadle.testing import ScriptedLLM
 
 from .browser import browser, opened  # noqa: F401 - fixtures
-from .looking import QUESTION, active, lines, page_of, press, unfold
+from .looking import QUESTION, active, boxes, lines, page_of, press, unfold
 from .samples import add, eventful
 
 pytestmark = pytest.mark.browser
@@ -233,18 +233,14 @@ def test_the_timeline_has_a_lane_for_each_call_at_the_same_time(tmp_path, opened
         )
     ).page
     page.wait_for_selector(".chart g[data-at]")
-    bars = page.locator(".chart rect.tool")
-    tops = {round(bars.nth(at).bounding_box()["y"]) for at in range(bars.count())}
-    assert (bars.count(), len(tops)) == (3, 3)
-    bars.nth(1).click()
+    bars = boxes(page, ".chart rect.tool")
+    assert len({round(bar["y"]) for bar in bars}) == len(bars) == 3
+    page.locator(".chart rect.tool").nth(1).click()
     assert "wait" in active(page)
-    width = bars.first.bounding_box()["width"]
     page.click("[aria-label^='Zoom in']")
-    page.wait_for_timeout(100)
-    assert bars.first.bounding_box()["width"] != width
+    assert boxes(page, ".chart rect.tool")[0]["width"] > 1.1 * bars[0]["width"]
     press(page, "0")
-    page.wait_for_timeout(100)
-    assert bars.first.bounding_box()["width"] == pytest.approx(width)
+    assert boxes(page, ".chart rect.tool")[0]["width"] == pytest.approx(bars[0]["width"])
 
 
 def test_the_timeline_shows_tries_and_waits(report, opened):
@@ -274,8 +270,7 @@ def test_a_narrow_window_shows_all_without_scrolling_aside(report, opened):
     for width in (700, 360):
         page = opened(report, viewport={"width": width, "height": 800}).page
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        what = page.locator(".row .what").first.bounding_box()
-        assert what["width"] > width / 3
+        assert boxes(page, ".row .what")[0]["width"] > width / 3
 
 
 def test_without_javascript_it_can_be_read(report, opened):

@@ -9,7 +9,7 @@ from treadle import Loop, Response, ToolCall, Usage
 from treadle.testing import ScriptedLLM
 
 from .browser import browser, opened  # noqa: F401 - fixtures
-from .looking import QUESTION, active, page_of, press, unfold
+from .looking import QUESTION, active, boxes, drawn, page_of, press, unfold
 from .samples import add
 
 pytestmark = pytest.mark.browser
@@ -61,8 +61,8 @@ def test_thousands_of_steps_can_be_unfolded_and_found(long_report, opened):
     press(page, "Enter")
     assert page.inner_text("#found") == "1 of 1"
     assert "Step 1210." in active(page)
-    box = page.locator(".row.on > .head").bounding_box()
-    assert 100 < box["y"] < 860
+    [head] = boxes(page, ".row.on > .head")
+    assert 100 < head["y"] < 860
     assert page.locator(".row").count() < 150
     press(page, "Escape", "ArrowLeft", "ArrowLeft", "j")
     press(page, "k")
@@ -75,14 +75,13 @@ def test_scrolling_shows_the_steps_that_belong_there(long_report, opened):
     height = page.evaluate("document.documentElement.scrollHeight")
     for share in (0.25, 0.5, 0.9, 0.1):
         page.evaluate(f"scrollTo(0, {height * share})")
-        page.wait_for_timeout(120)
+        drawn(page)
         numbers = [int(text) for text in page.locator(".row .no").all_inner_texts() if text]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         assert numbers[0] / ITERATIONS == pytest.approx(share, abs=0.05)
-        first = page.locator(".row > .head").first.bounding_box()["y"]
-        last = page.locator(".row > .head").last.bounding_box()["y"]
-        assert first < 100
-        assert last > 800
+        heads = boxes(page, ".row > .head")
+        assert heads[0]["y"] < 100
+        assert heads[-1]["y"] > 800
 
 
 TOP_ROW = """() => {
@@ -108,10 +107,10 @@ def test_what_is_read_stays_where_it_is_while_one_scrolls_up(tmp_path, opened):
     unfold(page, 200)
     page.set_viewport_size({"width": 1000, "height": 900})  # what was measured is void
     page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-    page.wait_for_timeout(100)
+    drawn(page)
     for _ in range(25):
         row, before = page.evaluate(TOP_ROW)
         page.evaluate("scrollBy(0, -200)")
-        page.wait_for_timeout(40)
+        drawn(page)
         after = page.evaluate(f"document.getElementById('{row}').getBoundingClientRect().top")
         assert after == pytest.approx(before + 200, abs=2)
