@@ -1,4 +1,4 @@
-"""The record of a run: what may happen to it in which status is one table, and it adds up."""
+"""The record of a run: the legal moves in each status, and what it stores."""
 
 import itertools
 import json
@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from treadle.errors import TreadleError
 from treadle.messages import Usage
 from treadle.run_state import (
-    NODE_MOVES,
-    STATE_MOVES,
     IllegalMoveError,
     RunNode,
     RunNodeStatus,
@@ -71,10 +69,6 @@ def test_a_run_may_also_be_started_again_once_it_has_ended(status, event):
     else:
         with pytest.raises(IllegalMoveError):
             happen(state, event)
-
-
-def test_the_tables_name_every_status():
-    assert set(NODE_MOVES) == set(STATE_MOVES) == set(RunNodeStatus)
 
 
 def test_an_illegal_move_names_the_status_the_event_and_what_would_be_legal():

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from treadle.errors import TreadleError
 from treadle.messages import History, Usage, safe_str
@@ -17,8 +17,6 @@ from treadle.messages import History, Usage, safe_str
 class RunNodeStatus(StrEnum):
     """The status of a run, an iteration or a call."""
 
-    __hash__ = str.__hash__  # that of an Enum is a Python function
-
     INIT = "init"
     RUNNING = "running"
     SUCCESS = "success"
@@ -26,36 +24,17 @@ class RunNodeStatus(StrEnum):
     TIMEOUT = "timeout"
 
 
-_INIT, _RUNNING = RunNodeStatus.INIT, RunNodeStatus.RUNNING
-_ENDS = {
-    "succeed": RunNodeStatus.SUCCESS,
-    "fail": RunNodeStatus.FAILED,
-    "timeout": RunNodeStatus.TIMEOUT,
-}
-Moves: TypeAlias = Mapping[RunNodeStatus, Mapping[str, RunNodeStatus]]
-
-NODE_MOVES: Moves = {
-    _INIT: {"start": _RUNNING},
-    _RUNNING: _ENDS,
-    RunNodeStatus.SUCCESS: {},
-    RunNodeStatus.FAILED: {},
-    RunNodeStatus.TIMEOUT: {},
-}
-"""The legal moves of a node: by status and event, the next status."""
-
-STATE_MOVES: Moves = {
-    **{status: {**moves, "start": _RUNNING} for status, moves in NODE_MOVES.items()},
-    _RUNNING: _ENDS,
-}
-"""The legal moves of a run: as of a node, and a run that has ended may be started again."""
+# Members are looked up slowly, and each iteration makes four moves.
+_INIT, _RUNNING, _SUCCESS = RunNodeStatus.INIT, RunNodeStatus.RUNNING, RunNodeStatus.SUCCESS
 
 
 class IllegalMoveError(TreadleError, RuntimeError):
     """A move of a run or a node that is illegal in its status."""
 
 
-def _illegal(what: str, status: RunNodeStatus, event: str, moves: Moves) -> IllegalMoveError:
-    legal = ", ".join(moves[status]) or "nothing"
+def _illegal(what: str, status: RunNodeStatus, event: str, otherwise: str) -> IllegalMoveError:
+    """The error of a move; ``otherwise`` is what is legal if the run or node is not running."""
+    legal = "succeed, fail, timeout" if status is _RUNNING else otherwise
     return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
 
 
@@ -109,24 +88,32 @@ class RunNode:
 
     def start(self, at: float | None = None) -> None:
         """Start. ``at`` is in seconds since the epoch; None is now."""
-        self._move("start")
+        if self.status is not _INIT:
+            raise self._illegal("start")
+        self.status = _RUNNING
         self.started_at = time.time() if at is None else at
 
     def succeed(self, usage: Usage | None = None, at: float | None = None) -> None:
         """End with success, and the tokens used."""
-        self._move("succeed")
+        if self.status is not _RUNNING:
+            raise self._illegal("succeed")
+        self.status = _SUCCESS
         self.ended_at = time.time() if at is None else at
         self.usage = usage if usage is not None else self.usage
 
     def fail(self, error: object, at: float | None = None) -> None:
         """End with an error."""
-        self._move("fail")
+        if self.status is not _RUNNING:
+            raise self._illegal("fail")
+        self.status = RunNodeStatus.FAILED
         self.ended_at = time.time() if at is None else at
         self.error = safe_str(error)
 
     def timeout(self, at: float | None = None) -> None:
         """End at a time limit."""
-        self._move("timeout")
+        if self.status is not _RUNNING:
+            raise self._illegal("timeout")
+        self.status = RunNodeStatus.TIMEOUT
         self.ended_at = time.time() if at is None else at
 
     def as_json(self) -> dict[str, Any]:
@@ -153,11 +140,9 @@ class RunNode:
             values["run"] = RunState.from_json(data["run"])
         return cls(**values)
 
-    def _move(self, event: str) -> None:
-        try:
-            self.status = NODE_MOVES[self.status][event]
-        except KeyError:
-            raise _illegal(f"node {self.step_index}", self.status, event, NODE_MOVES) from None
+    def _illegal(self, event: str) -> IllegalMoveError:
+        otherwise = "start" if self.status is _INIT else "nothing"
+        return _illegal(f"node {self.step_index}", self.status, event, otherwise)
 
 
 class RunState:
@@ -209,7 +194,9 @@ class RunState:
 
     def start(self) -> None:
         """Start, or start again after the end."""
-        self._move("start")
+        if self.status is _RUNNING:
+            raise self._illegal("start")
+        self.status = _RUNNING
         self.error = None
 
     def add_message(self, message: Mapping[str, Any]) -> None:
@@ -249,16 +236,16 @@ class RunState:
 
     def succeed(self) -> None:
         """End with success."""
-        self._move("succeed")
+        self._end("succeed", _SUCCESS)
 
     def fail(self, error: object = None) -> None:
         """End with an error."""
-        self._move("fail")
+        self._end("fail", RunNodeStatus.FAILED)
         self.error = None if error is None else safe_str(error)
 
     def timeout(self) -> None:
         """End at a time limit."""
-        self._move("timeout")
+        self._end("timeout", RunNodeStatus.TIMEOUT)
 
     def as_json(self, *, with_messages: bool = False) -> dict[str, Any]:
         """All attributes, as JSON data, with or without the history."""
@@ -287,11 +274,13 @@ class RunState:
         state.history = History(data.get("messages", ()))
         return state
 
-    def _move(self, event: str) -> None:
-        try:
-            self.status = STATE_MOVES[self.status][event]
-        except KeyError:
-            raise _illegal("the run", self.status, event, STATE_MOVES) from None
+    def _end(self, event: str, status: RunNodeStatus) -> None:
+        if self.status is not _RUNNING:
+            raise self._illegal(event)
+        self.status = status
+
+    def _illegal(self, event: str) -> IllegalMoveError:
+        return _illegal("the run", self.status, event, "start")
 
     def __repr__(self) -> str:
         return f"RunState({self.run_id!r}, {self.status.value}, iterations={self.iterations})"

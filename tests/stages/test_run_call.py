@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from treadle.effects import Call, Mode, Sleep, Timed, TimeLimitReached, drive_sync, map_effects
+from treadle.effects import Call, Mode, Sleep, TimeLimitReached, drive_sync, map_effects
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.limits import Limits
 from treadle.messages import ToolCall, ToolResult
@@ -313,7 +313,7 @@ class TestTheEffect:
                 outcomes.append(outcome)
 
         result = drive_sync(watched())
-        assert outcomes == [Timed(result, node.started_at, node.ended_at)]
+        assert outcomes == [(result, node.started_at, node.ended_at)]
         assert 0 < node.started_at <= node.ended_at
 
     @pytest.mark.parametrize("tools", [[{"name": "t"}], []], ids=["no function", "no tool"])

@@ -31,7 +31,7 @@ from treadle import (
     ToolResult,
     tool,
 )
-from treadle.effects import Cancelled, Timed
+from treadle.effects import Cancelled
 from treadle.events import ToolStarted
 from treadle.loop.start import start_run
 from treadle.loop.subagent import Subagent
@@ -219,9 +219,10 @@ def test_a_recording_that_was_tampered_with_does_not_pass():
         changed: Any = None
         if isinstance(outcome, float):
             changed = outcome + 1
-        elif isinstance(outcome, Timed):
-            fact = {"content": "4"} if isinstance(outcome.value, ToolResult) else {"id": "x"}
-            changed = outcome._replace(value=dataclasses.replace(outcome.value, **fact))
+        elif isinstance(outcome, tuple):
+            value, *times = outcome
+            fact = {"content": "4"} if isinstance(value, ToolResult) else {"id": "x"}
+            changed = (dataclasses.replace(value, **fact), *times)
         if changed is not None:
             tampered = [*log[:place], (path, changed, error), *log[place + 1 :]]
             with pytest.raises(AssertionError):

@@ -29,7 +29,6 @@ from treadle.effects.effects import (
     Wait,
     call_mode,
     is_awaitable,
-    timed,
 )
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
 
@@ -100,7 +99,6 @@ __all__ = [
     "map_effects",
     "map_nested",
     "run_on_background_loop",
-    "timed",
     "with_reporter",
     "without_frame",
 ]

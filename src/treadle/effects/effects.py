@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from enum import Enum
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 R = TypeVar("R")
 
@@ -142,22 +142,10 @@ class Reporter(Protocol):
         ...
 
 
-class Timed(NamedTuple):
-    """An outcome with the times of its start and end, in seconds since the epoch."""
-
-    value: Any
-    started: float
-    ended: float
-
-
-def timed(value: Any, started: float, ended: float) -> Timed:
-    """Make a `Timed` in a third of the time that its constructor takes."""
-    made: Timed = _new_tuple(Timed, (value, started, ended))
-    return made
-
+Timed: TypeAlias = tuple[R, float, float]
+"""An outcome, and the times of its start and end, in seconds since the epoch."""
 
 _new = object.__new__
-_new_tuple = vars(tuple)["__new__"]
 
 
 class Call(Effect):

@@ -31,7 +31,6 @@ from treadle.effects import (
     Timed,
     call_mode,
     is_awaitable,
-    timed,
 )
 from treadle.errors import OptionError, did_you_mean
 from treadle.messages import (
@@ -178,16 +177,16 @@ class ModelRequest:
             return self._received(raw, reporter, started)
         is_stream = not is_whole and isinstance(raw, Iterator)
         response = self._read(raw, reporter) if is_stream else to_response(raw)  # pyright: ignore[reportUnknownArgumentType]
-        return timed(response, started, reporter.now())
+        return response, started, reporter.now()
 
-    async def _received(self, raw: Any, reporter: Reporter, started: float) -> Timed:
+    async def _received(self, raw: Any, reporter: Reporter, started: float) -> Timed[Response]:
         if is_awaitable(raw):
             raw = await raw
         if raw.__class__ in _WHOLE or not isinstance(raw, (AsyncIterable, Iterator)):
             response = to_response(raw)
         else:
             response = await self._read_async(raw, reporter)
-        return timed(response, started, reporter.now())
+        return response, started, reporter.now()
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
         """Read a stream where blocking is allowed; one that breaks off is closed."""

@@ -24,7 +24,6 @@ from treadle.effects import (
     Timed,
     TimeLimitReached,
     is_awaitable,
-    timed,
 )
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.messages import ToolCall, ToolResult, copy_json
@@ -86,7 +85,7 @@ def _run(
     ctx: Context,
     call: ToolCall,
     node: RunNode,
-    work: Steps[Timed],
+    work: Steps[Timed[ToolResult]],
     within: str | None = None,
 ) -> Steps[ToolResult]:
     """Run a call that holds its locks: started, finished, recorded and reported, at any end.
@@ -189,7 +188,7 @@ def _locked(
     ctx: Context,
     call: ToolCall,
     node: RunNode,
-    work: Steps[Timed],
+    work: Steps[Timed[ToolResult]],
     within: str | None = None,
 ) -> Steps[ToolResult]:
     """Run a call while it holds its keys; it starts when it has them all.
@@ -223,16 +222,16 @@ def held_locks(ctx: Context, call_id: str) -> Mapping[str, str]:
     return ctx.run.in_flight.held_locks.get(call_id, ctx.run.held_locks)
 
 
-def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed]:
+def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
     """Steps that return a result at once."""
     now = (yield NOW) if ctx.run.has_listeners else ctx.run.clock
-    return Timed(result, now, now)
+    return result, now, now
 
 
 # Tries
 
 
-def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
+def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     retries = tool.retries if tool is not None else 0
     attempt = 1
@@ -255,7 +254,7 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed]:
                 log.warning("call of %s raised %s", call.name, type(error).__name__, exc_info=error)
         ended = yield NOW
         if attempt > retries:
-            return Timed(result, started, ended)
+            return result, started, ended
         delay = RETRY_DELAY * 2 ** (attempt - 1)
         if ctx.run.has_listeners:
             yield Emit(
@@ -277,12 +276,12 @@ def _one(effect: Call) -> Steps[Any]:
     return (yield effect)
 
 
-def _by_steps(call: ToolCall, steps: Steps[Any], timeout: float | None) -> Steps[Timed]:
+def _by_steps(call: ToolCall, steps: Steps[Any], timeout: float | None) -> Steps[Timed[ToolResult]]:
     """Run a tool that is made of steps, such as a subagent, inside this run."""
     started = yield NOW
     value = (yield from steps) if timeout is None else (yield Bounded(steps, seconds=timeout))
     ended = yield NOW
-    return Timed(_result(call, value), started, ended)
+    return _result(call, value), started, ended
 
 
 _ASYNC, _THREAD, _INIT = Mode.ASYNC, Mode.THREAD, RunNodeStatus.INIT  # looked up slowly
@@ -317,11 +316,11 @@ async def _async_run(
     context: ToolContext | None,
     in_flight: InFlight,
     reporter: Reporter,
-) -> Timed:
+) -> Timed[ToolResult]:
     started = reporter.now()
     value = await invoke(call.input or _NO_ARGUMENTS, context)
     result = in_flight.complete(_result(call, value))
-    return timed(result, started, reporter.now())
+    return result, started, reporter.now()
 
 
 def _sync_run(
@@ -334,9 +333,9 @@ def _sync_run(
     """Make the result where the tool runs: a tool may return anything, but a result is data."""
     started = reporter.now()
 
-    def timed(value: Any) -> Timed:
+    def timed(value: Any) -> Timed[ToolResult]:
         result = in_flight.complete(_result(call, value))
-        return Timed(result, started, reporter.now())
+        return result, started, reporter.now()
 
     value = invoke(call.input or _NO_ARGUMENTS, context)
     return Then(value, timed) if is_awaitable(value) else timed(value)
@@ -374,7 +373,9 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
 # Recipes
 
 
-def _by_recipe(ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver) -> Steps[Timed]:
+def _by_recipe(
+    ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver
+) -> Steps[Timed[ToolResult]]:
     """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
 
     If a recipe fails after its steps ran, the call fails: to resolve it directly would repeat their side
@@ -397,7 +398,7 @@ def _by_recipe(ctx: Context, call: ToolCall, node: RunNode, resolver: Resolver) 
         log.warning("the recipe of %r failed", call.name, exc_info=True)
         result = ToolResult(call.id, error_text(error), True)
     ended = yield NOW
-    return Timed(result, started, ended)
+    return result, started, ended
 
 
 def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> Steps[ToolResult]:
