@@ -455,19 +455,18 @@ class Context(_OwnDict):
         Raises:
             TypeError: a field that does not exist.
         """
-        return self.evolve(**changes)
-
-    def evolve(self, **changes: Any) -> Context:
-        """As `replace`, for every field. It is for the loop: a custom stage may not change the other fields."""
-        # dataclasses.replace would look at every field each time; this is one dict copied.
-        values = self.__dict__ | changes
-        if len(values) > _FIELD_COUNT:
-            unknown = next(iter(changes.keys() - _FIELDS))
+        unknown = next(iter(changes.keys() - _FIELDS), None)
+        if unknown is not None:
             raise TypeError(
                 f"Context has no field {unknown!r}{did_you_mean(unknown, sorted(_FIELDS))}"
             )
+        return self.evolve(**changes)
+
+    def evolve(self, **changes: Any) -> Context:
+        """As `replace`, for every field and unchecked. It is for the loop: stages may not change other fields."""
+        # dataclasses.replace would look at every field each time; this is one dict copied.
         copy = _new(Context)
-        _set_dict(copy, values)
+        _set_dict(copy, self.__dict__ | changes)
         return copy
 
     def done(self, output: Any = None) -> Context:
@@ -511,4 +510,3 @@ _STATUS: Mapping[Decision | None, str] = {
     Decision.PAUSE: "paused",
 }
 _FIELDS = frozenset(spec.name for spec in fields(Context))
-_FIELD_COUNT = len(_FIELDS)

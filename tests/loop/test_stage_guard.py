@@ -343,7 +343,7 @@ def test_counted_facts_cannot_be_changed():
     run.run(stages)
     assert seen[0].is_asked
     for fact in ("usage", "tool_calls_count"):
-        result = EditedRun(ONE).run(at(6, lambda ctx, fact=fact: ctx.evolve(**{fact: 99})))
+        result = EditedRun(ONE).run(at(6, lambda ctx, fact=fact: ctx.replace(**{fact: 99})))
         assert f"no field {fact!r}" in result.reason.message
 
 
