@@ -287,17 +287,58 @@ def test_an_edit_of_a_call_that_ran_is_undone_and_reported():
     )
 
 
-def test_an_edit_of_a_call_that_was_answered_without_running_is_undone_and_reported():
-    run = EditedRun((calls(call("note", "a", n="invalid")), "Done."))
+INVALID = (calls(call("note", "a", n="invalid"), call("note", "b", n=2)), "Done.")
+CORRECTED = {"arguments": '{"n": 5}'}, {"input": {"n": 5}}, {"arguments": '{"n": 5}', "input": None}
 
-    def edit(ctx):
-        return ctx.replace(tool_calls=[replace(ctx.tool_calls[0], input={"n": 5})])
 
-    result = run.run(at(4, first_only(edit)))
-    assert run.ran == []
+def corrected(changes, **fields):
+    """An edit of the first, invalid call of an iteration."""
+    return first_only(
+        lambda ctx: ctx.replace(
+            tool_calls=[replace(ctx.tool_calls[0], **changes), *ctx.tool_calls[1:]], **fields
+        )
+    )
+
+
+@pytest.mark.parametrize("changes", CORRECTED)
+@pytest.mark.parametrize("fields", [{}, {"tool_results": {}, "validation_errors": {}}])
+@pytest.mark.parametrize("position", [3, 4])
+def test_an_invalid_call_that_a_stage_corrects_before_the_plan_runs(position, changes, fields):
+    run = EditedRun(INVALID)
+    result = run.run(at(position, corrected(changes, **fields)))
+    assert sorted(run.ran) == [2, 5]
+    assert answer_to(result, "a") == "noted 5"
+    made = result.messages[1]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(made) == {"n": 5}
+    first = next(e.context for e in run.events if isinstance(e, IterationFinished))
+    assert first.validation_errors == {}
+    assert repairs(run) == []
+
+
+def test_an_invalid_call_that_is_still_invalid_after_an_edit_is_answered_with_what_is_wrong_now():
+    run = EditedRun(INVALID)
+    result = run.run(at(4, corrected({"name": "nota", "arguments": "{}"})))
+    assert run.ran == [2]
+    assert answer_to(result, "a").startswith("Error: the call of 'nota' was not run:")
+    assert "expected integer" not in answer_to(result, "a")
+
+
+def test_an_invalid_call_that_a_stage_both_edits_and_answers_has_that_answer():
+    run, own = EditedRun(INVALID), ToolResult("a", "I know: 5.")
+    result = run.run(at(4, corrected(CORRECTED[0], tool_results={"a": own})))
+    assert run.ran == [2]
+    assert answer_to(result, "a") == "I know: 5."
+
+
+@pytest.mark.parametrize("script", [INVALID, (calls(call("note", "a", n="invalid")), "Done.")])
+@pytest.mark.parametrize("position", [5, 6])
+def test_an_edit_of_an_invalid_call_after_the_plan_is_undone_and_reported(position, script):
+    run = EditedRun(script)
+    result = run.run(at(position, corrected({"input": {"n": 5}})))
+    assert 5 not in run.ran
     assert "expected integer" in answer_to(result, "a")
     (event,) = repairs(run)
-    assert event.repairs == ("iteration 1: call a has run; its name and input were restored",)
+    assert event.repairs == ("iteration 1: call a was answered; its name and input were restored",)
 
 
 def test_arguments_of_a_call_that_ran_may_be_redacted_before_they_are_in_the_history():
@@ -764,7 +805,8 @@ def test_a_stage_that_asks_again_after_the_plan_has_both_exchanges_in_the_histor
     run = EditedRun(ASKED_TWICE)
     result = run.run(at(5, again_by(*TO_PLAN)), max_tool_calls=1)
     assert run.ran == []
-    assert [answer_to(result, one) for one in "ab"] == ["Not run: the run ended first."] * 2
+    assert answer_to(result, "a") == "Not run: the model was asked again first."
+    assert answer_to(result, "b") == "Not run: it was not planned."
     assert isinstance(result, Ok)
 
 

@@ -79,7 +79,7 @@ def test_an_iteration_is_injected_once_however_often_it_is_asked_for(context, th
 
 def test_a_call_without_a_result_is_answered_all_the_same(context):
     ctx = parse_tool_calls(context(("double", {"n": 1})))
-    assert added(inject(ctx))[1]["content"] == "Not run: the run ended first."
+    assert added(inject(ctx))[1]["content"] == "Not run: it was not planned."
     assert added(inject(ctx, "Cancelled."))[1]["content"] == "Cancelled."
 
 
@@ -289,4 +289,4 @@ class TestEditedCalls:
             approvals={"c1": edit({"n": 7})}, tool_results={"c2": ToolResult("c2", "4")}
         )
         contents = [message["content"] for message in added(drive_sync(inject_results(ctx)))[1:]]
-        assert contents == ["Not run: the run ended first.", "4"]
+        assert contents == ["Not run: it was not planned.", "4"]

@@ -277,6 +277,7 @@ class _Calls:
         self._after = after
         self._started = _started(before)
         self._are_validated = _is_validated(before) or _is_validated(after)
+        self._void = frozenset[str]()
         self._results: dict[str, ToolResult] = {}
         self._errors: dict[str, tuple[str, ...]] = {}
         self._not_run: dict[str, NotRunReason] = {}
@@ -287,8 +288,10 @@ class _Calls:
         is_changed = any(_changed(name, before, after) for name in _REVIEWED)
         if not is_changed and not _ran(after):
             return after
+        self._void = self._void_verdicts()
         self._results = self._checked_results()
-        self._errors = dict(after.validation_errors)
+        errors = after.validation_errors
+        self._errors = {one: errors[one] for one in errors if one not in self._void}
         calls = self._checked_calls()
         plan = self._checked_plan(calls)
         return after.evolve(
@@ -297,6 +300,23 @@ class _Calls:
             validation_errors=self._errors,
             plan=plan,
         )
+
+    def _void_verdicts(self) -> frozenset[str]:
+        """The ids of invalid calls that the stage has edited before the plan: each is validated again."""
+        before, results = self._before, self._after.tool_results
+        if before.plan.batches or before.plan.not_run or "plan_calls" in before.trace:
+            return frozenset()
+        void: set[str] = set()
+        given: Sequence[Any] = self._after.tool_calls  # not checked yet
+        edited = {getattr(call, "id", None): call for call in given}
+        for call in before.tool_calls:
+            other = edited.get(call.id) if call.id in before.validation_errors else None
+            is_edited = isinstance(other, ToolCall) and (
+                _request(other) != _request(call) or other.input is not None
+            )
+            if is_edited and results.get(call.id) in (None, before.tool_results.get(call.id)):
+                void.add(call.id)
+        return frozenset(void)
 
     def _checked_results(self) -> dict[str, ToolResult]:
         """The results that the stage returned, and those that it dropped."""
@@ -314,13 +334,15 @@ class _Calls:
                 )
             if call_id not in known:
                 raise TypeError(f"tool_results[{call_id!r}]: no call of this iteration has this id")
+            if call_id in self._void:
+                continue
             is_right = result.tool_call_id == call_id
             results[call_id] = (
                 result if is_right else dataclasses.replace(result, tool_call_id=call_id)
             )
         # A stage that calls `dispatch_tools` itself can drop what has run within it.
         earlier = {**_ran(before), **_ran(after), **before.tool_results}
-        dropped = [call_id for call_id in earlier if call_id not in results]
+        dropped = [one for one in earlier if one not in results and one not in self._void]
         if dropped:
             self._report(f"results of {', '.join(dropped)} were restored")
         return {**{call_id: earlier[call_id] for call_id in dropped}, **results}
@@ -380,10 +402,12 @@ class _Calls:
         return self._validated(call) if self._are_validated else call
 
     def _edited(self, known: ToolCall, call: ToolCall) -> ToolCall:
-        """Check an edited call: if it has run, it is restored; otherwise it is validated again."""
-        if call.id in self._started or call.id in self._before.tool_results:
+        """Check an edited call: if it has its answer, it is restored; otherwise it is validated again."""
+        is_answered = call.id in self._before.tool_results and call.id not in self._void
+        if call.id in self._started or is_answered:
             if (call.name, call.input) != (known.name, known.input):
-                self._report(f"call {call.id} has run; its name and input were restored")
+                did = "has run" if call.id in self._started else "was answered"
+                self._report(f"call {call.id} {did}; its name and input were restored")
             return dataclasses.replace(known, arguments=call.arguments, extra=call.extra)
         if call.name != known.name:
             self._after.run.release(known)  # the uses of another tool are counted

@@ -294,7 +294,7 @@ def _asked_again(ctx: Context) -> Context:
         if call.id not in ctx.tool_results:
             run.release(call)
     run.reserved.clear()
-    injected = inject(ctx)
+    injected = inject(ctx, "Not run: the model was asked again first.")
     if run.in_flight.results:
         run.in_flight.results.clear()
         run.dispatched = injected

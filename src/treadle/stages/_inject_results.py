@@ -84,7 +84,7 @@ def nudge(call: ToolCall, count: int) -> str:
     )
 
 
-def inject(ctx: Context, unanswered: str = "Not run: the run ended first.") -> Context:
+def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Context:
     """Append the response, and an answer for each of its calls, to the history; once in an iteration.
 
     Args:
