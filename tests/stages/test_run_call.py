@@ -9,6 +9,7 @@ from treadle.effects import Call, Mode, Sleep, TimeLimitReached, drive_sync, map
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.limits import Limits
 from treadle.messages import ToolCall, ToolResult
+from treadle.model.retry import MAX_DELAY
 from treadle.results import Err, Ok, Paused, PendingCall
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages import SubagentPausedError, prepare_call
@@ -131,6 +132,17 @@ class TestTries:
 
         assert attempt(broken, retries=retries).content == f"Error: ValueError: {tries}"
         assert len(made) == tries
+
+    def test_the_delays_have_an_upper_limit(self, attempt):
+        slept = []
+
+        def broken():
+            raise ValueError("no")
+
+        attempt(broken, slept, retries=1_200)  # twice as long each time would be no number any more
+        assert len(slept) == 1_200
+        assert slept == sorted(slept)
+        assert slept[-1] == max(slept) == MAX_DELAY
 
     def test_an_err_is_no_reason_to_try_again(self, attempt):
         tries = []

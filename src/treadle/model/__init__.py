@@ -2,7 +2,7 @@
 
 from treadle.model.client import EventsOf, LLMSendFn, ModelClient, ModelRequest
 from treadle.model.info import ModelInfo, model_info
-from treadle.model.retry import BASE_DELAY, delay_before_retry, is_retryable, status_of
+from treadle.model.retry import BASE_DELAY, delay_before_retry, doubled, is_retryable, status_of
 
 __all__ = [
     "BASE_DELAY",
@@ -12,6 +12,7 @@ __all__ = [
     "ModelInfo",
     "ModelRequest",
     "delay_before_retry",
+    "doubled",
     "is_retryable",
     "model_info",
     "status_of",

@@ -110,9 +110,13 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     requested = _retry_after(error)
     if requested is not None:
         return min(requested, MAX_DELAY)
-    longest = min(base * 2 ** min(attempt - 1, MAX_DOUBLINGS), MAX_DELAY)
     share = yield Call(random.random, label=labels.RANDOM)
-    return longest * (1 - 0.25 * float(share))
+    return doubled(base, attempt) * (1 - 0.25 * float(share))
+
+
+def doubled(base: float, attempt: int) -> float:
+    """The delay after an attempt: the base after the first, then twice as long each time, up to `MAX_DELAY`."""
+    return min(base * 2 ** min(attempt - 1, MAX_DOUBLINGS), MAX_DELAY)
 
 
 def _retry_after(error: BaseException) -> float | None:

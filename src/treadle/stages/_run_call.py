@@ -27,6 +27,7 @@ from treadle.effects import (
 )
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.messages import ToolCall, ToolResult, copy_json
+from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
 from treadle.stages._validate_calls import check_call, invalid_call_text
@@ -46,7 +47,7 @@ from treadle.tools import (
 )
 
 RETRY_DELAY = 0.1
-"""Seconds before the second attempt of a tool; each further delay is twice as long."""
+"""Seconds before the second attempt of a tool; each further delay is twice as long, up to half a minute."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -255,7 +256,7 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
         ended = yield NOW
         if attempt > retries:
             return result, started, ended
-        delay = RETRY_DELAY * 2 ** (attempt - 1)
+        delay = doubled(RETRY_DELAY, attempt)
         if ctx.run.has_listeners:
             yield Emit(
                 ToolRetried(
