@@ -4,6 +4,7 @@ import pytest
 
 from treadle import (
     IterationFinished,
+    LLMError,
     Loop,
     MaxIterationsReached,
     PendingCall,
@@ -35,6 +36,23 @@ NOTE = calls(call("note", "a", n=1))
 def without(*names):
     """The default stages without some of them."""
     return [one for one in default_stages() if one.name not in names]
+
+
+@pytest.mark.parametrize("position", [None, 0, 1, 4, 8])
+def test_an_iteration_in_which_the_model_failed_is_finished_as_any_other(way, position):
+    """Whether it really failed, or a stage says so."""
+
+    def fail(ctx):
+        return ctx.stop(LLMError("no model here"))
+
+    events, stages = [], list(default_stages())
+    if position is not None:
+        stages.insert(position, fail)
+    llm = ScriptedLLM(ValueError("no") if position is None else NOTE)
+    result = way.run(Loop(tools=[note], stages=stages, on_event=events.append), llm)
+    assert result.stop_reason == "llm_error"
+    [finished] = of(events, IterationFinished)
+    assert (finished.iteration, finished.context.error) == (1, result.reason)
 
 
 class TestAnyStages:

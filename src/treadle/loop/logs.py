@@ -165,8 +165,8 @@ def _run_finished(event: RunFinished) -> Line:
     level = logging.INFO if is_fine else logging.WARNING
     text = "run ended: %s; iterations: %d, tool calls: %d"
     values: tuple[Any, ...] = (event.stop_reason, event.total_iterations, event.tool_calls_count)
-    kind = getattr(getattr(event.result, "reason", None), "error_type", None)
-    return (level, text, values) if kind is None else (level, f"{text} (%s)", (*values, kind))
+    kind = getattr(getattr(event.result, "reason", None), "error_type", "")
+    return (level, f"{text} (%s)", (*values, kind)) if kind else (level, text, values)
 
 
 _LINES: Lines = {

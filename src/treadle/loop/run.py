@@ -53,7 +53,6 @@ from treadle.results import (
     EmptyResponse,
     Err,
     InvalidInput,
-    LLMError,
     LoopDetected,
     MaxIterationsReached,
     Ok,
@@ -352,7 +351,7 @@ class Run:
             node.succeed(at=run.clock)
         else:
             node.fail(reason, run.clock)
-        if run.has_listeners and not isinstance(reason, LLMError):  # `ModelFailed` has reported it
+        if run.has_listeners:
             yield Emit(
                 IterationFinished(iteration=context.iteration, context=context, at=run.clock)
             )

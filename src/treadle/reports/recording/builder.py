@@ -174,7 +174,7 @@ class RunBuilder:
                 iteration.usage = None if usage is None else _usage(usage)
                 self.run.usage = self.run.usage.plus(iteration.usage)
             case _:  # "model_failed"
-                iteration.ended_at = at
+                iteration.failed_at = at
                 iteration.failure = f"{line['error_type']}: {line['error']}"
 
     def _viewed(self, view: list[Any]) -> Iterator[JSONDict]:

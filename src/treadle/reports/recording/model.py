@@ -123,6 +123,7 @@ class Iteration:
         streamed: the text of a streamed response that was never completed.
         retries: failed attempts to call the model.
         failure: why the model call failed; empty if it did not.
+        failed_at: when it failed, in seconds since the epoch; None if it did not.
         guidance: advice that was part of this request only.
         instructions: the system message of the request, which is not in the history; None if there is none.
         plan: the reason of the plan, in one word.
@@ -148,6 +149,7 @@ class Iteration:
     streamed: str = ""
     retries: list[Retry] = field(default_factory=list[Retry])
     failure: str = ""
+    failed_at: float | None = None
     guidance: str | None = None
     instructions: str | None = None
     plan: str = ""

@@ -103,6 +103,7 @@ def _steps(run: Run, clock: Clock) -> Iterator[JSONDict]:
             "q": clock(iteration.asked_at),
             "p": clock(iteration.first_chunk_at),
             "a": clock(iteration.answered_at),
+            "f": clock(iteration.failed_at),
             "e": clock(iteration.ended_at),
             "m": iteration.model_seconds,
             "usage": None if iteration.usage is None else _usage(iteration.usage),

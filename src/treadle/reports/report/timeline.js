@@ -30,7 +30,7 @@ function tries(start, end, retries, kind) {
 function partsOf(step, end) {
   const start = step.q ?? step.t;
   if (start === null) return [];
-  const until = step.a ?? (step.failed ? step.e : null) ?? end;
+  const until = step.a ?? step.f ?? end;
   const kind = step.failed ? "fail" : step.a === null ? "model open" : "model";
   const parts = tries(start, until, step.retries, kind);
   const last = parts[parts.length - 1];

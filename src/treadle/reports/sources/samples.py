@@ -133,7 +133,7 @@ def _of_iteration(run: Run, iteration: Iteration, over: _Part | None) -> Iterato
         labels = {**asked, "gen_ai_response_model": model}
         yield from _of_answer(iteration, iteration.answered_at, iteration.model_seconds, labels)
     elif iteration.asked_at is not None:
-        error, at = iteration.failure.partition(":")[0], iteration.ended_at
+        error, at = iteration.failure.partition(":")[0], iteration.failed_at
         if not error and over is not None:
             error, at = over.reason, over.end  # it was interrupted
         if error and at is not None:
