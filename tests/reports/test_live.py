@@ -631,7 +631,7 @@ def test_after_a_resize_the_next_picture_fits(on_terminal):
     ran.read_until(b"calling the model")
     ran.resize(24, 30)
     ran.written = b""
-    ran.read_until("calling …".encode())
+    ran.read_until("…".encode())
     ran.process.stdin.write(b"\n")
     ran.process.stdin.close()
     assert ran.end()[0] == 0
