@@ -306,14 +306,14 @@ class _Calls:
         before, results = self._before, self._after.tool_results
         if before.plan.batches or before.plan.not_run or "plan_calls" in before.trace:
             return frozenset()
-        void: set[str] = set()
         given: Sequence[Any] = self._after.tool_calls  # not checked yet
-        edited = {getattr(call, "id", None): call for call in given}
+        void: set[str] = set()
         for call in before.tool_calls:
-            other = edited.get(call.id) if call.id in before.validation_errors else None
-            is_edited = isinstance(other, ToolCall) and (
-                _request(other) != _request(call) or other.input is not None
-            )
+            if call.id not in before.validation_errors:
+                continue
+            alike = (one for one in given if isinstance(one, ToolCall) and one.id == call.id)
+            edited = next(alike, call)
+            is_edited = _request(edited) != _request(call) or edited.input is not None
             if is_edited and results.get(call.id) in (None, before.tool_results.get(call.id)):
                 void.add(call.id)
         return frozenset(void)
