@@ -165,6 +165,7 @@ class RunContext:
         dispatched: the context whose calls ran last, until the context of a stage is known to have them.
         asked_again: where a stage asked the model again in one iteration: the context with the first exchange
             in the history, and the new response; None before.
+        injected: the response that went into the history last; None before.
         clock: when the latest model call ended, in seconds since the epoch.
     """
 
@@ -185,6 +186,7 @@ class RunContext:
     cost_of: Callable[[Response], float | None] | None = None
     dispatched: Context | None = None
     asked_again: tuple[Context, Response] | None = None
+    injected: Response | None = None
     clock: float = 0.0
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]

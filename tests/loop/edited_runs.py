@@ -162,6 +162,7 @@ class EditedRun:
         self.events.append(event)
         if isinstance(event, IterationStarted):
             self.returned = []
+            self.view = None  # the limit of model calls may have forbidden the request
         if isinstance(event, IterationFinished):
             self._check(check_history, event.context.messages)
             self._check(self._each_call_is_there_once, event.context)

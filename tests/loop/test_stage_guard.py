@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.time_limit import TimeLimit
 
-from treadle import Err, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
+from treadle import Err, Loop, Ok, Paused, PipelineFailed, approve, default_stages, stage, tool
 from treadle.effects import Sleep
 from treadle.events import BreakerChanged, CallRefused, HistoryRepaired, IterationFinished
 from treadle.messages import History, Response, ToolCall, ToolResult
@@ -613,6 +613,44 @@ def test_no_edit_of_what_a_wrapped_stage_returned_loses_work(edit, inner):
     assert refused_by(result) in (None, "edit")
 
 
+@pytest.mark.parametrize("dedupe", [True, False])
+def test_calls_that_a_stage_ran_are_there_though_a_later_stage_forgets_what_it_asked(dedupe):
+    def early(ctx):
+        return (yield from through(ctx, *TO_RESULTS[1:])) if ctx.iteration == 1 else ctx
+
+    def asks_and_forgets(ctx):
+        if ctx.iteration == 1:
+            yield from through(ctx, ask_model)
+        return ctx
+
+    run = EditedRun((calls(call("note", "a", n=1)), "Forgotten.", "Done."))
+    stages = at(1, asks_and_forgets, dedupe=dedupe)
+    stages.insert(1, stage(name="early")(early))
+    result = run.run(stages)
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
+
+
+def test_the_result_of_a_call_that_a_stage_ran_stays_where_its_tool_is_removed():
+    def early(ctx):
+        return (yield from through(ctx, *TO_RESULTS[1:]))
+
+    run = EditedRun(ONE)
+    stages = at(1, first_only(lambda ctx: ctx.replace(tools={})))
+    stages.insert(1, stage(name="early")(early))
+    result = run.run(stages)
+    assert run.ran == [1]
+    assert answer_to(result, "a") == "noted 1"
+
+
+@pytest.mark.parametrize("name", ["note", "nope"])
+def test_the_answer_that_a_stage_gives_to_an_invalid_call_stays(name):
+    run = EditedRun((calls(call(name, "a", n="invalid")), "Done."))
+    answer = {"a": ToolResult("a", "from the stage")}
+    result = run.run(at(2, first_only(lambda ctx: ctx.replace(tool_results=answer))))
+    assert answer_to(result, "a") == "from the stage"
+
+
 def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
     def again(ctx):
         return (yield from ask_model.fn(ctx))
@@ -782,6 +820,58 @@ def test_calls_that_are_parsed_twice_keep_their_ids_where_the_history_is_trimmed
     stages.insert(1, stage(name="parsed")(parsed))
     run.run(stages)
     assert run.ran == [1, 2]
+
+
+# An answer that a stage decides on after the iteration is in the history
+
+
+def says(text, **fields):
+    return first_only(lambda ctx: ctx.replace(response=Response(text, **fields)).done())
+
+
+@pytest.mark.parametrize("position", [7, 8, 9, 10])
+def test_an_answer_in_place_of_the_response_follows_the_calls_that_ran(position):
+    run = EditedRun((calls(call("note", "a", n=1), text="Thinking"), "Done."))
+    result = run.run(at(position, says("Enough.")))
+    contents = [message["content"] for message in result.messages[1:]]
+    assert contents == ["Thinking", "noted 1", "Enough."]
+    assert result.unwrap().content == "Enough."
+
+
+TEXT_ONLY = (ask_model, parse_tool_calls, validate_calls, inject_results)
+
+
+@pytest.mark.parametrize("decides", [True, False])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([USER], "Enough."),
+        ([USER, {"role": "assistant", "content": "As I said,"}], "As I said,\n\nEnough."),
+    ],
+)
+def test_an_answer_in_place_of_a_text_replaces_it(given, expected, decides):
+    def guard(ctx):
+        ctx = ctx.replace(response=Response("Enough."))
+        return ctx.done() if decides else ctx
+
+    result = Loop.run_sync(given, lambda _: "Too much.", stages=[*TEXT_ONLY, guard])
+    assert result.messages == [USER, {"role": "assistant", "content": expected}]
+    assert result.unwrap().content == "Enough."
+
+
+def test_an_answer_that_a_stage_put_in_the_history_itself_is_not_repeated():
+    def guard(ctx):
+        messages = [*ctx.messages[:-1], {"role": "assistant", "content": "Enough."}]
+        return ctx.replace(messages=messages, response=Response("Enough.")).done()
+
+    result = Loop.run_sync([USER], lambda _: "Too much.", stages=[*TEXT_ONLY, guard])
+    assert result.messages == [USER, {"role": "assistant", "content": "Enough."}]
+
+
+def test_a_refusal_in_place_of_a_text_replaces_it():
+    guard = says(None, refusal="No.")
+    result = Loop.run_sync([USER], lambda _: "Too much.", stages=[*TEXT_ONLY, guard])
+    assert result.messages[1] == {"role": "assistant", "content": None, "refusal": "No."}
 
 
 # Stages that ask the model themselves

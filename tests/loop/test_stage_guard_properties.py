@@ -21,7 +21,8 @@ from .edited_runs import (
     with_handle,
 )
 
-NAMES = st.sampled_from(["note", "note", "note", "wipe", "nope", "other"])
+INVALID = "note with a text"
+NAMES = st.sampled_from(["note", "note", "note", "wipe", "nope", "other", INVALID])
 CALLS = st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", "c", None])), min_size=1, max_size=4)
 REPLIES = st.builds(
     lambda first, rest: [first, *rest],  # without a call there is little to lose
@@ -64,8 +65,16 @@ def scripted(replies):
         if isinstance(reply, str):
             made.append(reply and f"{reply} {next(numbers)}")
         else:
-            made.append(calls(*(call(name, call_id, n=next(numbers)) for name, call_id in reply)))
+            made.append(
+                calls(*(made_call(name, call_id, next(numbers)) for name, call_id in reply))
+            )
     return (*made, "Done.")
+
+
+def made_call(name, call_id, number):
+    return (
+        call("note", call_id, n=str(number)) if name == INVALID else call(name, call_id, n=number)
+    )
 
 
 def edited(run, steps, **options):

@@ -63,7 +63,7 @@ from treadle.results import (
     RunCancelled,
 )
 from treadle.run_state import RunState
-from treadle.stages import inject, report_edits
+from treadle.stages import inject, report_edits, with_answer
 from treadle.tools import Plan, Tool
 
 log = logging.getLogger("treadle.loop")
@@ -327,7 +327,10 @@ class Run:
             if context.decision is _PAUSE:
                 self.context = context
                 return None  # the iteration is not over
-            self.keep(inject(context, "Not run."))
+            context = inject(context, "Not run.")
+            if context.response is not self.run.injected:
+                context = with_answer(context)
+            self.keep(context)
         return (yield from self._end_iteration(reason))
 
     def _end_iteration(self, reason: Reason | None) -> Steps[Reason | None]:

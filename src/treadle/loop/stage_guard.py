@@ -311,8 +311,9 @@ class _Calls:
         for call in before.tool_calls:
             if call.id not in before.validation_errors:
                 continue
-            alike = (one for one in given if isinstance(one, ToolCall) and one.id == call.id)
-            edited = next(alike, call)
+            edited: Any = next((one for one in given if getattr(one, "id", None) == call.id), call)
+            if not isinstance(edited, ToolCall):
+                continue
             is_edited = _request(edited) != _request(call) or edited.input is not None
             if is_edited and results.get(call.id) in (None, before.tool_results.get(call.id)):
                 void.add(call.id)

@@ -11,7 +11,7 @@ from treadle.stages._ask_model import OnRetry, ask_model, report_edits
 from treadle.stages._budget_guard import budget_guard
 from treadle.stages._circuit_breaker import circuit_breaker
 from treadle.stages._dispatch_tools import dispatch_tools
-from treadle.stages._inject_results import assistant_message, inject, inject_results
+from treadle.stages._inject_results import assistant_message, inject, inject_results, with_answer
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, plan_calls
@@ -86,4 +86,5 @@ __all__ = [
     "prepare_call",
     "report_edits",
     "validate_calls",
+    "with_answer",
 ]

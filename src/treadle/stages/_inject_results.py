@@ -7,14 +7,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.context import Context
+from treadle.context import Context, Decision
 from treadle.effects import Emit, Steps
 from treadle.events import RepeatWarned
 from treadle.messages import (
     History,
     JSONDict,
+    Response,
     ToolCall,
     ToolResult,
+    is_list,
     join_messages,
     sendable,
     sendable_json,
@@ -108,7 +110,54 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         content = unanswered if result is None else sendable(result.content)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     longer = history.grown(messages, None if is_joined else _copies(ctx, messages))
+    ctx.run.injected = ctx.response
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
+
+
+def with_answer(ctx: Context) -> Context:
+    """Put a response in the history with which a stage replaced the one that was injected.
+
+    A text takes the place of the text that was the response. After calls, it is one more message if it is the
+    answer of the run.
+    """
+    answer, injected = sendable(ctx.response.text), ctx.run.injected
+    if not ctx.result_messages or not answer.strip():
+        return ctx
+    if injected is not None and injected.text == ctx.response.text:
+        return ctx
+    if ctx.tool_calls and ctx.decision is not Decision.DONE:
+        return ctx
+    history, message = ctx.messages, assistant_message(ctx.evolve(tool_calls=()))
+    last: JSONDict = history.raw()[-1]
+    texts = map(_text_of, (ctx.result_messages[0], last))
+    if any(text == answer or text.endswith(f"\n\n{answer}") for text in texts):
+        return ctx
+    if history.ends_with_assistant:
+        message = join_messages(last if ctx.tool_calls else _without(last, injected), message)
+        history = History(history.raw()[:-1])
+    made = (*ctx.result_messages, message) if ctx.tool_calls else (message,)
+    return ctx.evolve(messages=history.append(message), result_messages=made)
+
+
+def _text_of(message: JSONDict) -> str:
+    content = message.get("content") or ""
+    if is_list(content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    return f"{content}{message.get('refusal') or ''}"
+
+
+def _without(message: JSONDict, response: Response | None) -> JSONDict:
+    """A message without the content of a response, which is at its end."""
+    if response is None:
+        return message
+    content: Any = message.get("content")
+    ours = sendable(response.content or "")
+    if isinstance(content, str) and content.endswith(ours):
+        content = content[: len(content) - len(ours)].rstrip() or None
+    kept = {**message, "content": content}
+    if response.refusal is not None:
+        kept.pop("refusal", None)
+    return kept
 
 
 def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from treadle.context import Context
 from treadle.messages import ToolCall, sendable
@@ -17,8 +18,8 @@ def parse_tool_calls(ctx: Context) -> Context:
     call. Arguments stay text: `validate_calls` checks them.
     """
     calls = ctx.response.tool_calls
-    if not calls:
-        return ctx
+    if not calls or (ctx.tool_calls and _requests(ctx.tool_calls) == _requests(calls)):
+        return ctx  # or a stage has parsed them already, and they may have run
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
@@ -29,3 +30,7 @@ def parse_tool_calls(ctx: Context) -> Context:
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
     return ctx.evolve(tool_calls=tuple(made))
+
+
+def _requests(calls: Sequence[ToolCall]) -> list[tuple[str, str, str]]:
+    return [(call.id, call.name, call.arguments) for call in calls]

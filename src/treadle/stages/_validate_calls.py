@@ -27,7 +27,8 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
     An invalid call is answered with every violation and its path. It never runs, its arguments never become
-    ``{}``, and the other calls are not affected. Nothing is coerced.
+    ``{}``, and the other calls are not affected. Nothing is coerced. The answer that a stage gave to a call
+    before stays.
 
     Args:
         ctx: the context.
@@ -35,11 +36,18 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     """
     if not ctx.tool_calls:
         return ctx
+    # What a stage has run or answered already; the verdict of an earlier check is no answer.
+    answered = ctx.tool_results.keys() - ctx.validation_errors.keys() if ctx.tool_results else ()
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
     results: dict[str, ToolResult] = {}
     for call in ctx.tool_calls:
+        if call.fingerprint and call.id in answered:
+            calls.append(call)
+            continue
         checked, problems = check_call(ctx, call)
+        if call.id in answered:
+            problems = ()
         if problems and repair_call is not None:
             repaired = _repaired(repair_call, call, problems)
             if repaired is not None:
