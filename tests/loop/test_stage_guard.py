@@ -278,6 +278,29 @@ def test_an_added_call_needs_an_id_that_is_unique_in_the_history(call_id):
     assert "an id that is unique in the history" in result.reason.message
 
 
+END = Tool("end", "End.", {"type": "object", "required": ["n"]}, terminal=True)
+INTO_CALLS_OF_END = {
+    "added": lambda first: (first, ToolCall("extra", "end", '{"n": 9}')),
+    "renamed": lambda first: (replace(first, name="end"),),
+    "corrected": lambda first: (replace(first, arguments='{"n": 9}', input=None),),
+}
+
+
+@pytest.mark.parametrize("how", INTO_CALLS_OF_END)
+def test_a_call_of_a_terminal_tool_is_refused_after_loop_decision_and_is_the_answer_before(how):
+    name = "end" if how == "corrected" else "note"
+    script = calls(call(name, "a", **({} if name == "end" else {"n": 1}))), "Done."
+    edit = first_only(lambda ctx: ctx.replace(tool_calls=INTO_CALLS_OF_END[how](*ctx.tool_calls)))
+    for position in (3, 4):
+        run = EditedRun(script)
+        result = run.run(at(position, edit), tools=[*run.tools, END])
+        if position == 3:
+            assert result.output == {"n": 1 if how == "renamed" else 9}
+        else:
+            assert "calls the terminal tool 'end'" in result.reason.message
+        assert run.ran == []
+
+
 def test_an_edit_of_a_call_that_ran_is_undone_and_reported():
     run = EditedRun(ONE)
     result = run.run(at(6, lambda ctx: EDITS["edit_input"](run, ctx)))

@@ -363,12 +363,10 @@ class _Calls:
             if any(call.id == other.id for other in calls):
                 raise TypeError(f"tool_calls: the id {call.id!r} is used twice")
             known = old.get(call.id)
-            if known is None:
-                calls.append(self._added(call))
-            elif call is known and not self._has_other_tool(call):
-                calls.append(call)
-            else:
-                calls.append(self._edited(known, call))
+            if call is not known or self._has_other_tool(call):
+                call = self._added(call) if known is None else self._edited(known, call)  # noqa: PLW2901
+                self._check_not_terminal(call)
+            calls.append(call)
         kept = {call.id for call in calls}
         for place, call in enumerate(before.tool_calls):
             if call.id not in kept:
@@ -382,6 +380,16 @@ class _Calls:
     def _has_other_tool(self, call: ToolCall) -> bool:
         """Whether the stage removed or replaced the tool of a call."""
         return self._before.tools.get(call.name) is not self._after.tools.get(call.name)
+
+    def _check_not_terminal(self, call: ToolCall) -> None:
+        """Check that an added or edited call does not have to end the run, which `loop_decision` did not see."""
+        tool = self._after.tools.get(call.name)
+        is_open = tool is not None and tool.terminal and call.id not in self._results
+        if is_open and "loop_decision" in self._before.trace:
+            raise TypeError(
+                f"tool_calls: {call.id!r} calls the terminal tool {call.name!r}, which is only possible "
+                f"before loop_decision"
+            )
 
     def _remove(self, call: ToolCall) -> None:
         text = f"Not run: removed by {self._stage}."
