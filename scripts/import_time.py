@@ -26,8 +26,8 @@ def seconds(code: str) -> float:
 def own_times() -> Counter[str]:
     """Microseconds that each module takes, without the modules that it imports."""
     command = [sys.executable, "-X", "importtime", "-c", "import treadle"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    rows = [line.removeprefix("import time:").split("|") for line in told.splitlines()]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    rows = [line.removeprefix("import time:").split("|") for line in report.splitlines()]
     return Counter({name.strip(): int(own) for own, _, name in rows if own.strip().isdigit()})
 
 

@@ -15,7 +15,7 @@ fi
 sudo=""
 [ "$(id -u)" = 0 ] || sudo="sudo"
 echo "Installing what the tests need:$missing"
-# RUNLEVEL=1 keeps Debian from starting a Prometheus of its own.
+# RUNLEVEL=1 keeps Debian from starting another Prometheus.
 $sudo apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
 $sudo env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $missing

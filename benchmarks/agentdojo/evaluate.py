@@ -141,14 +141,14 @@ def remarks(outcomes: list[Outcome]) -> str:
     default = Limits().max_iterations
     lines = [f"Tasks that took more than the default of {default} iterations: {_listed(raised)}."]
     for title, field in (("Calls that did not run", "not_run"), ("Problems", "problems")):
-        told = [
+        found_lines = [
             f"- {outcome.suite} {name}: {line}"
             for outcome in outcomes
             for name, found in getattr(outcome, field).items()
             for line in found
         ]
-        lines.append(f"{title}: {len(told)}.")
-        lines.extend(told)
+        lines.append(f"{title}: {len(found_lines)}.")
+        lines.extend(found_lines)
     return "\n".join(lines)
 
 

@@ -84,10 +84,12 @@ class ReplayElement(BasePipelineElement):
         model = Replay(calls, self._task.GROUND_TRUTH_OUTPUT, world.ran, batch=self._batch)
         self.record = Record(model, world)
         made = self.loop(query, runtime, self.record)
-        told = [as_agentdojo(message, world) for message in made if message["role"] == "assistant"]
+        answers = [
+            as_agentdojo(message, world) for message in made if message["role"] == "assistant"
+        ]
         if not self.record.answered:  # AgentDojo wants an answer, if an empty one
-            told.append(as_agentdojo({"content": ""}, world))
-        return query, runtime, env, [*messages, *told], extra_args or {}
+            answers.append(as_agentdojo({"content": ""}, world))
+        return query, runtime, env, [*messages, *answers], extra_args or {}
 
     @abstractmethod
     def loop(self, query: str, runtime: FunctionsRuntime, record: Record) -> list[Message]:

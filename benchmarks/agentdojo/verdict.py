@@ -84,11 +84,9 @@ class NotRun:
 
     def __str__(self) -> str:
         """In words."""
-        told = ", ".join(self.statuses) or "was never made"
-        lost = (
-            self.harm or "nothing is lost: the same call ran, and would have brought the same again"
-        )
-        return f"call {self.place}, {self.call:.100} ({told}): {lost}"
+        answered = ", ".join(self.statuses) or "was never made"
+        harm = self.harm or "harmless: the same call ran, and would have returned the same result"
+        return f"call {self.place}, {self.call:.100} ({answered}): {harm}"
 
 
 def not_run(record: Record, plain: Record) -> list[NotRun]:
@@ -117,7 +115,7 @@ def _harm(index: int, record: Record, plain: Record) -> str:
     if call_ids[index] in plain.world.changed:
         return "it would have changed the environment again"
     if plain.world.ran[call_ids[index]] != earlier:
-        return "it would have brought something else than the call before it"
+        return "it would have returned another result than the earlier call"
     keys = plain.model.keys
     last = max((place for place in range(index) if keys[place] == keys[index]), default=index)
     if any(_is_news(place, last, record) for place in range(last + 1, index)):
@@ -137,7 +135,7 @@ def _is_news(place: int, last: int, record: Record) -> bool:
 
 def problems(record: Record, plain: Record, *, passed: bool, plain_passed: bool) -> list[str]:
     """All that is wrong with a run, given the plain loop's; nothing where it is as it should be."""
-    found = [f"{lost}" for lost in not_run(record, plain) if lost.harm]
+    found = [str(call) for call in not_run(record, plain) if call.harm]
     if plain_passed and not passed:
         found.append(f"the plain loop passes it, treadle does not: {record.ending}")
     found.extend(_out_of_order(record))

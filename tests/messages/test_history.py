@@ -215,20 +215,23 @@ class TestGrown:
 
     def test_the_copies_are_what_is_handed_out(self):
         made, copy = calling("c1"), calling("c1")
-        history = History([said("a")]).grown([made], [copy])
+        history = History([said("a")]).extended([made], [copy])
         assert history.for_model()[1] is copy
         assert history.raw()[1] is made
         assert history.has_call("c1")
 
     def test_without_any_they_are_made(self):
         made = calling("c1")
-        history = History([said("a")]).grown([made])
+        history = History([said("a")]).extended([made])
         assert history.for_model()[1] == made
         assert history.for_model()[1] is not made
 
     def test_a_branch_leaves_the_other_as_it_is(self):
         first = History([said("a")])
-        one, other = first.grown([said("b")], [said("b")]), first.grown([said("c")], [said("c")])
+        one, other = (
+            first.extended([said("b")], [said("b")]),
+            first.extended([said("c")], [said("c")]),
+        )
         assert [message["content"] for message in one.for_model()] == ["a", "b"]
         assert [message["content"] for message in other.for_model()] == ["a", "c"]
 

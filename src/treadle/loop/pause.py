@@ -211,8 +211,8 @@ class Resumption:
         for name, digest in self.state["changed_tools"].items():
             if digest is None:
                 raise PausedStateError(
-                    f"a call of tool {name!r} waits, which a stage replaced by one that cannot be told "
-                    "from that of the loop; give the tools different descriptions"
+                    f"a call of tool {name!r} waits, which a stage replaced by one that looks the same as "
+                    "that of the loop; give the tools different descriptions"
                 )
             if _whole_digest_of(tools[name]) != digest:
                 raise PausedStateError(

@@ -112,9 +112,9 @@ class History(Sequence[JSONDict]):
         Args:
             *messages: are not copied: the caller must not change them afterwards.
         """
-        return self.grown(messages)
+        return self.extended(messages)
 
-    def grown(
+    def extended(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> History:
         """As `append`, for callers that already have copies of the messages.

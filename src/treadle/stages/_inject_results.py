@@ -109,7 +109,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
         result = ctx.tool_results.get(call.id)
         content = unanswered if result is None else sendable(result.content)
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-    longer = history.grown(messages, None if is_joined else _copies(ctx, messages))
+    longer = history.extended(messages, None if is_joined else _copies(ctx, messages))
     ctx.run.injected = ctx.response
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
 

@@ -22,10 +22,10 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
     """
     try:
         # pydantic's encoder takes half the time of json's; name and arguments go through it at once.
-        told = json_encoder()([name, _sorted(arguments)])
+        text = json_encoder()([name, _sorted(arguments)])
     except (ValueError, RecursionError):  # lone surrogates; endless nesting
-        told = canonical_json([name, arguments]).encode()
-    return sha256(told)
+        text = canonical_json([name, arguments]).encode()
+    return sha256(text)
 
 
 def marked(call: ToolCall) -> ToolCall:
