@@ -45,7 +45,7 @@ class Runner:
         return anyio.run(pipeline.run_all, item, backend=self.name)
 
     def stream(self, pipeline: Pipeline, items: Iterable | AsyncIterable, take=None, **options):
-        """What a stream gives: all of it, or so many; an error that it raises comes last."""
+        """The results of a stream, or the first `take`; an error that it raises comes last."""
 
         async def read():
             out = []
@@ -96,7 +96,7 @@ def runners():
 
 
 def await_standstill():
-    """Wait in another thread until the main thread waits, and so always is in the same place."""
+    """Wait in another thread until the main thread waits, and so is always at the same instruction."""
     main, before, times = threading.main_thread().ident, None, 0
     while times < 10:
         time.sleep(0.005)
@@ -114,7 +114,7 @@ def interrupt_main(number):
 
 @pytest.fixture
 def run_python():
-    """Run code in a Python of its own, in which warnings are errors, and see what it prints."""
+    """Run code in a separate Python, in which warnings are errors, and check what it prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     # To measure there, coverage imports asyncio, and forgets it: the CancelledError that the code
     # then imports is not the one that is raised.

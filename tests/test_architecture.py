@@ -95,7 +95,7 @@ def test_a_module_imports_only_from_lower_floors_and_its_own_package(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_third_party_package_is_imported_in_its_place_only(path):
+def test_a_third_party_package_is_imported_only_where_it_is_allowed(path):
     for name in imports_of(path):
         package = name.split(".")[0]
         if package != "treadle" and package not in sys.stdlib_module_names:
@@ -111,7 +111,7 @@ def test_each_package_and_root_module_is_in_the_table_once():
     assert sorted(listed) == sorted(folders | modules)
 
 
-def test_the_table_says_what_is_in_each_package_and_what_is_not():
+def test_the_table_describes_what_is_in_each_package_and_what_is_not():
     for _, names, inside, outside in table_rows():
         is_package = any(name.endswith("/") for name in names)
         assert inside, f"the table does not say what is in {names}"

@@ -1,4 +1,4 @@
-"""The benchmarks run: what they measure is for `make bench`, and no test."""
+"""The benchmarks run; their measurements are for `make bench` and are not tested."""
 
 import subprocess
 import sys

@@ -13,24 +13,24 @@ from treadle.results import BudgetExhausted, MaxIterationsReached
 
 
 def chained(*limits):
-    """Budgets within one another, the nearest first."""
+    """Nested budgets, the nearest first."""
     budget = None
     for one in reversed(limits):
         budget = Budget(Limits(**one), budget)
     return list(budget.chain())
 
 
-class TestTheChain:
-    """A child run draws on its parent's budget, and that one on its own parent's."""
+class TestChain:
+    """A subagent draws on the budget of its parent, which draws on that of its own parent."""
 
-    def test_it_goes_from_the_nearest_outwards(self):
+    def test_it_lists_the_budgets_from_the_nearest_outwards(self):
         outer = Budget(Limits())
         middle = Budget(Limits(), outer)
         inner = Budget(Limits(), middle)
         assert list(inner.chain()) == [inner, middle, outer]
         assert list(outer.chain()) == [outer]
 
-    def test_what_is_taken_is_taken_from_all_of_it(self):
+    def test_usage_counts_for_every_budget_of_the_chain(self):
         inner, outer = chained({}, {})
         inner.count_iteration()
         inner.reserve_calls(3)
@@ -38,7 +38,7 @@ class TestTheChain:
         for one in (inner, outer):
             assert (one.iterations, one.tool_calls, one.usage) == (1, 3, Usage(1, 2, cost=0.5))
 
-    def test_what_the_outer_run_takes_is_no_concern_of_the_inner(self):
+    def test_usage_of_the_outer_run_does_not_count_for_the_inner(self):
         inner, outer = chained({}, {})
         outer.count_iteration()
         outer.reserve_calls(3)
@@ -56,7 +56,7 @@ class TestTheChain:
         assert inner.usage.is_lower_bound
         assert outer.usage.is_lower_bound
 
-    def test_a_call_that_will_not_run_after_all_is_given_back_everywhere(self):
+    def test_a_released_call_is_returned_to_every_budget(self):
         inner, outer = chained({}, {})
         inner.reserve_calls(3)
         inner.reserve_uses({"t": 2, "other": 1})
@@ -64,7 +64,7 @@ class TestTheChain:
         assert (inner.tool_calls, outer.tool_calls) == (2, 2)
         assert inner.uses == {"t": 1, "other": 1}
 
-    def test_uses_that_were_not_counted_are_not_given_back(self):
+    def test_uses_that_were_not_counted_are_not_released(self):
         (budget,) = chained({})
         budget.reserve_calls(1)
         budget.release_call("t")
@@ -72,7 +72,7 @@ class TestTheChain:
 
 
 class TestToolCalls:
-    """How many calls may yet run, by the tightest limit of the chain."""
+    """How many more calls may run, by the tightest limit of the chain."""
 
     @pytest.mark.parametrize(
         ("limits", "used", "left"),
@@ -89,7 +89,7 @@ class TestToolCalls:
             ([0], 0, 0),
         ],
     )
-    def test_what_is_left(self, limits, used, left):
+    def test_the_tightest_limit_decides(self, limits, used, left):
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
         budget.reserve_calls(used)
         assert budget.calls_left() == left
@@ -97,8 +97,10 @@ class TestToolCalls:
     @pytest.mark.parametrize(
         ("limits", "any_number"), [([None], True), ([3], False), ([None, None], False)]
     )
-    def test_whether_any_number_may_run_is_known_without_looking(self, limits, any_number):
-        """Bounded another run it is not: that one's limits would have to be looked at."""
+    def test_calls_are_unlimited_only_without_a_limit_and_without_a_parent(
+        self, limits, any_number
+    ):
+        """With a parent it is False: the limits of the parent would have to be read."""
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
         assert budget.has_unlimited_calls is any_number
 
@@ -106,17 +108,17 @@ class TestToolCalls:
         ("limits", "used", "limit"),
         [([3], 0, 3), ([None, 3], 3, 3), ([5, 3], 3, 3), ([3, 5], 3, 3)],
     )
-    def test_the_limit_that_has_the_least_left(self, limits, used, limit):
+    def test_the_limit_with_the_fewest_calls_left_is_returned(self, limits, used, limit):
         budget, *_ = chained(*[{"max_tool_calls": limit} for limit in limits])
         budget.reserve_calls(used)
         assert budget.calls_limit() == limit
 
-    def test_that_is_not_always_the_least_limit(self):
+    def test_that_is_not_always_the_smallest_limit(self):
         inner, outer = chained({"max_tool_calls": 5}, {"max_tool_calls": 6})
         outer.reserve_calls(5)
         assert (inner.calls_left(), inner.calls_limit()) == (1, 6)
 
-    def test_without_a_limit_there_is_nothing_to_show(self):
+    def test_without_a_limit_it_is_an_error(self):
         (budget,) = chained({})
         with pytest.raises(ValueError, match="empty"):
             budget.calls_limit()
@@ -129,12 +131,12 @@ class TestToolCalls:
         inner.reserve_calls(3)
         assert inner.calls_exhausted() == BudgetExhausted("max_tool_calls", 5, 5)
 
-    def test_there_is_no_reason_where_calls_are_left(self):
+    def test_there_is_no_reason_if_calls_are_left(self):
         inner, _ = chained({"max_tool_calls": 5}, {})
         with pytest.raises(ValueError, match=r"^tool calls are left$"):
             inner.calls_exhausted()
 
-    def test_how_often_a_tool_may_yet_be_used(self):
+    def test_the_remaining_uses_of_a_tool(self):
         (budget,) = chained({})
         assert budget.uses_left("t", 2) == 2
         budget.reserve_uses({"t": 1, "other": 1})
@@ -166,7 +168,7 @@ class TestSpent:
             ("max_cost", 0.5, Usage(1, 1, cost=0.5), 0.5),
         ],
     )
-    def test_tokens_and_money(self, kind, limit, usage, used):
+    def test_tokens_and_cost(self, kind, limit, usage, used):
         (budget,) = chained({kind: limit})
         budget.record_usage(usage)
         assert budget.exhausted() == BudgetExhausted(kind, limit, used)
@@ -176,11 +178,11 @@ class TestSpent:
         budget.record_usage(Usage(10**9, 10**9))
         assert budget.exhausted() is None
 
-    def test_a_cost_of_nothing_at_all_is_a_limit_too(self):
+    def test_a_cost_limit_of_zero_is_exhausted_at_once(self):
         (budget,) = chained({"max_cost": 0})
         assert budget.exhausted() == BudgetExhausted("max_cost", 0, 0.0)
 
-    def test_tool_calls_do_not_count_for_a_model_that_has_none_left_may_answer(self):
+    def test_a_model_with_no_tool_calls_left_may_still_answer(self):
         (budget,) = chained({"max_tool_calls": 1})
         budget.reserve_calls(1)
         assert budget.exhausted() is None
@@ -203,7 +205,7 @@ class TestSpent:
 class TestRemaining:
     """The remaining budget, as tools and, on request, the model see it."""
 
-    def test_of_each_limit_there_is(self):
+    def test_every_limit_is_included(self):
         (budget,) = chained(
             {
                 "max_iterations": 10,
@@ -229,16 +231,16 @@ class TestRemaining:
             seconds=50.0,
         )
 
-    def test_the_whole_cost_limit_remains_where_no_cost_was_reported(self):
+    def test_the_whole_cost_limit_remains_if_no_cost_was_reported(self):
         (budget,) = chained({"max_cost": 1.0})
         budget.record_usage(Usage(100, 50))
         assert budget.remaining(now=0.0).cost == 1.0
 
-    def test_of_no_limit_nothing_is_said(self):
+    def test_limits_that_are_not_set_are_left_out(self):
         (budget,) = chained({})
         assert budget.remaining(now=0.0) == Remaining(iterations=10)
 
-    def test_it_is_never_less_than_nothing(self):
+    def test_it_is_never_negative(self):
         (budget,) = chained({"max_output_tokens": 10, "max_seconds": 5, "max_cost": 0.1})
         budget.record_usage(Usage(0, 50, cost=3.0))
         left = budget.remaining(now=99.0)
@@ -255,7 +257,7 @@ class TestRemaining:
             Remaining().seconds = 5.0
 
     @pytest.mark.parametrize(
-        ("left", "words"),
+        ("left", "text"),
         [
             (Remaining(), "no limit"),
             (Remaining(iterations=3), "3 model calls"),
@@ -269,11 +271,11 @@ class TestRemaining:
             (Remaining(tool_calls=0, cost=0.0), "0 tool calls, $0.0000"),
         ],
     )
-    def test_in_words(self, left, words):
-        assert str(left) == words
+    def test_it_is_formatted_as_text(self, left, text):
+        assert str(left) == text
 
 
-def test_a_paused_run_resumes_with_what_it_had_used():
+def test_a_restored_budget_keeps_its_usage():
     (budget,) = chained({"max_tool_calls": 5})
     budget.count_iteration()
     budget.reserve_calls(2)
@@ -293,7 +295,7 @@ LIMITS = st.lists(st.none() | st.integers(0, 8), min_size=1, max_size=3)
 
 @given(LIMITS, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=10))
 def test_reserving_no_more_than_remains_exceeds_no_limit_of_the_chain(limits, wanted):
-    """Runs within one another take turns, in whatever order."""
+    """Nested runs take turns, in any order."""
     chain = chained(*[{"max_tool_calls": limit} for limit in limits])
     for who, count in wanted:
         budget = chain[who % len(chain)]

@@ -55,7 +55,7 @@ class TestReplace:
         assert context.replace(guidance="x").run is context.run
         assert Context(History()).run.budget.tool_calls == 0
 
-    def test_what_is_remembered_leaves_the_rest_of_the_memory(self, context):
+    def test_remember_adds_to_a_copy_of_the_memo(self, context):
         first = context.remember("a", 1)
         second = first.remember("b", 2)
         assert (context.memo, first.memo, second.memo) == ({}, {"a": 1}, {"a": 1, "b": 2})
@@ -76,7 +76,7 @@ class TestDecisions:
         stopped = context.evolve(trace=["ask_model", "mine"]).stop("enough")
         assert stopped.error == StoppedByStage("mine", "enough")
 
-    def test_anything_else_than_a_reason_or_a_text_is_an_error(self, context):
+    def test_anything_other_than_a_reason_or_a_text_is_an_error(self, context):
         with pytest.raises(TypeError, match=r"^stop: expected a Reason or a text, got ValueError$"):
             context.stop(ValueError("x"))
 
@@ -91,7 +91,7 @@ class TestDecisions:
         assert (paused.error, context.waiting) == (None, ())
 
 
-def test_the_budget_of_a_call_is_given_back_once(context):
+def test_the_budget_of_a_call_is_released_once(context):
     run, call = context.run, ToolCall("a", "note", "{}")
     run.budget = Budget(Limits(max_tool_calls=3))
     run.reserve([call, ToolCall("b", "note", "{}")])
@@ -100,7 +100,7 @@ def test_the_budget_of_a_call_is_given_back_once(context):
     assert run.budget.calls_left() == 2
 
 
-def test_what_the_run_keeps_is_at_hand(context):
+def test_the_context_has_the_attributes_of_the_run(context):
     assert (context.max_iterations, context.limits) == (4, context.run.budget.limits)
     assert (context.deps, context.state) == ("deps", context.run.state)
     assert context.instructions == "Be brief."
@@ -133,7 +133,7 @@ class TestRequest:
         assert [message["content"] for message in edited.request.messages] == ["Hi", "Well?"]
         assert edited.with_tools(remove=["add"]).request.tools == ("look",)
 
-    def test_a_change_is_one_of_the_request_and_not_of_the_history(self, context):
+    def test_a_change_affects_the_request_but_not_the_history(self, context):
         changed = context.with_request(messages=[{"role": "user", "content": "Short"}])
         assert [message["content"] for message in changed.request.messages] == ["Short"]
         assert changed.messages is context.messages
@@ -158,7 +158,7 @@ class TestRequest:
         changed = context.with_request(tools=["look", "add"]).with_tools(remove=["add"])
         assert changed.request.tools == ("look",)
 
-    def test_tools_are_named_by_themselves_or_by_name(self, context):
+    def test_tools_are_given_as_objects_or_by_name(self, context):
         changed = context.with_request(tools=[context.tools["look"], "add"])
         assert changed.request.tools == ("look", "add")
 
@@ -180,13 +180,15 @@ class TestRequest:
             ({"instructions": 5}, "instructions: expected a text, got int"),
         ],
     )
-    def test_a_value_of_the_wrong_type_says_what_was_wanted(self, context, changes, text):
+    def test_a_value_of_the_wrong_type_is_an_error_with_the_expected_type(
+        self, context, changes, text
+    ):
         for change in (context.with_request, context.request.replace):
             with pytest.raises(OptionError, match=f"^{text}$"):
                 change(**changes)
 
     @pytest.mark.parametrize("given", ["add", 5])
-    def test_tools_to_remove_are_a_list(self, context, given):
+    def test_tools_to_remove_must_be_a_list(self, context, given):
         with pytest.raises(
             OptionError, match=r"^with_tools: remove: expected a list of tools or their names"
         ):
@@ -203,9 +205,7 @@ class TestRequest:
         with pytest.raises(OptionError, match=r"^tools: expected tools or their names, got "):
             context.with_request(tools=[given])
 
-    def test_after_the_model_was_asked_it_is_an_error_that_says_where_to_put_the_stage(
-        self, context
-    ):
+    def test_changing_the_request_after_the_model_call_is_an_error(self, context):
         with pytest.raises(
             OptionError,
             match=r"^with_request: the model was asked already; put the stage before ask_model$",
@@ -216,7 +216,7 @@ class TestRequest:
         with pytest.raises(InvalidMessagesError, match=r"messages\[0\]\.role"):
             context.with_request(messages=[{"role": "nobody", "content": "x"}])
 
-    def test_a_broken_view_is_repaired_and_the_repair_noted_for_its_stage(self, context):
+    def test_invalid_messages_are_repaired_and_the_repair_recorded_for_the_stage(self, context):
         orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
         changed = context.evolve(trace=["mine"]).with_request(messages=[HI, orphan])
         assert not any(message["role"] == "tool" for message in changed.request.messages)
@@ -240,10 +240,10 @@ class TestWithTools:
         assert list(context.tools) == ["add", "look"]
         assert changed.request.tools == ("look", "find")
 
-    def test_a_tool_is_removed_by_itself_too(self, context):
+    def test_a_tool_to_remove_may_be_given_as_an_object(self, context):
         assert list(context.with_tools(remove=[context.tools["add"]]).tools) == ["look"]
 
-    def test_a_tool_of_a_name_that_is_there_takes_its_place(self, context):
+    def test_a_tool_with_an_existing_name_replaces_that_tool(self, context):
         (other,) = named("add")
         changed = context.with_tools(add=[other])
         assert changed.tools["add"] is other
@@ -265,7 +265,7 @@ class TestWithTools:
         with pytest.raises(ToolDefinitionError, match=r"^with_tools: add\[0\]: expected a Tool"):
             context.with_tools(add=[5])
 
-    def test_a_tool_that_nothing_can_run_is_an_error_unless_there_is_a_resolver(self, context):
+    def test_a_tool_without_an_implementation_is_an_error_unless_there_is_a_resolver(self, context):
         with pytest.raises(
             ToolDefinitionError, match=r"^with_tools: tool 'find' has no function, and there is no"
         ):
@@ -274,7 +274,7 @@ class TestWithTools:
         assert "find" in context.with_tools(add=[{"name": "find"}]).tools
 
 
-def test_calls_are_equal_whatever_validation_has_noted():
+def test_equality_of_calls_ignores_the_results_of_validation():
     call = ToolCall("a", "f", "{}")
     assert call == dataclasses.replace(call, input={}, fingerprint="f00d")
     assert call != ToolCall("a", "f", '{"x": 1}')

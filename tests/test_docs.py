@@ -1,4 +1,4 @@
-"""What README.md and docs/*.md say is true: their code runs, their commands parse, their links lead somewhere.
+"""README.md and docs/*.md: their code runs, their commands parse, and their links have a target.
 
 The Python blocks of a page are run in order, as one module; ``await`` works at the top level. A block
 ``python no-run`` needs a key, a network or a model, which an HTML comment before it has to say.
@@ -26,7 +26,7 @@ MAX_NOT_RUN = 6
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language and what else the fence says, its text, where it starts, what is before."""
+    """A fenced block: the words of its fence, its text, the line where it starts, and the text before it."""
 
     info: tuple[str, ...]
     text: str
@@ -108,11 +108,11 @@ def test_the_python_of_a_page_runs(page, monkeypatch, tmp_path):
 
 
 def test_there_are_pages_and_they_have_code():
-    """The test above has something to do."""
+    """So that the test above is not empty."""
     assert len(of_language("python")) > len(PAGES) > 1
 
 
-def test_few_blocks_are_not_run_and_each_says_why():
+def test_few_blocks_are_not_run_and_each_has_a_reason():
     """A comment directly before the block has the reason."""
     not_run = [(page, block) for page, block in of_language("python") if not is_run(block)]
     assert len(not_run) <= MAX_NOT_RUN
@@ -172,7 +172,7 @@ def test_a_command_that_a_page_names_exists(command, capsys):
 
 
 def exit_code_of(arguments):
-    """What comes of parsing the arguments of `treadle`; 0 where they would be carried out."""
+    """The exit code of parsing the arguments of `treadle`; 0 if they are valid."""
     try:
         make_parser().parse_args(arguments)
     except SystemExit as end:
@@ -195,7 +195,7 @@ def anchors_of(page):
 
 
 @pytest.mark.parametrize("page", named(PAGES))
-def test_the_links_of_a_page_lead_somewhere(page):
+def test_the_links_of_a_page_have_a_target(page):
     """Those within the repository: to a file or a folder, and to a heading where they name one."""
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)[^)]*\)", prose_of(page)):
@@ -210,7 +210,7 @@ def test_the_links_of_a_page_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", named(PAGES))
-def test_a_page_names_no_path_of_one_machine(page):
+def test_a_page_has_no_path_of_a_particular_machine(page):
     """A path in a home directory, or where the project happened to be built, is of no use to others."""
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"(?:file://|(?<![\w.:/])/(?:home|Users|root|work|mnt)/)\S*", text) == []

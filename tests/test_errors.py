@@ -1,4 +1,4 @@
-"""The exceptions: each is one of treadle's and one of Python's kind too."""
+"""Each exception is a `TreadleError` and a standard exception."""
 
 import pytest
 
@@ -25,12 +25,12 @@ from treadle.tools import LockedError
         (Reason, Exception),
     ],
 )
-def test_an_error_can_be_caught_as_treadles_and_as_pythons(error, kind):
+def test_an_error_is_a_treadle_error_and_a_standard_exception(error, kind):
     assert issubclass(error, TreadleError)
     assert issubclass(error, kind)
 
 
-def test_a_missing_extra_says_what_to_install():
+def test_a_missing_extra_names_the_command_that_installs_it():
     error = MissingExtraError("the OpenAI client", "pip install 'treadle[openai]'")
     assert str(error) == (
         "the OpenAI client is not installed; install it with: pip install 'treadle[openai]'"

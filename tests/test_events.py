@@ -1,4 +1,4 @@
-"""Events: frozen, and equal where the same thing happened, whenever it did."""
+"""Events are frozen, and equal if they differ only in times and ids."""
 
 import dataclasses
 import typing
@@ -18,7 +18,7 @@ from treadle.messages import ToolCall, ToolResult
 
 
 @pytest.mark.parametrize("kind", typing.get_args(Event), ids=lambda kind: kind.__name__)
-def test_every_event_is_frozen_and_takes_keywords_alone(kind):
+def test_every_event_is_frozen_and_takes_only_keywords(kind):
     assert dataclasses.is_dataclass(kind)
     assert kind.__dataclass_params__.frozen
     assert all(spec.kw_only for spec in dataclasses.fields(kind))
@@ -38,7 +38,7 @@ def test_times_and_ids_do_not_count_for_equality():
     assert ModelRetried(**retried, delay=1, at=1) == ModelRetried(**retried, delay=2, at=2)
 
 
-def test_what_happened_counts():
+def test_other_fields_count_for_equality():
     assert TextDelta(iteration=1, text="a") != TextDelta(iteration=1, text="b")
     facts = {"total_iterations": 1, "tool_calls_count": 0, "result": None, "at": 0}
     assert RunFinished(stop_reason="a", **facts) != RunFinished(stop_reason="b", **facts)

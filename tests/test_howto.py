@@ -1,4 +1,4 @@
-"""The tables of docs/guide-howto.md that lead to treadle name what exists.
+"""The names of treadle in the tables of docs/guide-howto.md exist.
 
 The programs of the page are run by test_docs.
 """
@@ -46,11 +46,11 @@ def is_known(code):
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_what_a_table_calls_treadles_exists(code):
+def test_a_name_in_a_table_exists(code):
     assert is_known(code)
 
 
-def test_there_are_such_tables():
+def test_there_are_tables_with_names():
     assert len(CODES) > 30
     assert not is_known("Loop.walk")
     assert not is_known("max_turns=")

@@ -1,4 +1,4 @@
-"""Limits: positive numbers or none; a wrong one is refused by name."""
+"""Limits: positive numbers or none; an invalid one is an error with its name."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from treadle.limits import LIMIT_NAMES, Limits
 OPTIONAL = LIMIT_NAMES - {"max_iterations", "max_parallel_calls"}
 
 
-def test_the_defaults_are_those_of_the_design():
+def test_the_defaults():
     limits = Limits()
     assert (limits.max_iterations, limits.max_parallel_calls) == (10, 8)
     assert all(getattr(limits, name) is None for name in OPTIONAL)
@@ -54,12 +54,12 @@ def test_none_is_no_limit(name):
 
 @pytest.mark.parametrize("name", ["max_iterations", "max_parallel_calls"])
 @pytest.mark.parametrize("value", [None, 0])
-def test_what_must_have_a_limit_has_one(name, value):
+def test_a_required_limit_is_neither_none_nor_zero(name, value):
     with pytest.raises(OptionError, match=f"^{name}: expected a whole number of at least 1"):
         Limits(**{name: value})
 
 
-def test_no_tool_calls_and_no_time_are_limits_too():
+def test_limits_of_zero_tool_calls_and_zero_seconds_are_valid():
     assert Limits(max_tool_calls=0, max_seconds=0).max_tool_calls == 0
     assert Limits(max_seconds=0.5).max_seconds == 0.5
     assert Limits(max_seconds=float("inf")).max_seconds == float("inf")
@@ -80,5 +80,5 @@ def test_limits_are_frozen():
         (Limits(max_cost=1), True),
     ],
 )
-def test_whether_any_limit_is_one_of_tokens_or_of_what_they_cost(limits, has):
+def test_has_tokens_is_true_with_a_limit_of_tokens_or_cost(limits, has):
     assert limits.has_tokens is has

@@ -113,7 +113,7 @@ def test_the_public_names_are_these():
     assert all(hasattr(treadle, name) for name in NAMES)
 
 
-def test_importing_it_imports_no_third_party_package_and_nothing_that_takes_long():
+def test_importing_it_imports_no_third_party_package_and_no_slow_module():
     """They are imported when they are first used: asyncio and anyio by the first run."""
     command = [sys.executable, "-c", IMPORTED]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

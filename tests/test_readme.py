@@ -1,4 +1,4 @@
-"""What the README shows is true."""
+"""The README: its diagram, the order of its parts, and its programs."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def test_installing_comes_first_then_the_quickstart_then_the_commands_for_contri
     assert places == sorted(places)
 
 
-def test_the_quickstart_prints_what_its_comment_says():
+def test_the_quickstart_prints_the_answer():
     command = [sys.executable, "-c", QUICKSTART]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "It is 5.\n"
@@ -36,7 +36,7 @@ def test_the_quickstart_is_short():
     assert len([line for line in QUICKSTART.splitlines() if line.strip()]) <= 20
 
 
-def test_the_quickstart_with_a_real_model_runs_against_a_server_of_openais_form():
+def test_the_quickstart_with_a_real_model_runs_against_an_openai_compatible_server():
     messages = [calls(call("add", a=2, b=3)), {"role": "assistant", "content": "It is 5."}]
     requests = []
 

@@ -1,4 +1,4 @@
-"""Reasons: values that say why, equal where they say the same, and exceptions for those who unwrap."""
+"""Reasons: values that are equal by their facts, and exceptions that `unwrap` raises."""
 
 import copy
 import pickle
@@ -80,7 +80,7 @@ def test_every_reason_is_in_the_table():
     assert all(getattr(types, one.__name__) is one for one in made)
 
 
-def test_it_says_why_in_a_sentence(stop_reason):
+def test_its_text_is_a_sentence(stop_reason):
     make, text = REASONS[stop_reason]
     assert str(make()) == text
 
@@ -90,7 +90,7 @@ def test_it_has_a_name_for_telemetry(stop_reason):
     assert make().stop_reason == stop_reason
 
 
-def test_it_is_equal_to_one_that_says_the_same_and_hashes_alike(stop_reason):
+def test_reasons_with_the_same_facts_are_equal_and_have_equal_hashes(stop_reason):
     make, _ = REASONS[stop_reason]
     assert make() == make()
     assert {make(), make()} == {make()}
@@ -105,20 +105,20 @@ def test_it_survives_pickle_and_copies(stop_reason):
         assert str(copied) == text
 
 
-def test_it_can_be_raised_and_caught_as_what_it_is(stop_reason):
+def test_it_can_be_raised_and_caught(stop_reason):
     make, _ = REASONS[stop_reason]
     with pytest.raises(Reason) as caught:
         raise make()
     assert caught.value == make()
 
 
-def test_facts_that_differ_make_it_differ():
+def test_reasons_with_different_facts_are_not_equal():
     assert MaxIterationsReached(1) != MaxIterationsReached(2)
     assert LLMError("a", "X") != LLMError("a", "Y")
     assert MaxIterationsReached(1) != 1
 
 
-def test_what_caused_it_is_kept_and_does_not_count_for_equality():
+def test_the_cause_is_kept_and_does_not_count_for_equality():
     cause = ValueError("x")
     assert LLMError("a", cause=cause) == LLMError("a")
     assert hash(LLMError("a", cause=cause)) == hash(LLMError("a"))
@@ -149,7 +149,7 @@ def test_unwrap_shows_the_traceback_of_the_cause(reason_of):
 
 
 def test_a_reason_without_a_cause_hides_no_context():
-    """A cause of None, set outright, would hide the exception that is handled when it is raised."""
+    """A cause of None, set explicitly, would hide the exception that is handled when it is raised."""
     with pytest.raises(LLMError) as caught:
         try:
             raise KeyError("context")
@@ -159,7 +159,7 @@ def test_a_reason_without_a_cause_hides_no_context():
     assert not caught.value.__suppress_context__
 
 
-def test_one_attempt_goes_without_saying():
+def test_a_single_attempt_is_not_mentioned():
     assert str(LLMError("oh")) == "the model failed: oh"
 
 
@@ -172,10 +172,10 @@ def test_a_loop_of_several_iterations_is_described_as_one():
 
 
 class HousekeepingError(Reason):
-    """A reason of a caller, which is no dataclass."""
+    """A custom reason that is not a dataclass."""
 
 
-def test_one_of_a_users_own_may_be_made_as_exceptions_are():
+def test_a_custom_reason_may_be_created_like_any_exception():
     mine = HousekeepingError("closed for today")
     copied = pickle.loads(pickle.dumps(mine))  # noqa: S301
     assert (type(copied), copied.args) == (HousekeepingError, ("closed for today",))
@@ -183,7 +183,7 @@ def test_one_of_a_users_own_may_be_made_as_exceptions_are():
     assert mine.stop_reason == "error"
 
 
-def test_it_can_be_taken_apart_by_match():
+def test_it_can_be_destructured_by_match():
     match BudgetExhausted("max_tool_calls", 3, 4):
         case BudgetExhausted(kind, limit, used):
             assert (kind, limit, used) == ("max_tool_calls", 3, 4)

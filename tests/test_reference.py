@@ -52,7 +52,7 @@ def name_in(row):
 
 
 def found(module, name):
-    """What a name in a module leads to; a property as it is."""
+    """The object that a name in a module refers to; a property as it is."""
     value = importlib.import_module(module)
     for part in name.split("."):
         static = inspect.getattr_static(value, part, None)
@@ -105,7 +105,7 @@ def arguments_of(value):
 
 
 def has_arguments(value):
-    """Whether something is a function, or a class with a constructor that says what it takes."""
+    """Whether something is a function, or a class whose constructor has named arguments."""
     if not isinstance(value, type):
         return inspect.isroutine(inspect.unwrap(value))
     if typing.is_typeddict(value) or getattr(value, "_is_protocol", False):
@@ -114,7 +114,7 @@ def has_arguments(value):
 
 
 def expected_row(module, name):
-    """The row as it has to be."""
+    """The row that the page must have."""
     value = found(module, name)
     arguments = arguments_of(value)
     code = f" `{arguments}` " if arguments else "  "
@@ -122,7 +122,7 @@ def expected_row(module, name):
 
 
 @pytest.mark.parametrize(("module", "row"), ROWS, ids=[f"{m}: {name_in(r)}" for m, r in ROWS])
-def test_a_row_says_what_the_code_says(module, row):
+def test_a_row_agrees_with_the_code(module, row):
     assert row == expected_row(module, name_in(row))
 
 

@@ -34,7 +34,7 @@ def test_ok_is_never_err():
             pass
 
 
-def test_unwrap_gives_the_answer_or_raises_the_very_reason():
+def test_unwrap_returns_the_answer_or_raises_the_reason():
     response, reason = Response("Hi"), MaxIterationsReached(3)
     assert Ok(response).unwrap() is response
     with pytest.raises(MaxIterationsReached) as caught:
@@ -47,7 +47,7 @@ def test_unwrapping_the_err_of_a_tool_raises_its_text():
         Err("not there").unwrap()
 
 
-def test_paused_is_neither_ok_nor_err_and_matches_by_what_waits():
+def test_paused_is_neither_ok_nor_err_and_matches_by_its_pending_calls():
     pending = PendingCall("c1", "send", {"to": "bob"}, "Send?")
     match Paused((pending,), [{"role": "user"}]):
         case Ok(_) | Err(_):
@@ -56,7 +56,7 @@ def test_paused_is_neither_ok_nor_err_and_matches_by_what_waits():
             assert (waiting, messages) == (pending, [{"role": "user"}])
 
 
-def test_unwrapping_what_is_paused_says_what_it_waits_for():
+def test_unwrapping_a_paused_result_names_the_pending_calls():
     pending = tuple(PendingCall(name, f"tool_{name}", {}, "?") for name in "ab")
     with pytest.raises(RunPausedError) as caught:
         Paused(pending).unwrap()
@@ -66,7 +66,7 @@ def test_unwrapping_what_is_paused_says_what_it_waits_for():
     assert issubclass(RunPausedError, RuntimeError)
 
 
-def test_an_answer_at_a_limit_says_which_it_was():
+def test_an_answer_at_a_limit_has_that_limit():
     assert Ok("x").limit is None
     assert Ok("x", limit=MaxIterationsReached(3)).limit == MaxIterationsReached(3)
 
@@ -75,7 +75,7 @@ def test_an_answer_at_a_limit_says_which_it_was():
     ("result", "stop_reason"),
     [(Ok("x"), "answered"), (Err("x"), "error"), (Paused(()), "paused")],
 )
-def test_all_can_be_read_alike(result, stop_reason):
+def test_all_results_have_the_same_attributes(result, stop_reason):
     assert result.messages == []
     assert result.output is None
     assert result.usage == Usage()
@@ -95,12 +95,12 @@ def test_they_are_frozen_and_share_no_list():
     assert Paused(()).state is not Paused(()).state
 
 
-def test_the_record_of_the_run_does_not_count_for_equality():
+def test_the_run_state_does_not_count_for_equality():
     assert Ok("x", run=RunState()) == Ok("x", run=RunState())
     assert Ok("x") != Ok("y")
     assert "run=" not in repr(Ok("x", run=RunState()))
     assert Paused((), run=RunState()) == Paused((), run=RunState())
 
 
-def test_the_state_of_a_paused_run_is_long_and_not_shown():
+def test_the_state_of_a_paused_run_is_not_in_the_repr():
     assert "digest" not in repr(Paused((), state={"digest": "f00d"}))

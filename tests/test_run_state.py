@@ -1,4 +1,4 @@
-"""The record of a run: the legal moves in each status, and what it stores."""
+"""The state of a run: the legal moves in each status, and what it stores."""
 
 import itertools
 import json
@@ -71,7 +71,7 @@ def test_a_run_may_also_be_started_again_once_it_has_ended(status, event):
             happen(state, event)
 
 
-def test_an_illegal_move_names_the_status_the_event_and_what_would_be_legal():
+def test_an_illegal_move_names_the_status_the_event_and_the_legal_moves():
     with pytest.raises(IllegalMoveError) as caught:
         node_in(INIT).succeed()
     assert str(caught.value) == "node 4 is init: it cannot succeed; legal are start"
@@ -85,7 +85,7 @@ def test_an_illegal_move_names_the_status_the_event_and_what_would_be_legal():
     assert issubclass(IllegalMoveError, TreadleError)
 
 
-def test_a_node_knows_how_long_it_took():
+def test_a_node_has_its_times_and_its_duration():
     node = RunNode(created_at=1.0)
     assert node.duration is None
     node.start(2.0)
@@ -103,7 +103,7 @@ def test_a_node_reads_the_clock_unless_it_is_given_a_time():
     assert node.error == "why"
 
 
-def test_success_without_usage_keeps_what_was_noted():
+def test_success_without_usage_keeps_the_recorded_usage():
     node = RunNode()
     node.usage = Usage(1, 2)
     node.start()
@@ -119,7 +119,7 @@ def test_nodes_share_no_lists():
     assert second.metadata == {}
 
 
-def test_a_new_state_is_empty_and_has_an_id_of_its_own():
+def test_a_new_state_is_empty_and_has_a_unique_id():
     state = RunState("bot")
     assert (state.status, state.iterations, state.current_node) == (INIT, 0, None)
     assert (state.agent_name, state.messages, state.total_usage) == ("bot", [], Usage())
@@ -133,7 +133,7 @@ def test_a_new_state_is_empty_and_has_an_id_of_its_own():
     [(INIT, False, False), (RUNNING, True, False)]
     + [(status, False, True) for status in (SUCCESS, FAILED, TIMEOUT)],
 )
-def test_whether_it_runs_and_whether_it_has_ended(status, running, terminal):
+def test_the_status_decides_whether_a_run_is_running_or_terminal(status, running, terminal):
     state = state_in(status)
     assert (state.is_running, state.is_terminal) == (running, terminal)
 
@@ -148,7 +148,7 @@ def test_a_node_for_each_iteration_counted_from_zero():
     assert state.current_node is second
 
 
-def test_messages_are_added_and_shown_as_copies():
+def test_messages_are_added_and_returned_as_copies():
     state = RunState()
     given = {"role": "user", "content": "a"}
     state.add_message(given)
@@ -168,7 +168,7 @@ def test_usage_sums_over_all_calls_and_is_a_lower_bound_once_one_is_unknown():
     assert state.total_usage == Usage(11, 22, is_lower_bound=True)
 
 
-def test_an_error_is_noted_and_forgotten_when_it_goes_on():
+def test_an_error_is_stored_and_cleared_when_the_run_starts_again():
     state = RunState()
     state.start()
     state.fail(ValueError("why"))
@@ -179,7 +179,7 @@ def test_an_error_is_noted_and_forgotten_when_it_goes_on():
     assert state.error is None
 
 
-def test_it_says_what_it_is():
+def test_the_repr_has_the_id_the_status_and_the_iterations():
     state = RunState(run_id="r1")
     assert repr(state) == "RunState('r1', init, iterations=0)"
 
@@ -237,7 +237,7 @@ STATES = states(nodes(nodes(st.just(()).map(list))))
 
 @settings(max_examples=60)
 @given(STATES)
-def test_a_record_with_all_runs_within_it_is_the_same_after_it_was_json(state):
+def test_a_state_with_nested_runs_survives_json(state):
     as_json = state.as_json()
     restored = RunState.from_json(json.loads(json.dumps(as_json)))
     assert restored.as_json() == as_json
@@ -247,7 +247,7 @@ def test_a_record_with_all_runs_within_it_is_the_same_after_it_was_json(state):
     assert isinstance(restored.repairs, tuple)
 
 
-class TestARecordAsJSON:
+class TestJSON:
     """`from_json` makes a state like any other, which shares nothing with the original."""
 
     @pytest.fixture
@@ -265,7 +265,7 @@ class TestARecordAsJSON:
         node.metadata["tool_signature"] = "f00d"
         return json.loads(json.dumps(state.as_json()))
 
-    def test_it_goes_on_where_it_stood(self, as_json):
+    def test_a_restored_run_can_continue(self, as_json):
         state = RunState.from_json(as_json)
         assert (state.agent_name, state.run_id, state.is_running) == ("bot", "run-1", True)
         call = state.current_node.tool_calls[0]
@@ -275,22 +275,22 @@ class TestARecordAsJSON:
         state.succeed()
         assert state.is_terminal
 
-    def test_runs_within_calls_are_records_too(self, as_json):
+    def test_nested_runs_are_restored_as_run_states(self, as_json):
         call = RunState.from_json(as_json).current_node.tool_calls[0]
         assert isinstance(call.run, RunState)
         assert (call.run.run_id, call.run.iterations) == ("run-1/c1", 1)
 
-    def test_statuses_and_usage_are_no_mere_text(self, as_json):
+    def test_statuses_and_usage_are_restored_as_objects(self, as_json):
         as_json["nodes"][0]["usage"] = Usage(1, 2, cost=0.5).as_json()
         node = RunState.from_json(as_json).current_node
         assert node.status is RunNodeStatus.RUNNING
         assert node.usage == Usage(1, 2, cost=0.5)
 
-    def test_the_conversation_is_not_in_it(self, as_json):
+    def test_the_messages_are_not_included(self, as_json):
         assert "messages" not in as_json
         assert RunState.from_json(as_json).messages == []
 
-    def test_it_shares_nothing_with_what_it_was_made_of(self, as_json):
+    def test_a_restored_state_shares_nothing_with_its_json_form(self, as_json):
         state = RunState.from_json(as_json)
         state.current_node.tool_calls.clear()
         assert len(as_json["nodes"][0]["tool_calls"]) == 1
@@ -309,7 +309,7 @@ class UnspeakableError(Exception):
         raise KeyError("no")
 
 
-def test_an_error_that_cannot_be_shown_is_noted_all_the_same():
+def test_an_error_whose_str_raises_is_stored():
     node, state = RunNode(), RunState()
     node.start()
     node.fail(UnspeakableError())

@@ -1,10 +1,10 @@
-"""Time limits that strike when a test says so, not when some time has passed."""
+"""Time limits that are reached when a test says so, instead of after some time."""
 
 from treadle.effects import Bounded, Signal, Stopped, TimeLimitReached, map_effects
 
 
 class TimeLimit:
-    """A middleware that takes the time limits of a run from the clock."""
+    """A middleware that makes the time limits of a run independent of the clock."""
 
     def middleware(self, steps):
         return map_effects(steps, self._see)

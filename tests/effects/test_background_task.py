@@ -34,7 +34,7 @@ class TestBackgroundTask:
         assert seen == ["began", "body", "ended"]
 
     @pytest.mark.parametrize("whose", ["body", "task"])
-    def test_raises_an_error_of_either_by_itself(self, async_runner, whose):
+    def test_raises_an_error_of_the_body_or_the_task_without_a_group(self, async_runner, whose):
         error = ValueError(whose)
 
         async def background():
@@ -52,7 +52,7 @@ class TestBackgroundTask:
             anyio.run(main, backend=async_runner.name)
         assert caught.value is error
 
-    def test_loses_no_cancellation_to_an_error_at_the_same_time(self):
+    def test_keeps_a_cancellation_although_the_task_fails_at_the_same_time(self):
         async def background():
             task.cancel()
             raise ValueError("first")

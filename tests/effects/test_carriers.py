@@ -34,7 +34,7 @@ from .steps import LONG, caught, steps_of
 
 SOON = 0.2  # long enough for a call to begin
 GRACE = 0.05
-ENOUGH = LONG / 3  # for a busy machine; far from LONG, and from for ever
+ENOUGH = LONG / 3  # for a busy machine; much less than LONG
 
 
 def call(fn, *args, key="k"):
@@ -163,7 +163,7 @@ async def settled(tools, name):
     gc.collect()  # where Python would warn, and warnings are errors here
 
 
-class TestWhatDoesNotEnd:
+class TestCallsThatIgnoreCancellation:
     @pytest.mark.parametrize("name", STUBBORN)
     def test_is_abandoned_after_a_time_limit(self, go, tools, caplog, name):
         async def main():
@@ -182,7 +182,7 @@ class TestWhatDoesNotEnd:
         ]
         assert caplog.records[0].levelno == logging.WARNING
 
-    def test_does_not_matter_where_it_only_shields_itself(self, go, tools):
+    def test_ends_or_is_abandoned_if_it_only_shields_itself(self, go, tools):
         async def main():
             started = time.monotonic()
             error = await drive(stopped(tools.only_shields))
@@ -246,7 +246,7 @@ class TestWhatDoesNotEnd:
         assert asyncio.run(main()) < ENOUGH
 
     def test_is_abandoned_together_with_its_siblings(self, go, tools, grace, caplog):
-        """They have their grace at the same time: all are cancelled before the first is abandoned."""
+        """Their grace periods overlap: all are cancelled before the first is abandoned."""
         grace(0.3)
         stop, refused = Signal(), []
 
@@ -272,8 +272,8 @@ class TestWhatDoesNotEnd:
         assert sorted(refused) == [(number, 0) for number in range(5)]
         assert len(caplog.records) == 5
 
-    def test_goes_on_at_its_own_pace(self, go, tools):
-        """A cancellation that is not taken is not raised again at each of its waits."""
+    def test_is_cancelled_only_once(self, go, tools):
+        """An ignored cancellation is not raised again at each wait of the call."""
 
         async def main():
             await drive(stopped(tools.swallows_natively))
@@ -285,8 +285,8 @@ class TestWhatDoesNotEnd:
 
         assert 1 <= go(main) < 20
 
-    def test_is_waited_for_in_peace(self, go, tools, grace):
-        """The cancellation of the task that waits is not raised again and again."""
+    def test_is_waited_for_without_busy_waiting(self, go, tools, grace):
+        """The cancellation of the waiting task is not raised again and again."""
         grace(1)
 
         async def main():
@@ -313,7 +313,7 @@ class TestWhatDoesNotEnd:
 
         assert go(main) == (Stopped, 7)
 
-    def test_is_abandoned_too_in_what_cancelled_steps_still_do(self, go, tools):
+    def test_is_abandoned_in_the_cleanup_of_cancelled_steps(self, go, tools):
         stop, errors = Signal(), []
 
         def steps():
@@ -329,8 +329,8 @@ class TestWhatDoesNotEnd:
         go(main)
         assert [type(error) for error in errors] == [Stopped]
 
-    def test_may_come_out_of_a_function_in_a_thread(self, go, tools):
-        """As of ``lambda call: tools[call.name](**call.input)``."""
+    def test_is_abandoned_if_a_function_in_a_thread_returned_it(self, go, tools):
+        """For example ``lambda call: tools[call.name](**call.input)``."""
 
         async def main():
             made = Call(tools.swallows, mode=Mode.THREAD, label="tool")
@@ -340,7 +340,7 @@ class TestWhatDoesNotEnd:
 
         assert isinstance(go(main), Stopped)
 
-    def test_may_block_a_thread(self, go):
+    def test_may_be_a_function_that_blocks_a_thread(self, go):
         begun, release = Signal(), threading.Event()
 
         def blocks():
@@ -360,8 +360,8 @@ class TestWhatDoesNotEnd:
 
         assert go(main)
 
-    def test_does_not_keep_a_program_on_asyncio_from_leaving(self, run_python):
-        """Neither `asyncio.run`, nor the interpreter, which would close the coroutine."""
+    def test_does_not_keep_an_asyncio_program_from_exiting(self, run_python):
+        """It delays neither `asyncio.run` nor the interpreter, which would close the coroutine."""
         run_python(
             """
             import asyncio, logging
@@ -399,12 +399,12 @@ class TestWhatDoesNotEnd:
         )
 
 
-class TestWhatEnds:
+class TestCallsThatEnd:
     @pytest.fixture(autouse=True)
     def enough_grace(self, grace):
         grace(LONG)
 
-    def test_has_ended_before_the_run_goes_on(self, go):
+    def test_has_ended_before_the_run_continues(self, go):
         seen = []
 
         async def tool():
@@ -430,7 +430,7 @@ class TestWhatEnds:
         go(main)
         assert seen[1:] == ["finally", "went on"]
 
-    def test_has_ended_before_the_run_goes_on_though_it_is_cancelled_twice(self):
+    def test_has_ended_before_the_run_continues_even_if_cancelled_twice(self):
         seen = []
 
         async def tool():
@@ -453,7 +453,7 @@ class TestWhatEnds:
         asyncio.run(main())
         assert seen == ["finally", "went on"]
 
-    def test_leaves_nothing_in_the_log(self, go, caplog):
+    def test_logs_nothing(self, go, caplog):
         async def main():
             await drive(stopped(anyio.sleep, LONG))
 
@@ -462,15 +462,15 @@ class TestWhatEnds:
         assert caplog.records == []
 
     @pytest.mark.parametrize("returns", [True, False])
-    def test_after_the_bound_does_not_undo_it(self, go, caplog, returns):
-        """Neither with a value nor with an error, which is logged."""
+    def test_with_a_late_value_or_error_does_not_undo_the_bound(self, go, caplog, returns):
+        """A late error is logged."""
 
         async def tool():
             try:
                 await anyio.sleep(LONG)
             finally:
                 if returns:
-                    return "a value"  # noqa: B012 - it is what some do
+                    return "a value"  # noqa: B012 - some tools do that
                 raise ValueError("in leaving")
 
         async def main():
@@ -511,7 +511,7 @@ class TestWhatEnds:
         with pytest.raises(SystemExit):
             go(main)
 
-    def test_in_a_group_of_tasks_of_its_own_leaves_none_of_them(self, go):
+    def test_in_a_task_group_ends_all_tasks_of_the_group(self, go):
         begun, ended, stop = [], [], Signal()
 
         async def sub():
@@ -534,7 +534,7 @@ class TestWhatEnds:
 
         assert go(main) == (Stopped, ["sub", "sub"])
 
-    def test_in_a_group_of_tasks_does_not_undo_the_bound_with_an_error(self, go, caplog):
+    def test_in_a_task_group_does_not_undo_the_bound_with_an_error(self, go, caplog):
         """A nursery of trio raises the error and the cancellation in one group."""
         stop = Signal()
 
@@ -557,11 +557,11 @@ class TestWhatEnds:
         assert "in leaving" in caplog.text
 
 
-def test_a_time_limit_that_is_up_while_its_steps_end_does_not_strike():
-    """Not in the turns of the event loop that they have left."""
+def test_a_time_limit_reached_while_its_steps_end_has_no_effect():
+    """Not even in the remaining event loop cycles of the steps."""
 
     async def late():
-        time.sleep(0.02)  # so that the limit is reached in the next turn, and not before
+        time.sleep(0.02)  # so that the limit is reached in the next cycle, and not before
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -573,8 +573,8 @@ def test_a_time_limit_that_is_up_while_its_steps_end_does_not_strike():
     assert asyncio.run(drive(steps_of(Bounded(steps(), seconds=LONG)))) == "went on"
 
 
-class TestTheCall:
-    def test_is_made_in_a_task_of_its_own(self, go):
+class TestACall:
+    def test_is_made_in_a_separate_task(self, go):
         async def main():
             here = anyio.get_current_task().id
             there = await drive(steps_of(carried(_task_id)))
@@ -582,7 +582,7 @@ class TestTheCall:
 
         assert go(main)
 
-    def test_raises_the_very_error_without_a_context(self, go):
+    def test_raises_the_same_exception_without_a_context(self, go):
         error = KeyError("x")
 
         async def fails():
@@ -595,7 +595,7 @@ class TestTheCall:
 
         assert go(main)
 
-    def test_is_not_made_where_the_run_is_cancelled_already(self, go):
+    def test_is_not_made_if_the_run_is_already_cancelled(self, go):
         made = []
 
         async def main():
@@ -607,7 +607,7 @@ class TestTheCall:
         assert go(main)
         assert made == []
 
-    def test_is_the_last_where_the_run_is_cancelled_before_it_can_go_on(self):
+    def test_is_the_last_if_the_run_is_cancelled_before_it_continues(self):
         """On trio, which continues tasks in any order: the run is woken, and cancelled before its turn."""
         trio = pytest.importorskip("trio")
 
@@ -633,7 +633,7 @@ class TestTheCall:
         for _ in range(30):
             assert trio.run(main) in (["cancelled"], ["went on", "cancelled"])
 
-    def test_is_not_made_where_the_task_is_cancelled_already(self):
+    def test_is_not_made_if_the_task_is_already_cancelled(self):
         made = []
 
         async def main():
@@ -644,8 +644,8 @@ class TestTheCall:
         asyncio.run(main())
         assert made == []
 
-    def test_from_a_thread_is_awaited_though_the_run_is_just_being_cancelled(self):
-        """A function in a thread made a coroutine, and just then the run was cancelled."""
+    def test_from_a_thread_is_awaited_although_the_run_is_being_cancelled(self):
+        """The run is cancelled just after a function in a thread returned a coroutine."""
 
         async def coroutine():
             await asyncio.sleep(LONG)
@@ -656,7 +656,7 @@ class TestTheCall:
             def cancel():
                 if (
                     task._fut_waiter.done()
-                ):  # the thread has answered, and the task is about to go on
+                ):  # the thread has answered, and the task is about to continue
                     scope.cancel()
                 else:
                     loop.call_soon(cancel)
@@ -700,7 +700,7 @@ class TestTheCall:
 
         assert isinstance(asyncio.run(main()), CallCancelled)
 
-    def test_that_is_cancelled_in_what_a_cancelled_run_still_does_is_call_cancelled(self):
+    def test_that_is_cancelled_in_the_cleanup_of_a_cancelled_run_is_call_cancelled(self):
         seen = []
 
         async def tool():
@@ -748,7 +748,7 @@ class TestTheCall:
 
         async def main():
             run = drive(steps_of(carried(tool)))
-            run.send(None)  # as a task does, that is then forgotten
+            run.send(None)  # as a task does that is then dropped
             await asyncio.sleep(0)
             run.close()
             await asyncio.sleep(0)
@@ -758,8 +758,8 @@ class TestTheCall:
         assert ended == ["tool"]
 
     @pytest.mark.parametrize("is_closed", [True, False])
-    def test_is_forgotten_with_a_loop_that_was_closed_too_early(self, caplog, is_closed):
-        """As asyncio does, which says so of every task, and no more."""
+    def test_is_dropped_with_an_event_loop_that_was_closed_too_early(self, caplog, is_closed):
+        """Only asyncio logs it, as it does for every task."""
 
         async def begin(run):
             task = asyncio.ensure_future(run)
@@ -778,7 +778,7 @@ class TestTheCall:
         assert all("destroyed" in record.getMessage() for record in caplog.records)
 
 
-class TestTakingOver:
+class TestCleanupOfAStuckCall:
     """The generator of a stuck carrier is cleaned up by the task that waits."""
 
     @staticmethod
@@ -788,7 +788,7 @@ class TestTakingOver:
         finally:
             seen.append((yield Call(str, name)))
 
-    def test_performs_the_cleanup_innermost_first(self, go, tools, grace):
+    def test_runs_innermost_first(self, go, tools, grace):
         grace(0.3)  # enough for the sibling
         seen = []
 
@@ -808,7 +808,7 @@ class TestTakingOver:
         assert isinstance(go(main), Stopped)
         assert seen == ["sibling", "inner", "alone", "within", "outer"]
 
-    def test_of_bounds_within_each_other_performs_the_cleanup_innermost_first(self, go, tools):
+    def test_of_nested_bounds_runs_innermost_first(self, go, tools):
         seen = []
 
         async def main():
@@ -822,7 +822,7 @@ class TestTakingOver:
 
     @pytest.mark.parametrize("name", STUBBORN)
     def test_leaves_nothing_for_the_stuck_task_to_do(self, go, tools, name):
-        """It ends while the cleanup is under way, and once more when all is over."""
+        """The stuck call ends while the cleanup runs."""
         seen, events, has_ended = [], [], Signal()
 
         async def tool():
@@ -892,7 +892,7 @@ class TestTakingOver:
         assert seen == []
 
     def test_is_ended_by_an_outer_bound_that_strikes_during_the_cleanup(self, tools):
-        """After the cleanup, on asyncio; the steps around the inner bound do not go on."""
+        """On asyncio after the cleanup; the steps around the inner bound do not continue."""
         stop, seen = Signal(), []
 
         def steps():
@@ -927,7 +927,7 @@ class TestTakingOver:
 
         assert go(main) == []
 
-    def test_ends_a_cleanup_that_is_stuck_in_an_inner_bound(self, go, tools, grace, monkeypatch):
+    def test_is_ended_if_it_is_stuck_in_an_inner_bound(self, go, tools, grace, monkeypatch):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         grace(0.3)
         seen, stop = [], Signal()
@@ -951,7 +951,7 @@ class TestTakingOver:
         assert isinstance(go(main), Stopped)
         assert seen == ["left"]
 
-    def test_ends_a_cleanup_that_is_stuck(self, go, tools, grace, monkeypatch, caplog):
+    def test_is_ended_if_it_is_stuck(self, go, tools, grace, monkeypatch, caplog):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         grace(0.3)
         seen, stop = [], Signal()
@@ -999,7 +999,7 @@ class TestTakingOver:
 
         assert go(main) == "cleanup"
 
-    def test_of_a_run_that_is_cancelled_meanwhile_loses_no_cancellation(self, tools, grace):
+    def test_of_a_run_that_is_cancelled_meanwhile_keeps_the_cancellation(self, tools, grace):
         """The bound strikes, and in the grace period the task is cancelled."""
         grace(0.3)
         seen = []
@@ -1048,7 +1048,7 @@ class TestACallableThatCancelsItsOwnTask:
         asyncio.current_task().cancel()
         raise ValueError("raised")
 
-    def in_tasks_of_ours(self, fn):
+    def in_separate_tasks(self, fn):
         yield Sleep(0)
         (first, seven) = yield Bounded(self.and_then(call(fn)), seconds=LONG)
         assert seven == 7
@@ -1058,18 +1058,18 @@ class TestACallableThatCancelsItsOwnTask:
         return first, both[0][0]
 
     def test_is_call_cancelled_whether_there_is_one_call_or_several(self):
-        errors = asyncio.run(drive(self.in_tasks_of_ours(self.waits)))
+        errors = asyncio.run(drive(self.in_separate_tasks(self.waits)))
         assert [type(error) for error in errors] == [CallCancelled] * 2
 
-    def test_keeps_what_it_returns(self):
-        outcomes = asyncio.run(drive(self.in_tasks_of_ours(self.returns)))
+    def test_keeps_its_return_value(self):
+        outcomes = asyncio.run(drive(self.in_separate_tasks(self.returns)))
         assert outcomes == ("returned", "returned")
 
-    def test_keeps_what_it_raises(self):
-        errors = asyncio.run(drive(self.in_tasks_of_ours(self.raises)))
+    def test_keeps_its_exception(self):
+        errors = asyncio.run(drive(self.in_separate_tasks(self.raises)))
         assert [repr(error) for error in errors] == ["ValueError('raised')"] * 2
 
-    def test_keeps_what_it_returns_though_it_is_not_async(self):
+    def test_keeps_its_return_value_if_it_is_not_async(self):
         def steps():
             made = Call(self.plain)
             return (yield Bounded(self.and_then(made), seconds=LONG))
@@ -1090,11 +1090,11 @@ class TestACallableThatCancelsItsOwnTask:
 
 
 class TestParallel:
-    def test_logs_nothing_where_it_is_cancelled_before_a_branch_begins(self, caplog):
+    def test_logs_nothing_if_it_is_cancelled_before_a_branch_begins(self, caplog):
         async def main():
             branches = [steps_of(call(_seven)) for _ in range(3)]
             task = asyncio.create_task(drive(steps_of(Parallel(branches))))
-            await asyncio.sleep(0)  # the branches are tasks by now, and have had no turn
+            await asyncio.sleep(0)  # the branches are tasks by now, but none has run
             task.cancel()
             with pytest.raises(asyncio.CancelledError) as raised:
                 await task
@@ -1103,7 +1103,7 @@ class TestParallel:
         assert asyncio.run(main()) is None
         assert caplog.records == []
 
-    def test_loses_no_cancellation_to_an_error(self, grace):
+    def test_keeps_a_cancellation_although_a_branch_failed(self, grace):
         """The first branch fails; while the second cleans up, the task is cancelled."""
         grace(LONG)
         seen = []
@@ -1164,7 +1164,7 @@ class TestParallel:
 class TestInterrupts:
     @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
     def test_in_a_carrier_reach_the_caller(self, go, interrupt):
-        """And not the event loop, which would end before the steps can be cleaned up."""
+        """They do not reach the event loop, which would end before the steps are cleaned up."""
         seen = []
 
         async def raises():
@@ -1187,7 +1187,7 @@ class TestInterrupts:
 
 
 def test_no_call_starts_after_the_signal_of_its_bound_was_set(go):
-    """Not even one that never waits, before the task that performs the bound has had its turn."""
+    """Not even one that never waits, before the task of the bound has run."""
     seen, stop = [], Signal()
 
     def steps():
@@ -1201,7 +1201,7 @@ def test_no_call_starts_after_the_signal_of_its_bound_was_set(go):
     assert seen == []
 
 
-def test_what_steps_return_after_the_signal_of_their_bound_was_set_is_dropped(go):
+def test_a_value_returned_after_the_signal_of_the_bound_was_set_is_dropped(go):
     stop = Signal()
 
     def steps():
@@ -1215,8 +1215,8 @@ def test_what_steps_return_after_the_signal_of_their_bound_was_set_is_dropped(go
     assert isinstance(go(main), Stopped)
 
 
-def test_an_asyncio_program_does_not_consult_trio(monkeypatch):
-    """Whichever version is imported."""
+def test_an_asyncio_program_does_not_access_trio(monkeypatch):
+    """Even if it is imported."""
 
     class Untouchable:
         def __getattr__(self, name):
@@ -1239,7 +1239,7 @@ def test_an_asyncio_program_does_not_consult_trio(monkeypatch):
     assert asyncio.run(main()) == (TimeLimitReached, [7, None])
 
 
-class TestWithoutALoop:
+class TestWithoutAnEventLoop:
     """On the background loop, where nothing waits for abandoned calls."""
 
     def test_a_call_is_abandoned_and_the_next_is_served(self, tools):
@@ -1255,11 +1255,11 @@ class TestWithoutALoop:
         while "swallows" not in tools.ended:
             assert time.monotonic() < deadline
             time.sleep(0.005)
-        assert drive_sync(steps_of(carried(_seven))) == 7  # it is through with the other one
+        assert drive_sync(steps_of(carried(_seven))) == 7  # the other call has ended
         gc.collect()
         assert caplog.records == []
 
-    def test_an_abandoned_call_does_not_keep_the_interpreter(self, run_python):
+    def test_an_abandoned_call_does_not_keep_the_interpreter_from_exiting(self, run_python):
         run_python(
             """
             import asyncio

@@ -4,7 +4,7 @@ from treadle.effects import NOW, Emit, close_steps
 
 
 class TestCloseSteps:
-    def test_closes_steps_and_passes_over_what_they_still_yield(self):
+    def test_closes_steps_and_ignores_effects_they_still_yield(self):
         seen = []
 
         def steps():
@@ -37,8 +37,8 @@ class TestCloseSteps:
         is_over = True
         started.close()
 
-    def test_logs_what_cleanup_code_raises(self, caplog):
-        """A RuntimeError of its own is no sign that the steps have yielded."""
+    def test_logs_exceptions_of_cleanup_code(self, caplog):
+        """A RuntimeError of the cleanup code does not mean that the steps have yielded."""
         for error in (RuntimeError("in cleanup"), ValueError("in cleanup")):
             caplog.clear()
             started = self.failing(error)

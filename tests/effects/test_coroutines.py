@@ -19,7 +19,7 @@ class TestThen:
         return value
 
     @pytest.mark.parametrize("run", ["asyncio", "drive"])
-    def test_changes_what_an_awaitable_comes_to(self, run, runner):
+    def test_changes_the_result_of_an_awaitable(self, run, runner):
         then = Then(self.fetch(2), lambda value: value + 1)
         if run == "asyncio":
             assert asyncio.run(self.awaited(then)) == 3
@@ -32,7 +32,7 @@ class TestThen:
     async def awaited(awaitable):
         return await awaitable
 
-    def test_raises_what_either_raises(self):
+    def test_raises_exceptions_of_the_awaitable_and_of_the_function(self):
         async def fails():
             raise ValueError
 
@@ -41,7 +41,7 @@ class TestThen:
         with pytest.raises(ZeroDivisionError):
             asyncio.run(self.awaited(Then(self.fetch(0), lambda value: 1 / value)))
 
-    def test_awaits_what_is_no_coroutine(self):
+    def test_awaits_other_awaitables(self):
         async def main():
             future = asyncio.get_running_loop().create_future()
             future.set_result(1)
@@ -49,7 +49,7 @@ class TestThen:
 
         assert asyncio.run(main()) == 2
 
-    def test_lets_the_inner_one_answer_a_cancellation(self):
+    def test_lets_the_inner_awaitable_handle_a_cancellation(self):
         async def stubborn():
             try:
                 await asyncio.sleep(30)
@@ -64,7 +64,7 @@ class TestThen:
 
         assert asyncio.run(main()) == "CANCELLED"
 
-    def test_that_is_closed_before_it_began_leaves_nothing_unawaited(self):
+    def test_that_is_closed_before_it_started_leaves_nothing_unawaited(self):
         Then(self.fetch(1), str).close()
         gc.collect()
 
@@ -86,13 +86,13 @@ class TestInContext:
         self.place.set(to)
         return was
 
-    def test_finds_and_leaves_its_variables_there(self, runner, inside):
+    def test_reads_and_sets_variables_in_its_context(self, runner, inside):
         for found, left in (("inside", "further in"), ("further in", "home")):
             awaited = Call(lambda to=left: InContext(self.moves(to), inside), mode=Mode.ASYNC)
             assert runner.drive(steps_of(awaited)) == found
             assert (inside[self.place], self.place.get()) == (left, "outside")
 
-    def test_awaits_what_is_no_coroutine(self, inside):
+    def test_awaits_other_awaitables(self, inside):
         async def main():
             future = asyncio.get_running_loop().create_future()
             future.set_result(1)
@@ -110,7 +110,7 @@ class TestInContext:
         finally:
             seen.append(self.place.get())
 
-    def test_receives_a_cancellation_there(self, inside, seen):
+    def test_is_cancelled_in_its_context(self, inside, seen):
         async def main():
             waiting = InContext(self.waits(seen, 30), inside)
             task = asyncio.ensure_future(TestThen.awaited(waiting))
@@ -122,7 +122,7 @@ class TestInContext:
         asyncio.run(main())
         assert seen == ["inside"]
 
-    def test_is_closed_there(self, inside, seen):
+    def test_is_closed_in_its_context(self, inside, seen):
         waiting = InContext(self.waits(seen, 0), inside)
         waiting.send(None)
         waiting.close()

@@ -36,7 +36,7 @@ SOON = 0.02
 
 
 def callables(value=None, error=None):
-    """The same function, as each mode has it."""
+    """The same function for each mode: plain, or a coroutine function."""
 
     def plain():
         if error is not None:
@@ -56,19 +56,19 @@ def stop():
 
 class TestCall:
     @pytest.mark.parametrize("mode", MODES)
-    def test_gives_what_the_function_returns(self, runner, mode):
+    def test_returns_the_value_of_the_function(self, runner, mode):
         assert runner.drive(steps_of(Call(callables(7)[mode], mode=mode))) == 7
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_raises_in_the_steps_what_the_function_raises(self, runner, mode):
+    def test_raises_the_exception_of_the_function_in_the_steps(self, runner, mode):
         error = ValueError("bad")
         steps = caught(Call(callables(error=error)[mode], mode=mode))
         assert runner.drive(steps) is error
 
     @pytest.mark.parametrize("mode", [Mode.INLINE, Mode.ASYNC])
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_keeps_nothing_alive_that_the_function_raised(self, backend, mode):
-        """An exception in a reference cycle keeps what its frames hold until the next garbage collection."""
+    def test_does_not_keep_an_exception_alive(self, backend, mode):
+        """An exception in a reference cycle keeps its frames alive until the next garbage collection."""
         seen = []
 
         class Failure(Exception):
@@ -109,7 +109,7 @@ class TestCall:
         assert runner.drive(steps) is error
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_within_parallel_gives_and_raises_the_same(self, runner, mode):
+    def test_within_parallel_returns_and_raises_the_same(self, runner, mode):
         error = ValueError("bad")
 
         def steps():
@@ -125,10 +125,10 @@ class TestCall:
         assert runner.drive(steps()) == [error, 7]
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_awaits_what_is_awaitable(self, runner, mode):
+    def test_awaits_coroutines_in_every_mode(self, runner, mode):
         assert runner.drive(steps_of(Call(callables(7)[Mode.ASYNC], mode=mode))) == 7
 
-    def test_awaits_objects_that_are_no_coroutines(self, runner):
+    def test_awaits_objects_that_are_not_coroutines(self, runner):
         class Later:
             def __await__(self):
                 return iter_of(7).__await__()
@@ -143,7 +143,7 @@ class TestCall:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("nested", [False, True])
-    def test_that_raises_a_cancellation_of_its_own_is_call_cancelled(self, runner, mode, nested):
+    def test_that_raises_a_cancellation_is_call_cancelled(self, runner, mode, nested):
         async def coroutine():
             raise asyncio.CancelledError
 
@@ -192,7 +192,7 @@ class TestCall:
 
 
 class TestSleepAndNow:
-    def test_sleep_lets_time_pass_by_the_clock(self, runner):
+    def test_sleep_takes_that_long_by_the_clock(self, runner):
         def steps():
             before = yield NOW
             yield Sleep(SOON)
@@ -206,18 +206,18 @@ class TestSleepAndNow:
         assert before - 1 < now < time.time() + 1
 
     @pytest.mark.parametrize("nested", [False, True])
-    def test_sleeping_less_than_nothing_is_no_sleep(self, runner, nested):
+    def test_a_negative_sleep_is_no_sleep(self, runner, nested):
         sleep = steps_of(Sleep(-1))
         whole = steps_of(Parallel([sleep, steps_of(NOW)])) if nested else sleep
         runner.drive(whole)
 
-    def test_sleeping_forever_can_be_ended(self, runner):
+    def test_an_infinite_sleep_can_be_ended(self, runner):
         steps = caught(Bounded(steps_of(Sleep(float("inf"))), seconds=SOON))
         assert isinstance(runner.drive(steps), TimeLimitReached)
 
 
 class TestEmit:
-    def test_hands_on_events_in_order(self, runner):
+    def test_emits_events_in_order(self, runner):
         events = []
 
         def steps():
@@ -229,31 +229,31 @@ class TestEmit:
         assert sorted(events) == [1, 2, 3, 4]
         assert (events[0], events[-1]) == (1, 4)
 
-    def test_is_nothing_without_a_listener(self, runner):
+    def test_does_nothing_without_a_listener(self, runner):
         assert runner.drive(steps_of(Emit(1))) is None
 
-    def test_awaits_a_watcher_that_is_async(self, runner):
+    def test_awaits_an_async_listener(self, runner):
         events = []
 
-        async def watch(event):
+        async def listen(event):
             events.append(event)
 
-        runner.drive(steps_of(Emit(1)), watch)
+        runner.drive(steps_of(Emit(1)), listen)
         assert events == [1]
 
-    def test_takes_no_notice_of_what_a_watcher_returns(self, runner):
+    def test_ignores_the_return_value_of_a_listener(self, runner):
         assert runner.drive(steps_of(Emit(1)), lambda event: 42) is None
 
     @pytest.mark.parametrize("error", [ValueError, StopIteration, asyncio.CancelledError])
-    def test_logs_a_watcher_that_raises_and_goes_on(self, runner, caplog, error):
-        def watch(event):
+    def test_logs_a_listener_that_raises_and_continues(self, runner, caplog, error):
+        def listen(event):
             raise error
 
-        async def async_watch(event):
+        async def async_listen(event):
             raise error
 
-        for watcher in (watch, async_watch):
-            assert runner.drive(steps_of(Emit(1)), watcher) is None
+        for listener in (listen, async_listen):
+            assert runner.drive(steps_of(Emit(1)), listener) is None
         assert len(caplog.records) == 2
         assert all(record.name == "treadle.pipeline" for record in caplog.records)
 
@@ -267,7 +267,7 @@ class TestWaitAndSignal:
         assert signal.is_set
         timer.join()
 
-    def test_wait_ends_at_once_where_the_signal_is_set(self, runner):
+    def test_wait_ends_at_once_if_the_signal_is_set(self, runner):
         signal = Signal()
         signal.set()
         assert runner.drive(steps_of(Wait(signal))) is None
@@ -289,7 +289,7 @@ class TestWaitAndSignal:
         assert order == ["set", "waited"]
 
     def test_setting_a_signal_does_not_wait_for_the_run(self, runner):
-        """The run blocks its thread until the setter is through: waiting for the run would hang."""
+        """The run blocks its thread until the setter is done: waiting for the run would hang."""
         signal = Signal()
         is_through = threading.Event()
 
@@ -306,18 +306,18 @@ class TestWaitAndSignal:
         assert is_through.is_set()
 
 
-class TestWithin:
-    def test_gives_what_the_steps_return(self, runner):
+class TestBounded:
+    def test_returns_the_value_of_the_steps(self, runner):
         steps = Bounded(steps_of(Call(int)), seconds=LONG, until=Signal())
         assert runner.drive(steps_of(steps)) == 0
         assert runner.drive(steps_of(Bounded(steps_of(NOW)))) > 0
 
-    def test_raises_what_the_steps_raise(self, runner):
+    def test_raises_the_exception_of_the_steps(self, runner):
         error = ValueError()
         call = steps_of(Call(callables(error=error)[Mode.INLINE]))
         assert runner.drive(caught(Bounded(call, seconds=LONG, until=Signal()))) is error
 
-    def test_raises_time_limit_reached_after_so_long(self, runner):
+    def test_raises_time_limit_reached_after_its_seconds(self, runner):
         started = time.monotonic()
         error = runner.drive(caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON)))
         assert str(error) == "it took longer than 0.02 s"
@@ -325,7 +325,7 @@ class TestWithin:
         assert time.monotonic() - started < 5
 
     @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
-    def test_does_not_wait_for_a_call_that_it_gave_up(self, runner, mode):
+    def test_does_not_wait_for_an_abandoned_call(self, runner, mode):
         release = threading.Event()
 
         async def coroutine():
@@ -341,7 +341,7 @@ class TestWithin:
         release.set()
 
     def test_a_late_result_is_dropped(self, runner):
-        """A worker that ends after it was given up does not answer the next call."""
+        """A worker that ends after it was abandoned does not answer the next call."""
         has_begun, release, is_through = Signal(), threading.Event(), threading.Event()
 
         def late():
@@ -364,7 +364,7 @@ class TestWithin:
         assert runner.drive(whole)[0] == "in time"
 
     def test_a_late_coroutine_is_never_left_unawaited(self, runner):
-        """A function in a thread makes one, after it was given up."""
+        """A function in a thread returns a coroutine after it was abandoned."""
         has_begun, release, is_made = Signal(), threading.Event(), Signal()
 
         async def coroutine():
@@ -393,7 +393,7 @@ class TestWithin:
         assert isinstance(runner.drive(steps), Stopped)
         timer.join()
 
-    def test_raises_stopped_at_once_where_the_signal_is_set(self, runner):
+    def test_raises_stopped_at_once_if_the_signal_is_set(self, runner):
         signal = Signal()
         signal.set()
         ran = []
@@ -401,7 +401,7 @@ class TestWithin:
         assert isinstance(runner.drive(caught(Bounded(steps, until=signal))), Stopped)
         assert ran == []
 
-    def test_raises_stopped_where_the_steps_set_the_signal_themselves(self, runner):
+    def test_raises_stopped_if_the_steps_set_the_signal_themselves(self, runner):
         signal = Signal()
 
         def steps():
@@ -423,7 +423,7 @@ class TestWithin:
         assert not signal._subscribers
 
     @pytest.mark.parametrize("nested", [False, True])
-    def test_strikes_no_more_once_its_steps_have_ended(self, runner, stop, nested):
+    def test_has_no_effect_once_its_steps_have_ended(self, runner, stop, nested):
         def steps():
             yield Bounded(steps_of(NOW), until=stop, seconds=LONG)
             stop.set()
@@ -438,7 +438,7 @@ class TestWithin:
         error = runner.drive(caught(Bounded(steps_of(inner), seconds=SOON)))
         assert str(error) == "it took longer than 0.02 s"
 
-    def test_the_inner_limit_leaves_the_outer_steps_to_go_on(self, runner):
+    def test_the_outer_steps_continue_after_the_inner_limit(self, runner):
         def steps():
             error = yield from caught(Bounded(steps_of(Sleep(LONG)), seconds=SOON))
             return type(error), (yield Call(int))
@@ -446,14 +446,14 @@ class TestWithin:
         assert runner.drive(steps_of(Bounded(steps(), seconds=LONG))) == (TimeLimitReached, 0)
 
     @pytest.mark.parametrize("seconds", [0, -1])
-    def test_no_time_at_all_still_lets_through_what_takes_none(self, runner, seconds):
+    def test_a_limit_of_zero_seconds_allows_steps_that_do_not_wait(self, runner, seconds):
         assert runner.drive(steps_of(Bounded(steps_of(Call(int)), seconds=seconds))) == 0
 
-    def test_endless_time_is_no_limit(self, runner):
+    def test_infinite_seconds_are_no_limit(self, runner):
         steps = steps_of(Bounded(steps_of(Sleep(SOON)), seconds=float("inf")))
         assert runner.drive(steps) is None
 
-    def test_holds_while_quick_calls_keep_coming(self, runner):
+    def test_a_time_limit_ends_steps_that_only_make_quick_calls(self, runner):
         def busy():
             while True:
                 yield Call(int, mode=Mode.THREAD)
@@ -471,7 +471,7 @@ class TestCancellation:
     They set the signal of their bound themselves, and are cancelled where they wait next.
     """
 
-    def test_is_no_exception_so_that_no_handler_swallows_it(self, runner, stop):
+    def test_is_not_an_exception_so_that_no_handler_swallows_it(self, runner, stop):
         seen = []
 
         def steps():
@@ -487,7 +487,7 @@ class TestCancellation:
         assert seen == ["finally"]
 
     @pytest.mark.parametrize("nested", [False, True])
-    def test_lets_steps_perform_what_leaves_things_in_order(self, runner, stop, nested):
+    def test_lets_steps_perform_cleanup_effects(self, runner, stop, nested):
         seen = []
 
         async def close():
@@ -534,8 +534,8 @@ class TestCancellation:
         assert seen[2] == "middle"
 
     @pytest.mark.parametrize("nested", [False, True])
-    def test_by_an_outer_bound_during_the_cleanup_waits_for_that(self, runner, stop, nested):
-        """And the steps around the inner bound do not go on."""
+    def test_by_an_outer_bound_waits_for_a_cleanup_in_progress(self, runner, stop, nested):
+        """The steps around the inner bound do not continue."""
         seen, stop_outer = [], Signal()
 
         def steps():
@@ -558,7 +558,7 @@ class TestCancellation:
         assert seen == ["cleaned up"]
 
     @pytest.mark.parametrize("late", [False, True])
-    def test_cannot_be_refused(self, runner, stop, late):
+    def test_cannot_be_suppressed(self, runner, stop, late):
         def steps():
             try:
                 stop.set()
@@ -571,7 +571,7 @@ class TestCancellation:
         assert isinstance(runner.drive(caught(Bounded(steps(), until=stop))), Stopped)
 
     @pytest.mark.parametrize("late", [False, True])
-    def test_is_not_replaced_by_an_error_in_leaving_which_is_logged(
+    def test_is_not_replaced_by_an_error_of_the_cleanup_which_is_logged(
         self, runner, stop, caplog, late
     ):
         def steps():
@@ -586,7 +586,7 @@ class TestCancellation:
         assert isinstance(runner.drive(caught(Bounded(steps(), until=stop))), Stopped)
         assert "in leaving" in caplog.text
 
-    def test_is_bounded_for_steps_that_take_too_long_to_leave(self, runner, stop, monkeypatch):
+    def test_ends_a_cleanup_that_takes_too_long(self, runner, stop, monkeypatch):
         monkeypatch.setattr("treadle.effects.cleanup.CLEANUP_SECONDS", 0.05)
         seen = []
 
@@ -608,15 +608,15 @@ class TestCancellation:
 
 
 class TestParallel:
-    def test_gives_results_in_the_order_of_the_steps(self, runner):
+    def test_returns_results_in_the_order_of_the_steps(self, runner):
         def branch(number):
             yield Sleep(0.01 * (3 - number))
             return number
 
         assert runner.drive(steps_of(Parallel([branch(n) for n in range(3)]))) == [0, 1, 2]
 
-    def test_begins_the_steps_in_their_order(self, runner):
-        """However an event loop orders the tasks that it starts."""
+    def test_starts_the_steps_in_order(self, runner):
+        """In whatever order an event loop starts its tasks."""
         begun = []
 
         def branch(number):
@@ -628,7 +628,7 @@ class TestParallel:
             runner.drive(steps_of(Parallel([branch(number) for number in range(4)])))
             assert begun == [0, 1, 2, 3]
 
-    def test_of_nothing_gives_nothing(self, runner):
+    def test_of_no_steps_returns_an_empty_list(self, runner):
         assert runner.drive(steps_of(Parallel([]))) == []
         assert runner.drive(steps_of(Bounded(steps_of(Parallel([], limit=1)), seconds=1))) == []
 
@@ -636,12 +636,12 @@ class TestParallel:
         assert runner.drive(steps_of(Parallel(steps_of(Call(int)) for _ in range(2)))) == [0, 0]
 
     @pytest.mark.parametrize("limit", [0, -1])
-    def test_with_a_limit_under_which_nothing_would_run_is_an_error(self, limit):
+    def test_a_limit_below_one_is_an_error(self, limit):
         with pytest.raises(ValueError, match="limit must be at least 1"):
             Parallel([], limit)
 
     @pytest.mark.parametrize("mode", [Mode.THREAD, Mode.ASYNC])
-    def test_runs_at_the_same_time(self, runner, mode):
+    def test_runs_its_steps_at_the_same_time(self, runner, mode):
         barrier, arrived = threading.Barrier(3, timeout=LONG), []
 
         async def async_meet():
@@ -654,7 +654,7 @@ class TestParallel:
         runner.drive(steps_of(Parallel([steps_of(Call(fn, mode=mode)) for _ in range(3)])))
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
-    def test_runs_no_more_at_one_time_than_its_limit(self, runner, limit):
+    def test_runs_at_most_limit_steps_at_a_time(self, runner, limit):
         running, most = set(), []
 
         def branch(number):
@@ -690,7 +690,7 @@ class TestParallel:
         assert seen == ["cancelled"] * 2
         assert error.__context__ is None
 
-    def test_that_failed_starts_none_of_those_that_waited(self, runner):
+    def test_starts_no_waiting_steps_after_a_failure(self, runner):
         ran = []
 
         def fails():
@@ -702,7 +702,7 @@ class TestParallel:
         assert isinstance(error, ValueError)
         assert ran == []
 
-    def test_keeps_the_first_error_where_a_sibling_fails_in_leaving(self, runner, caplog):
+    def test_raises_the_first_error_if_a_sibling_fails_in_its_cleanup(self, runner, caplog):
         def fails():
             yield Sleep(SOON)
             raise ValueError("first")
@@ -717,7 +717,7 @@ class TestParallel:
         assert str(error) == "first"
         assert "second" in caplog.text
 
-    def test_of_parallel_gives_lists_of_lists(self, runner):
+    def test_of_parallel_returns_lists_of_lists(self, runner):
         def inner(row):
             return Parallel([steps_of(Call(divmod, row, 2)), steps_of(Call(abs, row))])
 
@@ -817,7 +817,7 @@ class TestContextVariables:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
+def test_yielding_a_value_that_is_not_an_effect_is_a_type_error_in_the_steps(runner, nested):
     steps = caught("nonsense")
     if nested:
         steps = steps_of(Parallel([steps, steps_of(NOW)]))
@@ -831,9 +831,7 @@ def test_what_is_no_effect_is_a_type_error_in_the_steps(runner, nested):
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD, Mode.ASYNC])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_ends_the_run_after_what_leaves_things_in_order(
-    runner, nested, mode, interrupt
-):
+def test_an_interrupt_ends_the_run_after_the_cleanup_of_its_steps(runner, nested, mode, interrupt):
     seen = []
 
     def raises():

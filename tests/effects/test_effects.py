@@ -94,7 +94,7 @@ def test_an_effect_cannot_be_subclassed():
 
 
 class TestSignal:
-    def test_calls_each_subscriber_once_in_the_order_they_came(self):
+    def test_calls_each_subscriber_once_in_order_of_subscription(self):
         signal, seen = Signal(), []
         for number in range(3):
             signal.subscribe(functools.partial(seen.append, number))
@@ -110,7 +110,7 @@ class TestSignal:
         signal.subscribe(lambda: seen.append(1))
         assert seen == [1]
 
-    def test_lets_a_subscription_be_taken_back(self):
+    def test_a_subscription_can_be_removed(self):
         signal, seen = Signal(), []
         ticket = signal.subscribe(lambda: seen.append(1))
         signal.subscribe(lambda: seen.append(2))
@@ -122,11 +122,11 @@ class TestSignal:
     def test_notifies_a_function_as_often_as_it_subscribed(self):
         signal, seen = Signal(), []
 
-        def tell():
+        def notify():
             seen.append(1)
 
-        ticket = signal.subscribe(tell)
-        signal.subscribe(tell)
+        ticket = signal.subscribe(notify)
+        signal.subscribe(notify)
         signal.unsubscribe(ticket)
         signal.set()
         assert seen == [1]

@@ -26,7 +26,7 @@ class TestMapEffects:
             return Call(lambda: 2 * effect.fn(*effect.args))
         return effect
 
-    def test_sees_and_replaces_effects_however_deep(self, runner):
+    def test_sees_and_replaces_effects_at_any_depth(self, runner):
         def steps():
             one = yield Call(abs, 1)
             within = yield Bounded(steps_of(Call(abs, 2)), seconds=5)
@@ -36,8 +36,8 @@ class TestMapEffects:
         assert runner.drive(map_effects(steps(), self.twice)) == (2, 4, [6, 8])
 
     @pytest.mark.parametrize("where", ["alone", "parallel", "within", "both"])
-    def test_may_put_any_kind_of_effect_in_the_place_of_another(self, runner, where):
-        """The steps are handed its outcome, and what it is made of is not changed once more."""
+    def test_may_replace_an_effect_by_one_of_any_kind(self, runner, where):
+        """The steps receive its outcome, and effects within the replacement are not changed again."""
         events, keys = [], []
 
         def change(effect):
@@ -79,8 +79,8 @@ class TestMapEffects:
         assert events == [("wrapped", "wrapped"), "inner", "bound"]
         assert keys == ["inner/k"]
 
-    def test_may_be_one_around_the_other(self, runner):
-        """What the inner one puts in is seen by the outer one."""
+    def test_may_be_nested(self, runner):
+        """The outer middleware sees the replacements of the inner one."""
         events = []
 
         def wrapping(name):
@@ -99,7 +99,7 @@ class TestMapEffects:
         runner.drive(whole, events.append)
         assert events == [("outer", ("inner", "event"))] * 2
 
-    def test_lets_failures_and_bounds_through(self, runner):
+    def test_does_not_change_failures_and_bounds(self, runner):
         def steps():
             seen = []
             stop = Signal()
@@ -118,7 +118,7 @@ class TestMapEffects:
         expected = [ZeroDivisionError, TimeLimitReached, Stopped]
         assert runner.drive(map_effects(steps(), lambda effect: effect)) == expected
 
-    def test_lets_cancelled_steps_leave_things_in_order(self, runner):
+    def test_lets_cancelled_steps_clean_up(self, runner):
         seen, stop = [], Signal()
 
         def steps():
@@ -132,7 +132,7 @@ class TestMapEffects:
         assert isinstance(runner.drive(caught(within)), Stopped)
         assert seen == ["closed"]
 
-    def test_hands_a_failing_change_to_the_steps(self, runner):
+    def test_raises_the_error_of_a_change_in_the_steps(self, runner):
         def change(effect):
             raise KeyError("change")
 

@@ -133,7 +133,9 @@ class TestEverywhere:
         runner.drive(whole, observe)
         assert events == [("a", 1), ("a", 2)]
 
-    def test_what_listeners_raise_is_logged_and_changes_nothing(self, runner, how, nested, caplog):
+    def test_exceptions_of_listeners_are_logged_and_change_nothing(
+        self, runner, how, nested, caplog
+    ):
         def observe(event):
             raise KeyError(event)
 
@@ -163,7 +165,7 @@ async def _awaiting(*awaitables):
             await awaitable
 
 
-def test_without_listeners_nothing_happens(runner, how):
+def test_without_listeners_the_call_returns_as_usual(runner, how):
     assert runner.drive(steps_of(reporting(*how))) > 0
 
 
@@ -184,15 +186,15 @@ def test_a_thread_that_the_callable_starts_may_emit(runner):
 
 
 def test_emitting_ends_a_worker_whose_call_was_abandoned(runner):
-    """And the listeners see nothing of it any more."""
+    """Its later events are not emitted."""
     events, ended = [], []
-    has_begun, is_through, is_given_up = Signal(), Signal(), threading.Event()
+    has_begun, is_through, is_abandoned = Signal(), Signal(), threading.Event()
 
     def reads(reporter):
         try:
             reporter.emit("first")
             has_begun.set()
-            is_given_up.wait(LONG)
+            is_abandoned.wait(LONG)
             reporter.emit("late")
         except BaseException as error:
             ended.append(type(error))
@@ -203,7 +205,7 @@ def test_emitting_ends_a_worker_whose_call_was_abandoned(runner):
     def steps():
         call = steps_of(Call(reads, mode=Mode.THREAD, reporting=True))
         error = yield from caught(Bounded(call, until=has_begun))
-        is_given_up.set()
+        is_abandoned.set()
         yield Wait(is_through)
         return error
 
@@ -233,8 +235,8 @@ def test_emitting_ends_a_thread_whose_event_loop_has_ended(async_runner):
     assert ended == [Cancelled]
 
 
-def test_a_coroutine_that_was_given_up_without_a_loop_reports_nothing():
-    """And its cleanup is not cut off."""
+def test_an_abandoned_coroutine_without_an_event_loop_reports_nothing():
+    """Its cleanup is not interrupted."""
     events, has_begun, is_through = [], Signal(), threading.Event()
 
     async def reads(reporter):
@@ -272,6 +274,6 @@ class TestWithReporter:
         runner.drive(steps_of(wrapped), events.append)
         assert events == [("a", 1, "a", 1), ("a", 2, "a", 2)]
 
-    def test_leaves_a_call_alone_that_does_not_report(self):
+    def test_does_not_change_a_call_that_does_not_report(self):
         call = Call(abs, 1)
         assert with_reporter(call, lambda reporter: reporter) is call

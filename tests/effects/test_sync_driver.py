@@ -1,4 +1,4 @@
-"""What is peculiar to running without an event loop: threads, the background loop, interrupts."""
+"""Behaviour specific to running without an event loop: threads, the background loop, interrupts."""
 
 import asyncio
 import contextvars
@@ -37,7 +37,7 @@ async def thread_of_an_async_call():
 
 
 class TestThreads:
-    def test_nothing_starts_one_that_does_not_need_one(self):
+    def test_no_thread_is_started_if_none_is_needed(self):
         def steps(item):
             yield NOW
             yield Sleep(0)
@@ -51,7 +51,7 @@ class TestThreads:
         before = threading.enumerate()
         assert Pipeline(steps, abs).run_sync(-1) == 1
         assert list(Pipeline(abs).stream_sync(range(3), concurrency=2)) == [0, 1, 2]
-        assert set(threading.enumerate()) <= set(before)  # some of other tests may end meanwhile
+        assert set(threading.enumerate()) <= set(before)  # threads of other tests may end meanwhile
 
     def test_a_call_without_siblings_runs_in_the_thread_of_the_caller(self):
         call = Call(threading.current_thread, mode=Mode.THREAD)
@@ -68,7 +68,7 @@ class TestThreads:
         drive_sync(steps_of(Parallel([branch() for _ in range(4)])))
         assert set(seen) == {threading.current_thread()}
 
-    def test_a_worker_that_never_ends_does_not_keep_the_interpreter(self, run_python):
+    def test_a_worker_that_never_ends_does_not_keep_the_interpreter_from_exiting(self, run_python):
         run_python(
             """
             import threading
@@ -85,7 +85,7 @@ class TestThreads:
             "went on\n",
         )
 
-    def test_a_system_without_threads_to_give_is_an_error_in_the_steps(self, monkeypatch):
+    def test_a_failure_to_start_a_thread_is_an_error_in_the_steps(self, monkeypatch):
         def no_more(thread):
             raise RuntimeError("can't start new thread")
 
@@ -101,7 +101,7 @@ class TestThreads:
 
 
 class TestBackgroundLoop:
-    def test_is_one_for_all_runs(self):
+    def test_is_shared_by_all_runs(self):
         call = Call(thread_of_an_async_call, mode=Mode.ASYNC)
         first = drive_sync(steps_of(call))
         before = (
@@ -157,7 +157,7 @@ class TestBackgroundLoop:
 
         assert Pipeline(outer).run_sync(1) == [1, 1]
 
-    def test_outlives_a_call_that_asks_to_exit_or_stops_it(self):
+    def test_survives_a_call_that_exits_or_stops_it(self):
         async def exits():
             sys.exit(3)
 
@@ -170,7 +170,7 @@ class TestBackgroundLoop:
         assert drive_sync(steps_of(Call(stops, mode=Mode.ASYNC))) == "stopped"
         assert drive_sync(steps_of(Call(thread_of_an_async_call, mode=Mode.ASYNC)))
 
-    def test_runs_what_an_async_call_has_to_close_when_it_is_given_up(self):
+    def test_runs_the_cleanup_of_an_abandoned_async_call(self):
         has_begun, closed = Signal(), threading.Event()
 
         async def hangs():
@@ -184,7 +184,7 @@ class TestBackgroundLoop:
             drive_sync(steps_of(Bounded(steps_of(Call(hangs, mode=Mode.ASYNC)), until=has_begun)))
         assert closed.wait(LONG)
 
-    def test_a_call_given_up_before_it_began_is_never_left_unawaited(self):
+    def test_a_call_abandoned_before_it_started_is_not_left_unawaited(self):
         async def coroutine():
             await asyncio.sleep(0)
 
@@ -193,8 +193,8 @@ class TestBackgroundLoop:
         run_on_background_loop(coroutine()).result(LONG)
         gc.collect()  # where Python would warn, and warnings are errors here
 
-    def test_a_call_given_up_as_soon_as_it_can_be_is_not_begun(self):
-        """What comes to the loop after it, such as the closing of its stream, must not find it running."""
+    def test_a_call_that_is_abandoned_at_once_is_not_started(self):
+        """What the loop runs next, such as the closing of its stream, must not find it running."""
         begun = []
 
         async def coroutine():
@@ -204,7 +204,7 @@ class TestBackgroundLoop:
         run_on_background_loop(asyncio.sleep(0)).result(LONG)
         assert begun == []
 
-    def test_gives_up_a_call_that_was_just_being_made(self):
+    def test_abandons_a_call_whose_coroutine_is_still_being_made(self):
         """The signal is set while the function is still making its coroutine."""
         workers, has_begun, release = [], Signal(), threading.Event()
 
@@ -231,7 +231,7 @@ class TestBackgroundLoop:
         gc.collect()  # where Python would warn, and warnings are errors here
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-    def test_is_started_anew_in_a_forked_child(self, run_python):
+    def test_is_started_again_in_a_forked_process(self, run_python):
         run_python(
             """
             import os, warnings
@@ -248,7 +248,7 @@ class TestBackgroundLoop:
             "2\n3\n",
         )
 
-    def test_leaves_the_interpreter_in_silence(self, run_python):
+    def test_is_silent_at_the_exit_of_the_interpreter(self, run_python):
         run_python(
             """
             import asyncio
@@ -282,7 +282,7 @@ def test_it_works_within_a_running_event_loop():
 
 
 class TestInterrupts:
-    """Ctrl-C, which strikes the main thread wherever it is."""
+    """Ctrl-C, which interrupts the main thread wherever it is."""
 
     @pytest.fixture
     def ctrl_c(self):
@@ -305,7 +305,7 @@ class TestInterrupts:
             lambda: Parallel([steps_of(Call(asyncio.sleep, LONG, mode=Mode.ASYNC))] * 1),
         ],
     )
-    def test_end_the_run_and_let_the_steps_leave_things_in_order(self, ctrl_c, waiting_for):
+    def test_end_the_run_and_let_the_steps_clean_up(self, ctrl_c, waiting_for):
         seen = []
 
         def steps():
@@ -332,8 +332,8 @@ class TestInterrupts:
             (Mode.THREAD, lambda call: Parallel([steps_of(call), steps_of(Wait(Signal()))])),
         ],
     )
-    def test_are_noticed_though_they_end_no_wait(self, mode, around):
-        """As is one that comes just before the wait begins; here another thread is given it."""
+    def test_are_handled_even_if_they_do_not_end_a_wait(self, mode, around):
+        """As an interrupt just before the wait begins; here another thread receives it."""
 
         def interrupt():
             await_standstill()
@@ -353,8 +353,8 @@ class TestInterrupts:
             drive_sync(steps_of(around(Call(work, mode=mode))))
         assert time.monotonic() - started < LONG / 3
 
-    def test_may_raise_what_a_wait_raises(self):
-        """As an alarm does for a time limit; it is not taken for the end of a wait."""
+    def test_may_raise_the_exception_of_a_wait(self):
+        """As an alarm does for a time limit; it is not mistaken for the end of a wait."""
 
         def alarm(*_):
             raise TimeoutError("alarm")
@@ -413,9 +413,9 @@ def test_a_signal_may_be_set_by_the_handler_of_a_process_signal(runner):
 
 
 class TestAsyncDriver:
-    """What is peculiar to running on asyncio: cancellations of its own making."""
+    """Behaviour specific to asyncio: its cancellations."""
 
-    def test_a_cancelled_task_stays_cancelled_though_a_branch_fails_in_leaving(self, caplog):
+    def test_a_task_stays_cancelled_although_a_branch_fails_in_its_cleanup(self, caplog):
         def failing():
             try:
                 yield Sleep(LONG)
@@ -467,7 +467,7 @@ class TestAsyncDriver:
 
         async def main():
             run = Pipeline(steps).run("item")
-            run.send(None)  # as a task does, that is then forgotten
+            run.send(None)  # as a task does that is then dropped
             run.close()
 
         asyncio.run(main())
@@ -488,8 +488,8 @@ class TestAsyncDriver:
         subscribers = []
         asyncio.run(main())
         assert not stop._subscribers
-        for tell in subscribers:
-            tell()
+        for notify in subscribers:
+            notify()
 
 
 def test_stage_errors_name_the_async_stage(runner):

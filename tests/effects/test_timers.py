@@ -6,7 +6,7 @@ from treadle.effects import SWEEP_AT, Timers
 
 
 class TestTimers:
-    def test_do_what_is_due_in_the_order_it_is_due(self):
+    def test_fire_in_the_order_they_are_due(self):
         timers, seen, started = Timers(), [], time.monotonic()
         for seconds in (0.002, 0.001, -1, 30):
             timers.add(seconds, lambda seconds=seconds: seen.append(seconds), lambda: True)
@@ -16,7 +16,7 @@ class TestTimers:
         left = timers.wait(60)
         assert started + 30 - time.monotonic() <= left <= 30
 
-    def test_do_nothing_once_they_are_cancelled(self):
+    def test_do_not_fire_once_they_are_cancelled(self):
         timers, seen = Timers(), []
         timers.add(0, lambda: seen.append(1), lambda: False)
         timers.fire()

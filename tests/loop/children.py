@@ -1,4 +1,4 @@
-"""Loops as tools: what their parents ask of them, and what is recorded of their runs."""
+"""Subagents: the calls of their parents, and the states of their runs."""
 
 from treadle import Loop, tool
 from treadle.testing import ScriptedLLM, call, calls
@@ -10,7 +10,7 @@ def add(a: int, b: int):
 
 
 def asked(task="t", call_id="k"):
-    """A response that calls the child ``helper`` once."""
+    """A response that calls the subagent ``helper`` once."""
     return calls(call("helper", call_id, task=task))
 
 
@@ -25,11 +25,11 @@ def wipe(call_id, path="/"):
 
 
 def helper(*script, loop=None, **options):
-    """A child by the name of ``helper`` and its model."""
+    """A subagent named ``helper``, and its model."""
     model = ScriptedLLM(*script)
     return (loop or Loop(tools=[add])).as_tool("helper", "Helps.", model, **options), model
 
 
-def child_of(result, place=0):
-    """The record of the run that a call of the first iteration is made of."""
+def subagent_run(result, place=0):
+    """The state of the subagent's run in a call of the first iteration."""
     return result.run.nodes[0].tool_calls[place].run

@@ -1,4 +1,4 @@
-"""The ways to run a loop and to resume it, and a few tools that note what they did."""
+"""The drivers that run and resume a loop, and tools that record their calls."""
 
 import json
 from types import SimpleNamespace
@@ -13,11 +13,11 @@ from treadle.testing import ScriptedLLM, call, calls, check_history
 
 USER = [{"role": "user", "content": "Hi"}]
 BATCH = calls(call("note", "a", n=1), call("wipe", "b", path="/"), call("note", "c", n=3))
-"""Of these the first runs, the second waits, and the third waits for the second."""
+"""The first runs, the second needs approval, and the third waits for the second."""
 
 
 class Way:
-    """One way to run a loop and to resume it; the history is looked at on every way out."""
+    """One way to run a loop and to resume it; the history of every result is checked."""
 
     def __init__(self, name):
         self.name = name
@@ -55,7 +55,7 @@ def way(request):
 
 
 class Clock:
-    """A clock that only a test moves; its middleware answers in place of the driver's."""
+    """A clock that only a test advances; its middleware replaces the clock of the driver."""
 
     def __init__(self, now=1000.0):
         self.now = now
@@ -83,7 +83,7 @@ def clock():
 
 
 class RecordedTools:
-    """Tools that note what they did: ``note`` just runs, ``wipe`` needs approval, ``pay`` above 100."""
+    """Tools that record their calls: ``wipe`` needs approval, ``pay`` needs it above 100, ``note`` never."""
 
     def __init__(self):
         self.done = []
@@ -107,7 +107,7 @@ class RecordedTools:
 
     @property
     def did(self):
-        """What was done, in order of the alphabet: calls of one batch run at the same time."""
+        """What was done, in alphabetical order: calls of one batch run at the same time."""
         return sorted(self.done)
 
     def loop(self, **options):
@@ -121,12 +121,12 @@ def recorded():
 
 @pytest.fixture
 def family(recorded):
-    """Make a parent whose child follows a script; both have the recorded tools."""
+    """Make a parent whose subagent follows a script; both have the recorded tools."""
 
     def make(*inner, options=None, behaviour=None, **settings):
         model = ScriptedLLM(*inner)
-        child = recorded.loop(name="kid", **(options or {}))
-        made = child.as_tool("helper", "Helps.", model, **(behaviour or {}))
+        subagent = recorded.loop(name="kid", **(options or {}))
+        made = subagent.as_tool("helper", "Helps.", model, **(behaviour or {}))
         return Loop(tools=[*recorded.tools, made], **settings)
 
     return make
@@ -143,7 +143,7 @@ def answers(messages):
 
 
 def stored(paused):
-    """A paused state as it comes back from wherever it was put."""
+    """A paused state that was stored as JSON and loaded."""
     return json.loads(json.dumps(paused.state))
 
 
@@ -172,7 +172,7 @@ def after_model(*stages):
 
 @stage
 def asking(ctx):
-    """A custom stage that asks a person a question."""
+    """A custom stage that requests an approval."""
     if "q" in ctx.approvals:
         return ctx
     return ctx.pause(

@@ -1,4 +1,4 @@
-"""Runs whose stages edit the context, and what has to hold for them whatever the edit is."""
+"""Runs whose stages edit the context, and the invariants that hold for every edit."""
 
 import dataclasses
 import itertools
@@ -49,10 +49,10 @@ ENDS = (
     EmptyResponse,
     StoppedByStage,
 )
-"""Why a run ends although no stage broke a rule."""
+"""Reasons that end a run whose edits are all valid."""
 
 
-_runs = []  # the latest one is whose tools run: to make tools for each would take most of the time
+_runs = []  # the tools run for the latest: making tools for each would take most of the time
 
 
 @tool
@@ -71,13 +71,13 @@ def other(n: int):
 
 
 class EditedRun:
-    """One run with custom stages, and what has to hold for it whatever the stages do.
+    """One run with custom stages, and the checks of its invariants.
 
-    It counts what really ran, compares each request with the context just before it, and looks for what ran
+    It records which calls ran, compares each request with the context just before it, and looks for these calls
     in the history of each iteration and of each result.
 
     Args:
-        script: what the model answers, one after another; the last answer is repeated.
+        script: the answers of the model, in order; the last answer is repeated.
         rewrites: whether a stage may rewrite contents of the history: texts are not compared then.
         trims: whether a stage may change the first of several exchanges of an iteration in the history.
     """
@@ -86,7 +86,7 @@ class EditedRun:
         self.script = script
         self.rewrites = rewrites or trims
         self.trims = trims
-        self.numbers = itertools.count(100)  # for calls that the model did not make so
+        self.numbers = itertools.count(100)  # arguments of calls that a stage changed or added
         self.ran = []
         self.requests = []
         self.events = []
@@ -104,11 +104,11 @@ class EditedRun:
         return self.returned[-1]
 
     def run(self, stages, **options):
-        """Run, and check what holds for every run; return the result."""
+        """Run, and check the invariants of every run; return the result."""
         return self._checked(self._loop(stages, options).run_sync([USER], self.model))
 
     def resume(self, paused, stages, decisions, **options):
-        """Continue after a pause, and check what holds for every run; return the result."""
+        """Continue after a pause, and check the invariants of every run; return the result."""
         loop = self._loop(stages, options)
         return self._checked(loop.resume_sync(paused, decisions, self.model))
 
@@ -125,7 +125,7 @@ class EditedRun:
         self.view = None if ctx.is_asked else ctx
         return ctx
 
-    # What the model gets
+    # The requests
 
     def model(self, messages, **options):
         self.requests.append(messages)
@@ -134,7 +134,7 @@ class EditedRun:
         return self.script[min(len(self.requests), len(self.script)) - 1]
 
     def _check(self, check, *given):
-        """Check in a place where the loop would take what is raised for a fault of its caller."""
+        """Check in a callback, whose exceptions the loop would handle."""
         try:
             check(*given)
         except AssertionError as error:
@@ -143,7 +143,7 @@ class EditedRun:
     def _check_request(self, messages, options):
         check_history(messages)
         ctx = self.view
-        if ctx is None:  # a stage asked
+        if ctx is None:  # a stage called the model
             return
         changes = self.requested.get(ctx.iteration)
         expected = [dict(m) for m in (ctx.messages if changes is None else changes["messages"])]
@@ -156,7 +156,7 @@ class EditedRun:
         assert offered == list(ctx.tools if changes is None else changes["tools"])
         assert options.get("temperature") == (None if changes is None else 1)
 
-    # What the history has
+    # The history
 
     def _see(self, event):
         self.events.append(event)
@@ -165,10 +165,10 @@ class EditedRun:
             self.view = None  # the limit of model calls may have forbidden the request
         if isinstance(event, IterationFinished):
             self._check(check_history, event.context.messages)
-            self._check(self._each_call_is_there_once, event.context)
-            self._check(self._each_result_is_there, event.context.messages)
+            self._check(self._check_calls, event.context)
+            self._check(self._check_results, event.context.messages)
 
-    def _each_call_is_there_once(self, context):
+    def _check_calls(self, context):
         """Every call of this iteration that ran is in the history once, with its result."""
         node = context.run.state.current_node
         ran = {call.group_id for call in node.tool_calls}
@@ -180,8 +180,8 @@ class EditedRun:
             assert made[call_id] == 1, f"{call_id} ran and is {made[call_id]} times in the history"
             assert answered[call_id] == 1
 
-    def _each_result_is_there(self, messages):
-        """What the tools returned in the latest iteration is in the history once."""
+    def _check_results(self, messages):
+        """The results of the latest iteration are in the history once."""
         if self.rewrites:
             return
         results = Counter(m["content"].split("\n\n")[0] for m in messages if m["role"] == "tool")
@@ -198,12 +198,12 @@ class EditedRun:
         assert not self.taken_out & set(self.ran), "a call ran that was taken out"
         assert result.tool_calls_count == len(self.ran)
         assert not self.faults, self.faults
-        self._each_result_is_there(result.messages)
+        self._check_results(result.messages)
         if isinstance(result, Ok) and result.response.content:
-            self._the_answer_is_there(result)
+            self._check_answer(result)
         return result
 
-    def _the_answer_is_there(self, result):
+    def _check_answer(self, result):
         texts = [m["content"] or "" for m in result.messages if m["role"] == "assistant"]
         answer = result.response.content
         assert any(answer in text or (self.rewrites and text == "[gone]") for text in texts)
@@ -217,12 +217,12 @@ def at(position, edit, **options):
 
 
 def performed(made):
-    """What an edit returned, or what the steps that it returned return."""
+    """The return value of an edit, or of the steps that it returned."""
     return (yield from made) if isinstance(made, Generator) else made
 
 
 def through(ctx, *stages):
-    """The steps that take a context through some stages."""
+    """The steps that apply some stages to a context."""
     for one in stages:
         ctx = yield from performed(one.fn(ctx))
     return ctx
@@ -389,7 +389,7 @@ def plan_all(_run, ctx):
     return ctx.replace(plan=dataclasses.replace(ctx.plan, batches=batches))
 
 
-def plan_a_stranger(_run, ctx):
+def plan_unknown_call(_run, ctx):
     return ctx.replace(plan=Plan.of_one(ToolCall("stranger", "note", '{"n": 9}', {"n": 9}, "x")))
 
 
@@ -476,7 +476,7 @@ EDITS = {
         empty_plan,
         plan_twice,
         plan_all,
-        plan_a_stranger,
+        plan_unknown_call,
         refuse_by_plan,
         replace_tools,
         remove_tools,
@@ -491,7 +491,7 @@ EDITS = {
     )
 }
 
-# Edits whose stages ask the model or dispatch calls themselves: each returns steps
+# Edits whose stages call the model or dispatch calls themselves: each returns steps
 
 TO_DISPATCH = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
 
@@ -595,7 +595,7 @@ TRIMS = {
     "repeat_messages",
     "change_everything",
 }
-"""Edits after which an exchange that is over is not in the history, or not as it was."""
+"""Edits after which a finished exchange is missing from the history, or changed in it."""
 
 REFUSED = {
     **dict.fromkeys(EDITS, range(0)),
@@ -617,11 +617,11 @@ REFUSED = {
     ),
     "add_call": [0, 7, 8, 9],
     "change_request": range(1, 10),
-    "plan_a_stranger": range(6),
+    "plan_unknown_call": range(6),
     "no_messages": range(7),
     "redact_in_place": range(10),
 }
-"""The positions at which a stage may not make an edit: too early, too late, or nowhere."""
+"""The positions at which an edit is refused."""
 
 WRONG_KINDS = {
     "calls as a generator": lambda ctx: ctx.replace(tool_calls=(c for c in ctx.tool_calls)),
@@ -632,7 +632,7 @@ WRONG_KINDS = {
         tool_results={c.id: "text" for c in ctx.tool_calls} or {"a": "text"}
     ),
     "results as a list": lambda ctx: ctx.replace(tool_results=[1]),
-    "results of strangers": lambda ctx: ctx.replace(
+    "results of unknown calls": lambda ctx: ctx.replace(
         tool_results={"nobody": ToolResult("nobody", "x")}
     ),
     "results with content that is no text": lambda ctx: ctx.replace(
@@ -696,6 +696,6 @@ WRONG_KINDS = {
     "nothing returned": lambda ctx: None,
     "a list of contexts": lambda ctx: [ctx],
 }
-"""What a stage returns that it may not return."""
+"""Invalid return values of a stage."""
 
 POSITIONS = range(len(default_stages()) + 1)

@@ -1,4 +1,4 @@
-"""A tool that notes a number, and responses that call it and tell what they used."""
+"""A tool that notes a number, and responses that call it and report their usage."""
 
 from treadle import tool
 from treadle.testing import call, calls

@@ -15,17 +15,17 @@ SCRIPT = (
     ),
 )
 INNER = (calls(call("look", "i", n=7), call("send", "j", to="bob")),)
-"""What the child's model answers: its second call waits."""
+"""The responses of the subagent's model: its second call needs approval."""
 
 DECISIONS = {"approve": lambda: approve, "deny": deny, "edit": edit}
 
 
 def make(ran, inner=()):
-    """A loop with a child, whose tools note what they did.
+    """A loop with a subagent; the tools of both record their calls.
 
     Args:
-        ran: gets what ran.
-        inner: the script of the child's model.
+        ran: receives a text for each call that ran.
+        inner: the script of the subagent's model.
     """
 
     @tool
@@ -38,8 +38,8 @@ def make(ran, inner=()):
         ran.append(f"send {to}")
         return f"sent to {to}"
 
-    child = Loop(name="helper", tools=[look, send])
-    helper = child.as_tool("helper", "Helps.", ScriptedLLM(*inner))
+    subagent = Loop(name="helper", tools=[look, send])
+    helper = subagent.as_tool("helper", "Helps.", ScriptedLLM(*inner))
     return Loop(name="bot", tools=[look, send, helper], pause_secret="s3cret")  # noqa: S106
 
 

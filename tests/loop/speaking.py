@@ -6,7 +6,7 @@ def said(text):
 
 
 def saying(handle, *messages, then):
-    """A step of a script: the user speaks while the model thinks."""
+    """A step of a script: the user sends messages during the model call."""
 
     def answer(asked):
         for message in messages:

@@ -34,7 +34,7 @@ class BadRequestError(Exception):
     status_code = 400
 
 
-def test_an_error_that_may_pass_is_retried_and_reported():
+def test_a_temporary_error_is_retried_and_reported():
     result, events = run(OverloadedError("busy"), ConnectionError("gone"), "Hello")
     assert result.unwrap().content == "Hello"
     assert result.iterations == 1
@@ -73,7 +73,7 @@ def test_a_request_whose_on_retry_failed_is_reported_as_failed(on_retry, text):
 
 
 @pytest.mark.parametrize("kind", [int, list])
-def test_instructions_that_are_no_text_end_the_run_before_the_model_is_asked(kind):
+def test_instructions_that_are_not_text_end_the_run_before_the_model_is_called(kind):
     model = ScriptedLLM("Done.")
     result = Loop.run_sync(USER, model, instructions=lambda ctx: kind())
     assert str(result.reason.cause) == (
@@ -88,7 +88,7 @@ def test_a_failed_call_makes_the_usage_a_lower_bound():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_the_text_of_a_streamed_answer_is_reported_piece_by_piece(is_async):
+def test_the_text_of_a_streamed_answer_is_reported_in_chunks(is_async):
     chunks = ["Hel", "", Chunk("lo", usage=Usage(1, 2)), Chunk(finish_reason="stop")]
     events = []
     model = ScriptedLLM(chunks, is_async=is_async)
@@ -117,7 +117,7 @@ class Odd:
 
 
 class OddStream:
-    """Pieces that come of awaitables of any kind, from a method that is no coroutine function."""
+    """A stream whose `__anext__` is not a coroutine function, and returns awaitables of any kind."""
 
     place = contextvars.ContextVar("place", default="outside")
 
@@ -133,9 +133,9 @@ class OddStream:
         piece = self.pieces.pop(0) if self.pieces else StopAsyncIteration()
         if isinstance(piece, BaseException):
             raise piece
-        return piece if isinstance(piece, Odd) else self.come(piece)
+        return piece if isinstance(piece, Odd) else self.fetch(piece)
 
-    async def come(self, piece):
+    async def fetch(self, piece):
         await anyio.sleep(0)
         self.places.append(self.place.get())
         return piece
@@ -146,8 +146,8 @@ async def run_async(model):
 
 
 @pytest.mark.parametrize("driver", ["asyncio", "trio", "sync"])
-def test_a_stream_may_make_its_awaitables_itself(driver):
-    """All of it has the context variables of the answer, and a piece may fail before it is awaited."""
+def test_an_async_stream_may_return_awaitables_of_any_kind(driver):
+    """Every chunk has the context variables of the response, and may fail before it is awaited."""
 
     def answered(stream):
         if driver == "sync":
@@ -160,11 +160,11 @@ def test_a_stream_may_make_its_awaitables_itself(driver):
     assert stream.places == ["outside", *["inside"] * 4]
     result, _ = answered(OddStream("a", OSError("broken")))
     assert (result.reason.error_type, result.reason.message) == ("OSError", "broken")
-    result, _ = answered(OddStream(Odd()))  # it comes to None, which is no piece
+    result, _ = answered(OddStream(Odd()))  # it returns None, which is not a chunk
     assert result.reason.error_type == "NotAResponseError"
 
 
-def test_a_piece_may_be_made_of_another_run():
+def test_a_chunk_may_be_the_result_of_another_run():
     async def stream(messages):
         yield Loop.run_sync(USER, ScriptedLLM("inner", is_async=True)).unwrap().content
 
@@ -200,7 +200,7 @@ class Stream:
         self.closed += 1
 
 
-def test_a_stream_that_breaks_is_closed_and_asked_for_again():
+def test_a_stream_that_breaks_is_closed_and_retried():
     broken, whole = Stream("Hel", ConnectionResetError("reset")), Stream("Hello")
     result, events = run(lambda m: broken, lambda m: whole)
     assert result.unwrap().content == "Hello"
@@ -208,7 +208,7 @@ def test_a_stream_that_breaks_is_closed_and_asked_for_again():
     assert [e.error for e in of(events, ModelRetried)] == ["reset"]
 
 
-def test_a_wrong_piece_ends_it_at_once_and_closes_the_stream():
+def test_an_invalid_chunk_ends_the_run_and_closes_the_stream():
     stream = Stream("Hel", 5)
     result, _ = run(lambda m: stream)
     assert result.reason.error_type == "NotAResponseError"
@@ -216,7 +216,7 @@ def test_a_wrong_piece_ends_it_at_once_and_closes_the_stream():
     assert stream.closed == 1
 
 
-def test_a_stream_that_cannot_be_closed_changes_nothing():
+def test_an_exception_of_close_is_ignored():
     class Stubborn(Stream):
         def close(self):
             raise RuntimeError("will not")
@@ -225,7 +225,7 @@ def test_a_stream_that_cannot_be_closed_changes_nothing():
     assert result.unwrap().content == "Hello"
 
 
-def test_an_async_stream_that_breaks_is_closed_too():
+def test_an_async_stream_with_an_invalid_chunk_is_closed():
     closed = []
 
     async def broken(messages):
@@ -243,7 +243,7 @@ def test_an_async_stream_that_breaks_is_closed_too():
 class TestGuidance:
     """Guidance is in one request only."""
 
-    def test_it_is_joined_to_the_users_last_words_and_stays_out_of_the_history(self):
+    def test_it_is_joined_to_the_last_user_message_and_not_stored(self):
         with ScriptedLLM("", "Hello") as model:
             result = Loop.run_sync(USER, model)
         (asked,) = model.sent[1].messages
@@ -251,7 +251,7 @@ class TestGuidance:
         assert result.messages == [*USER, {"role": "assistant", "content": "Hello"}]
         assert model.sent[0].messages == USER
 
-    def test_it_is_not_said_again_in_the_request_after(self):
+    def test_it_is_not_repeated_in_a_retry(self):
         with ScriptedLLM("", OverloadedError(), "Hello") as model:
             Loop.run_sync(USER, model, retry_delay=0)
         assert model.sent[2].messages == model.sent[1].messages
@@ -259,7 +259,7 @@ class TestGuidance:
 
 
 @pytest.mark.parametrize("kind", ["generator", "async generator", "returns an async iterator"])
-def test_an_endless_stream_ends_at_the_deadline_though_its_pieces_never_wait(kind):
+def test_an_endless_stream_ends_at_the_deadline_although_its_chunks_never_wait(kind):
     def stream(messages):
         while True:
             yield "x"

@@ -1,4 +1,4 @@
-"""Budgets of a run: hard where something is counted before it is used, looked at between iterations elsewhere."""
+"""Budgets of a run: exact for calls, which are counted before they run; others are checked between iterations."""
 
 import time
 
@@ -37,7 +37,7 @@ class TestKinds:
     @pytest.mark.parametrize("most", [0, 1, 4, 5, 9])
     @pytest.mark.parametrize("sequential", ["defer", "in_step"])
     def test_tool_calls(self, way, most, sequential):
-        """The part of a batch that fits runs; the rest is answered so."""
+        """Calls run up to the budget; the rest is answered as over budget."""
         ran = []
 
         @tool
@@ -57,8 +57,8 @@ class TestKinds:
         else:
             assert result.reason == BudgetExhausted("max_tool_calls", most, most)
 
-    def test_all_tool_calls_used_up_leave_room_for_an_answer(self, way):
-        """A spent limit is reported where a call is one too many, not before."""
+    def test_after_the_last_tool_call_the_model_may_still_answer(self, way):
+        """An exhausted limit ends the run only if another call is made."""
         loop = Loop(tools=[note], max_tool_calls=2)
         assert isinstance(way.run(loop, ScriptedLLM(notes(1, 2), "done")), Ok)
 
@@ -80,7 +80,7 @@ class TestKinds:
         assert result.tool_calls_count == iterations
         assert result.usage == Usage(2 * iterations, 3 * iterations, cost=0.25 * iterations)
 
-    def test_an_answer_that_spends_the_last_of_it_is_an_answer(self, way):
+    def test_an_answer_that_exhausts_the_budget_is_an_answer(self, way):
         loop = Loop(max_total_tokens=1, max_cost=0.1, max_iterations=1)
         assert isinstance(way.run(loop, ScriptedLLM(completion("done", 5.0))), Ok)
 
@@ -98,7 +98,7 @@ class TestKinds:
         assert result.messages[-1]["role"] == "tool"
 
     @pytest.mark.parametrize("handle", [None, RunHandle])
-    def test_a_cost_limit_of_zero_asks_no_model(self, way, handle):
+    def test_with_a_cost_limit_of_zero_the_model_is_not_called(self, way, handle):
         options = {} if handle is None else {"handle": handle()}
         with ScriptedLLM() as model:
             result = way.run(Loop(max_cost=0), model, **options)
@@ -120,7 +120,7 @@ class TestKinds:
         ]
         assert (type(result), result.tool_calls_count) == (Ok, 3)
 
-    def test_a_run_in_the_record_of_another_has_budgets_of_its_own(self):
+    def test_a_second_run_with_the_same_state_has_new_budgets(self):
         first = SYNC.run(Loop(tools=[note], max_tool_calls=1), ScriptedLLM(notes(1), "done"))
         loop = Loop(tools=[note], max_tool_calls=1, max_iterations=2, state=first.run)
         assert isinstance(SYNC.run(loop, ScriptedLLM(notes(2), "done")), Ok)
@@ -129,7 +129,7 @@ class TestKinds:
 class TestShowBudget:
     """The remaining budget, in the requests."""
 
-    def test_in_each_request_and_nowhere_else(self, way):
+    def test_it_is_in_each_request_and_not_in_the_history(self, way):
         loop = Loop(tools=[note], max_iterations=3, max_tool_calls=5, show_budget=True)
         with ScriptedLLM(notes(1, 2), notes(3), "done") as model:
             result = way.run(loop, model)
@@ -142,14 +142,14 @@ class TestShowBudget:
         assert "Left for this task" not in str(result.messages)
         assert model.sent[0].messages == [{"role": "user", "content": f"Hi\n\n{texts[0]}"}]
 
-    def test_with_what_a_stage_has_to_say(self):
+    def test_it_follows_the_guidance_of_a_stage(self):
         with ScriptedLLM("", "x") as model:
             SYNC.run(Loop(show_budget=True), model)
-        said = model.sent[1].messages[0]["content"]
-        assert said.startswith("Hi\n\nYour last reply was empty. ")
-        assert said.endswith("\n\nLeft for this task: 8 model calls.")
+        content = model.sent[1].messages[0]["content"]
+        assert content.startswith("Hi\n\nYour last reply was empty. ")
+        assert content.endswith("\n\nLeft for this task: 8 model calls.")
 
-    def test_every_kind_there_is(self, clock):
+    def test_every_kind_of_limit_is_shown(self, clock):
         limits = {
             "max_iterations": 2000,
             "max_tool_calls": 3000,
@@ -176,7 +176,7 @@ class TestShowBudget:
 class TestRemaining:
     """The remaining budget, for tools."""
 
-    def test_when_its_call_began(self, way, clock):
+    def test_it_is_the_budget_at_the_start_of_the_call(self, way, clock):
         seen = []
 
         @tool(volatile=True)
@@ -200,7 +200,7 @@ class TestRemaining:
             Remaining(3, 1, None, None, 2, 0.5, 56),
         ]
 
-    def test_without_limits_it_is_the_iterations_alone(self):
+    def test_without_limits_it_is_only_the_iterations(self):
         seen = []
 
         @tool
@@ -213,7 +213,7 @@ class TestRemaining:
 
 
 def test_calls_that_never_ran_are_not_counted():
-    """Suppressed, deferred, invalid, unknown: they cost nothing."""
+    """Suppressed, invalid and unknown calls."""
     first = calls(call("note", "a", n=1))
     second = calls(call("note", "b", n=1), call("nope", "c"), call("note", "d", n="x"))
     loop = Loop(tools=[note], max_tool_calls=2)

@@ -1,4 +1,4 @@
-"""What a run costs: as it is reported, as a price works it out, or unknown."""
+"""The cost of a run: reported, computed by `cost_of`, or unknown."""
 
 import logging
 from decimal import Decimal
@@ -18,7 +18,7 @@ from .notes import completion, endless, note, notes
 
 
 class TestCost:
-    """What a run costs, as far as it is reported."""
+    """The cost of a run is the sum of the known costs."""
 
     def usage(self, *script, **options):
         return SYNC.run(Loop(tools=[note], **options), ScriptedLLM(*script)).usage
@@ -29,24 +29,24 @@ class TestCost:
     @pytest.mark.parametrize(
         "cost", [True, "0.5", -0.5, float("nan"), float("inf"), [0.5], {"total": 1}]
     )
-    def test_what_is_no_cost_is_unknown(self, cost):
+    def test_an_invalid_cost_is_unknown(self, cost):
         usage = self.usage(completion("x", cost))
         assert (usage.cost, usage.total_tokens) == (None, 5)
 
-    def test_unreported_it_is_unknown_and_not_zero(self):
+    def test_an_unreported_cost_is_unknown_and_not_zero(self):
         assert self.usage(completion("x")).cost is None
         assert self.usage("x").cost is None
 
-    def test_unknown_costs_leave_a_limit_of_cost_open(self):
-        """There is nothing to hold it against; other limits end the run."""
+    def test_unknown_costs_do_not_count_towards_max_cost(self):
+        """Other limits end the run."""
         result = SYNC.run(Loop(tools=[note], max_cost=0.1, max_iterations=3), endless)
         assert result.stop_reason == "max_iterations_reached"
 
-    def test_where_one_is_unknown_the_sum_is_of_those_that_are_known(self):
+    def test_an_unknown_cost_is_left_out_of_the_sum(self):
         usage = self.usage(completion(notes(1), 0.5), completion(notes(2)), completion("x", 0.25))
         assert usage.cost == 0.75
 
-    def test_a_price_works_it_out_from_the_response(self):
+    def test_cost_of_computes_the_cost_of_each_response(self):
         seen = []
 
         def price(response):
@@ -57,18 +57,18 @@ class TestCost:
         assert usage.cost == pytest.approx(1.0)
         assert [one.content for one in seen] == [None, "x"]
 
-    def test_a_reported_cost_wins_over_a_price(self):
+    def test_a_reported_cost_takes_precedence_over_cost_of(self):
         assert self.usage(completion("x", 0.5), cost_of=lambda response: 9).cost == 0.5
         own = Response("x", usage=Usage(1, 1, cost=0.25))
         assert self.usage(own, cost_of=lambda response: 9).cost == 0.25
         free = Response("x", usage=Usage(1, 1, cost=0.0))
         assert self.usage(free, cost_of=lambda response: 9).cost == 0.0
 
-    def test_nothing_is_priced_of_which_nothing_is_known(self):
+    def test_a_response_without_usage_has_no_cost(self):
         assert self.usage("x", cost_of=lambda response: 9).cost is None
 
     @pytest.mark.parametrize("made", [0, 0.0, 0.5, 2, Decimal("0.25"), None])
-    def test_what_a_price_may_be(self, made):
+    def test_valid_return_values_of_cost_of(self, made):
         usage = self.usage(completion("x"), cost_of=lambda response: made)
         assert usage.cost == (None if made is None else float(made))
         assert type(usage.cost) in {float, type(None)}
@@ -76,13 +76,13 @@ class TestCost:
     @pytest.mark.parametrize(
         "made", [-1, float("nan"), float("inf"), "free", [], 1j, Decimal("NaN"), Decimal(-1)]
     )
-    def test_what_is_no_price_is_unknown_and_logged(self, made, caplog):
+    def test_an_invalid_return_value_of_cost_of_is_unknown_and_logged(self, made, caplog):
         with caplog.at_level(logging.WARNING, "treadle.loop"):
             usage = self.usage(completion("x"), cost_of=lambda response: made)
         assert (usage.cost, usage.total_tokens) == (None, 5)
         assert "cost_of=" in caplog.text
 
-    def test_a_price_that_raises_changes_nothing(self, caplog, way):
+    def test_an_exception_of_cost_of_is_logged_and_the_cost_is_unknown(self, caplog, way):
         def price(response):
             raise KeyError("model")
 
@@ -92,28 +92,28 @@ class TestCost:
         assert "cost_of= failed" in caplog.text
         assert "KeyError: 'model'" in caplog.text
 
-    def test_prices_and_reported_costs_are_added_up_together(self):
+    def test_computed_and_reported_costs_are_added_up(self):
         usage = self.usage(
             completion(notes(1)), completion("x", 0.5), cost_of=lambda response: Decimal("0.25")
         )
         assert usage.cost == 0.75
 
-    def test_a_priced_run_can_be_paused(self, recorded):
+    def test_a_computed_cost_is_in_the_paused_state(self, recorded):
         batch = completion(calls(call("wipe", path="/")))
         loop = recorded.loop(cost_of=lambda response: Decimal("0.25"))
         paused = SYNC.run(loop, ScriptedLLM(batch))
         assert paused.usage.cost == 0.25
         assert stored(paused)["budget"]["usage"]["cost"] == 0.25
 
-    def test_it_is_on_the_node_and_on_the_record(self):
+    def test_it_is_in_the_nodes_and_in_the_run_state(self):
         loop = Loop(tools=[note], cost_of=lambda response: 0.5)
         run = SYNC.run(loop, ScriptedLLM(completion(notes(1)), completion("x"))).run
         assert [node.usage.cost for node in run.nodes] == [0.5, 0.5]
         assert run.total_usage.cost == 1.0
 
 
-def test_a_custom_response_is_priced_as_it_is():
-    """Its other facts stay as they were."""
+def test_cost_of_keeps_the_other_fields_of_a_custom_response():
+    """Only its cost is added."""
     made = Response("x", (), "stop", Usage(1, 2, cached_tokens=1), "m", "id", {"k": 1})
     result = SYNC.run(Loop(cost_of=lambda response: 0.5), ScriptedLLM(made))
     priced = result.unwrap()

@@ -1,4 +1,4 @@
-"""The last answer: at a limit the model is asked once more, with what it has."""
+"""The last answer: at a limit the model is called once more, to answer with what it has."""
 
 import anyio
 import pytest
@@ -34,7 +34,7 @@ class Answer(BaseModel):
 
 
 class TestAnswers:
-    """Whatever the model makes of it, there is an answer in the end."""
+    """Whatever the model returns, the run ends with an answer."""
 
     def test_text_is_the_answer(self, way):
         result, model = finished(way, "so far: 1")
@@ -51,13 +51,13 @@ class TestAnswers:
         assert model.sent[1].opts["tools"] == model.sent[0].opts["tools"]
         assert "tool_choice" not in model.sent[1].opts
 
-    def test_that_request_alone_says_why(self, way):
+    def test_only_the_last_request_has_the_reason(self, way):
         result, model = finished(way, "so far")
         assert model.sent[1].messages[:-1] == result.messages[:-1]
         assert model.sent[1].messages[-1] == {"role": "user", "content": GUIDED}
         assert "budget" not in str(result.messages)
 
-    def test_calls_are_refused_and_it_is_asked_once_more_without_tools(self, way):
+    def test_calls_do_not_run_and_the_model_is_called_again_without_tools(self, way):
         more = calls(call("note", "b", n=2), call("nope", "c"), call("note", "d", n="x"))
         result, model = finished(way, more, "now then")
         assert result.unwrap().content == "now then"
@@ -70,8 +70,8 @@ class TestAnswers:
         assert model.sent[2].messages[-1] == {"role": "user", "content": GUIDED}
         assert (result.iterations, result.tool_calls_count) == (3, 1)
 
-    def test_text_next_to_calls_counts_when_tools_were_disabled(self, way):
-        """The calls are dropped: nothing would ever answer them."""
+    def test_text_next_to_calls_is_the_answer_if_tools_were_disabled(self, way):
+        """The calls are dropped, since they would never be answered."""
         more = calls(call("note", "b", n=2))
         result, _ = finished(way, more, calls(call("note", "c", n=3), text="then this"))
         assert result.messages[-1] == {"role": "assistant", "content": "then this"}
@@ -87,9 +87,16 @@ class TestAnswers:
             [{"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}],
             [calls(call("note", "b", n=2)), calls(call("note", "c", n=3), text=" ")],
         ],
-        ids=["blank", "white", "calls, blank", "calls twice", "parts without text", "white beside"],
+        ids=[
+            "blank",
+            "white",
+            "calls, blank",
+            "calls twice",
+            "parts without text",
+            "white and calls",
+        ],
     )
-    def test_nothing_at_all_becomes_a_plain_sentence(self, way, script):
+    def test_a_blank_last_answer_is_replaced_by_a_fixed_sentence(self, way, script):
         result, _ = finished(way, *script)
         assert result.messages[-1] == {"role": "assistant", "content": PLAIN}
         assert (result.unwrap().content, result.stop_reason) == (PLAIN, "finished")
@@ -106,17 +113,17 @@ class TestAnswers:
         result, _ = finished(way, refusal)
         assert result.messages[-1] == refusal
 
-    def test_parts_with_text_stay_as_they_were(self, way):
+    def test_the_text_of_parts_is_the_answer_and_unknown_keys_are_kept(self, way):
         parts = [{"type": "text", "text": "so "}, {"type": "text", "text": "far"}]
         result, _ = finished(way, {"role": "assistant", "content": parts, "reasoning": "r"})
         assert result.unwrap().content == "so far"
         assert result.messages[-1]["reasoning"] == "r"
 
-    def test_a_streamed_answer_too(self, way):
+    def test_the_answer_may_be_streamed(self, way):
         result, _ = finished(way, ["so", " far"])
         assert result.unwrap().content == "so far"
 
-    def test_where_there_are_no_tools_none_are_disabled(self, way):
+    def test_without_tools_no_tool_choice_is_sent(self, way):
         loop = Loop(max_iterations=1, on_limit="finish")
         with ScriptedLLM(calls(call("nope", "a")), calls(call("nope", "b")), "ok") as model:
             result = way.run(loop, model)
@@ -125,7 +132,7 @@ class TestAnswers:
 
 
 class TestOutput:
-    """A terminal tool is how an answer is given, at the limit as well."""
+    """At the limit, a call of a terminal tool is an answer as well."""
 
     def options(self):
         return {"output": Answer}
@@ -140,12 +147,12 @@ class TestOutput:
         assert texts["c"] == "Accepted: this is the final output."
         assert texts["b"] == "Not run: the call of 'Answer' ended the run."
 
-    def test_an_invalid_one_is_reported_and_text_is_asked_for(self, way):
+    def test_an_invalid_call_is_reported_and_followed_by_a_text(self, way):
         result, _ = finished(way, calls(call("Answer", "c", text=5)), "42", **self.options())
         assert "expected string, got integer 5" in answers(result.messages)["c"]
         assert (result.output, result.unwrap().content) == (None, "42")
 
-    def test_several_of_them_are_named(self, way):
+    def test_several_terminal_tools_are_named(self, way):
         ends = [tool(name=name)(lambda: 1) for name in ("stop", "halt")]
         ends = [tool(one, terminal=True) for one in ends]
         _, model = finished(way, "ok", tools=[note, *ends])
@@ -153,7 +160,7 @@ class TestOutput:
 
 
 class TestWhen:
-    """What leaves room for a last answer, and what does not."""
+    """The reasons after which there is a last answer."""
 
     @pytest.mark.parametrize(
         ("script", "options", "limit"),
@@ -172,7 +179,7 @@ class TestWhen:
         ],
         ids=["iterations", "tool calls", "loop"],
     )
-    def test_limits_of_use_and_loops_do(self, way, script, options, limit):
+    def test_iterations_tool_calls_and_loops_do(self, way, script, options, limit):
         result, _ = finished(way, *script, "so far", **options)
         assert isinstance(result, Ok)
         assert str(result.limit) == str(limit)
@@ -215,12 +222,12 @@ class TestWhen:
         assert len(model.sent) == 1
 
     def test_other_failures_do_not(self, way):
-        """Nothing was spent; there is no budget to mention."""
+        """No limit was reached."""
         loop = Loop(on_limit="finish", max_blank_stops=0)
         assert way.run(loop, ScriptedLLM("")).stop_reason == "empty_response"
         assert way.run(loop, ScriptedLLM(TypeError())).stop_reason == "llm_error"
 
-    def test_an_answer_in_time_is_an_answer(self, way):
+    def test_an_answer_within_the_limits_is_an_ordinary_answer(self, way):
         result = way.run(Loop(on_limit="finish", max_iterations=1), ScriptedLLM("Hello"))
         assert (result.stop_reason, result.limit) == ("answered", None)
 

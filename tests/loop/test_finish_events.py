@@ -1,4 +1,4 @@
-"""The events and the history of a last answer, and what happens where there is none."""
+"""The events and the history of a last answer, and its failures."""
 
 import anyio
 
@@ -23,9 +23,9 @@ from .finishing import GUIDED, finished
 
 
 class TestFailing:
-    """A last answer that cannot be had."""
+    """The call for the last answer fails."""
 
-    def test_a_model_that_fails_is_an_err_of_its_own(self, way):
+    def test_a_failure_of_the_model_is_the_reason(self, way):
         events = []
         result, _ = finished(way, TypeError("gone"), on_event=events.append)
         assert (type(result), result.reason.message) == (Err, "gone")
@@ -33,17 +33,17 @@ class TestFailing:
         assert (result.iterations, result.run.status) == (2, "failed")
         assert [one.reason for one in of(events, LimitReached)] == [MaxIterationsReached(1)]
 
-    def test_one_that_fails_at_the_second_request(self, way):
+    def test_a_failure_of_the_second_request(self, way):
         result, _ = finished(way, calls(call("note", "b", n=2)), TypeError("gone"))
         assert result.stop_reason == "llm_error"
         assert answers(result.messages) == {"a": "noted 1", "b": NOT_RUN}
 
-    def test_one_that_may_pass_is_tried_again(self, way):
+    def test_a_temporary_failure_is_retried(self, way):
         result, _ = finished(way, ConnectionError(), "so far", retry_delay=0)
         assert result.unwrap().content == "so far"
         assert result.iterations == 2
 
-    def test_the_time_may_be_up_meanwhile(self, way, clock):
+    def test_the_time_limit_may_be_reached_meanwhile(self, way, clock):
         async def hang(messages):
             clock.limit.strike()
             await anyio.sleep(30)
@@ -69,7 +69,7 @@ class TestFailing:
 
 
 class TestEvents:
-    """Its events."""
+    """The events of a last answer."""
 
     def test_the_limit_is_reported_once_and_its_requests_are_iterations(self, way):
         events, contexts = [], []
@@ -89,7 +89,7 @@ class TestEvents:
         names = [type(event).__name__ for event in events]
         assert names.index("LimitReached") == names.index("IterationFinished") + 1
 
-    def test_its_nodes_are_in_the_record(self):
+    def test_its_nodes_are_in_the_run_state(self):
         result, _ = finished(SYNC, calls(call("note", "b", n=2)), "so far")
         assert [node.status for node in result.run.nodes] == ["success"] * 3
         assert [len(node.tool_calls) for node in result.run.nodes] == [1, 0, 0]
@@ -101,13 +101,13 @@ class TestEvents:
         result, _ = finished(SYNC, answer)
         assert result.usage == result.run.total_usage == Usage(5, 6, is_lower_bound=True)
 
-    def test_the_remaining_budget_is_shown_in_it_too(self):
+    def test_its_request_shows_the_remaining_budget(self):
         _, model = finished(SYNC, "so far", show_budget=True)
         asked = model.sent[1].messages[-1]["content"]
         assert asked == f"{GUIDED}\n\nLeft for this task: 0 model calls."
 
-    def test_a_stages_guidance_gives_way_to_it(self, way):
-        """A blank answer's nudge was for a request that is not made any more."""
+    def test_its_request_replaces_the_guidance_of_a_stage(self, way):
+        """The guidance after a blank response was for a request that is not sent."""
         loop = Loop(max_iterations=1, on_limit="finish")
         with ScriptedLLM("", "so far") as model:
             result = way.run(loop, model)
@@ -115,8 +115,8 @@ class TestEvents:
         assert result.unwrap().content == "so far"
 
 
-def test_a_text_that_a_stage_let_go_on_is_joined_to_the_last_answer():
-    """Two answers never follow each other."""
+def test_a_text_after_which_a_stage_continued_is_joined_to_the_last_answer():
+    """Two assistant messages never follow each other."""
 
     def more(ctx):
         return ctx.replace(guidance="Go on.") if ctx.iteration == 1 else ctx.done()

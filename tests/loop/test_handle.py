@@ -10,13 +10,13 @@ from treadle.testing import ScriptedLLM, call, calls, check_history
 USER = [{"role": "user", "content": "Hi"}]
 
 
-def test_before_a_run_it_shows_nothing():
+def test_before_a_run_it_is_empty():
     handle = RunHandle()
     assert (handle.state, handle.result, handle.messages, handle.in_flight) == (None, None, [], ())
     assert handle.cancel_all() == ()
 
 
-def test_after_a_run_it_shows_what_came_of_it():
+def test_after_a_run_it_has_the_result_the_state_and_the_messages():
     handle = RunHandle()
     result = Loop.run_sync(USER, lambda m: "Hello", handle=handle)
     assert handle.result is result
@@ -83,7 +83,7 @@ def test_cancel_ends_the_run_with_an_err_and_a_valid_history(is_async):
     assert handle.result is result
 
 
-def test_cancelled_before_it_starts_it_asks_no_model():
+def test_a_run_that_is_cancelled_before_it_starts_does_not_call_the_model():
     handle = RunHandle()
     handle.cancel()
     with ScriptedLLM() as model:
@@ -93,7 +93,7 @@ def test_cancelled_before_it_starts_it_asks_no_model():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_cancel_all_stops_the_tools_and_lets_the_model_go_on(is_async):
+def test_cancel_all_stops_the_tools_and_the_run_continues(is_async):
     handle, events, stopped = RunHandle(), [], []
 
     @tool
@@ -117,7 +117,7 @@ def test_cancel_all_stops_the_tools_and_lets_the_model_go_on(is_async):
 
 
 @pytest.mark.parametrize("sequential", ["defer", "in_step"])
-def test_calls_that_cancel_all_kept_from_running_are_not_counted(sequential):
+def test_calls_that_did_not_start_because_of_cancel_all_are_not_counted(sequential):
     handle, ran = RunHandle(), []
 
     @tool(parallel_safe=False)

@@ -1,4 +1,4 @@
-"""The iterations of a run, for every list of stages, and for stages that fail."""
+"""The iterations of a run, for any list of stages, and for stages that fail."""
 
 import pytest
 
@@ -39,8 +39,8 @@ def without(*names):
 
 
 @pytest.mark.parametrize("position", [None, 0, 1, 4, 8])
-def test_an_iteration_in_which_the_model_failed_is_finished_as_any_other(way, position):
-    """Whether it really failed, or a stage says so."""
+def test_an_iteration_in_which_the_model_failed_emits_iteration_finished(way, position):
+    """Whether the model failed, or a stage stops with that reason."""
 
     def fail(ctx):
         return ctx.stop(LLMError("no model here"))
@@ -66,7 +66,7 @@ class TestAnyStages:
         loop = Loop(tools=[note], stages=without("budget_guard"), max_total_tokens=10)
         assert way.run(loop, ScriptedLLM(answer)).reason.kind == "max_total_tokens"
 
-    def test_without_stages_at_all_a_text_is_the_answer(self, way):
+    def test_without_the_default_stages_a_text_is_the_answer(self, way):
         result = way.run(Loop(stages=[lambda ctx: ctx]), ScriptedLLM("Hello"))
         assert (result.unwrap().content, result.stop_reason) == ("Hello", "answered")
 
@@ -76,7 +76,7 @@ class TestAnyStages:
         result = way.run(loop, ScriptedLLM(NOTE))
         assert answers(result.messages) == {"a": "Not run."}
 
-    def test_a_stage_that_stops_with_a_reason_of_its_own(self, way):
+    def test_a_stage_may_stop_with_any_reason(self, way):
         reason = MaxIterationsReached(77)
         result = way.run(Loop(stages=[lambda ctx: ctx.stop(reason)]), ScriptedLLM("Hello"))
         assert result.reason is reason
@@ -84,16 +84,16 @@ class TestAnyStages:
 
 
 class TestBroken:
-    """A stage that fails ends the run, with what was done in the history."""
+    """A stage that fails ends the run; the results so far are in the history."""
 
     DISPATCH = 5
-    """The place of ``dispatch_tools`` in the default list; the model is asked at place 0."""
+    """The place of ``dispatch_tools`` in the default list; the model is called at place 0."""
 
     def broken(self, ctx):
         raise ValueError("stage")
 
     @pytest.mark.parametrize("place", range(10))
-    def test_at_every_place_in_the_list(self, way, place):
+    def test_at_every_position(self, way, place):
         stages = default_stages()
         stages.insert(place, self.broken)
         result = way.run(Loop(tools=[note], stages=stages), ScriptedLLM(NOTE))
@@ -104,13 +104,13 @@ class TestBroken:
         assert result.tool_calls_count == has_run
         assert result.run.nodes[0].status == "failed"
 
-    def test_its_iteration_is_reported_as_any_other(self, way):
+    def test_its_iteration_emits_iteration_finished(self, way):
         events = []
         loop = Loop(stages=[self.broken], on_event=events.append)
         way.run(loop, ScriptedLLM("Hello"))
         assert len(of(events, IterationFinished)) == 1
 
-    def test_an_error_that_cannot_be_shown(self, way):
+    def test_an_error_whose_str_raises(self, way):
         class OddError(Exception):
             def __str__(self):
                 raise TypeError
@@ -123,7 +123,7 @@ class TestBroken:
 
 
 def part_of(steps, most):
-    """Perform so many of the effects of some steps, and leave them where they are.
+    """Perform at most ``most`` effects of some steps, and stop there.
 
     Returns:
         Whether there were more.
@@ -138,19 +138,19 @@ def part_of(steps, most):
     return True
 
 
-def test_a_run_that_is_closed_at_any_effect_does_no_more():
-    """It is not driven any more: it ends at once, without another effect, and its state is in order."""
+def test_a_run_that_is_closed_at_any_effect_ends_with_a_valid_history():
+    """Closing the steps ends the run at once, without another effect."""
 
     def stream(messages):
         yield "Hel"
         yield "lo"
 
-    at, goes_on = 0, True
-    while goes_on:
+    at, has_more = 0, True
+    while has_more:
         events, state, script = [], RunState(), [lambda messages: NOTE, stream]
         model = lambda messages, script=script: script.pop(0)(messages)  # noqa: E731
         steps = Loop(tools=[note], state=state, on_event=events.append).steps(USER, model)
-        goes_on = drive_sync(part_of(steps, at))
+        has_more = drive_sync(part_of(steps, at))
         steps.close()
         if state.messages:
             check_history(state.messages)
@@ -160,7 +160,7 @@ def test_a_run_that_is_closed_at_any_effect_does_no_more():
 
 
 class TestUnknownCalls:
-    """A custom stage may ask about any call, whether there is a tool for it or not."""
+    """A custom stage may request approval of any call, whether there is a tool for it or not."""
 
     def test_a_call_without_a_tool_can_be_edited(self):
         seen = []
@@ -185,8 +185,8 @@ class TestUnknownCalls:
         assert seen == [{"y": 2}]
         assert answers(result.messages)["a"].startswith("ok\n\n[note: a person changed")
 
-    def test_a_pause_before_the_plan_takes_part_in_it(self):
-        """What is denied by such a stage is the stage's to see to; what is approved runs."""
+    def test_after_a_pause_before_the_plan_the_calls_run(self):
+        """The stage itself handles a denial; after an approval the calls are planned and run."""
         asked = []
 
         def ask(ctx):
@@ -205,6 +205,6 @@ class TestUnknownCalls:
         assert answers(result.messages) == {"a": "noted 1"}
 
 
-def test_messages_of_which_nothing_is_left_are_refused():
+def test_messages_that_are_all_empty_are_refused():
     result = Loop.run_sync([{"role": "assistant", "content": ""}], ScriptedLLM())
     assert str(result.reason) == "messages: expected at least one message that is not empty"

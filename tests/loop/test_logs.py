@@ -1,4 +1,4 @@
-"""What a run writes to the standard log: at which level, of which logger, and never with content."""
+"""The log of a run: its levels and loggers; the content of messages is never logged."""
 
 import logging
 import subprocess
@@ -48,7 +48,7 @@ def quick(monkeypatch):
 
 @pytest.fixture(params=["sync", "asyncio", "trio"])
 def run(request, caplog):
-    """Run a script, and give the records of its log."""
+    """Run a script, and return the records of its log."""
 
     def run(*script, level=logging.DEBUG, messages=USER, **options):
         options = {"tools": [double, fail, flaky, sign], "name": "bot", "retry_delay": 0, **options}
@@ -72,14 +72,14 @@ def texts_of(records, level):
 
 
 def starts(records, *beginnings):
-    """Whether there are as many texts as beginnings, each with its own."""
+    """Whether each text has its beginning, and there are no others."""
     return len(records) == len(beginnings) and all(map(str.startswith, records, beginnings))
 
 
 class TestLevels:
-    """INFO for starts and ends, DEBUG for what is between, WARNING for what needs a look."""
+    """INFO for starts and ends, DEBUG for details, WARNING for problems."""
 
-    def test_a_run_that_goes_well(self, run):
+    def test_a_successful_run(self, run):
         records = run(calls(call("double", n=1)), "canary answer")
         assert starts(texts_of(records, logging.INFO), "run started", "run ended: answered")
         assert starts(
@@ -93,7 +93,7 @@ class TestLevels:
         )
         assert texts_of(records, logging.WARNING) == []
 
-    def test_tokens_where_they_are_known(self, run):
+    def test_known_numbers_of_tokens_are_logged(self, run):
         completion = {
             "choices": [{"message": {"role": "assistant", "content": "Hi"}}],
             "usage": {"prompt_tokens": 31, "completion_tokens": 47},
@@ -114,12 +114,12 @@ class TestLevels:
             ([], {"messages": []}, "invalid_input"),
         ],
     )
-    def test_a_run_that_a_guard_ended_or_that_failed(self, run, script, options, ends):
+    def test_the_end_of_a_failed_run_is_a_warning(self, run, script, options, ends):
         (warning,) = texts_of(run(*script, **options), logging.WARNING)
         assert warning.startswith(f"run ended: {ends}")
         assert ("TypeError" in warning) == (ends == "llm_error")
 
-    def test_a_run_that_was_cancelled_or_is_paused_is_no_reason_to_look(self, run):
+    def test_the_end_of_a_cancelled_or_paused_run_is_not_a_warning(self, run):
         handle = RunHandle()
         handle.cancel()
         for options, ends in (({"handle": handle}, "cancelled"), ({}, "paused")):
@@ -127,7 +127,7 @@ class TestLevels:
             assert texts_of(records, logging.INFO)[-1].startswith(f"run ended: {ends}")
             assert texts_of(records, logging.WARNING) == []
 
-    def test_a_run_that_was_finished_at_its_limit_ends_well(self, run):
+    def test_the_end_of_a_run_finished_at_its_limit_is_not_a_warning(self, run):
         script = [calls(call("double", n=1)), "so far"]
         records = run(*script, max_iterations=1, on_limit="finish")
         assert starts(
@@ -138,18 +138,18 @@ class TestLevels:
         )
         assert texts_of(records, logging.WARNING) == []
 
-    def test_a_model_that_has_to_be_asked_again(self, run):
+    def test_a_retry_of_the_model_is_a_warning(self, run):
         records = run(OverloadedError("canary"), "x")
         (warning,) = texts_of(records, logging.WARNING)
         assert "OverloadedError" in warning
 
-    def test_a_tool_that_is_tried_again_and_fails(self, run):
+    def test_a_retry_of_a_tool_is_logged_at_info(self, run):
         records = run(calls(call("flaky", "c1")), "x")
         _, again, ended, _ = texts_of(records, logging.INFO)
         assert again.startswith("call of flaky: attempt 1 failed (OSError)")
         assert ended.startswith("call of flaky ended: ")
 
-    def test_a_breaker_that_opens(self, run):
+    def test_a_breaker_that_opens_is_a_warning(self, run):
         outcomes = iter([ValueError("canary"), "yes"])
 
         @tool
@@ -168,22 +168,22 @@ class TestLevels:
             "breaker of fetch: closed, was half_open",
         ]
 
-    def test_calls_that_do_not_run(self, run):
+    def test_calls_that_do_not_run_are_logged_at_debug(self, run):
         batch = calls(*(call("double", f"c{n}", n=n // 2) for n in range(3)))
         debugs = texts_of(run(batch, "x", max_parallel_calls=1), logging.DEBUG)
         assert "call of double suppressed: duplicate_in_batch" in debugs
         assert "call of double deferred: parallel_cap" in debugs
 
-    def test_a_history_that_is_repaired(self, run):
+    def test_a_repaired_history_is_logged_at_info(self, run):
         broken = [{"role": "tool", "tool_call_id": "c9", "content": "canary"}, *USER]
         assert texts_of(run("x", messages=broken), logging.INFO)[1].startswith("history repaired")
 
 
 class TestQuiet:
-    """What is not asked for is neither written nor made."""
+    """Records below the level are not written, and their events are not created."""
 
     def effects(self, run, *script, level, **options):
-        """The effects of a run that tell something, by what they tell; and its records."""
+        """The names of the events that a run emits, and its log records."""
         made = []
 
         def see(effect):
@@ -196,23 +196,23 @@ class TestQuiet:
         return made, records
 
     @pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR, logging.CRITICAL])
-    def test_a_run_that_goes_well_makes_no_event(self, run, level):
+    def test_a_successful_run_emits_no_event_at_warning_or_above(self, run, level):
         kid = Loop(tools=[double]).as_tool("kid", "", ScriptedLLM(calls(call("double", n=1)), "in"))
         script = [calls(call("double", n=1), call("kid", task="a")), "x"]
         made, records = self.effects(run, *script, level=level, tools=[double, kid])
         assert (made, records) == ([], [])
 
-    def test_what_is_a_warning_is_made_and_nothing_else(self, run):
+    def test_at_warning_only_events_of_warnings_are_emitted(self, run):
         script = [OverloadedError(), calls(call("double", n=1))]
         made, records = self.effects(run, *script, level=logging.WARNING, max_iterations=1)
         assert made == ["ModelRetried", "RunFinished"]
         assert [record.levelno for record in records] == [logging.WARNING] * 2
 
-    def test_at_critical_there_is_nothing(self, run):
+    def test_at_critical_nothing_is_logged(self, run):
         _, records = self.effects(run, OverloadedError(), TypeError(), level=logging.CRITICAL)
         assert records == []
 
-    def test_at_info_what_is_between_is_not_written(self, run):
+    def test_at_info_no_debug_record_is_written(self, run):
         made, records = self.effects(run, calls(call("double", n=1)), "x", level=logging.INFO)
         assert [record.levelno for record in records] == [logging.INFO] * 2
         assert made
@@ -226,7 +226,7 @@ class TestQuiet:
         assert all(logging.getLogger(name).propagate for name in made)
         assert {logging.getLogger(name).level for name in made} == {logging.NOTSET}
 
-    def test_a_program_that_sets_nothing_up_sees_nothing(self):
+    def test_without_configuration_nothing_is_printed(self):
         program = (
             "from treadle import Loop\n"
             "def model(messages): raise ValueError('canary')\n"
@@ -239,7 +239,7 @@ class TestQuiet:
 
 
 class TestExtras:
-    """Each record says whose it is."""
+    """Each record has the ids of its run, iteration and call."""
 
     def test_the_run_the_iteration_and_the_call(self, run):
         records = run(calls(call("double", "c1", n=1)), "x")
@@ -251,7 +251,7 @@ class TestExtras:
         assert asked == [1, 2]
         assert not any(hasattr(records[at], "iteration") for at in (0, -1))
 
-    def test_a_run_within_a_call_has_its_own(self, run):
+    def test_a_subagent_has_its_own_run_id(self, run):
         inner = Loop(tools=[double], name="inner")
         innermost = inner.as_tool("deep", "", ScriptedLLM(calls(call("double", "i1", n=1)), "in"))
         kid = Loop(tools=[innermost]).as_tool(
@@ -259,20 +259,20 @@ class TestExtras:
         )
         records = run(calls(call("kid", "k", task="a")), "x", tools=[kid])
         outer = run.result.run.run_id
-        whose = {(record.run_id, record.agent_name) for record in records}
-        assert whose == {(outer, "bot"), (f"{outer}/k", "kid"), (f"{outer}/k/d", "inner")}
+        ids = {(record.run_id, record.agent_name) for record in records}
+        assert ids == {(outer, "bot"), (f"{outer}/k", "kid"), (f"{outer}/k/d", "inner")}
         (deep,) = [record for record in records if "double started" in record.getMessage()]
         assert (deep.run_id, deep.call_id) == (f"{outer}/k/d", "i1")
 
-    def test_warnings_of_a_run_within_a_call_too(self, run):
-        """Although no listener got its start."""
+    def test_warnings_of_a_subagent_have_its_run_id(self, run):
+        """Although its start was not emitted."""
         kid = Loop(name="inner", retry_delay=0).as_tool(
             "kid", "", ScriptedLLM(OverloadedError(), "in")
         )
         (record,) = run(calls(call("kid", "k", task="a")), "x", tools=[kid], level=logging.WARNING)
         assert record.run_id == f"{run.result.run.run_id}/k"
 
-    def test_a_run_that_is_resumed(self, caplog):
+    def test_a_resumed_run_has_the_same_run_id(self, caplog):
         loop = Loop(tools=[sign], name="bot")
         model = ScriptedLLM(calls(call("sign", "c1", text="a")), "x")
         with caplog.at_level(logging.INFO, NAME):
@@ -283,7 +283,7 @@ class TestExtras:
         assert len({record.run_id for record in caplog.records}) == 1
 
 
-def test_what_models_tools_and_users_say_is_in_no_record(run):
+def test_content_of_models_tools_and_users_is_not_logged(run):
     invalid = calls(call("double", n="canary"), call("nope", text="canary"))
     script = [
         OverloadedError("canary"),

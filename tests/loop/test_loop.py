@@ -44,10 +44,10 @@ class Answer(BaseModel):
 
 
 class TestWaysToRun:
-    """The class, an instance, with options at either: the same run."""
+    """A run on the class or on an instance, with options at either."""
 
     @pytest.mark.parametrize("loop", [Loop, Loop(), Loop(max_iterations=3)])
-    def test_sync_async_streamed_and_by_hand(self, loop):
+    def test_sync_async_streamed_and_as_steps(self, loop):
         assert loop.run_sync(USER, lambda m: "sync").unwrap().content == "sync"
 
         async def main():
@@ -67,7 +67,7 @@ class TestWaysToRun:
         assert loop.run_sync(USER, ScriptedLLM(*script), max_iterations=1).iterations == 1
         assert loop.run_sync(USER, ScriptedLLM(*script)).iterations == 3
 
-    def test_mistakes_are_raised_when_it_is_called_and_not_when_it_is_awaited(self):
+    def test_invalid_options_raise_in_the_call_and_not_when_it_is_awaited(self):
         with pytest.raises(OptionError):
             Loop.run(USER, lambda m: "x", max_iteration=1)
         with pytest.raises(ToolDefinitionError):
@@ -88,7 +88,7 @@ class TestWaysToRun:
 
 
 class TestTools:
-    """A tool that nothing could run is an error when the loop is built."""
+    """A tool without an implementation is an error when the loop is built."""
 
     @pytest.mark.parametrize("given", [{"name": "t"}, Tool("t"), Answer])
     def test_without_function_and_resolver_it_is_an_error(self, given):
@@ -98,15 +98,15 @@ class TestTools:
             Loop(tools=[given])
         assert Loop(tools=[given], resolve_tool=lambda call: 1).tools
 
-    def test_a_terminal_one_needs_neither(self):
+    def test_a_terminal_tool_needs_neither(self):
         assert Loop(tools=[Tool("t", terminal=True)]).tools
 
-    def test_the_model_is_offered_them_in_order(self):
+    def test_the_model_receives_the_tools_in_order(self):
         with ScriptedLLM("x") as model:
             Loop.run_sync(USER, model, tools=[double, {"name": "t"}], resolve_tool=lambda c: 1)
         assert [t["function"]["name"] for t in model.sent[0].opts["tools"]] == ["double", "t"]
 
-    def test_options_for_the_model_go_with_every_request(self):
+    def test_options_for_the_model_are_sent_with_every_request(self):
         with ScriptedLLM(calls(call("double", n=1)), "x") as model:
             Loop.run_sync(USER, model, tools=[double], llm_opts={"temperature": 0})
         assert [sent.opts["temperature"] for sent in model.sent] == [0, 0]
@@ -141,7 +141,7 @@ class TestOutput:
         assert name in [t["function"]["name"] for t in model.sent[0].opts["tools"]]
         check_history(result.messages)
 
-    def test_an_invalid_one_is_reported_and_asked_for_again(self):
+    def test_an_invalid_output_is_reported_to_the_model(self):
         with ScriptedLLM(calls(call("Answer", text=5)), calls(call("Answer", text="5"))) as model:
             result = Loop.run_sync(USER, model, output=Answer)
         assert result.output == Answer(text="5")
@@ -151,7 +151,7 @@ class TestOutput:
         result = Loop.run_sync(USER, lambda m: "Hello", output=Answer)
         assert (result.output, result.stop_reason) == (None, "answered")
 
-    def test_a_name_that_is_no_tool_is_an_error_with_the_closest(self):
+    def test_an_unknown_tool_name_is_an_error_that_names_the_closest(self):
         with pytest.raises(
             OptionError, match=r"^output: there is no tool 'dubble'; did you mean 'double"
         ):
@@ -161,13 +161,13 @@ class TestOutput:
         with pytest.raises(ToolDefinitionError, match=r"^output: expected a Tool"):
             Loop(output=5)
 
-    def test_the_tool_that_is_named_stays_as_it_was_for_others(self):
+    def test_the_named_tool_itself_is_not_changed(self):
         Loop(tools=[double], output="double")
         assert double.terminal is False
 
 
-def test_one_loop_serves_many_threads_at_once():
-    """Nothing of one run is seen in another."""
+def test_one_loop_may_be_used_by_many_threads():
+    """The runs do not affect each other."""
     loop = Loop(tools=[double], max_iterations=20)
     outcomes = {}
 
@@ -201,21 +201,21 @@ def test_the_callers_messages_are_never_changed():
     assert repr(given) == before
 
 
-def test_a_model_that_changes_what_it_is_handed_changes_no_record():
-    def vandal(messages, **opts):
+def test_a_model_that_changes_its_messages_does_not_change_the_history():
+    def mutate(messages, **opts):
         for message in messages:
             message["content"] = "broken"
         messages.clear()
         return "done"
 
-    result = Loop.run_sync(USER, vandal)
+    result = Loop.run_sync(USER, mutate)
     assert result.messages == [*USER, {"role": "assistant", "content": "done"}]
 
 
 @pytest.mark.parametrize(
     "given", [None, 5, "", b"Hi", {"role": "user"}, [], [5], [{}], iter([]), {1}]
 )
-def test_messages_that_are_none_are_an_err_and_the_model_is_not_asked(given):
+def test_invalid_messages_are_an_err_and_the_model_is_not_called(given):
     with ScriptedLLM() as model:
         result = Loop.run_sync(given, model)
     assert isinstance(result, Err)
@@ -224,14 +224,14 @@ def test_messages_that_are_none_are_an_err_and_the_model_is_not_asked(given):
     assert result.messages == []
 
 
-def test_a_message_that_holds_itself_is_an_err():
+def test_a_message_that_contains_itself_is_an_err():
     message = {"role": "user", "content": "Hi"}
     message["self"] = message
     result = Loop.run_sync([message], lambda m: "x")
     assert result.stop_reason == "invalid_input"
 
 
-def test_a_run_goes_on_in_the_state_it_is_given():
+def test_a_run_continues_in_the_given_state():
     state = RunState("bot", "r1")
     first = Loop.run_sync(USER, lambda m: "one", state=state)
     again = Loop.run_sync([*first.messages, *USER], lambda m: "two", state=state)
@@ -240,7 +240,7 @@ def test_a_run_goes_on_in_the_state_it_is_given():
     assert state.messages == again.messages
 
 
-def test_layers_wrap_the_run_the_first_outermost():
+def test_the_first_middleware_is_the_outermost():
     order = []
 
     def middleware(name):
@@ -257,7 +257,7 @@ def test_layers_wrap_the_run_the_first_outermost():
 
 
 @pytest.mark.parametrize("kind", ["mermaid", "text"])
-def test_it_draws_its_stages(kind):
+def test_the_diagram_has_its_stages(kind):
     drawn = Loop().diagram(kind)
     assert all(name in drawn for name in Loop().pipeline.names)
     assert drawn.startswith("flowchart") is (kind == "mermaid")
@@ -269,7 +269,7 @@ def test_a_diagram_of_another_kind_is_an_error():
         Loop().diagram("png")
 
 
-def test_observers_of_nothing_are_nothing():
+def test_an_empty_list_of_observers_does_nothing():
     assert Observers([])(RunStarted(agent_name="", run_id="", at=0)) is None
 
 
@@ -299,7 +299,7 @@ def test_a_prompt_may_be_a_text():
     assert result.messages[0] == {"role": "user", "content": "Hi"}
 
 
-def test_tools_and_stages_get_what_the_caller_handed_in():
+def test_tools_and_stages_receive_the_deps_of_the_caller():
     seen = []
 
     @tool
@@ -318,7 +318,7 @@ def test_tools_and_stages_get_what_the_caller_handed_in():
     assert seen == [deps, deps, deps]
 
 
-def test_what_a_tool_raised_is_logged_once_with_its_traceback(caplog):
+def test_an_exception_of_a_tool_is_logged_once_with_its_traceback(caplog):
     @tool(retries=1)
     def bug() -> str:
         return {}["missing"]
@@ -372,7 +372,7 @@ def test_a_tool_that_cancels_its_own_task_next_to_another_has_run_and_failed():
 
 
 def test_a_tool_that_cancels_the_task_of_the_caller_has_run():
-    """Nothing tells it from a cancellation of the run, which the caller has to see."""
+    """It cannot be distinguished from a cancellation of the run, which the caller has to see."""
 
     @tool
     async def cancel() -> None:
@@ -388,7 +388,7 @@ def test_a_tool_that_cancels_the_task_of_the_caller_has_run():
     assert state.messages[-1]["content"].startswith("Cancelled")
 
 
-def test_what_a_stage_raises_in_its_cleanup_after_a_time_limit_is_logged(caplog):
+def test_an_exception_in_the_cleanup_of_a_stage_after_a_time_limit_is_logged(caplog):
     @stage
     def unclean(_ctx):
         try:

@@ -1,4 +1,4 @@
-"""Endless loops: the same round with nothing new, again and again."""
+"""Loop detection: the same iterations, again and again, with nothing new."""
 
 import itertools
 
@@ -70,7 +70,7 @@ A, B, C, D = (("same", {"n": n}) for n in range(1, 5))
         ([[A], [A], [("clock", {})], [A], [A]], None),
     ],
 )
-def test_the_same_calls_that_bring_the_same_end_the_run(iterations, ends_at, dedupe):
+def test_the_same_calls_with_the_same_results_end_the_run(iterations, ends_at, dedupe):
     """Another result is progress; a volatile tool may always be asked again; order does not count."""
     result = run(*iterations, dedupe=dedupe)
     if ends_at is None:
@@ -81,8 +81,8 @@ def test_the_same_calls_that_bring_the_same_end_the_run(iterations, ends_at, ded
         check_history(result.messages)
 
 
-def test_a_suppressed_call_counts_with_the_result_it_had():
-    """It would return something new, but the result is not seen: the model loops all the same."""
+def test_a_suppressed_call_counts_with_its_earlier_result():
+    """It would return something new, but it does not run: the model still loops."""
     result = run(*[[("once", {})]] * 6)
     assert (result.reason.iterations, result.iterations, result.tool_calls_count) == (3, 3, 1)
     assert isinstance(run(*[[("once", {})]] * 6, dedupe=False), Ok)
@@ -105,7 +105,7 @@ def test_a_suppressed_call_counts_with_the_result_it_had():
     ],
 )
 def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, dedupe):
-    """A B A B A B is as endless as A A A; a round of four is not looked for."""
+    """A B A B A B is a loop like A A A; a period of four iterations is not detected."""
     result = run(*script, dedupe=dedupe)
     if ends_at is None:
         assert isinstance(result, Ok)
@@ -118,7 +118,7 @@ def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, de
         )
 
 
-def test_the_reason_says_how_many_iterations_a_loop_has():
+def test_the_reason_has_the_number_of_iterations_of_the_loop():
     text = str(run(*[[A], [B]] * 3).reason)
     assert text.startswith(
         "the same 2 iterations 3 times in a row with the same results, the last: "
@@ -127,7 +127,7 @@ def test_the_reason_says_how_many_iterations_a_loop_has():
 
 
 @pytest.mark.parametrize(("threshold", "ends_at"), [(1, 1), (2, 2), (4, 4), (None, None)])
-def test_the_threshold_is_an_option_and_none_is_any_number(threshold, ends_at):
+def test_the_threshold_is_an_option_and_none_disables_it(threshold, ends_at):
     result = run(*[[A]] * 9, loop_threshold=threshold)
     if ends_at is None:
         assert isinstance(result, Ok)
@@ -143,8 +143,8 @@ def talkative(ctx):
     return ctx
 
 
-def going_on():
-    """The default stages, with one behind the decision that takes it back."""
+def continuing():
+    """The default stages, with one after the decision that undoes it."""
     stages = default_stages()
     return Loop(stages=stages).pipeline.replace(
         "loop_decision", lambda ctx: talkative(ctx.done() if not ctx.tool_calls else ctx)
@@ -161,8 +161,8 @@ def going_on():
         (["a", "a", [A], "a", "a"], None),
     ],
 )
-def test_a_text_that_is_repeated_where_the_run_goes_on_is_a_loop_too(texts, ends_at):
-    result = run(*texts, stages=going_on())
+def test_a_repeated_text_is_a_loop_if_the_run_continues_after_it(texts, ends_at):
+    result = run(*texts, stages=continuing())
     if ends_at is None:
         assert isinstance(result, Ok)
     else:
@@ -171,15 +171,15 @@ def test_a_text_that_is_repeated_where_the_run_goes_on_is_a_loop_too(texts, ends
         check_history(result.messages)
 
 
-def test_an_answer_is_no_loop_whatever_it_repeats():
-    """One text three times in a row, but each ended its run."""
+def test_repeated_answers_are_not_a_loop():
+    """The same text several times in a row, but each ended its run."""
     state = RunState()
     for _ in range(4):
         assert isinstance(run(state=state, loop_threshold=1), Ok)
 
 
-def test_blank_answers_are_no_loop():
-    """They have a budget of their own."""
+def test_blank_answers_are_not_a_loop():
+    """They have a separate limit."""
     assert run(*[""] * 4).stop_reason == "empty_response"
 
 
@@ -189,21 +189,21 @@ def test_the_reason_names_the_calls_and_the_count():
     assert reason.iterations == 3
 
 
-def test_hostile_calls_are_named_within_bounds():
+def test_long_calls_are_shortened_in_the_reason():
     result = run(*[[("x" * 9000, {"y": "z" * 9000})] * 20] * 3, breaker_threshold=9)
     assert len(result.reason.calls) == 5
     assert len(str(result.reason)) < 1200
 
 
-def test_a_hostile_text_is_named_within_bounds():
-    assert len(str(run(*["x" * 9000] * 3, stages=going_on()).reason)) < 300
+def test_a_long_text_is_shortened_in_the_reason():
+    assert len(str(run(*["x" * 9000] * 3, stages=continuing()).reason)) < 300
 
 
-def test_the_signature_is_noted_on_the_node_of_each_iteration():
+def test_the_signature_is_stored_in_the_node_of_each_iteration():
     result = run([A, B], [B, A], [A])
-    noted = [node.metadata.get("tool_signature") for node in result.run.nodes]
-    assert noted[0] == noted[1] != noted[2]
-    assert noted[3] is None
+    signatures = [node.metadata.get("tool_signature") for node in result.run.nodes]
+    assert signatures[0] == signatures[1] != signatures[2]
+    assert signatures[3] is None
 
 
 class TestDetector:
@@ -234,7 +234,7 @@ class TestDetector:
         assert self.look(detector, "f", results=False)[0] is None
         assert self.look(detector, "f", results=False)[0].iterations == 2
 
-    def test_what_it_has_seen_goes_on_in_another(self):
+    def test_a_restored_detector_continues_where_the_first_stopped(self):
         """A pause in the middle changes nothing."""
         script = ["f", "g", "f", "g", "f", "g"]
         for cut in range(6):
@@ -246,8 +246,8 @@ class TestDetector:
             assert [one is not None for one in found] == [False] * (5 - cut) + [True]
             assert found[-1].period == 2
 
-    def test_a_suppressed_call_without_a_known_result_counts_by_its_own_answer(self):
-        """Such is the duplicate of a call that was cancelled."""
+    def test_a_suppressed_call_without_an_earlier_result_counts_with_its_answer(self):
+        """For example the duplicate of a call that was cancelled."""
         detector, made = LoopDetector(2), (ToolCall("c1", "f"),)
         for text, found in (("cancelled", None), ("cancelled", 2), ("done", None)):
             context = Context(
@@ -259,7 +259,7 @@ class TestDetector:
             reason = detector.look(context, RunNode())
             assert (reason and reason.iterations) == found
 
-    def test_a_loop_is_no_longer_than_that(self):
+    def test_a_period_above_the_maximum_is_not_detected(self):
         detector = LoopDetector(2)
         names = [f"f{n}" for n in range(MAX_PERIOD + 1)]
         assert [self.look(detector, name)[0] for name in names * 4] == [None] * 16

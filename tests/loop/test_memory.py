@@ -1,4 +1,4 @@
-"""A run is freed with its result: no reference cycle keeps it until the garbage is collected."""
+"""A run is freed with its result: no reference cycle keeps it until a garbage collection."""
 
 import gc
 import inspect
@@ -64,7 +64,7 @@ async def streamed(model, tools, options):
 
 
 PATIENCE = 500
-"""A thread that ran a call holds it for a moment longer: waits of 10 ms."""
+"""A thread that ran a call keeps a reference for a moment longer: waits of 10 ms."""
 
 
 def on(backend, run, form=as_async):
@@ -97,17 +97,17 @@ def at_once(form):
     return is_freed
 
 
-def as_it_is(fn):
+def unchanged(fn):
     return fn
 
 
 RUNS = {
     "asyncio": on("asyncio", awaited),
     "trio": on("trio", awaited),
-    "threads of asyncio": on("asyncio", awaited, as_it_is),
-    "threads of trio": on("trio", awaited, as_it_is),
+    "threads of asyncio": on("asyncio", awaited, unchanged),
+    "threads of trio": on("trio", awaited, unchanged),
     "stream": on("asyncio", streamed),
-    "sync": at_once(as_it_is),
+    "sync": at_once(unchanged),
     "async in sync": at_once(as_async),
 }
 MODELS = {

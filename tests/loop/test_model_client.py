@@ -33,14 +33,14 @@ def sent(fn, **llm_opts):
 
 
 def reporter():
-    """What a call is handed by a driver."""
+    """The reporter that a driver passes to a call."""
     return SimpleNamespace(now=lambda: 0.0, emit=lambda event: None)
 
 
 class TestForms:
     """Every form of callable gets the messages, and the options as it takes them."""
 
-    def test_messages_alone(self, seen):
+    def test_messages_only(self, seen):
         sent(lambda messages: seen.update(messages=messages) or "x")
         assert seen == {"messages": USER}
 
@@ -75,7 +75,7 @@ class TestForms:
         assert (seen["messages"], seen["model"]) == (USER, "m1")
         assert (seen["tools"], seen["temperature"]) == (TOOLS, 0)
 
-    def test_named_options_get_those_they_name_and_no_others(self, seen):
+    def test_a_function_with_named_options_receives_only_these(self, seen):
         def fn(messages, tools=None, tool_choice=None):
             seen.update(locals())
             return "x"
@@ -83,7 +83,7 @@ class TestForms:
         sent(fn)
         assert (seen["tools"], seen["tool_choice"]) == (TOOLS, None)
 
-    def test_an_option_of_the_users_that_it_names_is_no_dict_of_all(self, seen):
+    def test_a_parameter_with_the_name_of_an_option_receives_that_option(self, seen):
         def fn(messages, temperature):
             seen.update(locals())
             return "x"
@@ -91,7 +91,7 @@ class TestForms:
         sent(fn, temperature=0.5)
         assert seen["temperature"] == 0.5
 
-    def test_anything_at_all(self, seen):
+    def test_any_arguments(self, seen):
         sent(lambda *args, **kwargs: seen.update(args=args, kwargs=kwargs) or "x")
         assert seen == {"args": (USER,), "kwargs": {"tools": TOOLS}}
 
@@ -148,11 +148,11 @@ class TestForms:
             "partial": "mild",
         }
 
-    def test_where_there_are_no_tools_the_request_has_no_such_key(self, seen):
+    def test_without_tools_the_request_has_no_key_for_them(self, seen):
         ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, [], {}).send(reporter())
         assert seen == {}
 
-    def test_a_parameter_for_tools_without_a_default_is_none_where_there_are_no_tools(self):
+    def test_a_required_parameter_for_tools_is_none_without_tools(self):
         def fn(messages, tools, tool_choice):
             return f"{tools} {tool_choice}"
 
@@ -161,7 +161,7 @@ class TestForms:
             client.request(list(USER), [], client.options).send(reporter())[0].text == "None None"
         )
 
-    def test_the_users_own_tools_win(self, seen):
+    def test_user_supplied_tools_take_precedence(self, seen):
         sent(lambda m, **o: seen.update(o) or "x", tools=["mine"])
         assert seen == {"tools": ["mine"]}
 
@@ -207,18 +207,18 @@ def test_sync_or_async_is_decided_once(fn, mode):
 
 
 @pytest.mark.parametrize("fn", [5, None, "gpt", object(), {"model": "x"}])
-def test_what_is_not_callable_is_an_error_before_anything_runs(fn):
+def test_a_model_that_is_not_callable_is_an_error_before_anything_runs(fn):
     with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable, got "):
         Loop.run_sync(USER, fn)
 
 
 @pytest.mark.parametrize("fn", [lambda: "x", lambda *, model: "x"])
-def test_what_takes_no_messages_is_an_error_before_anything_runs(fn):
+def test_a_model_that_takes_no_messages_is_an_error_before_anything_runs(fn):
     with pytest.raises(OptionError, match=r"^llm_send_fn: .* takes no messages$"):
         Loop.run_sync(USER, fn)
 
 
-def test_an_option_for_a_model_that_takes_positional_arguments_alone_is_an_error():
+def test_an_option_for_a_model_with_only_positional_arguments_is_an_error():
     with pytest.raises(OptionError, match="does not take 'temperature'"):
         Loop.run_sync(USER, lambda *args: "x", llm_opts={"temperature": 1})
 
@@ -246,7 +246,7 @@ def test_a_sync_function_that_returns_an_awaitable_is_awaited(is_async):
     assert result.unwrap().content == "later"
 
 
-def test_what_it_raises_is_an_err_with_the_cause():
+def test_an_exception_of_the_model_is_an_err_with_the_cause():
     def fn(messages):
         raise TypeError("broken")
 
@@ -262,7 +262,7 @@ def test_a_model_that_changes_the_options_changes_its_own_copy(is_nested):
     given = {"metadata": {"tags": ["a"]}} if is_nested else {"user": "a"}
     seen = []
 
-    def vandal(messages, **opts):
+    def mutate(messages, **opts):
         seen.append(repr(opts))
         for value in opts.values():
             if isinstance(value, dict):
@@ -271,6 +271,6 @@ def test_a_model_that_changes_the_options_changes_its_own_copy(is_nested):
         return {"role": "assistant", "content": ""}
 
     before = repr(given)
-    Loop.run_sync(USER, vandal, llm_opts=given, max_blank_stops=2)
+    Loop.run_sync(USER, mutate, llm_opts=given, max_blank_stops=2)
     assert seen == [before] * 3
     assert repr(given) == before

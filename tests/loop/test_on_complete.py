@@ -17,7 +17,7 @@ def driver(request):
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("stop_reason", EXITS)
-def test_on_every_exit(driver, stop_reason, is_async):
+def test_it_is_called_on_every_exit(driver, stop_reason, is_async):
     completions = []
 
     async def later(completion):
@@ -44,7 +44,7 @@ def test_on_every_exit(driver, stop_reason, is_async):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_one_that_raises_changes_nothing(driver, caplog, is_async):
+def test_a_callback_that_raises_is_logged_and_changes_nothing(driver, caplog, is_async):
     def wrong(completion):
         raise ValueError("mine")
 
@@ -58,7 +58,7 @@ def test_one_that_raises_changes_nothing(driver, caplog, is_async):
     assert record.getMessage() == "an observer raised at RunFinished"
 
 
-def test_of_a_resumed_run_its_own_time_and_all_its_iterations(driver):
+def test_the_completion_of_a_resumed_run_has_all_its_iterations(driver):
     completions = []
     options = {"tools": [sign], "on_complete": completions.append}
     model = ScriptedLLM(calls(call("sign", "c1")), "done")
@@ -75,18 +75,18 @@ def test_of_a_resumed_run_its_own_time_and_all_its_iterations(driver):
     assert completions[0].run_id == completions[1].run_id
 
 
-def test_a_loop_as_a_tool_reports_its_own(driver):
+def test_a_subagent_has_its_own_completions(driver):
     completions = []
     kid = Loop(name="kid", on_complete=completions.append)
-    child = kid.as_tool("helper", "", lambda messages: "in")
+    subagent = kid.as_tool("helper", "", lambda messages: "in")
     batch = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(3)))
-    result = go(driver, USER, ScriptedLLM(batch, "out"), tools=[child], name="bot")
+    result = go(driver, USER, ScriptedLLM(batch, "out"), tools=[subagent], name="bot")
     assert {each.run_id for each in completions} == {f"{result.run.run_id}/k{n}" for n in range(3)}
     assert {each.agent_name for each in completions} == {"kid"}
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_of_a_run_whose_caller_is_cancelled(backend):
+def test_a_run_whose_caller_is_cancelled_is_completed(backend):
     completions = []
 
     async def main():
@@ -103,7 +103,7 @@ def test_of_a_run_whose_caller_is_cancelled(backend):
     assert completions[0].error
 
 
-def test_runs_at_the_same_time_do_not_mix():
+def test_concurrent_runs_have_separate_completions():
     completions = []
     loop = Loop(on_complete=completions.append)
 
@@ -127,8 +127,8 @@ def test_runs_at_the_same_time_do_not_mix():
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_of_a_run_that_is_cancelled_before_it_began(backend):
-    """While an observer before it takes its time over the start."""
+def test_a_run_that_is_cancelled_before_it_started_is_completed(backend):
+    """While an earlier observer handles the start."""
     completions, seen = [], []
 
     async def main():
@@ -150,7 +150,7 @@ def test_of_a_run_that_is_cancelled_before_it_began(backend):
 
 
 @pytest.mark.parametrize("place", [RunStarted, IterationStarted, RunFinished])
-def test_of_a_run_that_an_observer_interrupts(driver, place):
+def test_a_run_that_an_observer_interrupts_is_completed(driver, place):
     completions = []
 
     def interrupt(event):
@@ -163,8 +163,8 @@ def test_of_a_run_that_an_observer_interrupts(driver, place):
 
 
 @pytest.mark.parametrize("drive", DRIVES.values(), ids=DRIVES)
-def test_wherever_a_run_is_cancelled_each_run_in_it_completes_once(drive):
-    """Of each run that began: the observers of its loop got its start."""
+def test_wherever_a_run_is_cancelled_it_and_its_subagents_complete_once(drive):
+    """Of the subagents, those that started: the observers of their loop received the start."""
 
     def scenario(run):
         run.completions, run.starts = [], []
@@ -178,10 +178,10 @@ def test_wherever_a_run_is_cancelled_each_run_in_it_completes_once(drive):
         }
         kid = Loop(tools=[run.rest()], name="kid", **options)
         script = ScriptedLLM(calls(call("rest", "i", seconds=0)), "in", is_async=True)
-        child = kid.as_tool("helper", "", script)
+        subagent = kid.as_tool("helper", "", script)
         batch = calls(call("helper", "k", task="a"), call("rest", "c", seconds=0.001))
         model = ScriptedLLM(batch, "out", is_async=True)
-        return run.run(model, tools=[child, run.rest()], on_complete=run.completions.append)
+        return run.run(model, tools=[subagent, run.rest()], on_complete=run.completions.append)
 
     def note(run, event):
         run.starts += [event.run_id] if isinstance(event, RunStarted) else []

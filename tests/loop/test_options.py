@@ -1,4 +1,4 @@
-"""The options of a loop: an unknown one names the closest, a wrong value says what was wanted."""
+"""The options of a loop: unknown names and invalid values are errors with a hint."""
 
 import dataclasses
 import typing
@@ -18,7 +18,7 @@ def add(a: int): ...
 
 
 def test_the_types_the_settings_and_the_limits_name_the_same_options():
-    """What a type checker allows is what there is."""
+    """So that a type checker accepts exactly the options that exist."""
     names = {spec.name for spec in dataclasses.fields(Settings)} | LIMIT_NAMES
     assert set(typing.get_type_hints(LoopOptions)) == names
 
@@ -33,7 +33,7 @@ def test_the_types_the_settings_and_the_limits_name_the_same_options():
         ("max_tools_calls", "max_tool_calls"),
     ],
 )
-def test_an_option_that_does_not_exist_names_the_closest(name, closest):
+def test_an_unknown_option_is_an_error_that_names_the_closest(name, closest):
     text = f"^there is no option '{name}'; did you mean '{closest}'\\?$"
     for use in (
         Loop,
@@ -46,7 +46,7 @@ def test_an_option_that_does_not_exist_names_the_closest(name, closest):
             use(**{name: 1})
 
 
-def test_an_option_like_no_other_names_them_all():
+def test_an_option_unlike_any_other_is_an_error_that_lists_all():
     with pytest.raises(
         OptionError, match="there is no option 'zzz'; known are breaker, breaker_threshold, "
     ):
@@ -112,7 +112,7 @@ def test_an_option_like_no_other_names_them_all():
         ("max_cost", "1", "max_cost: expected a number of US dollars of at least 0, got '1'"),
     ],
 )
-def test_a_value_that_an_option_cannot_take_says_what_was_wanted(name, value, text):
+def test_an_invalid_value_is_an_error_with_the_expected_one(name, value, text):
     with pytest.raises(OptionError) as caught:
         Loop(**{name: value})
     assert str(caught.value).startswith(text)
@@ -137,11 +137,11 @@ def test_a_value_that_an_option_cannot_take_says_what_was_wanted(name, value, te
         "loop_threshold",
     ],
 )
-def test_none_leaves_an_option_out_that_can_be_left_out(name):
+def test_none_unsets_an_optional_option(name):
     assert getattr(Loop(**{name: None}).settings, name) is None
 
 
-def test_members_of_limits_are_options_and_win_over_limits():
+def test_members_of_limits_are_options_and_take_precedence_over_limits():
     made = Loop(limits=Limits(max_iterations=3, max_tool_calls=5), max_iterations=7)
     assert made.settings.limits == Limits(max_iterations=7, max_tool_calls=5)
     assert Loop(limits=5 if False else Limits(max_tool_calls=1)).settings.limits.max_tool_calls == 1
@@ -162,15 +162,15 @@ def test_wrong_limits_next_to_a_field_of_limits_are_reported_as_such():
         ("dedupe", False),
     ],
 )
-def test_options_of_the_default_stages_do_not_go_with_custom_stages(name, value):
-    """They would be ignored without a word."""
+def test_options_of_the_default_stages_are_an_error_with_custom_stages(name, value):
+    """They would be ignored silently."""
     with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
         Loop(stages=default_stages(), **{name: value})
     with pytest.raises(OptionError, match=f"^{name} configures the default stages"):
         Loop(stages=default_stages()).with_options(**{name: value})
 
 
-def test_other_options_make_another_loop_and_leave_the_first():
+def test_with_options_returns_another_loop_and_does_not_change_the_first():
     first = Loop(max_iterations=3, name="a", tools=[add])
     second = first.with_options(max_tool_calls=4, name="b")
     assert (first.settings.name, first.settings.limits) == ("a", Limits(max_iterations=3))
@@ -180,13 +180,13 @@ def test_other_options_make_another_loop_and_leave_the_first():
 
 
 @pytest.mark.parametrize("name", ["tools", "stages"])
-def test_what_can_be_read_only_once_is_read_once(name):
+def test_an_iterator_is_read_only_once(name):
     value = {"tools": [add], "stages": default_stages()}[name]
     made = Loop(**{name: iter(value)}).with_options(max_iterations=3)
     assert list(made.tools) == ["add"] if name == "tools" else len(made.pipeline.names) == 9
 
 
-def test_a_loop_does_not_change_with_what_it_was_made_of():
+def test_a_loop_copies_its_options():
     tools, opts = [add], {"temperature": 0}
     made = Loop(tools=tools, llm_opts=opts)
     tools.clear()
@@ -201,7 +201,7 @@ def test_settings_are_frozen():
         Loop().settings.name = "x"
 
 
-def test_a_state_and_a_handle_are_taken_as_they_are():
+def test_a_state_and_a_handle_are_not_copied():
     state, handle = RunState(), RunHandle()
     settings = Loop(state=state, handle=handle).settings
     assert settings.state is state

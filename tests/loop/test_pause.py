@@ -1,4 +1,4 @@
-"""Approvals: what runs before a person has decided, what does not, and who is asked what."""
+"""Approvals: which calls run before a decision, which do not, and which are pending."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from .conftest import BATCH, SYNC, USER, answers, paused_at, stored
 
 
 class TestPausing:
-    """A call that needs approval puts the run aside."""
+    """A call that needs approval pauses the run."""
 
     def test_the_calls_before_it_have_run_and_the_rest_has_not(self, recorded, way):
         _, model, paused = paused_at(recorded, BATCH, way=way)
@@ -37,7 +37,7 @@ class TestPausing:
         assert paused.run.is_running
         assert [node.status for node in paused.run.nodes] == ["running"]
 
-    def test_its_messages_are_a_valid_history_that_says_what_waits(self, recorded):
+    def test_its_messages_are_a_valid_history_that_marks_the_calls_that_wait(self, recorded):
         _, _, paused = paused_at(recorded, BATCH)
         assert answers(paused.messages) == {
             "a": "noted 1",
@@ -51,7 +51,7 @@ class TestPausing:
         with pytest.raises(RunPausedError, match=r"waits for approval of wipe \(b\)$"):
             paused.unwrap()
 
-    def test_a_rule_looks_at_the_arguments(self, recorded):
+    def test_a_rule_may_depend_on_the_arguments(self, recorded):
         _, _, paused = paused_at(
             recorded,
             calls(call("pay", amount=100), call("pay", "b", amount=101), call("note", n=1)),
@@ -59,16 +59,16 @@ class TestPausing:
         assert recorded.done == ["pay 100"]
         assert paused.pending == (PendingCall("b", "pay", {"amount": 101}, "pay 101?"),)
 
-    def test_an_invalid_call_is_not_asked_about(self, recorded):
+    def test_an_invalid_call_is_not_pending(self, recorded):
         _, model, result = paused_at(recorded, calls(call("wipe", "a", path=5)))
         assert isinstance(result, Ok)
         assert "expected string" in answers(model.sent[1].messages)["a"]
 
-    def test_a_call_that_is_over_budget_is_not_asked_about(self, recorded):
+    def test_a_call_that_is_over_budget_is_not_pending(self, recorded):
         _, _, result = paused_at(recorded, calls(call("wipe", "a", path="/")), max_tool_calls=0)
         assert result.stop_reason == "budget_exhausted"
 
-    def test_a_terminal_call_ends_the_run_before_an_approval_is_asked_for(self, recorded):
+    def test_a_terminal_call_ends_the_run_before_an_approval_is_requested(self, recorded):
         @tool
         def end(): ...
 
@@ -94,7 +94,7 @@ class TestPausing:
         assert recorded.done == ["note 1", "wipe /", "note 3"]
 
 
-class TestMistakes:
+class TestInvalidDecisions:
     """Invalid decisions are refused before anything runs."""
 
     @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class TestMistakes:
             ([approve], "^decisions: expected .*got list"),
         ],
     )
-    def test_they_are_refused_and_use_nothing_up(self, recorded, decisions, text):
+    def test_they_are_refused_and_the_pause_can_still_be_resumed(self, recorded, decisions, text):
         loop, model, paused = paused_at(recorded, BATCH)
         for use in (loop.resume_sync, loop.resume, loop.resume_stream):
             with pytest.raises(OptionError, match=text):
@@ -119,13 +119,13 @@ class TestMistakes:
         assert recorded.done == ["note 1"]
         assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
 
-    def test_a_paused_run_has_a_state_of_its_own(self, recorded):
+    def test_the_option_state_is_refused(self, recorded):
         loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError, match=r"^state: a paused run continues in its own state"):
             loop.resume_sync(paused, {"b": approve}, model, state=paused.run)
 
     @pytest.mark.parametrize("option", [{"max_iteration": 1}, {"max_iterations": 0}])
-    def test_options_are_looked_at_as_for_any_run(self, recorded, option):
+    def test_options_are_checked_as_for_any_run(self, recorded, option):
         loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError):
             loop.resume_sync(paused, {"b": approve}, model, **option)
@@ -138,7 +138,7 @@ def test_it_works_on_the_class_with_the_tools_as_options(recorded):
     assert recorded.did == ["note 1", "note 3", "wipe /"]
 
 
-def test_the_name_the_id_and_the_nodes_of_the_run_go_on(recorded):
+def test_the_name_the_id_and_the_nodes_of_the_run_are_kept(recorded):
     loop, model, paused = paused_at(recorded, calls(call("note", n=0)), BATCH, name="bot")
     result = SYNC.resume(loop, stored(paused), {"b": approve}, model)
     assert (result.run.agent_name, result.run.run_id) == ("bot", paused.run.run_id)

@@ -16,7 +16,7 @@ from .conftest import SYNC, answers, stored
 
 
 def resumed(loop, paused, model, decisions=None, **options):
-    """Resume from a stored state, with every call that waits approved."""
+    """Resume from a stored state, with every pending call approved."""
     decisions = decisions or {one.id: approve for one in paused.pending}
     return SYNC.resume(loop, stored(paused), decisions, model, **options)
 
@@ -58,7 +58,7 @@ class TestClock:
         assert isinstance(paused, Ok)
         assert clock.bounds == [10, 1, 1, 1, 1]
 
-    def test_a_tool_sees_how_much_of_it_remains(self, clock, recorded):
+    def test_a_tool_sees_the_remaining_time(self, clock, recorded):
         seen = []
 
         @tool(requires_approval=True)
@@ -73,12 +73,12 @@ class TestClock:
         resumed(loop, paused, model)
         assert seen == [6]
 
-    def test_more_time_than_there_was_can_be_given(self, clock, recorded):
+    def test_a_longer_time_limit_can_be_given(self, clock, recorded):
         loop, model, paused = self.paused_after(clock, recorded, 9, calls(call("work", "x")))
         assert isinstance(resumed(loop, paused, model, max_seconds=20), Ok)
         assert clock.bounds == [10, 11]
 
-    def test_a_resumed_run_has_the_time_of_its_record(self, clock, recorded):
+    def test_a_resumed_run_keeps_the_start_times_of_its_nodes(self, clock, recorded):
         loop, model, paused = self.paused_after(clock, recorded, 4)
         clock.now += 96
         result = resumed(loop, paused, model)

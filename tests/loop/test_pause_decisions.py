@@ -1,4 +1,4 @@
-"""A decision is carried out, and its result says so."""
+"""Decisions on pending calls: approve, deny and edit."""
 
 import pytest
 
@@ -17,9 +17,9 @@ from .conftest import BATCH, SYNC, answers, paused_at, stored
 
 
 class TestDeciding:
-    """A decision is carried out, and its result says so."""
+    """A decision is applied, and shown in the result of the call."""
 
-    def test_approved_it_runs_and_then_the_rest(self, recorded, way):
+    def test_an_approved_call_runs_and_then_the_rest(self, recorded, way):
         loop, model, paused = paused_at(recorded, BATCH, way=way)
         result = way.resume(loop, stored(paused), {"b": approve}, model)
         assert isinstance(result, Ok)
@@ -37,7 +37,7 @@ class TestDeciding:
             ("", "Not run: a person did not approve this call. "),
         ],
     )
-    def test_denied_it_does_not_run_and_the_rest_does(self, recorded, way, reason, text):
+    def test_a_denied_call_does_not_run_and_the_rest_does(self, recorded, way, reason, text):
         loop, model, paused = paused_at(recorded, BATCH, way=way)
         result = way.resume(loop, paused, {"b": deny(reason)}, model)
         assert recorded.did == ["note 1", "note 3"]
@@ -45,7 +45,7 @@ class TestDeciding:
         assert (result.tool_calls_count, result.iterations) == (2, 2)
         assert [node.group_id for node in result.run.nodes[0].tool_calls] == ["a", "c"]
 
-    def test_a_denial_is_an_error_of_its_own_status(self, recorded):
+    def test_a_denied_call_has_a_separate_error_status(self, recorded):
         seen = []
         loop, model, paused = paused_at(recorded, BATCH, on_iteration=seen.append)
         SYNC.resume(loop, paused, {"b": deny()}, model)
@@ -56,7 +56,9 @@ class TestDeciding:
             "c": ("done", False),
         }
 
-    def test_edited_it_runs_with_other_arguments_and_its_result_says_so(self, recorded, way):
+    def test_an_edited_call_runs_with_other_arguments_and_its_result_has_a_note(
+        self, recorded, way
+    ):
         loop, model, paused = paused_at(recorded, BATCH, way=way)
         result = way.resume(loop, paused, {"b": edit({"path": "/tmp"})}, model)  # noqa: S108
         assert recorded.did == ["note 1", "note 3", "wipe /tmp"]
@@ -77,15 +79,15 @@ class TestDeciding:
             ({"path": "x", "force": True}, "unknown field 'force'"),
         ],
     )
-    def test_an_edit_that_the_tool_does_not_take_is_refused(self, recorded, arguments, text):
+    def test_an_edit_with_invalid_arguments_is_refused(self, recorded, arguments, text):
         loop, model, paused = paused_at(recorded, BATCH)
         with pytest.raises(OptionError, match=rf"^decisions\['b'\]: edit: .*{text}"):
             loop.resume_sync(paused, {"b": edit(arguments)}, model)
         assert recorded.done == ["note 1"]
-        SYNC.resume(loop, paused, {"b": approve}, model)  # nothing was used up by that
+        SYNC.resume(loop, paused, {"b": approve}, model)  # the pause is still usable
         assert recorded.did[1:] == ["note 3", "wipe /"]
 
-    def test_an_edit_is_the_editors_copy(self, recorded):
+    def test_an_edit_has_a_copy_of_the_arguments(self, recorded):
         given = {"path": "/a"}
         decision = edit(given)
         given["path"] = "/"
@@ -94,7 +96,7 @@ class TestDeciding:
         assert "wipe /a" in recorded.done
 
     def test_a_call_that_a_resolver_runs_can_be_edited_too(self):
-        """Its tool is known by name alone, so that any arguments will do."""
+        """The schema of its tool accepts any arguments."""
         seen = []
         rules = {"name": "act", "input_schema": {"type": "object"}}
         act = tool(rules, requires_approval=True)
@@ -104,7 +106,7 @@ class TestDeciding:
         SYNC.resume(loop, stored(paused), {"a": edit({"y": [2]})}, model)
         assert seen == [{"y": [2]}]
 
-    def test_a_call_that_was_denied_may_be_made_again_and_asked_about_again(self, recorded):
+    def test_a_denied_call_may_be_made_again_and_is_pending_again(self, recorded):
         again = calls(call("wipe", "b2", path="/"))
         loop, model, paused = paused_at(recorded, BATCH, again)
         paused = SYNC.resume(loop, paused, {"b": deny()}, model)
@@ -124,7 +126,7 @@ class TestDeciding:
 
 
 class TestSomeDecisions:
-    """Where a decision is missing, the run pauses again when it reaches that call."""
+    """If a decision is missing, the run pauses again when it reaches that call."""
 
     FIVE = calls(
         call("note", "a", n=1),
@@ -134,7 +136,7 @@ class TestSomeDecisions:
         call("note", "e", n=5),
     )
 
-    def test_it_goes_on_to_the_next_that_waits(self, recorded, way):
+    def test_it_continues_to_the_next_call_without_a_decision(self, recorded, way):
         loop, model, paused = paused_at(recorded, self.FIVE, way=way)
         assert [one.id for one in paused.pending] == ["b", "d"]
         again = way.resume(loop, stored(paused), {"b": approve}, model)
@@ -146,7 +148,7 @@ class TestSomeDecisions:
         assert recorded.did == ["note 1", "note 3", "note 5", "wipe /b"]
         assert (result.tool_calls_count, result.iterations, model.left) == (4, 2, 0)
 
-    def test_a_decision_on_a_later_call_is_kept_until_its_turn(self, recorded):
+    def test_a_decision_on_a_later_call_is_kept_for_that_call(self, recorded):
         loop, model, paused = paused_at(recorded, self.FIVE)
         again = SYNC.resume(loop, stored(paused), {"d": edit({"amount": 7})}, model)
         assert recorded.done == ["note 1"]

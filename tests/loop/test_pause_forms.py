@@ -37,7 +37,7 @@ class TestOtherProcess:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def test_another_process_goes_on_and_a_third_after_it(self):
+    def test_another_process_continues_and_a_third_one_after_it(self):
         ran = []
         paused = SYNC.run(make(ran, INNER), ScriptedLLM(*SCRIPT))
         assert sorted(ran) == ["look 1", "look 7"]
@@ -59,7 +59,7 @@ class TestOtherProcess:
 
 
 class TestForms:
-    """A pause comes back in whatever form it was kept."""
+    """A run can be resumed from every form of its pause."""
 
     @pytest.mark.parametrize(
         "form",
@@ -74,7 +74,7 @@ class TestForms:
         ],
         ids=["the pause", "state", "from JSON", "a mapping", "text", "another text", "bytes"],
     )
-    def test_all_of_them_are_taken(self, recorded, form):
+    def test_every_form_is_accepted(self, recorded, form):
         text = calls(call("wipe", "b", path="/ünï\ud83d\ude00"), text="näive ☃")
         loop, model, paused = paused_at(recorded, text)
         assert isinstance(SYNC.resume(loop, form(paused), {"b": approve}, model), Ok)
@@ -105,7 +105,7 @@ class TestForms:
             ({"digest": "x", "version": VERSION, 5: 1, "5": 1}, "changed|JSON"),
         ],
     )
-    def test_anything_else_is_refused_with_what_it_is(self, recorded, given, text):
+    def test_anything_else_is_refused_with_the_problem(self, recorded, given, text):
         refused(recorded.loop(), given, text=text)
 
     def test_resuming_does_not_change_the_paused_object(self, recorded):
@@ -114,8 +114,8 @@ class TestForms:
         SYNC.resume(loop, paused, {"b": edit({"path": "/x"})}, model)
         assert paused.state == before
 
-    def test_a_pause_with_everything_in_it_comes_back_whole(self, recorded):
-        """Reasons, duplicates, held calls, errors, refusals, unknown keys, signatures, usage and cost."""
+    def test_a_pause_with_every_kind_of_call_is_restored_completely(self, recorded):
+        """Reasons, duplicates, calls not run, errors, refusals, unknown keys, signatures, usage and cost."""
         answer = calls(
             call("note", "a", n=1),
             call("nope", "bad"),

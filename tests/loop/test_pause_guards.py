@@ -1,4 +1,4 @@
-"""Guards continue over a pause as if there had been none: budgets, counts, results seen, streaks, loops."""
+"""A pause does not affect guards: budgets, counts, cached results, repeated failures, loops."""
 
 import pytest
 
@@ -31,7 +31,7 @@ WIPE = calls(call("wipe", "w", path="/"))
 
 
 def resumed(loop, paused, model, decisions=None, **options):
-    """Resume from a stored state, with every call that waits approved."""
+    """Resume from a stored state, with every pending call approved."""
     decisions = decisions or {one.id: approve for one in paused.pending}
     return SYNC.resume(loop, stored(paused), decisions, model, **options)
 
@@ -52,7 +52,7 @@ def asking_about_texts(ctx):
 
 
 class TestBudgets:
-    """What was used before a pause is used."""
+    """Usage from before a pause counts."""
 
     def test_iterations(self, recorded):
         script = [WIPE, *[calls(call("note", n=n)) for n in range(9)]]
@@ -77,7 +77,7 @@ class TestBudgets:
         assert isinstance(result, Ok) is (most == 4)
         assert len(recorded.done) == result.tool_calls_count == most
 
-    def test_a_denied_call_was_not_made(self, recorded):
+    def test_a_denied_call_is_not_counted(self, recorded):
         model = ScriptedLLM(WIPE, calls(call("note", n=1)), "done")
         loop = recorded.loop(max_tool_calls=1)
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
@@ -130,7 +130,9 @@ class TestBudgets:
             ({"max_cost": 0.25}, BudgetExhausted("max_cost", 0.25, 0.25)),
         ],
     )
-    def test_what_is_spent_before_the_pause_ends_the_run_after_it(self, recorded, limit, reason):
+    def test_a_limit_that_is_exhausted_before_the_pause_ends_the_run_after_it(
+        self, recorded, limit, reason
+    ):
         answer = Response(
             tool_calls=(ToolCall("w", "wipe", '{"path": "/"}'),), usage=Usage(3, 4, cost=0.25)
         )
@@ -147,7 +149,7 @@ class TestBudgets:
         assert isinstance(result, Ok)
         assert recorded.done == ["wipe /", "note 2"]
 
-    def test_a_last_answer_that_waits_for_a_person_is_the_answer_after_the_pause(self, recorded):
+    def test_a_last_answer_that_needs_approval_is_the_answer_after_the_pause(self, recorded):
         stages = Loop().pipeline.insert_before("loop_decision", asking_about_texts)
         loop = recorded.loop(stages=stages, max_iterations=1, on_limit="finish")
         model = ScriptedLLM(calls(call("note", n=1)), "so far")
@@ -170,17 +172,17 @@ class TestBudgets:
         assert "/" not in [path for _, path in map(str.split, recorded.done)]
         assert "not those that were approved" in answers(result.messages)["w"]
 
-    def test_a_last_answer_is_asked_for_after_a_pause_too(self, recorded):
+    def test_a_last_answer_is_requested_after_a_pause_too(self, recorded):
         model = ScriptedLLM(WIPE, "so far")
         result = through(recorded.loop(max_iterations=1, on_limit="finish"), model)
         assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(1))
 
 
 class TestRepetition:
-    """What a turn has seen and learned before a pause it still knows after it."""
+    """The results of a turn are kept over a pause."""
 
     def test_a_call_that_was_answered_before_it_is_suppressed_after_it(self, recorded):
-        """In the very iteration of the pause; what was answered before that may be asked anew."""
+        """In the iteration of the pause; calls of earlier iterations may be made again."""
         script = [
             calls(call("note", "a", n=1)),
             calls(call("note", "b", n=2), call("wipe", "w", path="/")),
@@ -192,7 +194,7 @@ class TestRepetition:
         texts = answers(result.messages)
         assert texts["b2"].startswith("Not run again: you made the same call in iteration 2")
 
-    def test_what_was_suppressed_before_it_is_after_it(self, recorded):
+    def test_repeated_calls_are_suppressed_after_it(self, recorded):
         @tool
         def look(n: int):
             return "same"
@@ -206,19 +208,19 @@ class TestRepetition:
         ]
         result = through(recorded.loop(), ScriptedLLM(*script, "done"))
         texts = answers(result.messages)
-        assert texts["again"] == "same"  # the wipe was news
+        assert texts["again"] == "same"  # the result of wipe was new
         assert texts["once more"].startswith("Not run again: you made the same call in iteration 3")
 
-    def test_where_nothing_new_came_of_it_all_that_was_known_is(self, recorded):
-        """The call that waited was denied, which says nothing about what was asked before."""
+    def test_after_a_denied_call_earlier_results_stay_fresh(self, recorded):
+        """A denied call returns nothing new."""
         script = [calls(call("note", "a", n=1)), WIPE, calls(call("note", "a2", n=1))]
         loop, model = recorded.loop(), ScriptedLLM(*script, "done")
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
         assert recorded.done == ["note 1"]
         assert answers(result.messages)["a2"].startswith("Not run again")
 
-    def test_a_call_that_was_edited_is_known_by_what_it_ran_with(self, recorded):
-        """By the fields that tell its calls apart."""
+    def test_an_edited_call_is_cached_with_the_arguments_it_ran_with(self, recorded):
+        """By its `dedupe_fields`."""
         ran = []
 
         @tool(requires_approval=True, dedupe_fields=("to",))
@@ -234,7 +236,7 @@ class TestRepetition:
         assert ran == [("bob", "a")]
         assert answers(result.messages)["t"].startswith("Not run again")
 
-    def test_counts_go_on_and_the_third_is_nudged(self, recorded):
+    def test_counts_continue_and_the_third_call_has_a_note(self, recorded):
         repeated = [calls(call("note", f"n{n}", n=1), call("pay", amount=n)) for n in range(3)]
         repeated[1]["tool_calls"].append(call("wipe", path="/"))
         result = through(recorded.loop(dedupe=False), ScriptedLLM(*repeated, "done"))
@@ -242,8 +244,8 @@ class TestRepetition:
         assert ["[note: this is call number" in texts[f"n{n}"] for n in range(3)] == [0, 0, 1]
         assert "this is call number 3 of 'note'" in texts["n2"]
 
-    def test_a_call_is_counted_once_however_often_it_waits(self, recorded):
-        """A call that is in a batch with several that wait is entered again with each of them."""
+    def test_a_call_is_counted_once_even_if_it_waits_several_times(self, recorded):
+        """A batch with several pending calls is entered again with each decision."""
         batch = calls(*(call("wipe", f"w{n}", path=f"/{n}") for n in range(4)))
         loop, model = recorded.loop(), ScriptedLLM(batch, "done")
         result = SYNC.run(loop, model)
@@ -253,8 +255,8 @@ class TestRepetition:
         assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
     @pytest.mark.parametrize("at", range(3))
-    def test_the_same_loop_is_found_across_it(self, recorded, at):
-        """Whichever of the iterations the pause is in."""
+    def test_a_loop_is_detected_over_a_pause(self, recorded, at):
+        """In whichever iteration the pause is."""
 
         @tool(requires_approval=lambda given: given["n"] == 1 and asks.pop())
         def look(n: int):
@@ -269,14 +271,14 @@ class TestRepetition:
         assert isinstance(result.reason, LoopDetected)
         assert result.iterations == 3
 
-    def test_loops_of_two_iterations_as_well(self, recorded):
+    def test_a_loop_of_two_iterations_is_detected_over_pauses(self, recorded):
         script = [calls(call("wipe", path="/")), calls(call("note", n=1))] * 5
         result = through(recorded.loop(dedupe=False), ScriptedLLM(*script))
         assert (result.reason.period, result.iterations) == (2, 6)
 
 
 class TestBreakers:
-    """A tool that keeps failing is found across a pause."""
+    """Repeated failures are counted over a pause."""
 
     @pytest.fixture
     def failing(self, recorded):
@@ -287,7 +289,7 @@ class TestBreakers:
         recorded.tools.append(fail)
         return [calls(call("fail", asks=n == 1, n=n)) for n in range(5)]
 
-    def test_the_streak_of_the_run(self, recorded, failing):
+    def test_the_circuit_breaker_of_the_run(self, recorded, failing):
         result = through(recorded.loop(), ScriptedLLM(*failing))
         assert result.reason == CircuitBroken("fail", "Error: ValueError: no", 3)
 
@@ -300,20 +302,20 @@ class TestBreakers:
         SYNC.run(loop, ScriptedLLM(failing[2], "done"))
         assert breaker.states["fail"] == "open"
 
-    def test_blank_stops_in_a_row_do_not_start_anew(self, recorded):
+    def test_the_count_of_consecutive_blank_stops_is_kept(self, recorded):
         """The list of them is in the memo."""
 
         def asks(ctx):
-            return ctx if ctx.iteration != 2 or ctx.approvals else ctx.pause((desk_call,))
+            return ctx if ctx.iteration != 2 or ctx.approvals else ctx.pause((pending_call,))
 
-        desk_call = PendingCall("q", "asks", {}, "?")
+        pending_call = PendingCall("q", "asks", {}, "?")
         loop = recorded.loop(stages=[asks, *default_stages(max_blank_stops=2)])
         result = through(loop, ScriptedLLM("", "", ""))
         assert (result.stop_reason, result.reason.attempts) == ("empty_response", 3)
 
 
-def test_a_pause_changes_nothing_of_what_a_run_comes_to(recorded):
-    """The same script with approvals and without them: but for the pauses it is the same run."""
+def test_a_run_with_approved_pauses_has_the_result_of_a_run_without(recorded):
+    """The same script with and without approvals: except for the pauses it is the same run."""
     script = [
         calls(call("note", "a", n=1), call("wipe", "b", path="/"), call("nope", "c")),
         calls(call("pay", "d", amount=500), call("note", "e", n=1), call("note", "f", n=1)),

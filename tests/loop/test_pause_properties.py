@@ -1,4 +1,4 @@
-"""However a run is cut by pauses, it comes to what it would have come to without them."""
+"""Wherever a run is paused, its result is the same as without pauses."""
 
 import copy
 import json
@@ -43,9 +43,9 @@ def scripted(script):
 
 
 def family(options, needs_approval):
-    """Recorded tools and a child that has the same ones; the child's model looks at what it has done.
+    """Recorded tools, and a subagent with the same ones, whose model depends on its history.
 
-    Where a budget may run out its calls run alone: who of several would get the last of it is open.
+    If a budget may be exhausted, its calls run alone: which of several would get the rest is random.
     """
     recorded = RecordedTools()
     tools = [
@@ -62,12 +62,12 @@ def family(options, needs_approval):
 
     inner = Loop(tools=tools, sequential="in_step", max_parallel_calls=1)
     is_ample = options["max_tool_calls"] is None and options["max_iterations"] > AMPLE
-    child = inner.as_tool("helper", "Helps.", model, parallel_safe=is_ample)
-    return recorded, [*tools, child]
+    subagent = inner.as_tool("helper", "Helps.", model, parallel_safe=is_ample)
+    return recorded, [*tools, subagent]
 
 
 def resumed(loop, paused, model, choose, decision):
-    """Resume with decisions on some of the calls that wait, through JSON."""
+    """Resume with decisions on some of the pending calls, from a state stored as JSON."""
     ids = [one.id for one in paused.pending]
     picked = {call_id: decision for call_id in ids if choose()}
     picked = picked or {ids[0]: decision}
@@ -76,7 +76,9 @@ def resumed(loop, paused, model, choose, decision):
 
 @settings(max_examples=40)
 @given(SCRIPTS, OPTIONS, st.data())
-def test_with_everything_approved_it_is_the_run_without_approvals(script, options, data):
+def test_with_every_call_approved_the_result_is_that_of_a_run_without_approvals(
+    script, options, data
+):
     recorded, tools = family(options, needs_approval=True)
     loop, model = Loop(tools=tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
     result = SYNC.run(loop, model)
@@ -85,12 +87,12 @@ def test_with_everything_approved_it_is_the_run_without_approvals(script, option
         pause = result
         result = resumed(loop, pause, model, lambda: data.draw(st.booleans()), approve)
         assert pause.state == before
-    free_desk, free_tools = family(options, needs_approval=False)
+    free_recorded, free_tools = family(options, needs_approval=False)
     free = SYNC.run(
         Loop(tools=free_tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
     )
     assert result.messages == free.messages
-    assert recorded.did == free_desk.did
+    assert recorded.did == free_recorded.did
     assert (result.stop_reason, result.iterations, result.tool_calls_count, result.usage) == (
         free.stop_reason,
         free.iterations,
@@ -101,7 +103,7 @@ def test_with_everything_approved_it_is_the_run_without_approvals(script, option
 
 @settings(max_examples=20)
 @given(SCRIPTS, OPTIONS, st.data())
-def test_with_everything_denied_nothing_that_needs_approval_runs(script, options, data):
+def test_with_every_call_denied_no_call_that_needs_approval_runs(script, options, data):
     recorded, tools = family(options, needs_approval=True)
     loop, model = Loop(tools=tools, **options), ScriptedLLM(*scripted(script), "done", "end", "end")
     result = SYNC.run(loop, model)

@@ -1,4 +1,4 @@
-"""Any stage may pause a run; what is no JSON cannot be stored."""
+"""Any stage may pause a run; a state that is not JSON cannot be stored."""
 
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,12 +26,12 @@ from .conftest import BATCH, SYNC, USER, RecordedTools, after_model, answers, as
 
 
 class TestNotJSON:
-    """What cannot be stored ends the run, with a reason and a valid history."""
+    """A state that cannot be stored ends the run, with a reason and a valid history."""
 
     @pytest.mark.parametrize(
         "value", [{1, 2}, object(), float("nan"), float("inf"), {(1, 2): 3}, {1: 2}, [{1: 2}], b"x"]
     )
-    def test_something_in_the_memo_that_is_no_json(self, recorded, way, value):
+    def test_a_value_in_the_memo_that_is_not_json(self, recorded, way, value):
         def keep(ctx):
             return ctx.remember("mine", value)
 
@@ -47,11 +47,11 @@ class TestNotJSON:
         assert recorded.done == ["note 1"]
         assert (result.run.status, result.run.nodes[0].status) == ("failed", "failed")
 
-    def test_the_history_does_not_say_that_a_call_waits_where_the_pause_failed(self, recorded):
+    def test_no_call_is_marked_as_waiting_if_the_pause_failed(self, recorded):
         loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", {1}), *default_stages()])
         assert "waits" not in answers(SYNC.run(loop, ScriptedLLM(BATCH)).messages)["b"]
 
-    def test_a_memo_that_holds_itself(self, recorded):
+    def test_a_memo_that_contains_itself(self, recorded):
         knot = []
         knot.append(knot)
         loop = recorded.loop(stages=[lambda ctx: ctx.remember("mine", knot), *default_stages()])
@@ -68,13 +68,13 @@ class TestNotJSON:
             ),
         ],
     )
-    def test_what_a_stage_waits_for(self, recorded, waiting, error_type):
+    def test_invalid_pending_calls_of_a_stage(self, recorded, waiting, error_type):
         loop = recorded.loop(stages=[lambda ctx: ctx.pause(waiting)])
         result = SYNC.run(loop, lambda m: "Hello")
         assert (result.stop_reason, result.reason.error_type) == ("pipeline_failed", error_type)
 
-    def test_a_stage_that_nothing_can_enter(self, recorded):
-        """It is nested in the list of another, so no run can continue there."""
+    def test_a_stage_that_is_not_an_entry_point(self, recorded):
+        """It is nested in another component, so that no run can continue there."""
         inner = plug_with((lambda ctx: ctx, lambda ctx, _: ctx), [asking], name="plug")
         result = SYNC.run(recorded.loop(stages=[inner, *default_stages()]), lambda m: "Hello")
         assert (result.stop_reason, result.reason.error_type) == (
@@ -83,7 +83,7 @@ class TestNotJSON:
         )
         assert "no run can enter at stage 'plug/asking'" in result.reason.message
 
-    def test_what_json_takes_comes_back(self, recorded):
+    def test_json_in_the_memo_is_restored(self, recorded):
         seen = []
         kept = {"n": [1, 2.5, None, True, "ü"], "deep": {"a": {"b": []}}}
 
@@ -100,7 +100,7 @@ class TestCustomStages:
     """Any stage may pause a run; it is entered again with the decision."""
 
     @pytest.mark.parametrize("kind", ["plain", "steps", "async"])
-    def test_it_is_entered_once_more(self, way, kind):
+    def test_it_is_entered_again_with_the_decision(self, way, kind):
         entered = []
 
         def plain(ctx):
@@ -125,7 +125,7 @@ class TestCustomStages:
         assert result.messages == paused.messages
         assert entered == [{}, {"q": approve}]
 
-    def test_it_may_make_of_a_denial_what_it_likes(self, way):
+    def test_it_handles_a_denial_itself(self, way):
         @dataclass(eq=True)
         class Rejected(Reason):
             why: str
@@ -134,10 +134,10 @@ class TestCustomStages:
 
         @stage
         def gate(ctx):
-            said = ctx.approvals.get("q")
-            if said is None:
+            decision = ctx.approvals.get("q")
+            if decision is None:
                 return asking(ctx)
-            return ctx if said.runs else ctx.stop(Rejected(said.reason))
+            return ctx if decision.runs else ctx.stop(Rejected(decision.reason))
 
         loop = Loop(stages=after_model(gate))
         paused = way.run(loop, ScriptedLLM("Darn"))
@@ -160,7 +160,7 @@ class TestCustomStages:
         assert (second.stop_reason, second.iterations) == ("paused", 2)
         assert isinstance(way.resume(loop, stored(second), {}, model), Ok)
 
-    def test_the_end_of_the_iteration_is_reported_once_it_is_over(self, way):
+    def test_the_end_of_the_iteration_is_reported_after_the_pause(self, way):
         events = []
         loop = Loop(stages=after_model(asking), on_event=events.append)
         paused = way.run(loop, ScriptedLLM("Hello"))
@@ -169,14 +169,14 @@ class TestCustomStages:
         assert (len(of(events, IterationStarted)), len(of(events, IterationFinished))) == (1, 1)
 
 
-def test_options_for_the_secret_and_the_claim_are_looked_at():
+def test_invalid_values_of_pause_secret_and_consume_pause_are_errors():
     for option in ({"pause_secret": ""}, {"consume_pause": "x"}):
         with pytest.raises(OptionError):
             Loop(**option)
 
 
-def test_check_history_holds_at_the_pause_of_a_streamed_answer(recorded):
-    """The calls came in pieces, and wait as others do."""
+def test_the_history_is_valid_at_the_pause_of_a_streamed_answer(recorded):
+    """The call was streamed, and needs approval like any other."""
     chunk = {"choices": [{"delta": {"tool_calls": [{"index": 0, **call("wipe", "b", path="/")}]}}]}
     loop = recorded.loop()
     paused = SYNC.run(loop, ScriptedLLM([chunk, {"choices": [{"finish_reason": "stop"}]}]))

@@ -1,4 +1,4 @@
-"""A paused state is good for one resumption, by a loop that has what it needs."""
+"""A paused state can be resumed once, by a loop with the tools and stages that it needs."""
 
 import threading
 
@@ -26,22 +26,22 @@ def before_model(changed):
 
 
 class TestStale:
-    """A state is good for one resumption, by a loop that has what it needs."""
+    """A state can be resumed once, by a loop with the tools and stages that it needs."""
 
-    def test_resumed_twice_it_is_refused(self, recorded):
+    def test_a_second_resumption_is_refused(self, recorded):
         loop, model, paused = paused_at(recorded)
         SYNC.resume(loop, paused, {"b": approve}, model)
         refused(loop, stored(paused), text="^the paused state is stale: '.*' was resumed already$")
         assert recorded.did == ["note 1", "note 3", "wipe /"]
 
-    def test_refused_it_emits_nothing_and_asks_no_model(self, recorded):
+    def test_a_refused_resumption_emits_nothing_and_does_not_call_the_model(self, recorded):
         events = []
         loop, _, paused = paused_at(recorded, consume_pause=lambda pause_id: False)
         with ScriptedLLM() as model:
             refused(loop, paused, model, "was resumed already", on_event=events.append)
         assert events == []
 
-    def test_a_run_that_goes_on_in_the_record_of_another_can_be_paused_again(self, recorded):
+    def test_a_run_in_the_state_of_another_can_be_paused_again(self, recorded):
         """Each pause has its own id, although the runs share theirs."""
         state, loop = RunState("bot", "r1"), recorded.loop()
         for n in range(3):
@@ -50,25 +50,25 @@ class TestStale:
             state = SYNC.resume(loop, paused, {"b": approve}, model).run
         assert recorded.done == ["wipe /0", "wipe /1", "wipe /2"]
 
-    def test_where_the_tool_is_gone_it_is_refused(self, recorded):
+    def test_without_the_tool_it_is_refused(self, recorded):
         _, _, paused = paused_at(recorded)
         for name in ("note", "wipe"):
             others = [one for one in recorded.tools if one.name != name]
             refused(Loop(tools=others), paused, text=f"stale: tool '{name}' no longer exists, and")
 
-    def test_where_the_tool_takes_something_else_it_is_refused(self, recorded):
+    def test_with_another_schema_of_the_tool_it_is_refused(self, recorded):
         @tool(name="wipe", requires_approval=True)
         def other(path: str, force: bool = False): ...
 
         _, _, paused = paused_at(recorded)
         refused(Loop(tools=[recorded.tools[0], other]), paused, text="tool 'wipe' has changed")
 
-    def test_a_tool_that_no_call_is_of_may_change(self, recorded):
+    def test_a_tool_without_a_pending_call_may_change(self, recorded):
         _, model, paused = paused_at(recorded)
         loop = Loop(tools=[one for one in recorded.tools if one.name != "pay"])
         assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
 
-    def test_a_description_and_what_it_does_may_change(self, recorded):
+    def test_the_description_and_the_function_of_a_tool_may_change(self, recorded):
         later = RecordedTools()
         later.tools[1] = tool(later.tools[1], description="Wipes.")
         _, model, paused = paused_at(recorded)
@@ -76,9 +76,7 @@ class TestStale:
         assert (recorded.did, later.did) == (["note 1"], ["note 3", "wipe /"])
 
     @pytest.mark.parametrize("name", ["wipe", "erase"])
-    def test_a_call_of_a_tool_that_a_stage_changed_runs_with_that_tool_or_not_at_all(
-        self, recorded, name
-    ):
+    def test_a_call_of_a_tool_from_a_stage_runs_only_with_that_tool(self, recorded, name):
         """Whether the stage replaced a tool of the loop or added one."""
         own = RecordedTools()
         restricted = tool(own.tools[1], name=name, description="Wipes test data.")
@@ -98,20 +96,20 @@ class TestStale:
         for tools in (recorded.tools, own.tools):
             refused(loop.with_options(tools=tools), paused, text="give the tools different desc")
 
-    def test_a_tool_that_a_stage_changed_does_not_matter_where_no_call_of_it_waits(self, recorded):
+    def test_a_tool_from_a_stage_may_be_missing_if_no_call_of_it_waits(self, recorded):
         replaced = tool(recorded.tools[0], description="Notes.")
         script = calls(call("note", "a", n=1), call("wipe", "b", path="/"))
         loop, model, paused = paused_at(recorded, script, stages=before_model(replaced))
         assert isinstance(SYNC.resume(loop, stored(paused), {"b": approve}, model), Ok)
         assert recorded.done == ["note 1", "wipe /"]
 
-    def test_where_the_stage_that_paused_is_gone_it_is_refused(self, recorded):
+    def test_without_the_stage_that_paused_it_is_refused(self, recorded):
         loop = recorded.loop(stages=after_model(asking))
         paused = SYNC.run(loop, lambda m: "Hello")
         refused(recorded.loop(), paused, text="stale: .*'asking'", decisions={"q": approve})
         assert isinstance(SYNC.resume(loop, paused, {"q": approve}, lambda m: "x"), Ok)
 
-    def test_where_a_childs_tool_has_changed_it_is_refused(self, recorded):
+    def test_without_the_tool_of_a_subagent_it_is_refused(self, recorded):
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")))
         loop = Loop(tools=[recorded.loop().as_tool("child", "c", inner)])
         paused = SYNC.run(loop, ScriptedLLM(calls(call("child", "k", task="t"))))
@@ -120,21 +118,21 @@ class TestStale:
 
 
 class TestConsumed:
-    """Who may resume a pause is asked once for each try."""
+    """`consume_pause` is called once for each attempt to resume."""
 
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_it_is_asked_with_the_id_of_the_pause(self, recorded, way, is_async):
+    def test_it_is_called_with_the_id_of_the_pause(self, recorded, way, is_async):
         asked, answer = [], [True]
 
-        def claim(pause_id):
+        def consume(pause_id):
             asked.append(pause_id)
             return answer[0]
 
-        async def claim_later(pause_id):
+        async def consume_later(pause_id):
             await anyio.sleep(0)
-            return claim(pause_id)
+            return consume(pause_id)
 
-        option = claim_later if is_async else claim
+        option = consume_later if is_async else consume
         loop, model, paused = paused_at(recorded, consume_pause=option)
         assert isinstance(way.resume(loop, paused, {"b": approve}, model), Ok)
         assert asked == [paused.state["pause_id"]]
@@ -143,15 +141,15 @@ class TestConsumed:
             way.resume(loop, paused, {"b": approve}, model)
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_one_that_blocks_does_not_hold_up_the_event_loop(self, recorded, backend):
-        """It may ask a database: it is called in a thread, as anything that may block."""
+    def test_one_that_blocks_does_not_block_the_event_loop(self, recorded, backend):
+        """It may query a database, so it is called in a thread."""
         threads = []
 
-        def claim(pause_id):
+        def consume(pause_id):
             threads.append(threading.current_thread())
             return True
 
-        loop, model, paused = paused_at(recorded, consume_pause=claim)
+        loop, model, paused = paused_at(recorded, consume_pause=consume)
         Way(backend).resume(loop, paused, {"b": approve}, model)
         assert threads != [threading.current_thread()]
 
@@ -165,16 +163,16 @@ class TestConsumed:
         with pytest.raises(PausedStateError, match="was resumed already"):
             anyio.run(main)
 
-    def test_what_it_raises_comes_out(self, recorded):
-        def claim(pause_id):
+    def test_its_exception_is_raised_to_the_caller(self, recorded):
+        def consume(pause_id):
             raise ConnectionError("no database")
 
-        loop, model, paused = paused_at(recorded, consume_pause=claim)
+        loop, model, paused = paused_at(recorded, consume_pause=consume)
         with pytest.raises(ConnectionError, match="no database"):
             loop.resume_sync(paused, {"b": approve}, model)
         assert recorded.done == ["note 1"]
 
-    def test_of_many_at_once_one_gets_it(self, recorded):
+    def test_of_concurrent_resumptions_one_succeeds(self, recorded):
         loop, model, paused = paused_at(recorded)
         outcomes, start = [], threading.Barrier(8)
 
@@ -199,11 +197,11 @@ class TestConsumed:
         assert [consumed.consume(name) for name in "aabc"] == [True, False, True, True]
         assert [consumed.consume(name) for name in "cba"] == [False, False, True]
 
-    def test_a_childs_pause_is_claimed_with_that_of_its_parent(self, recorded):
+    def test_the_pause_of_a_subagent_is_consumed_with_that_of_its_parent(self, recorded):
         asked = []
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")), "inner")
-        child = recorded.loop(consume_pause=asked.append)
-        loop = Loop(tools=[child.as_tool("child", "c", inner)])
+        subagent = recorded.loop(consume_pause=asked.append)
+        loop = Loop(tools=[subagent.as_tool("child", "c", inner)])
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)
         assert isinstance(SYNC.resume(loop, paused, {"k/i": approve}, model), Ok)

@@ -1,4 +1,4 @@
-"""The state of a paused run is good for one resumption, and each change of it is noticed."""
+"""The state of a paused run: every change of it is detected, and it can be signed."""
 
 import copy
 import json
@@ -31,7 +31,7 @@ def leaves(value, path=()):
 
 
 def changed(state, path, value):
-    """A copy of a state with another value somewhere."""
+    """A copy of a state with another value at a path."""
     made = copy.deepcopy(state)
     at = made
     for key in path[:-1]:
@@ -41,7 +41,7 @@ def changed(state, path, value):
 
 
 def rich_state():
-    """A state with something in nearly every field: a child, a denied call, a suppressed one."""
+    """A state with a value in nearly every field: a subagent, a denied call, a suppressed one."""
     ran = []
     first = calls(call("look", "x", n=1))
     batch = calls(call("look", "y", n=1), call("nope", "n"), *SCRIPT[0]["tool_calls"][1:])
@@ -63,9 +63,9 @@ JSON = st.recursive(
 
 
 class TestTampered:
-    """A state that is not as it was made is refused, whatever was changed in it."""
+    """A state that was changed is refused, whatever the change."""
 
-    def test_every_leaf_counts(self):
+    def test_a_change_of_any_leaf_is_refused(self):
         flips = {str: lambda v: v + "x", int: lambda v: v + 1, float: lambda v: v + 1.0}
         assert len(LEAVES) > 100
         for path in LEAVES:
@@ -77,12 +77,12 @@ class TestTampered:
             refused(LOOP, changed(STATE, path, flip(value)), text=text)
 
     @given(st.sampled_from(LEAVES), JSON)
-    def test_any_leaf_for_any_other_value(self, path, value):
+    def test_any_other_value_of_any_leaf_is_refused(self, path, value):
         forged = changed(STATE, path, value)
         if json.dumps(forged, sort_keys=True) != json.dumps(STATE, sort_keys=True):
             refused(LOOP, forged)
 
-    def test_a_key_more_or_less_anywhere_counts(self):
+    def test_an_added_or_removed_key_is_refused(self):
         for path in [path for path in LEAVES if path[:-1]] + [("version",)]:
             forged = copy.deepcopy(STATE)
             at = forged
@@ -100,8 +100,8 @@ class TestTampered:
         forged = Paused(paused.pending, paused.messages, {**paused.state, "iteration": 0})
         refused(loop, forged, text="was changed")
 
-    def test_the_state_itself_is_taken(self):
-        """What is refused above is refused for the change alone."""
+    def test_the_unchanged_state_is_accepted(self):
+        """So that the states above are refused only because of the change."""
         model, inner = ScriptedLLM("done"), ["inner"]
         loop = make([], inner)
         result = SYNC.resume(loop, STATE, {"h/j": deny(), "b": deny()}, model)
@@ -115,7 +115,7 @@ class TestSigned:
         ("signed", "opened"),
         [("ß☃", "ß☃"), (b"\xff\x00", b"\xff\x00"), ("s", b"s"), ("ß".encode(), "ß")],
     )
-    def test_the_same_secret_opens_it_as_text_or_as_bytes(self, recorded, signed, opened):
+    def test_the_same_secret_is_accepted_as_text_or_as_bytes(self, recorded, signed, opened):
         _, model, paused = paused_at(recorded, pause_secret=signed)
         loop = recorded.loop(pause_secret=opened)
         assert isinstance(SYNC.resume(loop, stored(paused), {"b": approve}, model), Ok)
@@ -128,14 +128,14 @@ class TestSigned:
         _, _, paused = paused_at(recorded, pause_secret=signed)
         refused(recorded.loop(pause_secret=opened), paused.state, text="signed with another secret")
 
-    def test_a_digest_that_anyone_can_compute_is_no_signature(self, recorded):
+    def test_an_unsigned_digest_is_refused_if_there_is_a_secret(self, recorded):
         loop, _, paused = paused_at(recorded, pause_secret=b"s")
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["approvals"] = {"b": {"runs": True, "reason": "", "arguments": None}}
         refused(loop, {**forged, "digest": _digest(forged, None)}, text="signed with another")
 
     def test_without_a_secret_it_detects_mistakes_only(self, recorded):
-        """As the guide says: a state that leaves the program has to be signed."""
+        """As in the guide: a state that leaves the program has to be signed."""
         loop, model, paused = paused_at(recorded)
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["tool_calls"][1]["input"] = {"path": "/etc"}
@@ -143,14 +143,14 @@ class TestSigned:
         SYNC.resume(loop, forged, {"b": approve}, model)
         assert "wipe /etc" in recorded.done
 
-    def test_the_state_of_a_child_is_signed_with_that_of_its_parent(self, recorded):
+    def test_the_state_of_a_subagent_has_its_own_signature(self, recorded):
         inner = ScriptedLLM(calls(call("wipe", "i", path="/")))
-        child = recorded.loop(pause_secret=b"inner").as_tool("child", "c", inner)
-        loop = Loop(tools=[child], pause_secret=b"outer")
+        subagent = recorded.loop(pause_secret=b"inner").as_tool("child", "c", inner)
+        loop = Loop(tools=[subagent], pause_secret=b"outer")
         model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
         paused = SYNC.run(loop, model)
         other = recorded.loop(pause_secret=b"other").as_tool("child", "c", inner)
-        changed_child = Loop(tools=[other], pause_secret=b"outer")
-        refused(changed_child, paused, text="signed with another", decisions={"k/i": approve})
+        changed_subagent = Loop(tools=[other], pause_secret=b"outer")
+        refused(changed_subagent, paused, text="signed with another", decisions={"k/i": approve})
         inner._script.append("inner done")
         assert isinstance(SYNC.resume(loop, paused, {"k/i": approve}, model), Ok)

@@ -1,4 +1,4 @@
-"""Presets: known policies by name, as they are written down, and as they run."""
+"""Presets: their values, and runs with them."""
 
 import pytest
 
@@ -94,12 +94,12 @@ def alone(n: int):
 
 
 def looks(*numbers):
-    """An answer that calls the tool for each of some numbers; the ids are ``i1``, ``i2``."""
+    """A response that calls the tool for each number; the ids are ``i1``, ``i2``."""
     return calls(*(call("look", f"i{n}", n=n) for n in numbers))
 
 
 def endless(name="look"):
-    """A model that never answers: it always finds something else to call."""
+    """A model that never answers: it always makes another call."""
     return lambda messages, **opts: calls(call(name, n=len(messages)))
 
 
@@ -132,7 +132,7 @@ def test_all_values_are_options_of_a_loop_and_can_be_changed(name):
     assert Loop(**{**getattr(presets, name)(), "max_iterations": 20}).settings.limits
 
 
-def test_there_are_no_others():
+def test_there_are_no_other_presets():
     made = {
         name
         for name, value in vars(presets).items()
@@ -142,7 +142,7 @@ def test_there_are_no_others():
 
 
 class TestRecommended:
-    """Wide enough for most tasks, and with an end to everything."""
+    """Wide enough for most tasks, with a limit on everything."""
 
     def test_it_ends_with_an_answer(self, run):
         asked = []
@@ -155,18 +155,18 @@ class TestRecommended:
         assert (result.stop_reason, result.limit) == ("finished", MaxIterationsReached(25))
         assert asked == [None] * 26 + ["none"]
 
-    def test_tool_calls_have_an_end(self, run):
+    def test_tool_calls_are_limited(self, run):
         model = lambda messages, **o: looks(*range(len(messages) * 10, len(messages) * 10 + 8))  # noqa: E731
         result = run("recommended", model)
         assert (result.limit.kind, result.tool_calls_count) == ("max_tool_calls", 100)
 
-    def test_tokens_have_an_end(self, run):
+    def test_tokens_are_limited(self, run):
         usage = {"prompt_tokens": 600_000, "completion_tokens": 0}
         model = lambda m, **o: {"choices": [{"message": looks(len(m))}], "usage": usage}  # noqa: E731
         result = run("recommended", model)
         assert (result.limit.kind, result.iterations) == ("max_total_tokens", 4)
 
-    def test_loops_have_an_end_with_an_answer(self, run):
+    def test_loops_end_with_an_answer(self, run):
         result = run("recommended", [calls(call("same", n=1)) for _ in range(3)] + ["I went round"])
         assert isinstance(result.limit, LoopDetected)
         assert result.unwrap().content == "I went round"
@@ -179,13 +179,13 @@ class TestLlmCore:
         result = run("llmcore", endless())
         assert (result.reason, result.tool_calls_count) == (MaxIterationsReached(10), 10)
 
-    def test_every_call_of_an_answer_runs_whatever_it_is(self, run):
+    def test_every_call_of_a_response_runs(self, run):
         batch = calls(call("alone", "a", n=1), call("look", "b", n=1), call("look", "c", n=1))
         result = run("llmcore", [batch, "done"])
         assert answers(result.messages) == {"a": "alone 1", "b": "saw 1", "c": "saw 1"}
         assert result.tool_calls_count == 3
 
-    def test_it_knows_no_endless_loops(self, run):
+    def test_it_does_not_detect_loops(self, run):
         result = run("llmcore", [calls(call("same", n=1)) for _ in range(9)] + ["done"])
         assert (type(result), result.tool_calls_count) == (Ok, 9)
 
@@ -193,20 +193,20 @@ class TestLlmCore:
         result = run("llmcore", endless("fail"))
         assert (type(result.reason), result.iterations) == (CircuitBroken, 3)
 
-    def test_three_blank_stops_are_forgiven(self, run):
+    def test_three_blank_stops_are_tolerated(self, run):
         assert isinstance(run("llmcore", ["", "", "", "done"]), Ok)
         assert run("llmcore", [""] * 4).stop_reason == "empty_response"
 
 
 class TestOrbiter:
-    """Three tries after the first; loops by what is called; no duplicates looked for."""
+    """Three retries; loop detection; no suppression of duplicates."""
 
-    def test_three_alike_are_a_loop_and_each_of_them_runs(self, run):
+    def test_three_equal_iterations_are_a_loop_and_each_call_runs(self, run):
         result = run("orbiter", [calls(call("same", n=1))] * 3)
         assert isinstance(result.reason, LoopDetected)
         assert (result.iterations, result.tool_calls_count) == (3, 3)
 
-    def test_a_model_is_tried_three_times_more(self, run):
+    def test_a_model_is_retried_three_times(self, run):
         assert isinstance(run("orbiter", [*[ConnectionError()] * 3, "done"]), Ok)
         assert run("orbiter", [ConnectionError()] * 4).reason.attempts == 4
 
@@ -215,9 +215,9 @@ class TestOrbiter:
 
 
 class TestPlanck:
-    """All calls run, and from the third time on they are nudged; nothing ends the run but its limit."""
+    """All calls run, with a note from the third time on; only the limit ends the run."""
 
-    def test_repeated_calls_run_and_are_nudged_from_the_third_on(self, run):
+    def test_repeated_calls_run_and_have_a_note_from_the_third_on(self, run):
         script = [calls(call("same", f"s{n}", n=1)) for n in range(5)]
         result = run("planck", [*script, "done"])
         texts = answers(result.messages)
@@ -228,47 +228,47 @@ class TestPlanck:
     def test_a_hundred_iterations(self, run):
         assert run("planck", endless()).reason == MaxIterationsReached(100)
 
-    def test_the_log_says_where_it_ends(self, run):
+    def test_the_limit_can_be_changed(self, run):
         assert run("planck", endless(), max_iterations=2).stop_reason == "max_iterations_reached"
 
 
 class TestRunax:
-    """Three steps, six calls, three at once; duplicates suppressed; a last answer in the end."""
+    """Three iterations, six calls, three in parallel; duplicates suppressed; a last answer."""
 
     @pytest.mark.parametrize(("preset", "most"), [("runax", 6), ("runax_project", 4)])
-    def test_so_many_calls_and_no_more(self, run, preset, most):
+    def test_tool_calls_are_limited(self, run, preset, most):
         script = [looks(1, 2, 3), looks(4, 5, 6), looks(7, 8, 9), "so far"]
         result = run(preset, script[:2] + script[2:] if most == 6 else [*script[:2], "so far"])
         assert (result.tool_calls_count, result.limit.kind) == (most, "max_tool_calls")
         assert (result.unwrap().content, result.stop_reason) == ("so far", "finished")
 
     @pytest.mark.parametrize("preset", ["runax", "runax_project"])
-    def test_three_steps(self, run, preset):
+    def test_three_iterations(self, run, preset):
         result = run(preset, [looks(1), looks(2), looks(3), "so far"])
         assert result.limit == MaxIterationsReached(3)
         assert result.unwrap().content == "so far"
 
     @pytest.mark.parametrize("preset", ["runax", "runax_project"])
-    def test_three_calls_at_once_and_the_rest_is_deferred(self, run, preset):
+    def test_three_calls_run_in_parallel_and_the_rest_is_deferred(self, run, preset):
         result = run(preset, [looks(1, 2, 3, 4, 5), "done"])
         texts = answers(result.messages)
         assert [texts[f"i{n}"][:3] for n in range(1, 6)] == ["saw"] * 3 + ["Not"] * 2
         assert "no more calls can run at the same time" in texts["i4"]
 
-    def test_a_call_that_must_be_alone_is(self, run):
+    def test_a_call_that_must_run_alone_is_deferred(self, run):
         batch = calls(call("look", "a", n=1), call("alone", "b", n=2), call("look", "c", n=3))
         texts = answers(run("runax", [batch, "done"]).messages)
         assert texts["a"] == "saw 1"
         assert texts["b"].startswith("Not run yet: other calls have to run first.")
         assert texts["c"].startswith("Not run yet: other calls have to run first.")
 
-    def test_duplicates_are_suppressed_and_cost_nothing(self, run):
+    def test_duplicates_are_suppressed_and_not_counted(self, run):
         script = [looks(1), calls(call("look", "again", n=1)), "done"]
         result = run("runax", script)
         assert answers(result.messages)["again"].startswith("Not run again")
         assert result.tool_calls_count == 1
 
-    def test_a_model_that_will_not_stop_gets_a_plain_sentence(self, run):
+    def test_without_a_last_answer_the_text_is_a_fixed_sentence(self, run):
         result = run("runax", endless())
         assert result.stop_reason == "finished"
         assert result.unwrap().content.startswith("I could not finish this within the limits")

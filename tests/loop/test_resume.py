@@ -1,4 +1,4 @@
-"""Resuming is a run like any other: awaited, streamed, has_listeners, steered, cancelled."""
+"""Resuming is a run like any other: awaited, streamed, observed, steered, cancelled."""
 
 import anyio
 import pytest
@@ -24,7 +24,7 @@ from .conftest import BATCH, SYNC, USER, of, stored
 
 @pytest.fixture
 def paused(recorded):
-    """A loop, its model and a run of it that waits."""
+    """A loop, its model and a paused run of it."""
     loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
     return loop, model, SYNC.run(loop, model)
 
@@ -34,7 +34,7 @@ def names(events):
 
 
 class TestEvents:
-    """The events of a pause, and of the run that resumes."""
+    """The events of a pause, and of the resumed run."""
 
     PAUSING = (
         "RunStarted IterationStarted ModelRequested ModelResponded CallsPlanned ToolStarted ToolFinished "
@@ -80,7 +80,7 @@ class TestEvents:
         assert len(of(events, HistoryRepaired)) == 1
         assert result.run.repairs == paused.run.repairs != ()
 
-    def test_a_run_that_was_not_paused_is_not_resumed(self):
+    def test_the_start_of_a_run_that_was_not_paused_is_not_marked_as_resumed(self):
         events = []
         Loop.run_sync(USER, lambda m: "x", on_event=events.append)
         assert events[0].resumed is False
@@ -96,10 +96,10 @@ class TestEvents:
 
 
 class TestWays:
-    """Every way to run is one to resume."""
+    """A run can be resumed in every way that it can be started."""
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_streamed_to_the_pause_and_on_from_it(self, recorded, backend):
+    def test_streamed_to_the_pause_and_from_it(self, recorded, backend):
         loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
 
         async def main():
@@ -118,7 +118,7 @@ class TestWays:
         assert recorded.did == ["note 1", "note 3", "wipe /"]
         check_history(result.messages)
 
-    def test_by_hand(self, recorded, paused):
+    def test_with_middleware(self, recorded, paused):
         _, model, pause = paused
         seen = []
 
@@ -129,7 +129,7 @@ class TestWays:
         result = recorded.loop().resume_sync(pause, {"b": approve}, model, middleware=[middleware])
         assert (type(result), seen) == (Ok, ["on"])
 
-    def test_paused_by_hand(self, recorded):
+    def test_a_pause_of_steps(self, recorded):
         paused = drive_sync(recorded.loop().steps(USER, ScriptedLLM(BATCH)))
         assert isinstance(paused, Paused)
 
@@ -152,9 +152,9 @@ class TestWays:
 
 
 class TestHandle:
-    """A handle watches, steers and ends a resumed run."""
+    """The handle of a resumed run."""
 
-    def test_it_shows_the_pause_and_then_the_end(self, recorded, way):
+    def test_it_has_the_pause_and_then_the_result(self, recorded, way):
         first, second = RunHandle(), RunHandle()
         loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
         pause = way.run(loop, model, handle=first)
@@ -165,7 +165,7 @@ class TestHandle:
         assert second.result is result
         assert (first.result, second.state) == (pause, result.run)
 
-    def test_from_the_first_event_on_it_shows_what_came_before_the_pause(self, recorded, way):
+    def test_from_the_first_event_on_it_has_the_messages_from_before_the_pause(self, recorded, way):
         handle, seen = RunHandle(), []
 
         def observe(event):
@@ -176,7 +176,7 @@ class TestHandle:
         way.resume(loop, pause, {"b": approve}, model, handle=handle, on_event=observe)
         assert seen[0] == (USER, USER, "running")
 
-    def test_it_belongs_to_one_of_the_two(self, recorded):
+    def test_it_belongs_to_one_of_the_two_runs(self, recorded):
         handle = RunHandle()
         loop, model = recorded.loop(handle=handle), ScriptedLLM(BATCH, "done")
         pause = SYNC.run(loop, model)
@@ -184,13 +184,13 @@ class TestHandle:
             loop.resume_sync(pause, {"b": approve}, model)
         assert SYNC.resume(loop, pause, {"b": approve}, model, handle=RunHandle()).unwrap()
 
-    def test_a_paused_run_takes_nothing_more(self, recorded):
+    def test_a_paused_run_refuses_messages(self, recorded):
         handle = RunHandle()
         SYNC.run(recorded.loop(), ScriptedLLM(BATCH), handle=handle)
         assert handle.steer("hello?") is False
 
-    def test_what_was_said_before_the_pause_is_heard_after_it(self, recorded, way):
-        """A message that was taken is not lost, in another process either."""
+    def test_a_message_from_before_the_pause_is_added_after_it(self, recorded, way):
+        """An accepted message is not lost, even in another process."""
         handle = RunHandle()
 
         @tool

@@ -1,4 +1,4 @@
-"""A resumed run that is cancelled or fails keeps what was done before the pause and after it."""
+"""A resumed run that is cancelled or fails keeps the results from before and after the pause."""
 
 import anyio
 import pytest
@@ -21,13 +21,13 @@ from .conftest import BATCH, SYNC, answers, stored
 
 @pytest.fixture
 def paused(recorded):
-    """A loop, its model and a run of it that waits."""
+    """A loop, its model and a paused run of it."""
     loop, model = recorded.loop(), ScriptedLLM(BATCH, "done")
     return loop, model, SYNC.run(loop, model)
 
 
 class TestCancelled:
-    """A resumed run that is cancelled keeps what was done before the pause and after it."""
+    """A resumed run that is cancelled keeps the results from before and after the pause."""
 
     ONE_BY_ONE = {"sequential": "in_step", "max_parallel_calls": 1}  # noqa: RUF012 - never changed
 
@@ -76,7 +76,7 @@ class TestCancelled:
         assert texts["h"].startswith("Cancelled: ")
         assert (result.iterations, result.tool_calls_count) == (1, 3)
 
-    def test_by_its_time(self, recorded, hanging, way, clock):
+    def test_by_its_time_limit(self, recorded, hanging, way, clock):
         loop, model = recorded.loop(**self.ONE_BY_ONE), ScriptedLLM(hanging)
         pause = SYNC.run(loop, model)
         self.begin = clock.limit.strike
@@ -88,8 +88,8 @@ class TestCancelled:
         assert result.run.nodes[0].status == "timeout"
 
     @pytest.mark.parametrize("when", ["before", "as it starts"])
-    def test_before_anything_went_on(self, recorded, paused, way, when):
-        """Nothing ran, and what had run before the pause is in the history all the same."""
+    def test_before_anything_ran(self, recorded, paused, way, when):
+        """Nothing ran, and the results from before the pause are in the history."""
         loop, model, pause = paused
         handle = RunHandle()
         if when == "before":
@@ -109,7 +109,7 @@ class TestCancelled:
         assert result.run.nodes[0].status == "failed"
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_by_its_task_before_anything_went_on(self, paused, recorded, backend):
+    def test_by_its_task_before_anything_ran(self, paused, recorded, backend):
         loop, model, pause = paused
         handle = RunHandle()
 
@@ -144,7 +144,7 @@ class TestCancelled:
 
 
 class TestFailing:
-    """Whatever ends a resumed run, its history is valid and has all of it."""
+    """Whatever ends a resumed run, its history is valid and complete."""
 
     def test_a_model_that_fails(self, paused, way):
         loop, _, pause = paused
@@ -165,7 +165,7 @@ class TestFailing:
         assert answers(result.messages)["a"] == "noted 1"
         assert "did not approve this call: x" in answers(result.messages)["b"]
 
-    def test_an_iteration_that_was_the_last(self, recorded, way):
+    def test_a_limit_that_the_iteration_reached(self, recorded, way):
         loop, model = recorded.loop(max_iterations=1), ScriptedLLM(BATCH)
         pause = way.run(loop, model)
         result = way.resume(loop, stored(pause), {"b": approve}, model)

@@ -1,4 +1,4 @@
-"""`on_event` takes one observer or several, and those that have one for each run."""
+"""`on_event` takes one observer or several, and factories of observers for each run."""
 
 from unittest.mock import Mock
 
@@ -46,28 +46,28 @@ class ObserverFactory:
         return events.append
 
 
-def test_each_gets_every_event_in_order(run):
-    noted = []
+def test_each_observer_receives_every_event_in_order(run):
+    received = []
 
     async def later(event):
         await anyio.sleep(0)
-        noted.append(("later", event))
+        received.append(("later", event))
 
     observers = [
-        lambda event: noted.append(("first", event)),
+        lambda event: received.append(("first", event)),
         later,
-        lambda e: noted.append(("last", e)),
+        lambda e: received.append(("last", e)),
     ]
     run(script(), tools=[double], on_event=observers)
-    assert [who for who, _ in noted] == ["first", "later", "last"] * (len(noted) // 3)
-    events = [event for who, event in noted if who == "later"]
+    assert [name for name, _ in received] == ["first", "later", "last"] * (len(received) // 3)
+    events = [event for name, event in received if name == "later"]
     assert isinstance(events[0], RunStarted)
     assert isinstance(events[-1], RunFinished)
-    assert [event for who, event in noted if who == "first"] == events
+    assert [event for name, event in received if name == "first"] == events
 
 
 @pytest.mark.parametrize("made", [list, tuple])
-def test_one_that_raises_keeps_nothing_from_the_others(run, made, caplog):
+def test_an_observer_that_raises_does_not_affect_the_others(run, made, caplog):
     events = []
 
     def wrong(event):
@@ -82,7 +82,7 @@ def test_one_that_raises_keeps_nothing_from_the_others(run, made, caplog):
     assert len(errors) == 2 * len(events)
 
 
-def test_the_list_is_the_loops_own(run):
+def test_the_list_is_copied(run):
     events, more = [], []
     observers = [events.append]
     loop = Loop(on_event=observers)
@@ -92,7 +92,7 @@ def test_the_list_is_the_loops_own(run):
     assert more == []
 
 
-def test_each_run_has_an_observer_of_its_own(run):
+def test_each_run_has_a_separate_observer(run):
     factory, events = ObserverFactory(), []
     loop = Loop(tools=[double], on_event=[factory, events.append])
     loop.run_sync(USER, script())
@@ -100,16 +100,16 @@ def test_each_run_has_an_observer_of_its_own(run):
     run(script(), tools=[double], on_event=factory)
     first, second, third = factory.of_runs
     assert first + second == events
-    assert first == second == third  # but for their ids and their times, which do not count
+    assert first == second == third  # except for ids and times, which do not count
     assert len({each[0].run_id for each in factory.of_runs}) == 3
 
 
-def test_runs_within_calls_have_their_own_where_their_loop_has(run):
+def test_subagents_have_separate_observers(run):
     factory = ObserverFactory()
     kid = Loop(name="kid", on_event=factory)
-    child = kid.as_tool("helper", "", lambda messages: "in")
+    subagent = kid.as_tool("helper", "", lambda messages: "in")
     batch = calls(*(call("helper", f"k{n}", task=f"{n}") for n in range(3)))
-    run(ScriptedLLM(batch, "out"), tools=[child])
+    run(ScriptedLLM(batch, "out"), tools=[subagent])
     assert len(factory.of_runs) == 3
     for events in factory.of_runs:
         assert isinstance(events[0], RunStarted)
@@ -118,17 +118,17 @@ def test_runs_within_calls_have_their_own_where_their_loop_has(run):
 
 
 @pytest.mark.parametrize("given", [5, "text", [print, 5], {"a": print}])
-def test_what_is_no_observer_is_refused(given):
+def test_an_invalid_observer_is_refused(given):
     with pytest.raises(OptionError, match="on_event: expected a callable that takes an event"):
         Loop(on_event=given)
 
 
-def test_no_observer_at_all_is_none(run):
+def test_an_empty_list_of_observers_is_accepted(run):
     assert run(script(), tools=[double], on_event=[]).unwrap().content == "done"
 
 
 def test_a_mock_is_called_with_events(run):
-    """It has every attribute that it is asked for, `for_run` among them."""
+    """It has every attribute, including `for_run`."""
     watch = Mock(return_value=None)
     run(script(), tools=[double], on_event=watch)
     assert isinstance(watch.call_args_list[0].args[0], RunStarted)
@@ -136,7 +136,7 @@ def test_a_mock_is_called_with_events(run):
     watch.for_run.assert_not_called()
 
 
-def test_without_an_observer_no_event_is_made(run):
+def test_without_an_observer_there_are_no_listeners(run):
     class Quiet(ObserverFactory):
         def for_run(self):
             return None
@@ -153,7 +153,7 @@ def test_without_an_observer_no_event_is_made(run):
     assert seen == [False, False, True, True]
 
 
-def test_what_a_backend_does_to_its_tools_is_not_in_the_events(run):
+def test_a_backend_that_changes_its_tools_does_not_change_the_events(run):
     events = []
 
     def spoiling(messages, tools):

@@ -59,7 +59,9 @@ def test_no_edit_makes_the_run_lose_work(edit, position, script):
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("name", ASKING)
-def test_no_stage_that_asks_or_dispatches_makes_the_run_lose_work(name, position, script):
+def test_no_stage_that_calls_the_model_or_dispatches_makes_the_run_lose_work(
+    name, position, script
+):
     run = EditedRun(SCRIPTS[script])
     result = run.run(at(position, lambda ctx: (yield from performed(ASKING[name](run, ctx)))))
     assert refused_by(result) in (None, "edit")
@@ -68,7 +70,7 @@ def test_no_stage_that_asks_or_dispatches_makes_the_run_lose_work(name, position
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("kind", WRONG_KINDS)
-def test_a_wrong_kind_is_refused_with_the_name_of_the_stage(kind, position, script):
+def test_an_invalid_value_is_refused_with_the_name_of_the_stage(kind, position, script):
     run = EditedRun(SCRIPTS[script])
     entered = []
 
@@ -80,7 +82,7 @@ def test_a_wrong_kind_is_refused_with_the_name_of_the_stage(kind, position, scri
     assert refused_by(result) == ("edit" if entered else None)
 
 
-def test_a_wrong_kind_in_a_response_or_a_call_is_named_without_the_model():
+def test_the_error_of_an_invalid_response_or_call_names_the_field():
     for edit, text in (
         (lambda ctx: ctx.replace(response=Response(5)), "Response.content: expected text, got int"),
         (
@@ -92,7 +94,7 @@ def test_a_wrong_kind_in_a_response_or_a_call_is_named_without_the_model():
 
 
 def refused_by(result):
-    """The stage whose edit was refused; None where none was."""
+    """The stage whose edit was refused; None if none was."""
     failed = isinstance(result, Err) and isinstance(result.reason, PipelineFailed)
     return result.reason.stage if failed else None
 
@@ -122,7 +124,7 @@ def first_only(edit):
 
 
 @pytest.mark.parametrize("position", [2, 3, 4, 5])
-def test_a_call_that_is_taken_out_before_dispatch_is_answered_and_does_not_run(position):
+def test_a_call_that_is_removed_before_dispatch_is_answered_and_does_not_run(position):
     run = EditedRun(SEVERAL)
     kept = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[1:]))
     result = run.run(at(position, kept))
@@ -132,7 +134,7 @@ def test_a_call_that_is_taken_out_before_dispatch_is_answered_and_does_not_run(p
     assert refused(run) == [("a", NotRunReason.REMOVED)]
 
 
-def test_where_all_calls_are_taken_out_each_is_answered():
+def test_if_all_calls_are_removed_each_is_answered():
     run = EditedRun(SEVERAL)
     result = run.run(at(5, first_only(lambda ctx: ctx.replace(tool_calls=[]))))
     assert run.ran == [4]
@@ -140,7 +142,7 @@ def test_where_all_calls_are_taken_out_each_is_answered():
     assert refused(run) == [(i, NotRunReason.REMOVED) for i in "abc"]
 
 
-def test_a_call_that_is_taken_out_of_the_plan_is_answered_and_does_not_run():
+def test_a_call_that_is_removed_from_the_plan_is_answered_and_does_not_run():
     run = EditedRun(SEVERAL)
     result = run.run(
         at(5, first_only(lambda ctx: ctx.replace(plan=Plan.of_one(ctx.tool_calls[2]))))
@@ -160,7 +162,7 @@ def test_the_reasons_of_calls_that_do_not_run_are_kept_in_a_plan_of_a_stage():
     assert plan.not_run == {"b": NotRunReason.DUPLICATE_IN_BATCH}
 
 
-def test_what_a_stage_ran_itself_is_kept_where_it_returns_the_context_that_it_was_given():
+def test_results_of_a_stage_that_dispatches_are_kept_if_it_returns_the_old_context():
     run = EditedRun(ONE)
 
     def edit(ctx):
@@ -189,13 +191,13 @@ def test_a_call_that_ran_is_restored_and_reported():
     assert repairs(run)[0].stage == "edit"
 
 
-def test_a_history_that_was_trimmed_within_the_iteration_has_it_once_and_nothing_else():
+def test_a_history_that_is_trimmed_within_the_iteration_keeps_the_iteration_once():
     run = EditedRun(ONE)
     run.run(at(7, first_only(lambda ctx: EDITS["trim"](run, ctx))))
     assert [m["role"] for m in run.requests[1]] == ["assistant", "tool"]
 
 
-def test_arguments_that_a_stage_redacted_in_the_history_stay_so():
+def test_arguments_that_a_stage_redacted_in_the_history_stay_redacted():
     def hide(ctx):
         user, made, *results = ctx.messages
         (one,) = made["tool_calls"]
@@ -214,20 +216,20 @@ def test_arguments_that_a_stage_redacted_in_the_history_stay_so():
         (2, "change_everything", None),
     ],
 )
-def test_what_was_restored_of_the_history_is_reported(position, edit, repair):
+def test_restored_messages_of_the_history_are_reported(position, edit, repair):
     run = EditedRun(ONE)
     run.run(at(position, first_only(lambda ctx: EDITS[edit](run, ctx))))
     assert [event.repairs for event in repairs(run)] == ([(repair,)] if repair else [])
 
 
-def test_an_edited_result_is_what_the_model_sees():
+def test_the_model_receives_the_edited_result():
     run = EditedRun(ONE, rewrites=True)
     result = run.run(at(6, lambda ctx: EDITS["edit_results"](run, ctx)))
     assert answer_to(result, "a") == "edited a"
     assert run.requests[1][-1]["content"] == "edited a"
 
 
-def test_edited_arguments_run_and_are_what_the_history_shows():
+def test_a_call_runs_with_edited_arguments_and_the_history_has_them():
     run = EditedRun(ONE)
     run.run(at(5, lambda ctx: EDITS["edit_input"](run, ctx)))
     assert run.ran == [100]
@@ -259,7 +261,7 @@ def test_arguments_that_a_stage_broke_are_not_in_the_history(position):
 
 
 @pytest.mark.parametrize("position", [2, 3, 4])
-def test_an_added_call_is_validated_like_those_of_the_model(position):
+def test_an_added_call_is_validated_like_calls_of_the_model(position):
     run = EditedRun(ONE)
     extra = ToolCall("extra", "note", '{"n": "x"}', {"n": "x"}, "x")
     added = first_only(lambda ctx: ctx.replace(tool_calls=(*ctx.tool_calls, extra)))
@@ -287,7 +289,7 @@ INTO_CALLS_OF_END = {
 
 
 @pytest.mark.parametrize("how", INTO_CALLS_OF_END)
-def test_a_call_of_a_terminal_tool_is_refused_after_loop_decision_and_is_the_answer_before(how):
+def test_a_call_of_a_terminal_tool_is_the_answer_only_before_loop_decision(how):
     name = "end" if how == "corrected" else "note"
     script = calls(call(name, "a", **({} if name == "end" else {"n": 1}))), "Done."
     edit = first_only(lambda ctx: ctx.replace(tool_calls=INTO_CALLS_OF_END[how](*ctx.tool_calls)))
@@ -338,7 +340,7 @@ def test_an_invalid_call_that_a_stage_corrects_before_the_plan_runs(position, ch
     assert repairs(run) == []
 
 
-def test_an_invalid_call_that_is_still_invalid_after_an_edit_is_answered_with_what_is_wrong_now():
+def test_a_call_that_is_still_invalid_after_an_edit_is_answered_with_its_problems():
     run = EditedRun(INVALID)
     result = run.run(at(4, corrected({"name": "nota", "arguments": "{}"})))
     assert run.ran == [2]
@@ -378,7 +380,7 @@ def test_arguments_of_a_call_that_ran_may_be_redacted_before_they_are_in_the_his
 
 def test_calls_that_a_stage_plans_count_as_uses_of_their_tool():
     run = EditedRun(ONE)
-    run.tools = [tool(run.note, max_uses=2)]  # one use is that of the call that is taken out
+    run.tools = [tool(run.note, max_uses=2)]  # one use is that of the removed call
 
     def add(ctx):
         added = [ToolCall(name, "note", json.dumps({"n": n})) for n, name in enumerate("xy", 8)]
@@ -400,18 +402,18 @@ def test_a_planned_call_that_a_stage_renames_counts_as_a_use_of_the_other_tool()
     assert run.ran == [1]
 
 
-def test_counted_facts_cannot_be_changed():
+def test_counters_cannot_be_changed():
     run, seen = EditedRun(ONE), []
     stages = at(6, lambda ctx: ctx.evolve(is_asked=False))
     stages.insert(7, stage(name="see")(lambda ctx: seen.append(ctx) or ctx))
     run.run(stages)
     assert seen[0].is_asked
-    for fact in ("usage", "tool_calls_count"):
-        result = EditedRun(ONE).run(at(6, lambda ctx, fact=fact: ctx.replace(**{fact: 99})))
-        assert f"no field {fact!r}" in result.reason.message
+    for field in ("usage", "tool_calls_count"):
+        result = EditedRun(ONE).run(at(6, lambda ctx, field=field: ctx.replace(**{field: 99})))
+        assert f"no field {field!r}" in result.reason.message
 
 
-def test_tools_without_a_function_are_accepted_where_they_need_none():
+def test_tools_without_a_function_are_accepted_if_they_need_none():
     bare = {"type": "object", "properties": {}}
     end, look = Tool("end", "End.", bare, terminal=True), Tool("look", "Look.", bare)
     swap = lambda ctx: ctx.replace(tools={"end": end, "look": look})  # noqa: E731
@@ -445,7 +447,7 @@ def test_the_calls_of_the_new_response_run_unless_it_comes_too_late(position, ra
     )
 
 
-def test_the_budget_of_the_calls_of_a_replaced_response_is_given_back():
+def test_the_budget_of_the_calls_of_a_replaced_response_is_released():
     run = EditedRun(SEVERAL)
     run.run(
         at(5, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx))), max_tool_calls=3
@@ -455,7 +457,7 @@ def test_the_budget_of_the_calls_of_a_replaced_response_is_given_back():
 
 
 @pytest.mark.parametrize("position", [6, 7, 8, 9])
-def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards(position):
+def test_calls_that_ran_stay_in_the_history_if_the_response_is_replaced_later(position):
     run = EditedRun(ONE)
     said = first_only(lambda ctx: ctx.replace(response=Response("Replaced.")))
     result = run.run(at(position, said))
@@ -464,7 +466,7 @@ def test_what_ran_stays_in_the_history_where_the_response_is_replaced_afterwards
 
 
 @pytest.mark.parametrize("position", [7, 8, 9])
-def test_a_response_that_is_replaced_once_it_is_in_the_history_brings_no_calls(position):
+def test_a_response_that_replaces_one_in_the_history_adds_no_calls(position):
     run = EditedRun((calls(call("note", "a", n="invalid")), "Done."))
     result = run.run(
         at(position, first_only(lambda ctx: EDITS["replace_response_by_call"](run, ctx)))
@@ -475,7 +477,7 @@ def test_a_response_that_is_replaced_once_it_is_in_the_history_brings_no_calls(p
     assert result.response.content == "Done."
 
 
-def test_a_message_that_is_edited_in_place_raises_and_the_history_stays():
+def test_editing_a_message_in_place_raises_and_does_not_change_the_history():
     run = EditedRun(("Done.",))
 
     def spoil(ctx):
@@ -489,7 +491,7 @@ def test_a_message_that_is_edited_in_place_raises_and_the_history_stays():
     assert run.requests == []
 
 
-def test_a_redaction_before_the_model_is_what_the_model_and_the_history_have():
+def test_a_redaction_before_the_model_call_is_in_the_request_and_in_the_history():
     run = EditedRun(ONE)
     hidden = lambda ctx: ctx.replace(  # noqa: E731
         messages=[
@@ -501,7 +503,7 @@ def test_a_redaction_before_the_model_is_what_the_model_and_the_history_have():
     assert run.requests[1][-1]["content"] == "[gone]"
 
 
-def test_an_approval_cannot_be_planned_away():
+def test_an_approval_cannot_be_removed_from_the_plan():
     run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
     result = run.run(at(5, lambda ctx: ctx.replace(plan=replace(ctx.plan, approvals={}))))
     assert isinstance(result, Paused)
@@ -509,7 +511,7 @@ def test_an_approval_cannot_be_planned_away():
 
 
 @pytest.mark.parametrize(("most", "waits"), [(5, False), (0, True)])
-def test_the_rule_of_a_planned_call_sees_its_arguments(most, waits):
+def test_the_rule_of_a_planned_call_receives_its_arguments(most, waits):
     run = EditedRun(ONE)
     note = tool(name="note", requires_approval=lambda given: given["n"] > most)(
         lambda n: run.returns("noted", n)
@@ -518,7 +520,7 @@ def test_the_rule_of_a_planned_call_sees_its_arguments(most, waits):
     assert isinstance(result, Paused) == waits
 
 
-def test_a_plan_without_plan_calls_still_asks_for_approval():
+def test_a_plan_without_plan_calls_still_requires_approval():
     run = EditedRun((calls(call("wipe", "w", n=1)), "Done."))
 
     def plan(ctx):
@@ -578,7 +580,7 @@ def test_a_plan_of_a_stage_cannot_exceed_the_budget():
     assert ("c", NotRunReason.OVER_BUDGET) in refused(run)
 
 
-def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
+def test_the_budget_of_a_removed_call_is_released():
     run = EditedRun(SEVERAL)
     drop = first_only(lambda ctx: ctx.replace(tool_calls=ctx.tool_calls[2:]))
     run.run(at(5, drop), max_tool_calls=3)
@@ -586,7 +588,7 @@ def test_the_budget_of_a_call_that_is_taken_out_is_given_back():
 
 
 @pytest.mark.parametrize("edit", ["drop_calls", "empty_plan", "replace_response", "ask"])
-def test_the_next_call_is_the_probe_of_a_breaker_where_a_stage_took_the_probe_out(edit):
+def test_after_a_stage_removed_the_probe_of_a_breaker_the_next_call_is_the_probe(edit):
     breaker = CircuitBreaker(threshold=1, cool_down=0)
     breaker.record("note", "failed", "no", 0.0)
     run = EditedRun(ONE)
@@ -626,7 +628,7 @@ def test_a_stage_that_wraps_a_built_in_one_changes_nothing(inner, script):
 
 @pytest.mark.parametrize("inner", WRAPPED)
 @pytest.mark.parametrize("edit", EDITS)
-def test_no_edit_of_what_a_wrapped_stage_returned_loses_work(edit, inner):
+def test_no_edit_of_the_result_of_a_wrapped_stage_loses_work(edit, inner):
     run = EditedRun(ONE, rewrites=edit in REWRITES)
     stages = wrapping(inner, lambda ctx: EDITS[edit](run, ctx))
     result = run.run(stages)
@@ -637,7 +639,7 @@ def test_no_edit_of_what_a_wrapped_stage_returned_loses_work(edit, inner):
 
 
 @pytest.mark.parametrize("dedupe", [True, False])
-def test_calls_that_a_stage_ran_are_there_though_a_later_stage_forgets_what_it_asked(dedupe):
+def test_calls_that_a_stage_ran_are_kept_if_a_later_stage_drops_a_response(dedupe):
     def early(ctx):
         return (yield from through(ctx, *TO_RESULTS[1:])) if ctx.iteration == 1 else ctx
 
@@ -654,7 +656,7 @@ def test_calls_that_a_stage_ran_are_there_though_a_later_stage_forgets_what_it_a
     assert answer_to(result, "a") == "noted 1"
 
 
-def test_the_result_of_a_call_that_a_stage_ran_stays_where_its_tool_is_removed():
+def test_the_result_of_a_call_that_a_stage_ran_is_kept_if_its_tool_is_removed():
     def early(ctx):
         return (yield from through(ctx, *TO_RESULTS[1:]))
 
@@ -667,14 +669,14 @@ def test_the_result_of_a_call_that_a_stage_ran_stays_where_its_tool_is_removed()
 
 
 @pytest.mark.parametrize("name", ["note", "nope"])
-def test_the_answer_that_a_stage_gives_to_an_invalid_call_stays(name):
+def test_the_answer_of_a_stage_to_an_invalid_call_is_kept(name):
     run = EditedRun((calls(call(name, "a", n="invalid")), "Done."))
     answer = {"a": ToolResult("a", "from the stage")}
     result = run.run(at(2, first_only(lambda ctx: ctx.replace(tool_results=answer))))
     assert answer_to(result, "a") == "from the stage"
 
 
-def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
+def test_the_first_response_is_in_the_history_if_a_stage_calls_the_model_again():
     def again(ctx):
         return (yield from ask_model.fn(ctx))
 
@@ -686,7 +688,7 @@ def test_what_was_answered_first_is_in_the_history_where_a_stage_asks_again():
 
 
 @pytest.mark.parametrize("position", [*range(2, 5)])
-def test_the_calls_of_a_second_request_run_where_it_is_made_before_the_plan(position):
+def test_the_calls_of_a_second_request_run_if_it_is_made_before_the_plan(position):
     run = EditedRun((calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Done."))
     result = run.run(at(position, ask_again_once))
     assert run.ran == [2]
@@ -695,7 +697,7 @@ def test_the_calls_of_a_second_request_run_where_it_is_made_before_the_plan(posi
 
 
 @pytest.mark.parametrize("position", [*range(6, 10)])
-def test_a_second_request_after_the_calls_ran_loses_neither_them_nor_its_answer(position):
+def test_a_second_request_after_the_calls_ran_keeps_their_results_and_its_answer(position):
     run = EditedRun((calls(call("note", "a", n=1)), "Done.", "Not asked for."))
     result = run.run(at(position, ask_again_once))
     assert [message["content"] for message in result.messages[1:]] == [None, "noted 1", "Done."]
@@ -778,9 +780,9 @@ def test_a_stage_that_dispatches_the_plan_in_two_parts_keeps_the_results_of_both
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_result_of_the_iteration_before_does_not_answer_a_call_that_has_the_same_id(fails):
+def test_a_result_of_an_earlier_iteration_does_not_answer_a_call_with_the_same_id(fails):
     def fresh(ctx):
-        return ctx.replace(messages=[USER])  # so the ids of earlier calls are free again
+        return ctx.replace(messages=[USER])  # so the ids of earlier calls are unused again
 
     def edit(ctx):
         if fails and ctx.iteration == 2:
@@ -812,7 +814,7 @@ def test_a_duplicate_that_a_stage_plans_or_answers_has_that_result(how):
     assert answer_to(result, "b").startswith(expected[how])
 
 
-def test_a_call_is_taken_out_of_the_plan_where_another_stage_dispatched_one_before():
+def test_a_call_can_be_removed_from_the_plan_after_another_stage_dispatched_one():
     run = EditedRun(TWO)
     stages = at(5, first_only(lambda ctx: ctx.replace(plan=Plan())))
     first = stage(name="first")(lambda ctx: (yield from dispatched_alone(ctx)))
@@ -829,14 +831,14 @@ def dispatched_alone(ctx):
     return (yield from through(ctx.replace(plan=Plan.of_one(ctx.tool_calls[0])), dispatch_tools))
 
 
-def test_calls_that_are_parsed_twice_keep_their_ids_where_the_history_is_trimmed_in_between():
+def test_calls_that_are_parsed_twice_keep_their_ids_if_the_history_is_trimmed():
     def parsed(ctx):
         return (
             yield from through(ctx, parse_tool_calls, validate_calls, plan_calls, dispatch_tools)
         )
 
     def trim(ctx):
-        return ctx.replace(messages=[USER])  # so the id of the first call is free again
+        return ctx.replace(messages=[USER])  # so the id of the first call is unused again
 
     run = EditedRun((calls(call("note", "a", n=1)), calls(call("note", "a", n=2)), "Done."))
     stages = at(1, trim)
@@ -897,7 +899,7 @@ def test_a_refusal_in_place_of_a_text_replaces_it():
     assert result.messages[1] == {"role": "assistant", "content": None, "refusal": "No."}
 
 
-# Stages that ask the model themselves
+# Stages that call the model themselves
 
 
 TO_PLAN = (ask_model, parse_tool_calls, validate_calls, plan_calls)
@@ -906,7 +908,7 @@ ASKED_TWICE = (calls(call("note", "a", n=1)), calls(call("note", "b", n=2)), "Do
 
 
 def again_by(*stages):
-    """A stage that takes another response of the model through some stages, in the first iteration."""
+    """A stage that applies some stages to another response of the model, in the first iteration."""
 
     def again(ctx):
         return (yield from through(ctx, *stages)) if ctx.iteration == 1 else ctx
@@ -914,7 +916,7 @@ def again_by(*stages):
     return again
 
 
-def test_a_stage_that_asks_again_after_the_plan_has_both_exchanges_in_the_history():
+def test_a_second_model_call_after_the_plan_keeps_both_exchanges_in_the_history():
     run = EditedRun(ASKED_TWICE)
     result = run.run(at(5, again_by(*TO_PLAN)), max_tool_calls=1)
     assert run.ran == []
@@ -930,7 +932,7 @@ def test_the_budget_of_calls_that_a_second_request_replaces_is_released():
 
 
 @pytest.mark.parametrize(("position", "ran"), [(2, [2]), (5, [2]), (7, [1, 2])])
-def test_a_stage_that_asks_again_and_dispatches_has_the_result_in_the_history(position, ran):
+def test_a_stage_that_calls_the_model_and_dispatches_adds_the_result_to_the_history(position, ran):
     run = EditedRun(ASKED_TWICE)
     result = run.run(at(position, again_by(*TO_RESULTS)))
     assert run.ran == ran
@@ -939,7 +941,9 @@ def test_a_stage_that_asks_again_and_dispatches_has_the_result_in_the_history(po
 
 @pytest.mark.parametrize("position", [2, 7])
 @pytest.mark.parametrize("more", [(), (inject_results,), (ask_model,)], ids=["", "in", "again"])
-def test_a_stage_that_asks_and_dispatches_and_forgets_is_refused_and_its_work_kept(position, more):
+def test_a_stage_that_dispatches_and_drops_the_result_is_refused_and_the_result_kept(
+    position, more
+):
     run = EditedRun(ASKED_TWICE)
 
     def forgetting(ctx):
@@ -956,7 +960,7 @@ def test_a_stage_that_asks_and_dispatches_and_forgets_is_refused_and_its_work_ke
 
 
 @pytest.mark.parametrize("position", [1, 2])
-def test_a_stage_that_edits_the_response_and_dispatches_has_the_result_in_the_history(position):
+def test_a_stage_that_edits_the_response_and_dispatches_adds_the_results(position):
     run = EditedRun(ONE)
 
     def edit(ctx):
@@ -976,9 +980,7 @@ def test_a_stage_that_edits_the_response_and_dispatches_has_the_result_in_the_hi
     [(0, ASKED_TWICE[0]), (2, ASKED_TWICE[0]), (2, "Hm."), (7, ASKED_TWICE[0])],
 )
 @pytest.mark.parametrize("end", ["pipeline_failed", "deadline_exceeded"])
-def test_a_stage_that_asks_and_dispatches_keeps_its_work_where_it_is_interrupted(
-    end, position, first
-):
+def test_the_results_of_a_stage_that_dispatches_are_kept_if_it_is_interrupted(end, position, first):
     limit = TimeLimit()
 
     def edit(ctx):
@@ -1014,7 +1016,7 @@ def test_a_history_that_a_stage_breaks_as_it_injects_is_repaired():
     assert event.stage == "edit"
 
 
-def test_an_inject_stage_of_the_caller_may_replace_inject_results():
+def test_a_custom_stage_may_replace_inject_results():
     run = EditedRun(SEVERAL, rewrites=True)
 
     def put(ctx):

@@ -1,4 +1,4 @@
-"""Whatever stages edit, wherever and with whichever options: no work is lost, and every history is valid."""
+"""For any edits of stages, at any position and with any options: no work is lost, and every history is valid."""
 
 import dataclasses
 import itertools
@@ -58,7 +58,7 @@ DECISIONS = st.lists(st.sampled_from(["approve", "deny", "edit"]), min_size=1, m
 
 
 def scripted(replies):
-    """The answers of a model; each call and each text has another number, so that none is taken for another."""
+    """The answers of a model; each call and each text has a different number, to distinguish them."""
     numbers = itertools.count(1)
     made = []
     for reply in replies:
@@ -105,7 +105,7 @@ def editing(run, own, name, iterations):
 
 
 def decided(run, pending, kinds):
-    """A decision on each call that waits; the call of a denied or edited one does not run as the model made it."""
+    """A decision on each pending call; a denied or edited call does not run as the model made it."""
     decisions = {}
     for one, kind in zip(pending, itertools.cycle(kinds)):
         if kind != "approve":

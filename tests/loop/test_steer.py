@@ -24,7 +24,7 @@ from .speaking import said, saying
 
 @pytest.fixture
 def speak(handle):
-    """A tool that speaks for the user while it runs."""
+    """A tool that steers the run while it runs."""
 
     @tool(dedupe=False)
     def speak(text: str):
@@ -34,10 +34,10 @@ def speak(handle):
     return speak
 
 
-class TestHeard:
-    """What was said is in the next request, and in the history."""
+class TestAccepted:
+    """The message is in the next request, and in the history."""
 
-    def test_while_a_tool_runs_it_is_heard_with_its_result(self, way, handle, speak):
+    def test_a_message_during_a_tool_call_is_added_after_the_result(self, way, handle, speak):
         events = []
         loop = Loop(tools=[speak], on_event=events.append)
         with ScriptedLLM(calls(call("speak", "s", text="hurry")), "done") as model:
@@ -51,7 +51,7 @@ class TestHeard:
             UserMessageAdded(iteration=2, messages=(said("hurry"),))
         ]
 
-    def test_when_the_model_has_just_answered_the_run_goes_on_with_it(self, way, handle):
+    def test_after_an_answer_of_the_model_the_run_continues_with_the_message(self, way, handle):
         with ScriptedLLM(saying(handle, "and why?", then="42"), "because") as model:
             result = way.run(Loop(), model, handle=handle)
         assert result.messages == [
@@ -63,15 +63,15 @@ class TestHeard:
         assert (result.unwrap().content, result.iterations) == ("because", 2)
         assert [node.status for node in result.run.nodes] == ["success", "success"]
 
-    def test_again_and_again(self, handle):
+    def test_repeatedly(self, handle):
         steps = [saying(handle, str(n), then=f"a{n}") for n in range(4)]
         with ScriptedLLM(*steps, "end") as model:
             result = SYNC.run(Loop(), model, handle=handle)
         spoken = [m["content"] for m in result.messages]
         assert spoken == ["Hi", "a0", "0", "a1", "1", "a2", "2", "a3", "3", "end"]
 
-    def test_an_output_is_taken_back_by_it(self, handle):
-        """The call of the terminal tool was answered; what counts is the last."""
+    def test_an_earlier_output_is_discarded(self, handle):
+        """The call of the terminal tool is answered; only the last output counts."""
 
         @tool
         def end(x: int): ...
@@ -110,7 +110,7 @@ class TestHeard:
             SYNC.run(Loop(), model, handle=handle)
         assert model.sent[1].messages[-1] == parts
 
-    def test_what_was_given_is_copied(self, handle):
+    def test_the_message_is_copied(self, handle):
         message = {"role": "user", "content": [{"type": "text", "text": "look"}]}
         handle.steer(message)
         message["content"][0]["text"] = "broken"
@@ -136,31 +136,31 @@ class TestHeard:
         assert len(of(events, UserMessageAdded)) == 1
         assert result.messages[-2] == said("and why?")
 
-    def test_a_listener_that_sees_a_message_added_may_steer_again(self, way, handle):
-        heard = []
+    def test_a_listener_may_steer_again_when_a_message_is_added(self, way, handle):
+        accepted = []
 
         def observe(event):
-            if isinstance(event, UserMessageAdded) and not heard:
-                heard.append(handle.steer("tell me"))
+            if isinstance(event, UserMessageAdded) and not accepted:
+                accepted.append(handle.steer("tell me"))
 
         loop = Loop(on_event=observe)
         with ScriptedLLM(saying(handle, "why?", then="42"), "because") as model:
             way.run(loop, model, handle=handle)
-        assert heard == [True]
+        assert accepted == [True]
         assert model.sent[1].messages[-1] == said("why?\n\ntell me")
 
-    def test_a_nudge_for_a_blank_answer_gives_way_to_it(self, handle):
+    def test_the_guidance_after_a_blank_answer_is_replaced_by_it(self, handle):
         with ScriptedLLM(saying(handle, "well?", then=""), "x") as model:
             SYNC.run(Loop(), model, handle=handle)
         assert model.sent[1].messages == [said("Hi\n\nwell?")]
 
-    def test_from_other_threads_nothing_is_lost_or_doubled(self, handle):
-        def shout(name):
+    def test_messages_from_other_threads_are_neither_lost_nor_duplicated(self, handle):
+        def steer(name):
             for n in range(50):
                 if not handle.steer(f"{name}.{n}"):
                     return
 
-        threads = [threading.Thread(target=shout, args=(name,)) for name in "abcd"]
+        threads = [threading.Thread(target=steer, args=(name,)) for name in "abcd"]
 
         def first(messages):
             for thread in threads:
@@ -176,20 +176,20 @@ class TestHeard:
         more = iter(lambda: "again", None)
         script = [first, second]
         result = SYNC.run(loop, lambda m: script.pop(0)(m) if script else next(more), handle=handle)
-        heard = [
+        received = [
             line
             for m in result.messages[1:]
             if m["role"] == "user"
             for line in m["content"].split("\n\n")
         ]
         for name in "abcd":
-            assert [x for x in heard if x.startswith(name)] == [f"{name}.{n}" for n in range(50)]
+            assert [x for x in received if x.startswith(name)] == [f"{name}.{n}" for n in range(50)]
 
 
 class TestNewTurn:
-    """With the user's words a new turn begins."""
+    """A user message starts a new turn."""
 
-    def test_what_was_answered_may_be_asked_anew(self, handle):
+    def test_earlier_calls_may_be_made_again(self, handle):
         looked = []
 
         @tool
@@ -208,16 +208,16 @@ class TestNewTurn:
         texts = answers(result.messages)
         assert len(looked) == 2
         assert texts["b"].startswith("Not run again")
-        assert texts["c"].startswith("Not run again")  # it was said while the model thought of it
+        assert texts["c"].startswith("Not run again")  # the message arrived during the model call
         assert texts["d"] == "same"
 
-    def test_counts_start_anew_so_that_there_is_no_nudge(self, handle, speak):
+    def test_the_counts_of_repeated_calls_are_reset(self, handle, speak):
         step = calls(call("speak", "s", text="go on"))
         script = [calls({**step["tool_calls"][0], "id": f"s{n}"}) for n in range(5)]
         result = SYNC.run(Loop(tools=[speak]), ScriptedLLM(*script, "done"), handle=handle)
         assert all(text == "spoke" for text in answers(result.messages).values())
 
-    def test_loop_detection_starts_anew(self, handle):
+    def test_loop_detection_is_reset(self, handle):
         @tool
         def look():
             return "same"
@@ -234,20 +234,20 @@ class TestNewTurn:
         assert isinstance(result.reason, LoopDetected)
         assert result.iterations == 5
 
-    def test_the_same_answer_to_each_question_is_no_loop(self, handle):
+    def test_the_same_answer_to_several_messages_is_not_a_loop(self, handle):
         steps = [saying(handle, "sure?", then="yes") for _ in range(6)]
         result = SYNC.run(Loop(), ScriptedLLM(*steps, "yes"), handle=handle)
         assert isinstance(result, Ok)
 
-    def test_budgets_are_those_of_the_run(self, handle):
-        """Speaking to a run does not make its limits larger."""
+    def test_budgets_are_not_reset(self, handle):
+        """Steering does not extend the limits of the run."""
         steps = [saying(handle, "more", then="a") for _ in range(9)]
         result = SYNC.run(Loop(max_iterations=3), ScriptedLLM(*steps), handle=handle)
         assert (result.stop_reason, result.iterations) == ("max_iterations_reached", 3)
         assert result.messages[-1] == said("more")
         assert len([m for m in result.messages if m["role"] == "assistant"]) == 3
 
-    def test_uses_of_a_tool_are_those_of_the_run(self, handle, speak):
+    def test_the_uses_of_a_tool_are_not_reset(self, handle, speak):
         once = tool(speak, max_uses=1)
         script = [calls(call("speak", f"s{n}", text="x")) for n in range(2)]
         result = SYNC.run(Loop(tools=[once]), ScriptedLLM(*script, "done"), handle=handle)
@@ -257,14 +257,14 @@ class TestNewTurn:
 
 
 def test_a_run_that_is_steered_is_the_same_under_every_driver():
-    """All that is said while the model thinks, and while tools run."""
+    """Messages arrive during model calls and during tool calls."""
     histories = []
     for name in ("sync", "asyncio", "trio"):
         handle = RunHandle()
 
         @tool
         def speak(text: str, handle_: int = 0):
-            handle.steer(text)  # noqa: B023 - called within this round
+            handle.steer(text)  # noqa: B023 - called within this iteration
 
         script = [
             saying(handle, "a", then=calls(call("speak", "s", text="b"))),
@@ -277,10 +277,10 @@ def test_a_run_that_is_steered_is_the_same_under_every_driver():
 
 
 class TestAtAnyMoment:
-    """A message is either refused, or taken once, whenever it comes."""
+    """A message is either refused, or taken once, whenever it arrives."""
 
     @pytest.mark.parametrize("line", range(1, 11))
-    def test_in_the_middle_of_taking_the_messages_as_from_a_signal_handler(self, line):
+    def test_while_the_messages_are_being_taken_as_from_a_signal_handler(self, line):
         """A trace function adds a message before a line of the handle is executed, in the same thread."""
         handle, lines, accepted, taken = RunHandle(), itertools.count(1), [], []
 
@@ -308,17 +308,17 @@ class TestAtAnyMoment:
         assert taken == [said("now")] * accepted.count(True)
 
     def test_while_the_run_ends_in_another_thread(self):
-        """Each round, several threads speak to a run that ends as soon as it finds nothing."""
+        """Repeatedly, several threads steer a run that ends as soon as there is no message."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         try:
             for _ in range(100):
-                self.one_round()
+                self.steer_while_it_ends()
         finally:
             sys.setswitchinterval(interval)
 
     @staticmethod
-    def one_round():
+    def steer_while_it_ends():
         handle, accepted, taken = RunHandle(), [], []
         start = threading.Barrier(4)
 

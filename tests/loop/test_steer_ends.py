@@ -35,12 +35,12 @@ class TestTooLate:
             ([], {"max_seconds": 0}),
         ],
     )
-    def test_after_every_other_end_too(self, way, handle, script, options):
+    def test_after_every_other_end_it_is_refused(self, way, handle, script, options):
         result = way.run(Loop(**options), ScriptedLLM(*script), handle=handle)
         assert not isinstance(result, Ok)
         assert handle.steer("hello?") is False
 
-    def test_after_a_cancellation_too(self, handle):
+    def test_after_a_cancellation_it_is_refused(self, handle):
         handle.cancel()
         SYNC.run(Loop(), ScriptedLLM(), handle=handle)
         assert handle.steer("hello?") is False
@@ -53,29 +53,29 @@ class TestTooLate:
             ("", {"max_blank_stops": 0}, "empty_response"),
         ],
     )
-    def test_what_was_said_to_a_run_that_ends_is_at_the_end_of_its_messages(
+    def test_a_message_to_a_run_that_ends_is_the_last_of_its_messages(
         self, way, handle, then, options, reason
     ):
-        """The model does not see it any more; a caller that continues from there does not lose it."""
+        """The model does not receive it; a caller that continues from there does not lose it."""
         model = ScriptedLLM(saying(handle, "stop", then=then))
         result = way.run(Loop(**options), model, handle=handle)
         assert result.stop_reason == reason
         assert result.messages[-1]["content"].endswith("stop")
         assert handle.messages == result.messages
 
-    def test_while_the_model_gives_its_last_answer(self, handle):
-        """It is not asked again, so nothing more is taken."""
-        heard = []
+    def test_during_the_call_for_the_last_answer_it_is_refused(self, handle):
+        """The model is not called again."""
+        accepted = []
 
         def last(messages):
-            heard.append(handle.steer("too late"))
+            accepted.append(handle.steer("too late"))
             return "so far"
 
         loop = Loop(max_iterations=1, on_limit="finish")
         result = SYNC.run(loop, ScriptedLLM(calls(call("nope")), last), handle=handle)
-        assert (heard, result.messages[-1]["content"]) == ([False], "so far")
+        assert (accepted, result.messages[-1]["content"]) == ([False], "so far")
 
-    def test_what_was_said_before_the_last_answer_is_heard_in_it(self, handle):
+    def test_a_message_before_the_last_answer_is_in_its_request(self, handle):
         loop = Loop(max_iterations=1, on_limit="finish")
         first = saying(handle, "in French", then=calls(call("nope")))
         with ScriptedLLM(first, "bref") as model:
@@ -84,7 +84,7 @@ class TestTooLate:
         assert [m["content"] for m in result.messages[-2:]] == ["in French", "bref"]
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_said_to_a_task_that_is_cancelled(self, handle, backend):
+    def test_a_message_to_a_task_that_is_cancelled_is_kept(self, handle, backend):
         async def main():
             with anyio.CancelScope() as scope:
 
@@ -129,7 +129,7 @@ class TestPauses:
         assert result.messages[-2] == said("one\n\ntwo\n\nthree")
 
     @pytest.mark.parametrize("with_handle", [False, True])
-    def test_a_resumed_run_that_ends_before_the_model_is_asked_keeps_it(
+    def test_a_resumed_run_that_ends_before_the_next_model_call_keeps_it(
         self, sign, handle, with_handle
     ):
         loop, model, paused = self.paused(sign, handle, max_iterations=1)
@@ -145,7 +145,7 @@ class TestPauses:
         assert result.messages[-1] == said("hurry")
 
 
-class TestMistakes:
+class TestInvalidMessages:
     """A user message, and nothing else."""
 
     @pytest.mark.parametrize(

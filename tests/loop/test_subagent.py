@@ -1,4 +1,4 @@
-"""A loop as a tool: what it takes, what it returns, and its place in the run of its parent."""
+"""A loop as a tool: its input and its result."""
 
 import json
 
@@ -25,12 +25,12 @@ class Answer(BaseModel):
 
 
 class TestAnswer:
-    """The result of a call of it."""
+    """The result of a call."""
 
-    def test_its_text(self, way):
-        child, inner = helper(calls(call("add", "i", a=1, b=2)), "It is 3.")
+    def test_the_text_is_the_result(self, way):
+        subagent, inner = helper(calls(call("add", "i", a=1, b=2)), "It is 3.")
         with ScriptedLLM(asked("add them"), "outer") as model:
-            result = way.run(Loop(tools=[child]), model)
+            result = way.run(Loop(tools=[subagent]), model)
         assert result.unwrap().content == "outer"
         assert answers(result.messages) == {"k": "It is 3."}
         assert inner.sent[0].messages == [{"role": "user", "content": "add them"}]
@@ -45,15 +45,15 @@ class TestAnswer:
         ],
         ids=["a model", "a schema", "nothing in it"],
     )
-    def test_its_output(self, way, output, arguments, returned):
+    def test_the_output_is_the_result(self, way, output, arguments, returned):
         name = "Answer" if output is Answer else "final_answer"
-        child, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        subagent, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert json.loads(answers(result.messages)["k"]) == returned
 
-    def test_a_refusal_is_what_it_said(self):
-        child, _ = helper({"role": "assistant", "content": None, "refusal": "No."})
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+    def test_a_refusal_is_the_result(self):
+        subagent, _ = helper({"role": "assistant", "content": None, "refusal": "No."})
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "No."}
 
     @pytest.mark.parametrize(
@@ -68,64 +68,64 @@ class TestAnswer:
     )
     def test_a_failure_is_an_ordinary_tool_error(self, way, script, options, text):
         events = []
-        child, _ = helper(*script, loop=Loop(tools=[add], **options))
-        loop = Loop(tools=[child], on_event=events.append)
+        subagent, _ = helper(*script, loop=Loop(tools=[add], **options))
+        loop = Loop(tools=[subagent], on_event=events.append)
         result = way.run(loop, ScriptedLLM(asked(), "sorry"))
         assert isinstance(result, Ok)
         assert answers(result.messages)["k"].startswith(f"Error: 'helper' gave no answer: {text}")
         node = result.run.nodes[0].tool_calls[0]
         assert (node.status, node.run.status) == ("failed", "failed")
 
-    def test_a_failure_that_comes_again_and_again_breaks_the_circuit(self):
-        child, _ = helper(*[TypeError("broken")] * 3)
+    def test_a_repeated_failure_breaks_the_circuit(self):
+        subagent, _ = helper(*[TypeError("broken")] * 3)
         model = ScriptedLLM(*(asked(str(n), f"k{n}") for n in range(3)))
-        result = SYNC.run(Loop(tools=[child]), model)
+        result = SYNC.run(Loop(tools=[subagent]), model)
         assert (result.stop_reason, result.reason.tool) == ("circuit_broken", "helper")
 
     def test_a_last_answer_at_a_limit_is_an_answer(self):
         loop = Loop(tools=[add], max_iterations=1, on_limit="finish")
-        child, _ = helper(calls(call("add", a=1, b=1)), "so far 2", loop=loop)
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        subagent, _ = helper(calls(call("add", a=1, b=1)), "so far 2", loop=loop)
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "so far 2"}
 
-    def test_a_long_answer_is_cut_like_any_result(self):
-        child, _ = helper("x" * 60_000)
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+    def test_a_long_answer_is_truncated_like_any_result(self):
+        subagent, _ = helper("x" * 60_000)
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert "[cut: " in answers(result.messages)["k"]
 
 
 class TestInput:
-    """What it takes, and what a run of it starts from."""
+    """Its arguments, and the messages that its run starts with."""
 
     def test_it_is_a_tool_with_one_text(self):
-        child, _ = helper()
-        assert child.as_openai()["function"] == {
+        subagent, _ = helper()
+        assert subagent.as_openai()["function"] == {
             "name": "helper",
             "description": "Helps.",
             "parameters": TASK_SCHEMA,
         }
-        assert child.has_implementation
+        assert subagent.has_implementation
 
     @pytest.mark.parametrize("given", [{}, {"task": 5}, {"task": "t", "more": 1}])
-    def test_arguments_that_are_not_valid_start_nothing(self, given):
-        child, inner = helper()
+    def test_with_invalid_arguments_it_does_not_start(self, given):
+        subagent, inner = helper()
         model = ScriptedLLM(calls(call("helper", "k", **given)), "outer")
-        result = SYNC.run(Loop(tools=[child]), model)
+        result = SYNC.run(Loop(tools=[subagent]), model)
         assert answers(result.messages)["k"].startswith("Error: the call of 'helper' was not run")
         assert inner.sent == []
 
-    def test_arguments_of_a_custom_schema_come_as_json(self):
+    def test_arguments_of_a_custom_schema_are_passed_as_json(self):
         schema = {"type": "object", "properties": {"x": {"type": "integer"}, "task": {}}}
-        child, inner = helper("a", "b", "c", input_schema=schema)
+        subagent, inner = helper("a", "b", "c", input_schema=schema)
         given = [{"x": 1, "task": "t"}, {"x": 1}, {"task": 5}]
         script = [calls(call("helper", f"k{n}", **one)) for n, one in enumerate(given)]
-        SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
+        SYNC.run(Loop(tools=[subagent]), ScriptedLLM(*script, "outer"))
         tasks = [sent.messages[0]["content"] for sent in inner.sent]
         assert [json.loads(task) for task in tasks] == given
 
-    def test_instructions_come_before_it(self):
-        child, inner = helper("in", instructions="Be brief.")
-        SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("do"), "outer"))
+    def test_instructions_come_before_the_task(self):
+        subagent, inner = helper("in", instructions="Be brief.")
+        SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked("do"), "outer"))
         assert inner.sent[0].messages == [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "do"},
@@ -137,8 +137,8 @@ class TestInput:
         def messages(given):
             return [*made, {"role": "user", "content": given["task"].upper()}]
 
-        child, inner = helper("in", messages=messages, instructions="Be brief.")
-        SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("do"), "outer"))
+        subagent, inner = helper("in", messages=messages, instructions="Be brief.")
+        SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked("do"), "outer"))
         assert [m["content"] for m in inner.sent[0].messages] == ["Be brief.", "one", "two", "DO"]
         assert len(made) == 2
 
@@ -150,23 +150,23 @@ class TestInput:
             (lambda given: [{"role": "nobody"}], "Error: 'helper' gave no answer: messages[0]"),
         ],
     )
-    def test_messages_that_cannot_be_made_are_an_error_for_the_model(self, messages, text):
-        child, inner = helper(messages=messages)
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+    def test_a_failure_to_make_the_messages_is_an_error_result(self, messages, text):
+        subagent, inner = helper(messages=messages)
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages)["k"].startswith(text)
         assert inner.sent == []
 
     @pytest.mark.parametrize("option", [{"timeout": -1}, {"max_uses": "many"}, {"lock": 5}])
-    def test_an_option_of_the_tool_that_it_cannot_take_is_an_error(self, option):
+    def test_an_invalid_option_of_the_tool_is_an_error(self, option):
         with pytest.raises(ToolDefinitionError):
             helper(**option)
 
-    def test_a_model_that_is_none_is_an_error_of_the_call(self):
-        child = Loop().as_tool("helper", "Helps.", 5)
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+    def test_an_invalid_model_is_an_error_of_the_call(self):
+        subagent = Loop().as_tool("helper", "Helps.", 5)
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert "llm_send_fn: expected a callable" in answers(result.messages)["k"]
 
 
-def test_options_of_the_loop_are_none_of_the_tool():
+def test_an_option_of_the_loop_is_not_an_option_of_the_tool():
     with pytest.raises(TypeError, match="max_iterations"):
         helper(max_iterations=3)

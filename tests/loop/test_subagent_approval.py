@@ -1,4 +1,4 @@
-"""A call within a child that needs approval puts the run around it aside, however deep it is."""
+"""A call of a subagent that needs approval pauses its parent, at any depth."""
 
 import json
 
@@ -27,14 +27,14 @@ from .conftest import SYNC, after_model, answers, asking, of, stored
 
 @stage
 def asking_later(ctx):
-    """A custom stage that asks a person a question, from the second iteration on."""
+    """A custom stage that requests an approval, from the second iteration on."""
     return asking.fn(ctx) if ctx.iteration > 1 else ctx
 
 
 class TestPausing:
-    """The child's call waits, so its parent does."""
+    """The call of the subagent is pending, so that the parent is paused."""
 
-    def test_the_parent_is_paused_with_the_childs_call(self, family, recorded, way):
+    def test_the_parent_is_paused_with_the_call_of_the_subagent(self, family, recorded, way):
         loop = family(calls(call("note", "n", n=1), wipe("w")))
         paused = way.run(loop, ScriptedLLM(asked_each()))
         assert isinstance(paused, Paused)
@@ -45,7 +45,7 @@ class TestPausing:
         assert (paused.iterations, paused.tool_calls_count) == (1, 0)
         assert answers(paused.messages)["k"].startswith("Not run yet: the run waits")
 
-    def test_its_record_is_open_and_its_history_valid(self, family):
+    def test_its_state_is_running_and_its_history_valid(self, family):
         paused = SYNC.run(
             family(calls(call("note", "n", n=1), wipe("w"))), ScriptedLLM(asked_each())
         )
@@ -60,7 +60,7 @@ class TestPausing:
         outer = {"choices": [{"message": asked_each()}], "usage": usage}
         assert SYNC.run(loop, ScriptedLLM(outer)).usage == Usage(10, 10)
 
-    def test_events_say_who_is_paused(self, family, way):
+    def test_the_events_of_both_runs_report_the_pause(self, family, way):
         events = []
         loop = family(calls(wipe("w")), on_event=events.append)
         way.run(loop, ScriptedLLM(asked_each()))
@@ -70,8 +70,10 @@ class TestPausing:
         (finished,) = of(events, ToolFinished)
         assert (finished.result.status, finished.result.is_error) == ("waiting", False)
 
-    def test_calls_next_to_it_run_and_those_that_wait_are_asked_with_it(self, family, recorded):
-        """A child runs next to its siblings: they do not wait for it, and one batch asks once."""
+    def test_calls_next_to_it_run_and_those_that_need_approval_are_pending_too(
+        self, family, recorded
+    ):
+        """The siblings of a subagent do not wait for it, and a batch has one pause."""
         batch = asked_each("k", more=[call("note", "n", n=5), wipe("w2", "/2"), call("note", n=6)])
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(batch))
         assert [one.id for one in paused.pending] == ["k/w", "w2"]
@@ -89,7 +91,7 @@ class TestPausing:
 
 
 class TestDeciding:
-    """A decision reaches the call that it is on."""
+    """A decision is applied to its call."""
 
     @pytest.mark.parametrize(
         ("decision", "done", "text"),
@@ -100,7 +102,7 @@ class TestDeciding:
         ],
         ids=["approve", "deny", "edit"],
     )
-    def test_it_goes_on_with_what_was_decided(self, family, recorded, way, decision, done, text):
+    def test_it_continues_with_the_decision(self, family, recorded, way, decision, done, text):
         loop = family(calls(wipe("w")), "in")
         model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
@@ -114,7 +116,7 @@ class TestDeciding:
         assert [one.status for one in node.run.nodes] == ["success", "success"]
         assert node.run.run_id == f"{result.run.run_id}/k"
 
-    def test_a_child_may_ask_again_and_again(self, family, recorded, way):
+    def test_a_subagent_may_pause_repeatedly(self, family, recorded, way):
         loop = family(*(calls(wipe(f"w{n}", f"/{n}")) for n in range(4)), "in")
         model = ScriptedLLM(asked_each(), "outer")
         result = way.run(loop, model)
@@ -124,7 +126,7 @@ class TestDeciding:
         assert answers(result.messages) == {"k": "in"}
         assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
 
-    def test_one_decision_of_several_in_one_child(self, family, recorded, way):
+    def test_one_of_several_decisions_in_one_subagent(self, family, recorded, way):
         loop = family(calls(wipe("x", "/x"), call("note", "n", n=1), wipe("y", "/y")), "in")
         model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
@@ -136,7 +138,7 @@ class TestDeciding:
         assert answers(result.messages) == {"k": "in"}
         assert recorded.did == ["note 1", "wipe /x"]
 
-    def test_two_children_at_once(self, family, recorded, way):
+    def test_two_subagents_at_the_same_time(self, family, recorded, way):
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
         loop, model = family(*script), ScriptedLLM(asked_each("k", "l"), "outer")
         paused = way.run(loop, model)
@@ -147,8 +149,8 @@ class TestDeciding:
         assert result.tool_calls_count == 2
 
     @pytest.mark.parametrize(("first", "waits"), [("k/w", ["l/w"]), ("l/w", ["k/w"])])
-    def test_one_of_two_children_at_once(self, family, recorded, first, waits):
-        """In the order of the request: the second waits for the first, and its decision is kept."""
+    def test_a_decision_for_one_of_two_subagents(self, family, recorded, first, waits):
+        """In the order of the calls: the second waits for the first, and its decision is kept."""
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
         loop, model = (
             family(*script, max_parallel_calls=1),
@@ -162,8 +164,8 @@ class TestDeciding:
         assert answers(result.messages) == {"k": "in", "l": "in"}
         assert recorded.did == ["wipe /1", "wipe /2"]
 
-    def test_a_child_without_a_decision_does_not_continue(self, family, recorded):
-        """No event of it is repeated, and a later call that waits for another keeps waiting."""
+    def test_a_subagent_without_a_decision_does_not_continue(self, family, recorded):
+        """Its events are not repeated, and later calls keep waiting."""
         events = []
         loop = family(calls(wipe("w")), "in", on_event=events.append)
         batch = asked_each("k", more=[wipe("w2", "/2"), call("note", "n", n=1)])
@@ -177,7 +179,7 @@ class TestDeciding:
         SYNC.resume(loop, stored(again), {"k/w": approve}, model)
         assert recorded.did == ["note 1", "wipe /", "wipe /2"]
 
-    def test_a_pause_of_a_child_that_a_stage_ignored_does_not_disturb_a_later_one(self, family):
+    def test_a_pause_of_a_subagent_that_a_stage_ignored_does_not_affect_a_later_one(self, family):
         def ignoring(ctx):
             ctx = yield from dispatch_tools.fn(ctx)
             return ctx.replace(decision=None, waiting=())
@@ -191,7 +193,7 @@ class TestDeciding:
         result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
         assert result.unwrap().content == "outer"
 
-    def test_the_call_of_the_child_itself_may_need_approval(self, family, recorded, way):
+    def test_the_call_of_the_subagent_itself_may_need_approval(self, family, recorded, way):
         loop = family(calls(wipe("w")), "in", behaviour={"requires_approval": True})
         model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
@@ -203,14 +205,14 @@ class TestDeciding:
         run = result.run.nodes[0].tool_calls[0].run
         assert run.messages[0] == {"role": "user", "content": "other"}
 
-    def test_denied_the_child_does_not_start(self, family, way):
+    def test_a_denied_subagent_does_not_start(self, family, way):
         loop = family(behaviour={"requires_approval": True})
         model = ScriptedLLM(asked_each(), "outer")
         result = way.resume(loop, way.run(loop, model), {"k": deny("alone")}, model)
         assert "did not approve this call: alone" in answers(result.messages)["k"]
         assert result.run.nodes[0].tool_calls == []
 
-    def test_once_it_is_resumed_events_nest_as_before(self, family, way):
+    def test_the_events_of_a_resumed_subagent_are_nested(self, family, way):
         events = []
         loop = family(calls(wipe("w")), "in", on_event=events.append)
         model = ScriptedLLM(asked_each(), "outer")
@@ -224,8 +226,8 @@ class TestDeciding:
         (finished,) = of(events, ToolFinished)
         assert (finished.result.content, finished.result.status) == ("in", "done")
 
-    def test_a_result_of_a_child_that_waited_is_not_nudged(self, family):
-        """It was called once, whatever it took."""
+    def test_the_result_of_a_subagent_that_was_paused_has_no_note(self, family):
+        """It was called once."""
         loop = family(*(calls(wipe(f"w{n}", f"/{n}")) for n in range(4)), "in")
         model = ScriptedLLM(asked_each(), "outer")
         result = SYNC.run(loop, model)

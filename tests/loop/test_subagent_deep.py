@@ -1,4 +1,4 @@
-"""Approvals within children of children, and what cannot be decided."""
+"""Approvals within nested subagents, and invalid decisions."""
 
 import json
 
@@ -22,8 +22,8 @@ from .children import asked_each, wipe
 from .conftest import SYNC, answers, refused, stored
 
 
-class TestMistakes:
-    """Decisions on calls of a child are checked before anything continues."""
+class TestInvalidDecisions:
+    """Decisions on calls of a subagent are checked before anything continues."""
 
     @pytest.mark.parametrize(
         ("decisions", "text"),
@@ -44,8 +44,8 @@ class TestMistakes:
         assert isinstance(SYNC.resume(loop, paused, {"k/w": approve}, model), Ok)
         assert recorded.done == ["wipe /"]
 
-    def test_a_child_that_is_no_loop_any_more_is_refused(self, family, recorded):
-        """A function of that name would know nothing of what waits."""
+    def test_a_subagent_that_was_replaced_by_a_function_is_refused(self, family, recorded):
+        """A function cannot continue the paused run."""
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(asked_each()))
         plain = tool({"name": "helper", "input_schema": TASK_SCHEMA})
         loop = Loop(tools=[*recorded.tools, plain], resolve_tool=lambda made: "x")
@@ -53,7 +53,7 @@ class TestMistakes:
 
 
 class TestDeep:
-    """Children of children."""
+    """Subagents of subagents."""
 
     def nest(self, recorded, depth, *script):
         loop, model = recorded.loop(), ScriptedLLM(*script)
@@ -63,7 +63,7 @@ class TestDeep:
             model = ScriptedLLM(asked_each(f"k{level}"), f"answer {level}")
         return loop, model
 
-    def test_ids_have_those_of_all_calls_around_them(self, recorded, way):
+    def test_ids_have_the_ids_of_all_outer_calls(self, recorded, way):
         loop, model = self.nest(recorded, 3, calls(wipe("w")), calls(wipe("v", "/v")), "three")
         paused = way.run(loop, model)
         assert [one.id for one in paused.pending] == ["k0/k1/k2/w"]
@@ -75,7 +75,7 @@ class TestDeep:
         assert answers(result.messages) == {"k0": "answer 1"}
         assert recorded.done == ["wipe /", "wipe /u"]
 
-    def test_limits_go_on_at_every_level(self, recorded):
+    def test_limits_apply_at_every_level(self, recorded):
         script = [calls(wipe(f"w{n}", f"/{n}")) for n in range(9)]
         loop, model = self.nest(recorded, 2, *script)
         result = SYNC.run(loop, model, max_iterations=6)
@@ -87,10 +87,10 @@ class TestDeep:
 
 
 def test_ids_of_the_model_that_look_like_those_of_a_subagent_are_distinguished(recorded):
-    """A model names its calls as it likes: `k/w` may be a call of the parent, too."""
+    """A model chooses the ids of its calls: `k/w` may be a call of the parent, too."""
     inner = ScriptedLLM(calls(wipe("w", "/inner")), "in")
-    child = recorded.loop().as_tool("helper", "Helps.", inner)
-    loop = Loop(tools=[*recorded.tools, child])
+    subagent = recorded.loop().as_tool("helper", "Helps.", inner)
+    loop = Loop(tools=[*recorded.tools, subagent])
     model = ScriptedLLM(asked_each("k", more=[wipe("k/w", "/outer")]), "outer")
     paused = SYNC.run(loop, model)
     ids = [one.id for one in paused.pending]
@@ -114,8 +114,8 @@ def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(recorde
                 (lambda given: {"serial": [("helper", {"task": "t"})]}) if name == "both" else None
             )
 
-    child = recorded.loop().as_tool("helper", "Helps.", ScriptedLLM(calls(wipe("w"))))
-    loop = Loop(tools=[child, {"name": "both"}], resolve_tool=Resolver())
+    subagent = recorded.loop().as_tool("helper", "Helps.", ScriptedLLM(calls(wipe("w"))))
+    loop = Loop(tools=[subagent, {"name": "both"}], resolve_tool=Resolver())
     result = SYNC.run(loop, ScriptedLLM(calls(call("both", "b")), "outer"))
     assert isinstance(result, Ok)
     assert (
@@ -125,8 +125,8 @@ def test_a_step_of_a_recipe_that_needs_approval_is_an_error_of_that_step(recorde
     assert recorded.done == []
 
 
-def test_a_child_may_rest_with_nothing_to_decide(recorded, way):
-    """A custom stage of the child pauses it."""
+def test_a_subagent_may_pause_with_nothing_to_decide(recorded, way):
+    """A custom stage of the subagent pauses it."""
 
     def rest(ctx):
         if ctx.memo.get("rested") == ctx.iteration:

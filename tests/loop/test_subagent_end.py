@@ -1,4 +1,4 @@
-"""A child ends where the run around it ends, and leaves its record in order."""
+"""A subagent ends when its parent ends, and its state is complete."""
 
 import anyio
 import pytest
@@ -16,13 +16,13 @@ from treadle import (
 )
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
-from .children import asked_each, child_of
+from .children import asked_each, subagent_run
 from .conftest import USER, answers, of
 from .notes import note
 
 
 class TestEnd:
-    """Where the run around it ends, a child ends, and leaves its record in order."""
+    """A subagent ends when its parent ends, and its state is complete."""
 
     def hanging(self, begin=lambda: None):
         @tool
@@ -34,7 +34,7 @@ class TestEnd:
         return Loop(tools=[hang, note]).as_tool("helper", "Helps.", inner)
 
     def check(self, state):
-        """The child's record: all done, its history valid, its call answered."""
+        """The state of the subagent: ended, its history valid, its call answered."""
         check_history(state.messages)
         texts = answers(state.messages)
         assert texts["n"] == "noted 1"
@@ -44,47 +44,47 @@ class TestEnd:
         assert state.nodes[1].tool_calls[0].status == "failed"
 
     def test_at_the_deadline(self, way, clock):
-        child = self.hanging(clock.limit.strike)
-        loop = Loop(tools=[child], max_seconds=9, middleware=[clock.middleware])
+        subagent = self.hanging(clock.limit.strike)
+        loop = Loop(tools=[subagent], max_seconds=9, middleware=[clock.middleware])
         result = way.run(loop, ScriptedLLM(asked_each()))
         assert result.reason == DeadlineExceeded(9)
         assert answers(result.messages)["k"].startswith("Cancelled: the run's time was up")
-        self.check(child_of(result))
+        self.check(subagent_run(result))
 
-    def test_at_a_deadline_of_its_own(self, way, clock):
+    def test_at_its_own_deadline(self, way, clock):
         @tool
         async def hang():
             clock.limit.strike()
             await anyio.sleep(30)
 
         inner = Loop(tools=[hang], max_seconds=9, middleware=[clock.middleware])
-        child = inner.as_tool("helper", "h", ScriptedLLM(calls(call("hang", "h"))))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
+        subagent = inner.as_tool("helper", "h", ScriptedLLM(calls(call("hang", "h"))))
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
         assert isinstance(result, Ok)
         assert answers(result.messages)["k"].endswith("the run took longer than max_seconds=9")
-        assert child_of(result).status == "timeout"
+        assert subagent_run(result).status == "timeout"
 
     def test_at_the_time_limit_of_its_call(self, way, clock):
-        child = tool(self.hanging(clock.limit.strike), timeout=9)
-        loop = Loop(tools=[child], middleware=[clock.middleware])
+        subagent = tool(self.hanging(clock.limit.strike), timeout=9)
+        loop = Loop(tools=[subagent], middleware=[clock.middleware])
         result = way.run(loop, ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages)["k"] == "Error: 'helper' took longer than 9 s."
-        self.check(child_of(result))
+        self.check(subagent_run(result))
 
     def test_when_the_run_is_cancelled_through_its_handle(self, way):
         handle = RunHandle()
         loop = Loop(tools=[self.hanging(handle.cancel)])
         result = way.run(loop, ScriptedLLM(asked_each()), handle=handle)
         assert result.reason == RunCancelled()
-        self.check(child_of(result))
+        self.check(subagent_run(result))
 
-    def test_when_the_tools_are_cancelled_and_the_run_goes_on(self, way):
+    def test_when_the_tools_are_cancelled_and_the_run_continues(self, way):
         handle = RunHandle()
         loop = Loop(tools=[self.hanging(handle.cancel_all)])
         result = way.run(loop, ScriptedLLM(asked_each(), "then not"), handle=handle)
         assert result.unwrap().content == "then not"
         assert answers(result.messages)["k"].startswith("Cancelled: the call was stopped")
-        self.check(child_of(result))
+        self.check(subagent_run(result))
 
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     def test_when_the_task_is_cancelled(self, backend):
@@ -121,10 +121,12 @@ class TestEnd:
                 handle.cancel()
             await anyio.sleep(30)
 
-        child = inner.as_tool("helper", "h", model)
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each("a", "b", "c")), handle=handle)
+        subagent = inner.as_tool("helper", "h", model)
+        result = way.run(
+            Loop(tools=[subagent]), ScriptedLLM(asked_each("a", "b", "c")), handle=handle
+        )
         assert result.reason == RunCancelled()
-        states = [child_of(result, place) for place in range(3)]
+        states = [subagent_run(result, place) for place in range(3)]
         assert [state.status for state in states] == ["failed"] * 3
         assert all(
             state.messages == [{"role": "user", "content": i}]
@@ -133,10 +135,10 @@ class TestEnd:
 
 
 class TestWaiting:
-    """A child that waits for a decision, in a run that ends before it."""
+    """A subagent that waits for a decision, in a run that ends before it."""
 
     @pytest.mark.parametrize("bound", ["handle", "time"])
-    def test_its_record_is_closed_with_that_of_its_parent(self, recorded, way, bound):
+    def test_its_state_ends_with_that_of_its_parent(self, recorded, way, bound):
         handle = RunHandle()
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
         loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
@@ -155,7 +157,7 @@ class TestWaiting:
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
-    """An observer of the parent gets each start and end of the child."""
+    """An observer of the parent receives each start and end of the subagent."""
     events = []
 
     async def observe(event):
@@ -165,8 +167,8 @@ def test_an_event_of_a_cancelled_run_reaches_the_parent_too(backend):
 
     async def main():
         nonlocal scope
-        child = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
-        loop = Loop(tools=[child], on_event=events.append)
+        subagent = Loop(on_event=observe).as_tool("helper", "h", lambda m: "in")
+        loop = Loop(tools=[subagent], on_event=events.append)
         with anyio.CancelScope() as scope:
             await loop.run(USER, ScriptedLLM(asked_each()))
 

@@ -21,14 +21,14 @@ from .children import add, asked, helper
 from .conftest import SYNC, USER, answers, of
 
 
-class TestRecord:
-    """Its record is below the node of its call."""
+class TestState:
+    """Its state is in the node of its call."""
 
     def test_it_has_a_name_an_id_and_all_nodes(self, way):
-        child, _ = helper(
+        subagent, _ = helper(
             calls(call("add", "i", a=1, b=2)), "in", loop=Loop(tools=[add], name="adder")
         )
-        result = way.run(Loop(tools=[child], name="outer"), ScriptedLLM(asked(), "outer"))
+        result = way.run(Loop(tools=[subagent], name="outer"), ScriptedLLM(asked(), "outer"))
         node = result.run.nodes[0].tool_calls[0]
         assert node.run.agent_name == "adder"
         assert node.run.run_id == f"{result.run.run_id}/k"
@@ -39,36 +39,36 @@ class TestRecord:
         assert result.run.nodes[1].tool_calls == []
 
     def test_without_a_name_it_has_that_of_the_tool(self):
-        child, _ = helper("in", loop=Loop())
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        subagent, _ = helper("in", loop=Loop())
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert result.run.nodes[0].tool_calls[0].run.agent_name == "helper"
 
     def test_other_calls_have_none(self):
-        child, _ = helper("in")
+        subagent, _ = helper("in")
         batch = calls(call("add", "a", a=1, b=1), *asked()["tool_calls"])
-        result = SYNC.run(Loop(tools=[child, add]), ScriptedLLM(batch, "outer"))
+        result = SYNC.run(Loop(tools=[subagent, add]), ScriptedLLM(batch, "outer"))
         assert [node.run is None for node in result.run.nodes[0].tool_calls] == [True, False]
 
-    def test_its_tokens_are_the_runs_too_at_every_exit(self):
+    def test_its_tokens_count_for_the_parent_at_every_exit(self):
         def answer(made, tokens):
             message = made if isinstance(made, dict) else {"role": "assistant", "content": made}
             usage = {"prompt_tokens": tokens, "completion_tokens": tokens}
             return {"choices": [{"message": message}], "usage": usage}
 
         for most, ended in ((2, "max_iterations_reached"), (9, "answered")):
-            child, _ = helper(answer("in", 10))
+            subagent, _ = helper(answer("in", 10))
             model = ScriptedLLM(answer(asked(), 1), answer("outer", 1))
-            result = SYNC.run(Loop(tools=[child]), model, max_iterations=most)
+            result = SYNC.run(Loop(tools=[subagent]), model, max_iterations=most)
             assert result.stop_reason == ended
             assert result.usage == Usage(11 + (ended == "answered"), 11 + (ended == "answered"))
             assert result.run.nodes[0].tool_calls[0].run.total_usage == Usage(10, 10)
 
 
-class TestGrandchildren:
-    """A child may have children."""
+class TestNested:
+    """A subagent may have subagents."""
 
     def nest(self, depth, *script, **options):
-        """A child in a child in a child; the innermost has the script."""
+        """Nested subagents; the innermost follows the script."""
         inner = ScriptedLLM(*script)
         loop, model = Loop(tools=[add], name=f"level{depth}", **options), inner
         for level in reversed(range(depth)):
@@ -77,7 +77,7 @@ class TestGrandchildren:
             model = ScriptedLLM(asked(call_id=f"k{level}"), f"answer {level}")
         return loop, model
 
-    def test_answers_events_and_records_nest(self, way):
+    def test_answers_events_and_states_are_nested(self, way):
         events = []
         loop, model = self.nest(3, calls(call("add", "i", a=1, b=2)), "three")
         result = way.run(loop, model, on_event=events.append)
@@ -100,7 +100,7 @@ class TestGrandchildren:
             depths[depth] += isinstance(event, RunStarted)
         assert depths == {0: 1, 1: 1, 2: 1, 3: 1}
 
-    def test_all_of_them_draw_on_the_outermost(self):
+    def test_all_of_them_draw_on_the_budget_of_the_outermost(self):
         loop, model = self.nest(3, *[calls(call("add", a=1, b=n)) for n in range(9)])
         result = SYNC.run(loop, model, max_iterations=6)
         assert "max_iterations=6" in answers(result.messages)["k0"]
@@ -110,11 +110,11 @@ class TestGrandchildren:
 class TestEvents:
     """Its events are within those of its call."""
 
-    def test_they_nest_and_its_own_observers_get_them_too(self, way):
+    def test_they_are_nested_and_its_own_observers_receive_them_too(self, way):
         outer, inner, contexts = [], [], []
         loop = Loop(tools=[add], on_event=inner.append, on_iteration=contexts.append)
-        child, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
-        way.run(Loop(tools=[child], on_event=outer.append), ScriptedLLM(asked(), "outer"))
+        subagent, _ = helper(calls(call("add", "i", a=1, b=2)), "in", loop=loop)
+        way.run(Loop(tools=[subagent], on_event=outer.append), ScriptedLLM(asked(), "outer"))
         inner_events = [event.event for event in of(outer, SubagentEvent)]
         assert inner_events == inner
         assert {event.call_id for event in of(outer, SubagentEvent)} == {"k"}
@@ -126,7 +126,7 @@ class TestEvents:
         assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("SubagentEvent")
 
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_its_observers_get_events_although_the_parent_has_no_listener(self, way, is_async):
+    def test_its_observers_receive_events_although_the_parent_has_no_listener(self, way, is_async):
         seen = []
 
         async def observe_later(event):
@@ -134,32 +134,32 @@ class TestEvents:
             seen.append(event)
 
         observe = observe_later if is_async else seen.append
-        child, _ = helper("in", loop=Loop(on_event=observe))
-        way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        subagent, _ = helper("in", loop=Loop(on_event=observe))
+        way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert [type(event).__name__ for event in seen][-1] == "RunFinished"
 
     def test_an_observer_of_it_that_raises_changes_nothing(self, way, caplog):
         def observe(event):
             raise ValueError("observer")
 
-        child, _ = helper("in", loop=Loop(on_event=observe))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+        subagent, _ = helper("in", loop=Loop(on_event=observe))
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "in"}
         assert "an observer raised at RunStarted" in caplog.text
 
-    def test_no_event_is_made_without_a_listener(self):
+    def test_no_event_is_emitted_without_a_listener(self):
         seen = []
-        child, _ = helper("in")
+        subagent, _ = helper("in")
         loop = Loop(
-            tools=[child], middleware=[lambda s: map_effects(s, lambda e: seen.append(e) or e)]
+            tools=[subagent], middleware=[lambda s: map_effects(s, lambda e: seen.append(e) or e)]
         )
         SYNC.run(loop, ScriptedLLM(asked(), "outer"))
         assert seen
         assert not any(isinstance(effect, Emit) for effect in seen)
 
     def test_a_stream_has_them(self):
-        child, _ = helper("in")
-        loop = Loop(tools=[child])
+        subagent, _ = helper("in")
+        loop = Loop(tools=[subagent])
 
         async def main():
             async with loop.stream(USER, ScriptedLLM(asked(), "outer")) as events:
@@ -167,19 +167,19 @@ class TestEvents:
 
         assert len(of(anyio.run(main), SubagentEvent)) == 6
 
-    def test_loops_in_it_are_its_own(self):
-        """What the child did over and over is no loop of the parent, which calls it once."""
-        child, _ = helper(*[calls(call("add", a=1, b=1))] * 3)
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked(), "outer"))
+    def test_a_loop_in_it_is_not_a_loop_of_the_parent(self):
+        """The subagent repeats a call; the parent calls the subagent once."""
+        subagent, _ = helper(*[calls(call("add", a=1, b=1))] * 3)
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert isinstance(result, Ok)
         reason = result.run.nodes[0].tool_calls[0].run.error
         assert reason == str(LoopDetected(('add({"a": 1, "b": 1})',), 3, "x"))
 
 
-def test_a_handle_in_the_childs_settings_is_none_of_the_runs():
-    """A handle belongs to one run, and a child is run for each call."""
+def test_a_handle_in_the_options_of_a_subagent_is_not_used():
+    """A handle belongs to one run, and a subagent runs once for each call."""
     handle = RunHandle()
-    child, _ = helper("a", "b", loop=Loop(handle=handle))
-    result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("1"), asked("2", "k2"), "outer"))
+    subagent, _ = helper("a", "b", loop=Loop(handle=handle))
+    result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked("1"), asked("2", "k2"), "outer"))
     assert isinstance(result, Ok)
     assert handle.state is None

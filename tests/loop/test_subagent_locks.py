@@ -1,4 +1,4 @@
-"""Locks around a child: what its call holds, it may use; for other keys it waits, or fails."""
+"""Locks around a subagent: it may use the keys of its call; for other keys it waits, or fails."""
 
 import time
 
@@ -8,12 +8,12 @@ import pytest
 from treadle import Locks, Loop, Ok, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
 
-from .children import asked_each, child_of
+from .children import asked_each, subagent_run
 from .conftest import SYNC, answers
 
 
 class Shop:
-    """A tool that notes how many calls of it run at the same time, for each key."""
+    """A tool that records how many of its calls run at the same time, for each key."""
 
     def __init__(self):
         self.now, self.most, self.log = {}, {}, []
@@ -41,59 +41,59 @@ def works(*keys):
 
 @pytest.mark.timeout(20)
 class TestLockedByTheParent:
-    """A key that the call of the child holds."""
+    """A key that the call of the subagent has."""
 
-    def test_the_child_may_use_it(self, shop, way):
+    def test_the_subagent_may_use_it(self, shop, way):
         loop = Loop(tools=[shop.work])
-        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="L")
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
-        assert answers(child_of(result).messages) == {"w0": "worked L0"}
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="L")
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
+        assert answers(subagent_run(result).messages) == {"w0": "worked L0"}
 
-    def test_calls_within_it_do_not_overlap_for_that(self, shop, way):
+    def test_calls_of_the_subagent_that_share_it_do_not_overlap(self, shop, way):
         loop = Loop(tools=[shop.work])
         model = ScriptedLLM(works("L", "L", "L", "M"), "in")
-        child = loop.as_tool("helper", "h", model, lock="L")
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
+        subagent = loop.as_tool("helper", "h", model, lock="L")
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
         assert shop.most == {"L": 1, "M": 1}
         assert len(shop.log) == 4
         assert answers(result.messages) == {"k": "in"}
 
     def test_no_other_call_gets_it_during_the_run(self, shop, way):
         loop = Loop(tools=[shop.work])
-        child = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "in"), lock="L")
         more = [call("work", "o", key="L", n=9)]
         result = way.run(
-            Loop(tools=[child, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
+            Loop(tools=[subagent, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
         )
         assert shop.most == {"L": 1}
         assert answers(result.messages) == {"k": "in", "o": "worked L9"}
 
-    def test_a_child_of_it_may_use_it_as_well(self, shop, way):
+    def test_a_nested_subagent_may_use_it_as_well(self, shop, way):
         inner = Loop(tools=[shop.work])
-        grandchild = inner.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "three"), lock="L")
-        middle = Loop(tools=[grandchild, shop.work])
+        nested = inner.as_tool("helper", "h", ScriptedLLM(works("L", "L"), "three"), lock="L")
+        middle = Loop(tools=[nested, shop.work])
         more = [call("work", "m", key="L", n=5)]
         model = ScriptedLLM(asked_each("g", more=more), "two")
-        child = middle.as_tool("helper", "h", model, lock="L")
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
+        subagent = middle.as_tool("helper", "h", model, lock="L")
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages) == {"k": "two"}
         assert shop.most == {"L": 1}
         assert len(shop.log) == 3
 
-    def test_it_is_held_again_after_a_pause(self, shop, way):
+    def test_it_is_acquired_again_after_a_pause(self, shop, way):
         @tool(requires_approval=True)
         def sign():
             return "signed"
 
         inner = Loop(tools=[shop.work, sign])
         model = ScriptedLLM(calls(call("sign", "s")), works("L"), "in")
-        child = inner.as_tool("helper", "h", model, lock="L")
+        subagent = inner.as_tool("helper", "h", model, lock="L")
         locks = Locks()
-        loop = Loop(tools=[child], locks=locks)
+        loop = Loop(tools=[subagent], locks=locks)
         outer = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, outer)
         ticket = locks.enter("L")
-        assert ticket.is_set  # a paused run holds nothing
+        assert ticket.is_set  # a paused run has no keys
         locks.leave("L", ticket)
         result = way.resume(loop, paused, {"k/s": approve}, outer)
         assert answers(result.messages) == {"k": "in"}
@@ -101,32 +101,32 @@ class TestLockedByTheParent:
 
 @pytest.mark.timeout(20)
 class TestLockedElsewhere:
-    """A key that another call holds."""
+    """A key that another call has."""
 
-    def test_a_child_that_holds_nothing_waits_for_it(self, shop, way):
+    def test_a_subagent_without_a_key_waits_for_it(self, shop, way):
         loop = Loop(tools=[shop.work])
-        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
         more = [call("work", f"o{n}", key="L", n=n + 5) for n in range(3)]
         result = way.run(
-            Loop(tools=[child, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
+            Loop(tools=[subagent, shop.work]), ScriptedLLM(asked_each(more=more), "outer")
         )
         assert shop.most == {"L": 1}
         assert len(shop.log) == 4
         assert answers(result.messages)["k"] == "in"
 
-    def test_a_child_that_holds_another_key_fails_and_never_waits(self, shop, way):
-        """Two who hold a key each and wait for that of the other would wait for ever."""
+    def test_a_subagent_with_another_key_fails_and_never_waits(self, shop, way):
+        """Two subagents that wait for each other's key would wait forever."""
         locks = Locks()
         ticket = locks.enter("L")
         loop = Loop(tools=[shop.work])
-        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
-        result = way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked_each(), "outer"))
-        text = answers(child_of(result).messages)["w0"]
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"), lock="mine")
+        result = way.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
+        text = answers(subagent_run(result).messages)["w0"]
         assert text == "Not run: 'L' is in use by another call; try again later"
         assert shop.log == []
         locks.leave("L", ticket)
 
-    def test_two_children_that_want_each_others_key_both_end(self, shop, way):
+    def test_two_subagents_that_need_each_others_key_both_end(self, shop, way):
         def model(messages):
             if len(messages) > 1:
                 return "in"
@@ -135,32 +135,32 @@ class TestLockedElsewhere:
             return works({"A": "B", "B": "A"}[mine])
 
         loop = Loop(tools=[shop.work])
-        child = loop.as_tool("helper", "h", model, lock=lambda given: given["task"])
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each("A", "B"), "outer"))
+        subagent = loop.as_tool("helper", "h", model, lock=lambda given: given["task"])
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each("A", "B"), "outer"))
         assert isinstance(result, Ok)
         assert answers(result.messages) == {"A": "in", "B": "in"}
         assert all(most == 1 for most in shop.most.values())
 
-    def test_a_table_of_the_childs_own_is_heeded(self, shop, way):
-        """It was given to the loop to share with others, whatever runs the loop."""
+    def test_the_lock_table_of_the_subagent_is_used(self, shop, way):
+        """It was given to the loop to share with other runs, so it applies in every run."""
         shared = Locks()
         ticket = shared.enter("L")
         loop = Loop(tools=[shop.work], locks=shared, max_seconds=0.1)
-        child = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(asked_each(), "outer"))
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(works("L"), "in"))
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked_each(), "outer"))
         assert answers(result.messages)["k"].endswith("took longer than max_seconds=0.1")
         assert shop.log == []
         shared.leave("L", ticket)
 
-    def test_a_lock_is_given_back_however_the_child_ends(self, shop, way):
+    def test_a_lock_is_released_however_the_subagent_ends(self, shop, way):
         locks = Locks()
         loop = Loop(tools=[shop.work])
-        child = loop.as_tool("helper", "h", ScriptedLLM(TypeError("no")), lock="L")
-        way.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked_each(), "outer"))
+        subagent = loop.as_tool("helper", "h", ScriptedLLM(TypeError("no")), lock="L")
+        way.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
         ticket = locks.enter("L")
         assert ticket.is_set
 
-    def test_a_step_of_a_recipe_that_is_a_child_may_use_what_the_recipe_holds(self, shop, way):
+    def test_a_step_of_a_recipe_that_is_a_subagent_may_use_the_key_of_the_recipe(self, shop, way):
         class Resolver:
             def resolve(self, made):
                 return "resolved"
@@ -170,17 +170,17 @@ class TestLockedElsewhere:
                 return (lambda given: steps) if name == "both" else None
 
         model = lambda messages: works("L") if len(messages) == 1 else "in"  # noqa: E731
-        child = Loop(tools=[shop.work]).as_tool("helper", "h", model)
+        subagent = Loop(tools=[shop.work]).as_tool("helper", "h", model)
         both = tool({"name": "both"}, lock="L")
-        loop = Loop(tools=[both, child], resolve_tool=Resolver(), max_seconds=5)
+        loop = Loop(tools=[both, subagent], resolve_tool=Resolver(), max_seconds=5)
         result = way.run(loop, ScriptedLLM(calls(call("both", "b")), "outer"))
         assert isinstance(result, Ok)
         assert shop.most == {"L": 1}
         assert len(shop.log) == 2
 
 
-def test_a_lock_that_is_held_is_no_failure_of_the_tool():
-    """It was not made: the circuit breaker learns nothing of it."""
+def test_a_lock_that_is_in_use_is_not_a_failure_of_the_tool():
+    """The call was not made, so the circuit breaker ignores it."""
     locks = Locks()
     locks.enter("L")
 
@@ -189,6 +189,6 @@ def test_a_lock_that_is_held_is_no_failure_of_the_tool():
         return n
 
     script = [calls(call("work", n=n)) for n in range(4)]
-    child = Loop(tools=[work]).as_tool("helper", "h", ScriptedLLM(*script, "in"), lock="mine")
-    result = SYNC.run(Loop(tools=[child], locks=locks), ScriptedLLM(asked_each(), "outer"))
+    subagent = Loop(tools=[work]).as_tool("helper", "h", ScriptedLLM(*script, "in"), lock="mine")
+    result = SYNC.run(Loop(tools=[subagent], locks=locks), ScriptedLLM(asked_each(), "outer"))
     assert answers(result.messages) == {"k": "in"}

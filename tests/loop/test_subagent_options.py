@@ -1,4 +1,4 @@
-"""A loop as a tool has the options of a tool, and keeps its own."""
+"""A loop as a tool has the options of a tool, and keeps those of the loop."""
 
 import asyncio
 import contextlib
@@ -20,24 +20,26 @@ from .conftest import SYNC, answers
 
 
 class TestOptions:
-    """It is a tool like others, with the options of one."""
+    """It is a tool like any other, with the same options."""
 
-    def test_how_often_it_may_be_used(self):
-        child, inner = helper("a", "b", max_uses=1)
+    def test_max_uses_limits_its_calls(self):
+        subagent, inner = helper("a", "b", max_uses=1)
         script = asked("1", "k1"), asked("2", "k2")
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(*script, "outer"))
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(*script, "outer"))
         assert answers(result.messages)["k2"].startswith(
             "Not run: 'helper' has reached its maximum number of uses in a run, 1"
         )
         assert len(inner.sent) == 1
 
-    def test_the_same_task_is_not_done_twice(self):
-        child, inner = helper("a")
-        result = SYNC.run(Loop(tools=[child]), ScriptedLLM(asked("1"), asked("1", "k2"), "outer"))
+    def test_a_repeated_task_is_suppressed(self):
+        subagent, inner = helper("a")
+        result = SYNC.run(
+            Loop(tools=[subagent]), ScriptedLLM(asked("1"), asked("1", "k2"), "outer")
+        )
         assert answers(result.messages)["k2"].startswith("Not run again")
         assert len(inner.sent) == 1
 
-    def test_it_is_tried_again_where_its_time_was_up(self, way, clock):
+    def test_it_is_retried_after_its_time_limit(self, way, clock):
         attempts = []
 
         async def slow_once(messages):
@@ -47,16 +49,16 @@ class TestOptions:
                 await anyio.sleep(30)
             return "in time"
 
-        child = Loop().as_tool("helper", "Helps.", slow_once, timeout=9, retries=1)
-        loop = Loop(tools=[child], middleware=[clock.middleware])
+        subagent = Loop().as_tool("helper", "Helps.", slow_once, timeout=9, retries=1)
+        loop = Loop(tools=[subagent], middleware=[clock.middleware])
         result = way.run(loop, ScriptedLLM(asked(), "outer"))
         assert answers(result.messages) == {"k": "in time"}
         node = result.run.nodes[0].tool_calls[0]
         assert (node.status, node.run.status) == ("success", "success")
 
-    @pytest.mark.parametrize("bound", ["of its call", "of the run around it"])
-    def test_its_time_is_bounded_even_if_its_tools_do_not_listen(self, way, clock, bound):
-        """As for any tool with a time limit: a tool that ignores its cancellation is abandoned."""
+    @pytest.mark.parametrize("bound", ["of its call", "of the parent"])
+    def test_its_time_limit_applies_even_if_its_tools_ignore_cancellation(self, way, clock, bound):
+        """As for any tool: one that ignores its cancellation is abandoned."""
         over = threading.Event()
 
         @tool
@@ -71,42 +73,45 @@ class TestOptions:
                 over.set()  # only now, so that the run cannot have waited for the tool
 
         options = {"timeout": 9} if bound == "of its call" else {}
-        child, _ = helper(calls(call("stubborn")), loop=Loop(tools=[stubborn]), **options)
-        around = {"middleware": [clock.middleware], "on_event": observe}
-        loop = Loop(tools=[child], max_seconds=None if options else 9, **around)
+        subagent, _ = helper(calls(call("stubborn")), loop=Loop(tools=[stubborn]), **options)
+        parent_options = {"middleware": [clock.middleware], "on_event": observe}
+        loop = Loop(tools=[subagent], max_seconds=None if options else 9, **parent_options)
         result = way.run(loop, ScriptedLLM(asked(), "outer"))
         text = "Error: 'helper' took longer than 9 s." if options else "Cancelled: the run's time"
         assert answers(result.messages)["k"].startswith(text)
         check_history(result.run.nodes[0].tool_calls[0].run.messages)
 
-    def test_settings_of_the_child_stay_its_own(self):
-        """Its limits, its model's options, its handling of failures."""
+    def test_options_of_the_subagent_apply_to_it_only(self):
+        """Its limits, the options of its model, its retries."""
         loop = Loop(tools=[add], max_iterations=1, llm_opts={"temperature": 1}, max_retries=0)
-        child, inner = helper(calls(call("add", a=1, b=1)), loop=loop)
+        subagent, inner = helper(calls(call("add", a=1, b=1)), loop=loop)
         model = ScriptedLLM(asked(), "outer")
-        result = SYNC.run(Loop(tools=[child], max_iterations=9), model)
+        result = SYNC.run(Loop(tools=[subagent], max_iterations=9), model)
         assert "no answer within max_iterations=1" in answers(result.messages)["k"]
         assert inner.sent[0].opts["temperature"] == 1
         assert "temperature" not in model.sent[0].opts
 
-    def test_layers_of_the_child_see_its_effects_and_no_others(self, way):
-        seen, around = [], []
+    def test_middleware_of_the_subagent_sees_only_its_effects(self, way):
+        seen, seen_by_parent = [], []
 
         def middleware(into):
             return lambda steps: map_effects(steps, lambda e: into.append(e) or e)
 
-        child, _ = helper(
+        subagent, _ = helper(
             calls(call("add", "i", a=1, b=1)),
             "in",
             loop=Loop(tools=[add], middleware=[middleware(seen)]),
         )
-        way.run(Loop(tools=[child], middleware=[middleware(around)]), ScriptedLLM(asked(), "outer"))
+        way.run(
+            Loop(tools=[subagent], middleware=[middleware(seen_by_parent)]),
+            ScriptedLLM(asked(), "outer"),
+        )
 
         def made(effects):
             return [(e.label, e.key) for e in effects if getattr(e, "label", None) in LABELS]
 
         assert made(seen) == [("chat", "1"), ("execute_tool", "i"), ("chat", "2")]
-        assert made(around) == [
+        assert made(seen_by_parent) == [
             ("chat", "1"),
             ("chat", "k/1"),
             ("execute_tool", "k/i"),
@@ -114,13 +119,13 @@ class TestOptions:
             ("chat", "2"),
         ]
 
-    def test_one_child_serves_calls_side_by_side(self, way):
+    def test_one_subagent_may_run_concurrently(self, way):
         def model(messages):
             return f"did {messages[0]['content']}"
 
-        child = Loop().as_tool("helper", "Helps.", model)
+        subagent = Loop().as_tool("helper", "Helps.", model)
         batch = calls(*(call("helper", f"k{n}", task=f"t{n}") for n in range(5)))
-        result = way.run(Loop(tools=[child]), ScriptedLLM(batch, "outer"))
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(batch, "outer"))
         assert answers(result.messages) == {f"k{n}": f"did t{n}" for n in range(5)}
 
 

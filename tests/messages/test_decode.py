@@ -28,7 +28,7 @@ def message(**more):
 
 
 class TestForms:
-    """All that an answer can be made of."""
+    """Every form that a response may have."""
 
     def test_text(self):
         assert to_response("Hi") == Response("Hi")
@@ -45,7 +45,7 @@ class TestForms:
     @pytest.mark.parametrize(
         "given", [{"content": "Hi"}, {"content": "Hi", "tool_calls": None}, message(tool_calls=[])]
     )
-    def test_a_message_with_the_least_there_may_be(self, given):
+    def test_a_minimal_message(self, given):
         assert to_response(given) == Response("Hi")
 
     def test_a_chat_completion(self):
@@ -55,7 +55,7 @@ class TestForms:
         assert response.tool_calls == (ToolCall("c1", "add", '{"a": 1}'),)
         assert response.usage == Usage(3, 4, 7)
 
-    def test_an_object_that_can_dump_itself(self):
+    def test_an_object_with_model_dump(self):
         class Message(BaseModel):
             role: str = "assistant"
             content: str = "Hi"
@@ -72,7 +72,7 @@ class TestForms:
         assert response.tool_calls[0].name == "add"
         assert response.extra == {}
 
-    def test_a_content_of_parts_is_their_text_and_stays_as_it_was(self):
+    def test_content_of_parts_becomes_their_text_and_the_parts_are_kept(self):
         parts = [
             {"type": "text", "text": "Hi "},
             {"type": "thinking"},
@@ -84,14 +84,14 @@ class TestForms:
         assert response.extra["content"][0] is not parts[0]
 
     @pytest.mark.parametrize("part", ["Hi", {"text": "you"}, {"type": 5, "text": "you"}, None, 5])
-    def test_parts_that_no_provider_would_take_are_not_kept_but_their_text_is(self, part):
-        """They would make the whole conversation one that is refused."""
+    def test_invalid_parts_are_dropped_but_their_text_is_kept(self, part):
+        """With them, a provider would refuse every later request of the conversation."""
         parts = [{"type": "text", "text": "Hi "}, part]
         response = to_response(message(content=parts))
         assert response.content == ("Hi you" if isinstance(part, dict) else "Hi ")
         assert response.extra == {}
 
-    def test_a_finish_reason_that_is_no_text_becomes_one(self):
+    def test_a_finish_reason_that_is_not_text_is_converted_to_text(self):
         given = {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "finish_reason": 5}]}
         assert to_response(given).finish_reason == "5"
         assert to_chunk({"choices": [{"finish_reason": 5}]}).finish_reason == "5"
@@ -181,7 +181,7 @@ def test_in_a_run_it_is_an_err_without_a_retry(raw):
 
 
 class TestUsage:
-    """What was not reported is unknown, and not zero."""
+    """Usage that was not reported is unknown, not zero."""
 
     @pytest.mark.parametrize(
         ("raw", "usage"),

@@ -1,4 +1,4 @@
-"""The history is immutable and append-only, and hands out copies."""
+"""The history is immutable and append-only, and returns copies."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ def contents(history):
     return [message["content"] for message in history]
 
 
-def test_appending_makes_another_and_leaves_the_first_as_it_was():
+def test_append_returns_a_new_history_and_does_not_change_the_first():
     first = History([said("a")])
     second = first.append(said("b"), said("c"))
     assert contents(first) == ["a"]
@@ -34,7 +34,7 @@ def test_appending_nothing_is_equal():
     assert first.append() == first
 
 
-def test_a_longer_history_shares_the_messages_before():
+def test_a_longer_history_shares_the_earlier_messages():
     """No message is copied again: an iteration costs the same whatever came before it."""
     first = History([said("a")])
     assert first.append(said("b"))[0] is first[0]
@@ -72,29 +72,29 @@ def test_it_is_equal_by_content_and_not_hashable():
         hash(History())
 
 
-def test_it_says_how_long_it_is():
+def test_the_repr_has_the_number_of_messages():
     assert repr(History([said("a")])) == "History(1 messages)"
 
 
 def test_a_backend_that_changes_its_messages_does_not_change_the_history():
     history = History([{"role": "user", "content": [{"type": "text", "text": "a"}]}])
-    handed = history.for_model()
-    handed[0]["content"][0]["text"] = "broken"
-    handed[0]["role"] = "system"
-    handed.append(said("more"))
+    sent = history.for_model()
+    sent[0]["content"][0]["text"] = "broken"
+    sent[0]["role"] = "system"
+    sent.append(said("more"))
     assert history.to_list() == [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
     assert len(history.for_model()) == 1
     assert len(history.append(said("b"))) == 2
 
 
-def test_a_model_is_handed_no_more_than_this_history():
-    """Though a longer one shares its log."""
+def test_the_model_receives_only_the_messages_of_this_history():
+    """Even if a longer history shares its log."""
     first = History([said("a")])
     first.append(said("b"))
     assert first.for_model() == [said("a")]
 
 
-def test_a_list_for_the_caller_is_the_callers():
+def test_to_list_returns_copies():
     history = History([{"role": "user", "content": [{"type": "text"}]}])
     kept = history.to_list()
     kept[0]["content"].clear()
@@ -180,7 +180,7 @@ class TestReadOnly:
         assert history[0] is history[0] is next(iter(history))
 
 
-def test_it_knows_the_ids_of_its_calls():
+def test_has_call_finds_the_ids_of_its_calls():
     history = History([said("a"), calling("c1")]).append(calling("c2"))
     assert history.has_call("c1")
     assert history.has_call("c2")
@@ -189,7 +189,7 @@ def test_it_knows_the_ids_of_its_calls():
 
 
 class TestUnusedIds:
-    """An id that no call of the history has: the one that is wanted, or that with a number."""
+    """An id that no call of the history has: the wanted one, or that one with a number."""
 
     @pytest.mark.parametrize(
         ("wanted", "taken", "made"),
@@ -205,28 +205,28 @@ class TestUnusedIds:
         history = History([said("a"), calling("c1")])
         assert history.unused_id(wanted, dict.fromkeys(taken, 1)) == made
 
-    def test_one_that_has_a_number_already_gets_another(self):
+    def test_an_id_that_already_has_a_number_gets_another(self):
         assert History([calling("c1"), calling("c1_2")]).unused_id("c1", {}) == "c1_3"
         assert History([calling("c1_2")]).unused_id("c1_2", {}) == "c1_2_2"
 
 
-class TestGrown:
-    """As `append`, for who has copies of the messages at hand."""
+class TestExtended:
+    """As `append`, for a caller that already has copies of the messages."""
 
-    def test_the_copies_are_what_is_handed_out(self):
+    def test_for_model_returns_the_given_copies(self):
         made, copy = calling("c1"), calling("c1")
         history = History([said("a")]).extended([made], [copy])
         assert history.for_model()[1] is copy
         assert history.raw()[1] is made
         assert history.has_call("c1")
 
-    def test_without_any_they_are_made(self):
+    def test_without_copies_the_messages_are_copied(self):
         made = calling("c1")
         history = History([said("a")]).extended([made])
         assert history.for_model()[1] == made
         assert history.for_model()[1] is not made
 
-    def test_a_branch_leaves_the_other_as_it_is(self):
+    def test_branches_do_not_change_each_other(self):
         first = History([said("a")])
         one, other = (
             first.extended([said("b")], [said("b")]),

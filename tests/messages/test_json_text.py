@@ -20,7 +20,7 @@ from treadle.messages import (
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t "])
-def test_white_space_alone_counts_as_no_arguments(text):
+def test_white_space_counts_as_no_arguments(text):
     assert parse_object(text) == {}
 
 
@@ -72,7 +72,7 @@ def test_the_quoted_text_around_an_error_is_bounded():
 
 
 def test_a_number_of_thousands_of_digits_is_refused():
-    """Python limits the digits of integers, against denial of service; that is a ValueError of its own."""
+    """Python limits the digits of integers, against denial of service; that raises a plain ValueError."""
     with pytest.raises(MalformedJSONError) as caught:
         parse_object('{"a": ' + "9" * 10_000 + "}")
     assert len(str(caught.value)) <= MAX_LENGTH
@@ -84,7 +84,7 @@ def test_deep_nesting_is_refused():
 
 
 def test_arguments_may_be_nested_100_levels_deep():
-    """Brackets within text open nothing."""
+    """Brackets within a string are not nesting."""
     assert parse_object('{"a": ' + "[" * 99 + "]" * 99 + "}")
     with pytest.raises(MalformedJSONError, match="nested more than 100 levels"):
         parse_object('{"a": ' + "[" * 100 + "]" * 100 + "}")
@@ -121,7 +121,7 @@ def wrapped_by_repair(text):
     "reads", [refused, wrapped_by_repair], ids=["a new call", "a call of the history"]
 )
 def test_arguments_cut_off_within_a_string_are_read_in_linear_time(reads):
-    """A search that starts again at each quotation mark takes 15 s for the shorter, and four minutes."""
+    """A search that starts again at each quotation mark takes 15 s for the first, four minutes for the second."""
     short, long = cut_off(62_000), cut_off(248_000)
     reads(cut_off(4_000))
     assert processor_seconds(lambda: reads(short)) < 1
@@ -129,7 +129,7 @@ def test_arguments_cut_off_within_a_string_are_read_in_linear_time(reads):
 
 
 @pytest.mark.parametrize("end", ["", "\\", '\\"'])
-def test_brackets_in_a_string_that_is_cut_off_are_no_nesting(end):
+def test_brackets_in_a_string_that_is_cut_off_do_not_count_as_nesting(end):
     refused('{"a": "' + "[" * 500 + end)
 
 
@@ -139,7 +139,7 @@ def test_a_number_that_overflows_is_refused():
 
 
 def test_the_last_of_duplicate_keys_wins():
-    """As every JSON parser of Python and JavaScript has it."""
+    """As in the JSON parsers of Python and JavaScript."""
     assert parse_object('{"a": 1, "a": 2}') == {"a": 2}
 
 
@@ -180,7 +180,7 @@ def test_a_name_is_bounded():
         (["a", 1, 2], "a[1][2]"),
     ],
 )
-def test_a_path_is_written_as_code_would_write_it(parts, path):
+def test_a_path_is_formatted_as_in_code(parts, path):
     assert format_path(parts) == path
 
 
@@ -205,5 +205,5 @@ def test_a_path_of_hostile_names_is_bounded():
         (None, "null"),
     ],
 )
-def test_a_type_has_the_name_that_json_schema_has_for_it(value, name):
+def test_a_type_has_the_name_that_json_schema_uses(value, name):
     assert json_type(value) == name

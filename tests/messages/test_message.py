@@ -29,12 +29,12 @@ GOOD = {
     "empty list of calls": {"role": "assistant", "content": "x", "tool_calls": []},
     "null calls": {"role": "assistant", "content": "x", "tool_calls": None},
     "call without arguments": called(function={"name": "add"}),
-    "call with malformed arguments, which repair sees to": called(
+    "call with malformed arguments, which repair wraps": called(
         function={"name": "add", "arguments": "{"}
     ),
-    "a provider's own kind of call": called(type="custom", function=None),
+    "a custom kind of call": called(type="custom", function=None),
     "tool": {"role": "tool", "tool_call_id": "c1", "content": "5"},
-    "keys that are not ours": {**USER, "cache_control": {"type": "ephemeral"}, "name": 5},
+    "unknown keys": {**USER, "cache_control": {"type": "ephemeral"}, "name": 5},
 }
 
 
@@ -117,15 +117,15 @@ def test_a_problem_names_the_place_the_expectation_and_the_value(message, proble
     assert list(problems_of([message])) == [problem]
 
 
-def test_no_message_at_all_is_a_problem():
+def test_an_empty_list_is_a_problem():
     assert list(problems_of([])) == ["messages: expected at least one message, got none"]
 
 
 def test_all_problems_are_listed_each_with_its_index():
     """Nothing stops at the first problem, neither between messages nor within one."""
     bad_tool = {"role": "tool", "content": 5}
-    told = list(problems_of([USER, 5, bad_tool]))
-    assert [line.split(":")[0] for line in told] == [
+    problems = list(problems_of([USER, 5, bad_tool]))
+    assert [line.split(":")[0] for line in problems] == [
         "messages[1]",
         "messages[2].content",
         "messages[2].tool_call_id",
@@ -139,7 +139,7 @@ def test_a_long_value_is_described_by_its_type_alone():
     assert describe(None) == "nothing"
 
 
-def test_a_value_that_has_no_text_is_described_by_its_type():
+def test_a_value_whose_repr_raises_is_described_by_its_type():
     assert describe(10**5000) == "int"
 
 
@@ -187,5 +187,5 @@ def test_a_class_is_not_a_message():
         role: str = "user"
 
     assert to_message(Message) is Message
-    (told,) = problems_of([to_message(Message)])
-    assert told.startswith("messages[0]: expected a message dict")
+    (problem,) = problems_of([to_message(Message)])
+    assert problem.startswith("messages[0]: expected a message dict")

@@ -34,12 +34,12 @@ def says(content, **more):
     return {"role": "assistant", "content": content, **more}
 
 
-def mended(*messages):
-    """Mend, and hold the outcome to the invariants; mending again finds nothing to mend."""
-    history, told = repair_history(copy_json(list(messages)))
+def repaired(*messages):
+    """Repair, and check the invariants of the result; a second repair changes nothing."""
+    history, reports = repair_history(copy_json(list(messages)))
     check_history(history)
     assert repair_history(copy_json(history)) == (history, ())
-    return history, told
+    return history, reports
 
 
 @pytest.mark.parametrize(
@@ -56,49 +56,49 @@ def mended(*messages):
     ],
 )
 def test_a_valid_history_is_not_changed(messages):
-    assert mended(*messages) == (messages, ())
+    assert repaired(*messages) == (messages, ())
 
 
 def test_a_call_without_an_answer_is_answered_as_interrupted():
-    history, told = mended(USER, calls("a", "b"), answer("b"))
+    history, reports = repaired(USER, calls("a", "b"), answer("b"))
     assert history == [USER, calls("a", "b"), answer("a", NO_RESULT), answer("b")]
-    assert told == ("messages[1]: call 'a' had no answer; it was answered as interrupted",)
+    assert reports == ("messages[1]: call 'a' had no answer; it was answered as interrupted",)
 
 
 def test_a_call_at_the_very_end_is_answered_too():
-    history, told = mended(USER, calls("a"))
+    history, reports = repaired(USER, calls("a"))
     assert history[2:] == [answer("a", NO_RESULT)]
-    assert len(told) == 1
+    assert len(reports) == 1
 
 
-def test_a_result_that_comes_too_late_becomes_a_user_message():
-    history, told = mended(USER, calls("a"), USER, answer("a", "5"))
+def test_a_late_result_becomes_a_user_message():
+    history, reports = repaired(USER, calls("a"), USER, answer("a", "5"))
     assert history[2] == answer("a", NO_RESULT)
     assert history[4] == {"role": "user", "content": "Result of an earlier tool call: 5"}
-    assert told == (
+    assert reports == (
         "messages[1]: call 'a' had no answer; it was answered as interrupted",
         "messages[3]: it answers no call; it was kept as a user message",
     )
 
 
 def test_answers_in_another_order_are_put_in_the_order_of_the_calls():
-    history, told = mended(USER, calls("a", "b"), answer("b", "B"), answer("a", "A"))
+    history, reports = repaired(USER, calls("a", "b"), answer("b", "B"), answer("a", "A"))
     assert history[2:] == [answer("a", "A"), answer("b", "B")]
-    assert told == ("messages[1]: its answers were put in the order of its calls",)
+    assert reports == ("messages[1]: its answers were put in the order of its calls",)
 
 
 def test_a_second_result_of_one_call_becomes_a_user_message():
-    history, told = mended(USER, calls("a"), answer("a", "1"), answer("a", "2"))
+    history, reports = repaired(USER, calls("a"), answer("a", "1"), answer("a", "2"))
     assert history[2:] == [
         answer("a", "1"),
         {"role": "user", "content": "Result of an earlier tool call: 2"},
     ]
-    assert told == ("messages[3]: it answers no call; it was kept as a user message",)
+    assert reports == ("messages[3]: it answers no call; it was kept as a user message",)
 
 
 def test_an_answer_without_a_call_keeps_its_parts():
     part = {"type": "text", "text": "5"}
-    history, _ = mended(USER, answer("ghost", [part]))
+    history, _ = repaired(USER, answer("ghost", [part]))
     assert history[1]["content"] == [
         {"type": "text", "text": "Result of an earlier tool call: "},
         part,
@@ -106,30 +106,30 @@ def test_an_answer_without_a_call_keeps_its_parts():
 
 
 def test_an_id_that_was_used_before_is_renamed_with_its_answer():
-    history, told = mended(USER, calls("a"), answer("a", "1"), calls("a"), answer("a", "2"))
+    history, reports = repaired(USER, calls("a"), answer("a", "1"), calls("a"), answer("a", "2"))
     assert history[3]["tool_calls"][0]["id"] == "a_2"
     assert history[4] == answer("a_2", "2")
-    assert told == ("messages[3]: the id 'a' was in use; renamed to 'a_2'",)
+    assert reports == ("messages[3]: the id 'a' was in use; renamed to 'a_2'",)
 
 
 def test_an_id_twice_in_one_message_is_renamed_and_each_keeps_its_answer():
-    history, _ = mended(USER, calls("a", "a"), answer("a", "1"), answer("a", "2"))
+    history, _ = repaired(USER, calls("a", "a"), answer("a", "1"), answer("a", "2"))
     assert [m["tool_call_id"] for m in history[2:]] == ["a", "a_2"]
     assert [m["content"] for m in history[2:]] == ["1", "2"]
 
 
 def test_a_new_id_is_unused():
-    history, _ = mended(
+    history, _ = repaired(
         USER, calls("a", "a_2"), answer("a"), answer("a_2"), calls("a"), answer("a")
     )
     assert history[4]["tool_calls"][0]["id"] == "a_3"
 
 
 def test_an_empty_assistant_message_is_removed():
-    history, told = mended(USER, says("  "), says(None), says([]), says(""))
+    history, reports = repaired(USER, says("  "), says(None), says([]), says(""))
     assert history == [USER]
-    assert len(told) == 4
-    assert told[0] == "messages[1]: it was an empty assistant message; it was removed"
+    assert len(reports) == 4
+    assert reports[0] == "messages[1]: it was an empty assistant message; it was removed"
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_an_empty_assistant_message_is_removed():
     ],
 )
 def test_two_assistant_messages_in_a_row_are_joined(first, second, joined):
-    history, told = mended(USER, says(first), says(second, reasoning="r"))
+    history, reports = repaired(USER, says(first), says(second, reasoning="r"))
     assert history == [USER, says(joined, reasoning="r")]
-    assert told == ("messages[2]: it followed another assistant message; the two were joined",)
+    assert reports == ("messages[2]: it followed another assistant message; the two were joined",)
 
 
 def test_the_refusals_of_two_assistant_messages_are_joined():
@@ -154,35 +154,35 @@ def test_the_refusals_of_two_assistant_messages_are_joined():
 
 
 def test_a_text_before_a_message_of_calls_is_joined_to_it():
-    history, _ = mended(USER, says("Let me see."), calls("a"), answer("a"))
+    history, _ = repaired(USER, says("Let me see."), calls("a"), answer("a"))
     assert history[1] == calls("a") | {"content": "Let me see."}
 
 
 def test_a_text_after_results_stays_a_separate_message():
     messages = [USER, calls("a"), answer("a"), says("Done")]
-    assert mended(*messages) == (messages, ())
+    assert repaired(*messages) == (messages, ())
 
 
 def test_arguments_that_are_not_a_json_object_are_wrapped():
-    """Servers that parse past calls refuse the whole request where they cannot."""
+    """Servers that parse past calls refuse the whole request if they cannot."""
     broken = {"role": "assistant", "tool_calls": [call("a", '{"x": ')]}
-    history, told = mended(USER, broken, answer("a"))
+    history, reports = repaired(USER, broken, answer("a"))
     arguments = history[1]["tool_calls"][0]["function"]["arguments"]
     assert json.loads(arguments) == {"invalid_arguments": '{"x": '}
-    assert told == ("messages[1]: arguments of 'f' were not a JSON object; wrapped",)
+    assert reports == ("messages[1]: arguments of 'f' were not a JSON object; wrapped",)
 
 
 def test_empty_arguments_become_an_empty_object_without_a_report():
     message = {"role": "assistant", "tool_calls": [call("a", " "), call("b")]}
     del message["tool_calls"][1]["function"]["arguments"]
-    history, told = mended(USER, message, answer("a"), answer("b"))
+    history, reports = repaired(USER, message, answer("a"), answer("b"))
     assert [c["function"]["arguments"] for c in history[1]["tool_calls"]] == ["{}", "{}"]
-    assert told == ()
+    assert reports == ()
 
 
-def test_a_special_kind_of_call_is_kept_and_answered():
+def test_a_custom_kind_of_call_is_kept_and_answered():
     own = {"id": "a", "type": "custom", "custom": {"name": "x", "input": "y"}}
-    history, _ = mended(USER, {"role": "assistant", "tool_calls": [own]})
+    history, _ = repaired(USER, {"role": "assistant", "tool_calls": [own]})
     assert history[1]["tool_calls"] == [own]
     assert history[2] == answer("a", NO_RESULT)
 
@@ -192,15 +192,15 @@ def named(name, **more):
 
 
 def test_an_invalid_name_of_a_past_call_is_replaced():
-    history, told = mended(
+    history, reports = repaired(
         USER, {"role": "assistant", "tool_calls": [named("look up!")]}, answer("a")
     )
     assert history[1]["tool_calls"] == [named("look_up_")]
-    assert told == ("messages[1]: the name 'look up!' is invalid; it became 'look_up_'",)
+    assert reports == ("messages[1]: the name 'look up!' is invalid; it became 'look_up_'",)
 
 
 def test_a_past_call_whose_name_is_a_surrogate_gets_a_valid_name():
-    history, _ = mended(USER, {"role": "assistant", "tool_calls": [named("\ud800")]}, answer("a"))
+    history, _ = repaired(USER, {"role": "assistant", "tool_calls": [named("\ud800")]}, answer("a"))
     assert history[1]["tool_calls"] == [named("_")]
 
 
@@ -218,27 +218,27 @@ def test_a_past_call_whose_name_is_a_surrogate_gets_a_valid_name():
     ],
 )
 def test_values_of_a_past_call_that_cannot_be_sent_are_replaced(broken, sent):
-    history, told = mended(USER, {"role": "assistant", "tool_calls": [broken]}, answer("a"))
+    history, reports = repaired(USER, {"role": "assistant", "tool_calls": [broken]}, answer("a"))
     assert history[1]["tool_calls"] == [sent]
     json.dumps(history, ensure_ascii=False, allow_nan=False).encode()
-    assert told == ("messages[1]: call 'a' had values that cannot be sent; replaced",)
+    assert reports == ("messages[1]: call 'a' had values that cannot be sent; replaced",)
 
 
 def test_an_id_with_a_surrogate_is_replaced_in_the_call_and_in_its_result():
-    history, _ = mended(USER, calls("\ud800", "?"), answer("?", "2"), answer("\ud800", "1"))
+    history, _ = repaired(USER, calls("\ud800", "?"), answer("?", "2"), answer("\ud800", "1"))
     assert [one["id"] for one in history[1]["tool_calls"]] == ["?", "?_2"]
     assert history[2:] == [answer("?", "1"), answer("?_2", "2")]
 
 
 def test_unknown_keys_and_other_alphabets_in_a_past_call_are_kept():
     messages = [USER, {"role": "assistant", "tool_calls": [named("f", note="\u00e4")]}, answer("a")]
-    assert mended(*messages) == (messages, ())
+    assert repaired(*messages) == (messages, ())
 
 
 def test_an_empty_list_of_calls_is_removed():
-    history, told = mended(USER, says("Hi", tool_calls=[]))
+    history, reports = repaired(USER, says("Hi", tool_calls=[]))
     assert history == [USER, says("Hi")]
-    assert told == ("messages[1]: its list of calls was empty; it was removed",)
+    assert reports == ("messages[1]: its list of calls was empty; it was removed",)
 
 
 def text(content):
@@ -259,22 +259,22 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}
         (says([text("")], refusal="No."), None),
     ],
 )
-def test_an_empty_text_part_is_left_out(message, kept):
-    history, told = mended(USER, message)
+def test_an_empty_text_part_is_removed(message, kept):
+    history, reports = repaired(USER, message)
     assert history == [USER, {**message, "content": kept}]
-    assert told == ("messages[1]: its empty text parts were removed",)
+    assert reports == ("messages[1]: its empty text parts were removed",)
 
 
-def test_empty_text_parts_beside_calls_and_in_results_are_left_out():
+def test_empty_text_parts_next_to_calls_and_in_results_are_removed():
     message = {**calls("a"), "content": [text("")]}
-    history, _ = mended(USER, message, answer("a", [text(""), text("ok")]))
+    history, _ = repaired(USER, message, answer("a", [text(""), text("ok")]))
     assert history == [USER, calls("a"), answer("a", [text("ok")])]
 
 
-def test_an_assistant_message_of_blank_parts_is_left_out():
-    history, told = mended(USER, says([text(" "), text("")]))
+def test_an_assistant_message_of_blank_parts_is_removed():
+    history, reports = repaired(USER, says([text(" "), text("")]))
     assert history == [USER]
-    assert len(told) == 2
+    assert len(reports) == 2
 
 
 @pytest.mark.parametrize("text", ["[1]", "5", "{", "nonsense", '{"a": NaN}'])
@@ -326,7 +326,7 @@ class Unspeakable:
         (Unspeakable(), "(Unspeakable, which cannot be shown)"),
     ],
 )
-def test_unknown_keys_are_sent_back_as_json_whatever_they_hold(given, sent):
+def test_unknown_keys_with_any_value_are_sent_back_as_json(given, sent):
     assert sendable_json(given) == sent
     json.dumps(sendable_json(given), allow_nan=False).encode()
 

@@ -10,8 +10,8 @@ from treadle.messages import CallChunk
 USER = [{"role": "user", "content": "Hi"}]
 
 
-def told(made):
-    """What a run says of an answer that its backend made."""
+def error_message(made):
+    """The message of the error that ends a run whose backend returns this."""
     asked = []
     result = Loop.run_sync(USER, lambda messages: asked.append(1) or made)
     assert isinstance(result, Err)
@@ -26,8 +26,8 @@ class TestResponse:
     @pytest.mark.parametrize(
         "name", ["content", "finish_reason", "model", "id", "refusal", "provider"]
     )
-    def test_texts(self, name):
-        assert told(Response(**{"content": "x", name: 5})) == (
+    def test_a_text_field_of_another_type_is_refused(self, name):
+        assert error_message(Response(**{"content": "x", name: 5})) == (
             f"llm_send_fn: Response.{name}: expected text, got int 5"
         )
         assert isinstance(
@@ -79,8 +79,8 @@ class TestResponse:
             ),
         ],
     )
-    def test_calls_and_unknown_keys(self, made, text):
-        assert told(made).startswith(f"llm_send_fn: {text}")
+    def test_invalid_calls_and_unknown_keys_are_refused(self, made, text):
+        assert error_message(made).startswith(f"llm_send_fn: {text}")
 
     def test_a_list_of_calls_is_accepted(self):
         made = [Response(tool_calls=[ToolCall("a", "f")]), "done"]
@@ -105,19 +105,21 @@ NO_USAGE = [
 
 
 @pytest.mark.parametrize(("usage", "text"), NO_USAGE)
-def test_usage(usage, text):
-    assert told(Response("x", usage=usage)).startswith(f"llm_send_fn: {text}")
-    assert told(iter([Chunk("x", usage=usage)])).startswith(f"llm_send_fn: {text}")
+def test_invalid_usage_is_refused(usage, text):
+    assert error_message(Response("x", usage=usage)).startswith(f"llm_send_fn: {text}")
+    assert error_message(iter([Chunk("x", usage=usage)])).startswith(f"llm_send_fn: {text}")
 
 
 @pytest.mark.parametrize(
     "cost", ["0.5", -0.5, float("nan"), float("inf"), True, Decimal("0.5"), [1]]
 )
-def test_a_cost_in_it(cost):
-    assert told(Response("x", usage=Usage(1, 1, cost=cost))).startswith("llm_send_fn: usage")
+def test_an_invalid_cost_is_refused(cost):
+    assert error_message(Response("x", usage=Usage(1, 1, cost=cost))).startswith(
+        "llm_send_fn: usage"
+    )
 
 
-def test_valid_usage():
+def test_valid_usage_is_accepted():
     for usage in (
         None,
         Usage(),
@@ -167,9 +169,9 @@ class TestChunk:
             ),
         ],
     )
-    def test_its_fields(self, made, text):
-        assert told(iter([Chunk("x"), made])).startswith(f"llm_send_fn: {text}"[:40])
+    def test_an_invalid_field_is_refused(self, made, text):
+        assert error_message(iter([Chunk("x"), made])).startswith(f"llm_send_fn: {text}"[:40])
 
-    def test_a_valid_one(self):
+    def test_a_valid_chunk_is_accepted(self):
         made = [Chunk("x", (), "stop", Usage(1), "m", "id", {"k": 1}), Chunk(tool_calls=[])]
         assert Loop.run_sync(USER, lambda m: iter(made)).unwrap().content == "x"

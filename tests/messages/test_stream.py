@@ -36,7 +36,7 @@ def test_an_empty_stream_has_no_text():
     assert assembled().is_blank
 
 
-def test_a_field_is_kept_whichever_piece_has_it():
+def test_a_field_is_kept_from_whichever_chunk_has_it():
     response = assembled(
         {**delta(content="Hi"), "id": "x", "model": "m"},
         delta("stop"),
@@ -75,7 +75,7 @@ def test_another_id_at_the_same_index_is_another_call():
 
 @pytest.mark.parametrize("indexes", [(0, 0), (None, None)])
 def test_without_ids_a_name_at_the_same_index_is_another_call(indexes):
-    """As Google's server of OpenAI's format sends them: each call whole, with the same index, and no id."""
+    """As Google's OpenAI-compatible server sends them: each call complete, with the same index, and no id."""
     pieces = [
         {"index": index, "id": "", "function": {"name": name, "arguments": arguments}}
         for index, name, arguments in zip(indexes, "fg", ('{"x": 1}', "{}"), strict=True)
@@ -92,7 +92,7 @@ def test_a_name_may_come_in_pieces_without_an_id():
 
 
 def test_unknown_keys_are_joined_or_replaced():
-    """Texts and lists grow, all else is replaced; on the message and on its calls."""
+    """Texts and lists are joined, everything else is replaced; on the message and on its calls."""
     response = assembled(
         delta(reasoning="be", details=[1], score=1),
         delta("stop", reasoning="cause", details=[2], score=2, late="x"),
@@ -115,7 +115,7 @@ def test_a_null_keeps_the_earlier_value():
     ids=["arguments without an id", "a key of a call", "reasoning"],
 )
 def test_a_stream_of_many_pieces_is_assembled_in_linear_time(chunk):
-    """Four times the pieces take about four times the time; where each piece copies all before it, 16 times."""
+    """Four times the pieces take about four times the time; if each piece copied all before it, 16 times."""
 
     def seconds(count):
         times = []

@@ -1,4 +1,4 @@
-"""The model, provider and options that can be seen of a callable, without secrets."""
+"""The model, provider and options that can be read from a callable, without secrets."""
 
 import functools
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ def plain(messages, **opts):
 
 
 class Named:
-    """A backend that says which model it asks, of whom, and how."""
+    """A backend with a model, a provider and options."""
 
     model, provider = "m", "mine"
 
@@ -38,9 +38,9 @@ def info_of(fn, **llm_opts):
 
 
 class TestFunctions:
-    """Of a function there is nothing to see but what it is given."""
+    """Only the options that a function is given are known."""
 
-    def test_a_plain_one(self):
+    def test_a_plain_function_has_no_model_provider_or_options(self):
         assert model_info(plain, {}) == (None, None, {})
         assert info_of(plain) == (None, None, {})
 
@@ -52,9 +52,9 @@ class TestFunctions:
         fn = functools.partial(plain, model="m", temperature=0.5)
         assert info_of(fn) == ("m", None, {"temperature": 0.5})
 
-    def test_partials_of_partials_the_outer_ones_win(self):
+    def test_the_outer_of_nested_partials_wins(self):
         class Wrapped(functools.partial):
-            """One that Python does not merge with what it is of."""
+            """A partial that Python does not merge with the one it wraps."""
 
         inner = Wrapped(plain, model="inner", temperature=0.5, seed=3)
         inner.mark = "an attribute keeps it apart"
@@ -62,7 +62,7 @@ class TestFunctions:
         assert isinstance(fn.func, functools.partial)
         assert model_info(fn, {}) == ("outer", None, {"temperature": 0.7, "seed": 3})
 
-    def test_the_options_of_the_loop_come_first(self):
+    def test_the_options_of_the_loop_take_precedence(self):
         fn = functools.partial(
             Named(temperature=0.1, seed=1, n=1), model="p", seed=2, temperature=0.2
         )
@@ -80,7 +80,7 @@ class TestClients:
     """Methods of the SDKs' clients, sync and async."""
 
     @pytest.mark.parametrize("make", [openai.OpenAI, openai.AsyncOpenAI])
-    def test_openais(self, make):
+    def test_openai_clients(self, make):
         create = make(api_key="canary").chat.completions.create
         assert model_info(create, {"model": "m"}) == ("m", "openai", {})
         fn = functools.partial(
@@ -100,13 +100,13 @@ class TestClients:
             ("mine", None),
         ],
     )
-    def test_others_by_the_package_of_their_sdk(self, package, provider):
+    def test_the_provider_of_a_client_follows_from_the_package_of_its_sdk(self, package, provider):
         client = type("Client", (), {"__module__": package, "create": plain, "__call__": plain})()
         assert model_info(client.create, {}).provider == provider
         assert model_info(functools.partial(client.create, model="m"), {}).provider == provider
         assert model_info(client, {}).provider == provider
 
-    def test_one_that_is_empty_or_false(self):
+    def test_a_falsy_client(self):
         class Client:
             __module__ = "openai.resources"
 
@@ -118,7 +118,7 @@ class TestClients:
 
         assert model_info(Client().create, {}).provider == "openai"
 
-    def test_one_that_is_neither_true_nor_false(self):
+    def test_a_client_whose_truth_value_raises(self):
         class Client:
             __module__ = "openai.resources"
 
@@ -132,7 +132,7 @@ class TestClients:
 
 
 class TestObjects:
-    """Backends that say it themselves."""
+    """Backends with the attributes `model`, `provider` and `opts`."""
 
     def test_openai_model(self):
         from treadle.providers.openai import OpenAIModel
@@ -145,13 +145,13 @@ class TestObjects:
         assert info[:2] == ("m", "openai")
         assert info[2] == {"stream": True, "temperature": 0}
 
-    def test_one_without_opts_or_with_others(self):
+    def test_opts_that_are_not_a_mapping_are_ignored(self):
         local = SimpleNamespace(model="m", provider="mine", opts=None)
         assert model_info(local, {}) == ("m", "mine", {})
         local.opts = [("temperature", 1)]
         assert model_info(local, {"seed": 1}) == ("m", "mine", {"seed": 1})
 
-    def test_one_whose_properties_raise(self):
+    def test_attributes_that_raise_are_ignored(self):
         class Broken:
             @property
             def model(self):
@@ -164,8 +164,8 @@ class TestObjects:
 
         assert info_of(Broken()) == (None, None, {})
 
-    def test_one_that_has_every_attribute_there_is(self):
-        """As mocks do."""
+    def test_attributes_of_a_wrong_type_are_ignored(self):
+        """A mock has every attribute."""
 
         class Mock:
             def __getattr__(self, name):
@@ -208,7 +208,7 @@ class TestSecrets:
     """Only options for the response are reported."""
 
     @pytest.mark.parametrize("place", ["llm_opts", "partial", "object"])
-    def test_only_those_that_are_listed(self, place):
+    def test_only_listed_options_are_reported(self, place):
         given = {**LISTED, **SECRET}
         seen = {
             "llm_opts": lambda: model_info(plain, given),
@@ -218,7 +218,7 @@ class TestSecrets:
         assert seen.request == LISTED
         assert "canary" not in repr(seen)
 
-    def test_neither_is_in_the_event(self):
+    def test_the_event_has_only_listed_options(self):
         events = []
         options = {key: value for key, value in SECRET.items() if key not in {"messages", "tools"}}
         Loop.run_sync(USER, plain, llm_opts={**LISTED, **options}, on_event=events.append)

@@ -186,7 +186,7 @@ def test_a_header_that_is_not_a_number_of_seconds_is_ignored(header):
     ["context_length_exceeded", "insufficient_quota", "invalid_api_key", "model_not_found"],
 )
 def test_a_permanent_code_takes_precedence_over_the_status(code):
-    """A quota that is used up comes as 429, which else may pass."""
+    """A used-up quota is reported as 429, which is temporary otherwise."""
     error = Exception("no")
     error.status_code, error.code = 429, code
     assert not is_retryable(error)

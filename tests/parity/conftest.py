@@ -1,4 +1,4 @@
-"""What the parity tests share: each runs without an event loop, on asyncio and on trio."""
+"""Fixtures of the parity tests, which run without an event loop, on asyncio and on trio."""
 
 import functools
 
@@ -29,7 +29,7 @@ def perform(driver):
 
 @pytest.fixture
 def run(driver):
-    """Runs a loop under the driver of the test; the history is checked, the script used up."""
+    """Runs a loop under the driver of the test; the history is checked, and so is the end of the script."""
 
     def run(messages, llm, **options):
         if isinstance(messages, str):
@@ -52,7 +52,7 @@ def run(driver):
 
 @pytest.fixture
 def planned(run):
-    """Runs a loop; gives its result, its plans, and its events."""
+    """Runs a loop; returns its result, its plans, and its events."""
 
     def planned(*script, **options):
         events, plans = [], []

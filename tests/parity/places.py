@@ -16,5 +16,5 @@ def looks(*places):
 
 
 def each_look(*places):
-    """A script that looks in one place after another."""
+    """The responses of a script that looks in one place after another."""
     return [calls(call("look", place=place)) for place in places]

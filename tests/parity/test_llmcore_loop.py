@@ -1,4 +1,4 @@
-"""Parity with LlmCore: how a run goes, and how it ends."""
+"""Parity with LlmCore: the iterations of a run, and its end."""
 
 import anyio
 import pytest
@@ -53,7 +53,7 @@ def failing(*errors):
 
 
 def searches(count):
-    """Iterations that call `search`, each with other arguments, so that they are no loop."""
+    """Iterations that call `search`, each with other arguments, so that they are not a loop."""
     return [calls(call("search", page=page)) for page in range(count)]
 
 
@@ -67,7 +67,7 @@ def blank(finish_reason="stop", content=""):
 
 
 def test_a_text_answer_is_ok_with_the_whole_history(run):
-    """A text answer ends the run well, and is in the history.
+    """A text answer ends the run with `Ok`, and is in the history.
 
     LlmCore leaves the final answer out of the history; here it is the last message.
     """
@@ -79,8 +79,8 @@ def test_a_text_answer_is_ok_with_the_whole_history(run):
     assert (result.iterations, result.tool_calls_count, result.stop_reason) == (1, 0, "answered")
 
 
-def test_tool_results_go_back_to_the_model_until_it_answers(run):
-    """Calls are dispatched, their results appended, and the model is asked again with both."""
+def test_tool_results_are_sent_to_the_model_until_it_answers(run):
+    """Calls are dispatched, their results appended, and the model is called again with both."""
     llm = ScriptedLLM(calls(call("add", "c1", a=1, b=2)), calls(call("add", "c2", a=3, b=4)), "10")
     result = run("What is 1 + 2 + 3 + 4?", llm, tools=[add])
     assert result.unwrap().content == "10"
@@ -89,7 +89,7 @@ def test_tool_results_go_back_to_the_model_until_it_answers(run):
     assert llm.sent[0].opts["tools"][0]["function"]["name"] == "add"
 
 
-def test_an_async_model_with_async_tools_gives_the_same(run):
+def test_an_async_model_with_async_tools_has_the_same_result(run):
     """Sync or async, model and tools are called as they are, under every driver."""
 
     @tool
@@ -102,7 +102,7 @@ def test_an_async_model_with_async_tools_gives_the_same(run):
     assert (result.response.content, answers(result)) == ("8", ["8"])
 
 
-def test_the_iteration_budget_spent_without_an_answer_is_max_iterations_reached(run):
+def test_max_iterations_without_an_answer_is_max_iterations_reached(run):
     """The last iteration's tools run, their results are kept, and no further model call is made.
 
     In LlmCore the last iteration's tools never run, so that this cannot be reached.
@@ -116,15 +116,15 @@ def test_the_iteration_budget_spent_without_an_answer_is_max_iterations_reached(
 
 
 def test_ten_iterations_are_the_default(run):
-    """Who gives no limit has LlmCore's ten iterations."""
+    """Without a limit there are ten iterations, as in LlmCore."""
     llm = ScriptedLLM(*(calls(call("add", a=n, b=n)) for n in range(10)))
     assert run("Add on.", llm, tools=[add]).reason == MaxIterationsReached(10)
 
 
-def test_with_the_preset_calls_run_as_often_and_in_the_order_in_which_they_are_made(run):
-    """``presets.llmcore()``: no duplicates, no endless loops, no deferral; the iterations are the bound.
+def test_with_the_preset_every_call_runs_in_the_order_of_the_calls(run):
+    """``presets.llmcore()``: no suppression, no loop detection, no deferral; iterations are the limit.
 
-    By default the repeated call would be suppressed, and what cannot run in parallel deferred.
+    By default the repeated call would be suppressed, and calls that run alone deferred.
     """
     ran = []
 
@@ -161,13 +161,13 @@ def test_the_same_tool_error_in_three_iterations_breaks_the_circuit(run):
     ],
 )
 def test_another_error_or_none_resets_the_circuit_breaker(run, errors):
-    """What counts is the same error without a break: another one, or a success, starts anew."""
+    """Only the same error in consecutive iterations counts: another one, or a success, resets the count."""
     llm = ScriptedLLM(*searches(5), "Not found.")
     assert isinstance(run("Find it.", llm, tools=[failing(*errors)]), Ok)
 
 
 def test_success_of_another_tool_does_not_reset_the_circuit_breaker(run):
-    """The count is per tool: it continues whether others succeed next to it or in between.
+    """The count is per tool: it continues although other tools succeed.
 
     LlmCore counts iterations that had an error, whichever tool it came from.
     """
@@ -178,8 +178,8 @@ def test_success_of_another_tool_does_not_reset_the_circuit_breaker(run):
     assert result.reason == CircuitBroken("search", "Error: RuntimeError: down", 3)
 
 
-def test_different_tools_failing_alike_do_not_break_the_circuit(run):
-    """Errors of one text from three tools are three streaks of one, not one of three."""
+def test_the_same_error_of_different_tools_does_not_break_the_circuit(run):
+    """The same text from three tools is one failure of each, not three of one."""
 
     def down():
         raise RuntimeError("down")
@@ -190,7 +190,7 @@ def test_different_tools_failing_alike_do_not_break_the_circuit(run):
 
 
 def test_a_failing_model_is_an_llm_error_with_the_reason(run):
-    """What the backend raised is the reason, and what was done before it is kept."""
+    """The exception of the backend is the reason, and earlier results are kept."""
     refused = PermissionError("no key")
     llm = ScriptedLLM(calls(call("add", a=1, b=2)), refused)
     result = run("What is 1 + 2?", llm, tools=[add], max_retries=0)
@@ -216,8 +216,8 @@ def test_a_failing_stage_is_a_pipeline_error_with_the_stage_and_the_cause(run):
     assert len(answers(result)) == 1
 
 
-def test_on_iteration_gets_the_context_after_each_iteration(run):
-    """It gets the context as it left the stages, iteration after iteration."""
+def test_on_iteration_receives_the_context_after_each_iteration(run):
+    """It receives the context after the last stage of each iteration."""
     seen = []
     llm = ScriptedLLM(calls(call("add", a=1, b=2)), "3")
     run("1 + 2?", llm, tools=[add], on_iteration=seen.append)
@@ -252,7 +252,7 @@ def test_the_context_has_the_input_of_the_iteration(run):
     assert (first.tool_calls, first.tool_results, first.decision) == ((), {}, None)
 
 
-def test_the_context_has_what_the_stages_made(run):
+def test_the_context_has_the_results_of_the_stages(run):
     """After an iteration it has calls, results, result messages, violations, decision and trace."""
     seen = []
     good, bad = call("add", "good", a=1, b=2), call("add", "bad", a="one")
@@ -289,7 +289,7 @@ def broken(ctx):
     ids=["limit", "loop", "circuit", "stage"],
 )
 def test_the_context_has_the_error_that_ended_the_run(run, script, options, trace):
-    """Where the run is to stop, decision, status and error say so, whichever stage decided it."""
+    """If the run stops, decision, status and error are set, whichever stage decided it."""
     seen = []
     options = {"tools": [add], **options}
     result = run("1 + 2?", ScriptedLLM(*script), on_iteration=seen.append, **options)
@@ -300,7 +300,7 @@ def test_the_context_has_the_error_that_ended_the_run(run, script, options, trac
 
 @pytest.mark.parametrize("content", ["", "  \n", None])
 def test_a_transient_blank_answer_recovers(run, content):
-    """Neither text nor calls: the model is asked again with a nudge, which no history keeps."""
+    """Neither text nor calls: the model is called again with guidance, which is not in the history."""
     llm = ScriptedLLM(blank(content=content), "Here I am.")
     result = run("Hello?", llm)
     assert result.unwrap().content == "Here I am."
@@ -308,8 +308,8 @@ def test_a_transient_blank_answer_recovers(run, content):
     assert [message["content"] for message in result.messages] == ["Hello?", "Here I am."]
 
 
-def test_a_persistent_blank_answer_is_an_error_that_says_all_there_is_to_know(run):
-    """After three blanks forgiven, the fourth ends the run: iteration, attempts, finish reasons."""
+def test_persistent_blank_answers_are_an_error_with_all_details(run):
+    """Three blanks are tolerated, the fourth ends the run: iteration, attempts, finish reasons."""
     llm = ScriptedLLM(blank(), blank("length"), blank(None), blank("content_filter"))
     result = run("Hello?", llm, **presets.llmcore())
     assert isinstance(result.reason, EmptyResponse)
@@ -320,8 +320,8 @@ def test_a_persistent_blank_answer_is_an_error_that_says_all_there_is_to_know(ru
     assert [message["role"] for message in result.messages] == ["user"]
 
 
-def test_blank_answers_have_a_budget_of_their_own(run):
-    """``max_blank_stops`` counts blanks in a row, wherever in the run they come."""
+def test_blank_answers_have_a_separate_limit(run):
+    """``max_blank_stops`` counts consecutive blanks, wherever in the run they occur."""
     worked = calls(call("add", a=1, b=2))
     llm = ScriptedLLM(blank(), worked, blank(), "3")
     assert isinstance(run("1 + 2?", llm, tools=[add], max_blank_stops=1), Ok)

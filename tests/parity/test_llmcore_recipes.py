@@ -15,7 +15,7 @@ TOOLS = [{"name": name, "input_schema": CITY} for name in ("report", "weather", 
 
 
 class RecipeResolver:
-    """A resolver with a recipe for `report`; `resolve` answers with the call, or fails for some."""
+    """A resolver with a recipe for `report`; `resolve` returns the call, or fails for some."""
 
     def __init__(self, make, failing=(), together=0):
         self.make = make
@@ -43,7 +43,7 @@ def reported(run, resolver, **options):
 
 
 def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
-    """A step is tool, arguments and label; composed are results, additional results, errors."""
+    """A step has a tool, arguments and a label; the result has results, additional results and errors."""
 
     def recipe(arguments):
         return Recipe(
@@ -63,7 +63,7 @@ def test_a_recipe_expands_a_call_into_serial_and_parallel_steps(run):
 
 
 def test_arguments_of_a_step_may_be_a_function_of_the_results_so_far(run):
-    """Later steps, parallel ones too, can be made of the results of earlier ones."""
+    """Later steps, including parallel ones, can depend on the results of earlier ones."""
 
     def next_city(results):
         return {"city": results["first"].content.upper()}
@@ -79,8 +79,8 @@ def test_arguments_of_a_step_may_be_a_function_of_the_results_so_far(run):
     assert resolver.resolved[1:] == [("news", "WEATHER OF OSLO"), ("sport", "WEATHER OF OSLO")]
 
 
-def test_a_serial_failure_is_recorded_and_the_rest_goes_on(run):
-    """A step that fails, or whose arguments cannot be made, is an error among the results."""
+def test_a_serial_failure_is_recorded_and_the_rest_continues(run):
+    """A step that fails, or whose arguments raise, is an error among the results."""
 
     def no_arguments(results):
         raise KeyError("nothing")
@@ -105,7 +105,7 @@ def test_parallel_steps_of_a_recipe_run_at_the_same_time(run):
 
 
 def test_sub_calls_are_validated_and_recorded(run):
-    """A sub-call with bad arguments never runs, and each one has its node in the record.
+    """A sub-call with invalid arguments never runs, and each one has its node in the run state.
 
     In LlmCore sub-calls skip validation.
     """
@@ -126,7 +126,7 @@ def test_sub_calls_are_validated_and_recorded(run):
 
 
 def test_a_custom_composition_makes_the_result(run):
-    """`compose` gets the results by label, those of one label numbered."""
+    """`compose` receives the results by label; equal labels are numbered."""
 
     def recipe(arguments):
         steps = [Step("news", {"city": city}) for city in ("Oslo", "Rome")]
@@ -136,7 +136,7 @@ def test_a_custom_composition_makes_the_result(run):
     assert json.loads(text) == {"news": "news of Oslo", "news 2": "news of Rome"}
 
 
-def test_a_recipe_without_results_says_so(run):
+def test_a_recipe_without_results_is_answered_with_no_results(run):
     """An empty recipe is answered with "no results", not with nothing."""
     assert reported(run, RecipeResolver(lambda arguments: Recipe()))[0] == "No results."
 
@@ -149,14 +149,14 @@ def test_a_recipe_without_results_says_so(run):
     ],
 )
 def test_a_recipe_that_cannot_be_built_falls_back_to_resolving_the_call(run, recipe):
-    """A recipe that raises, or is none: the call is resolved directly."""
+    """If a recipe raises, or is invalid, the call is resolved directly."""
     resolver = RecipeResolver(recipe)
     assert reported(run, resolver)[0] == "report of Oslo"
     assert resolver.resolved == [("report", "Oslo")]
 
 
 def test_a_recipe_that_cannot_compose_is_an_error_and_its_steps_run_once(run):
-    """LlmCore resolves the call directly then, which repeats what the steps did."""
+    """LlmCore resolves the call directly then, which repeats the effects of the steps."""
     steps = [("news", {"city": "Oslo"})]
     resolver = RecipeResolver(
         lambda arguments: {"serial": steps, "compose": lambda results: results["missing"]}
@@ -166,7 +166,7 @@ def test_a_recipe_that_cannot_compose_is_an_error_and_its_steps_run_once(run):
 
 
 def test_a_tool_without_a_recipe_is_resolved_directly(run):
-    """A resolver that has no recipe for a name is asked for the call itself."""
+    """A resolver without a recipe for a name resolves the call itself."""
     resolver = RecipeResolver(lambda arguments: Recipe())
     llm = ScriptedLLM(calls(call("news", city="Oslo")), "Read this.")
     assert answers(run("News?", llm, tools=TOOLS, resolve_tool=resolver)) == ["news of Oslo"]

@@ -1,4 +1,4 @@
-"""Parity with LlmCore: what a run reports, to OpenTelemetry and in its events."""
+"""Parity with LlmCore: the telemetry and the events of a run."""
 
 import functools
 
@@ -16,7 +16,7 @@ from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
 class Spans:
-    """Spans in memory, by a provider of this test only."""
+    """Spans in memory, from a separate provider for each test."""
 
     def __init__(self):
         self.exporter = InMemorySpanExporter()
@@ -29,7 +29,7 @@ class Spans:
 
 
 class IterationsMetric:
-    """The points of the histogram of iterations, by a provider of this test only."""
+    """The points of the histogram of iterations, from a separate provider for each test."""
 
     def __init__(self):
         self.reader = InMemoryMetricReader()
@@ -99,7 +99,7 @@ def exits():
     ("script", "options", "stop_reason", "iterations", "tool_calls"),
     [pytest.param(*values, id=f"{values[2]}-{values[3]}-{values[4]}") for values in exits()],
 )
-def test_the_completion_event_comes_once_on_every_exit(
+def test_the_completion_event_is_emitted_once_on_every_exit(
     run, spans, iterations_metric, script, options, stop_reason, iterations, tool_calls
 ):
     """``treadle.loop.complete`` has total_iterations, tool_calls_count and the stop reason.
@@ -125,7 +125,7 @@ def test_the_completion_event_comes_once_on_every_exit(
     assert (point.sum, point.attributes["treadle.stop_reason"]) == (iterations, stop_reason)
 
 
-def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
+def test_the_completion_event_is_emitted_when_the_run_is_cancelled(run, spans):
     """A run that is cancelled through its handle reports its completion too."""
     handle = RunHandle()
 
@@ -142,7 +142,7 @@ def test_the_completion_event_comes_when_the_run_is_cancelled(run, spans):
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_the_completion_event_comes_when_the_caller_is_cancelled(spans, backend):
+def test_the_completion_event_is_emitted_when_the_caller_is_cancelled(spans, backend):
     """A cancellation is raised after the completion was reported; the history is valid."""
     handle, events = RunHandle(), []
     llm = ScriptedLLM(calls(call("wait_long")))

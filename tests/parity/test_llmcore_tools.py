@@ -1,4 +1,4 @@
-"""Parity with LlmCore: checking calls, resolving them, and ending by one."""
+"""Parity with LlmCore: validation and resolution of calls, and terminal tools."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_an_unknown_tool_is_answered_with_the_available_names(run):
 
 
 def test_the_names_that_a_resolver_offers_are_available_too(run):
-    """With ``available_tools()`` a resolver names tools of its own, which it is then asked for."""
+    """With ``available_tools()`` a resolver lists the tools that it resolves."""
 
     class Shop:
         def available_tools(self):
@@ -67,7 +67,7 @@ def test_the_names_that_a_resolver_offers_are_available_too(run):
 
 
 def test_invalid_arguments_are_answered_with_every_violation(run):
-    """Missing field, wrong type with what was got, value not in the enumeration: all at once."""
+    """A missing field, a wrong type with the value, a value not in the enumeration: all at once."""
     resolve, resolved = recorder()
     llm = ScriptedLLM(calls(call("order", count="two", size="huge")), "Sorry.")
     result = run("Two huge ones.", llm, tools=[ORDER], resolve_tool=resolve)
@@ -79,7 +79,7 @@ def test_invalid_arguments_are_answered_with_every_violation(run):
 
 
 @pytest.mark.parametrize("arguments", ['{"item": "rope", "count": 2', "[1]", "null", "NaN"])
-def test_arguments_that_are_no_json_object_are_answered_and_never_dispatched(run, arguments):
+def test_arguments_that_are_not_a_json_object_are_answered_and_never_dispatched(run, arguments):
     """Malformed arguments are answered with the problem; they never become ``{}``."""
     resolve, resolved = recorder()
     llm = ScriptedLLM(calls(raw_call("order", arguments)), "Sorry.")
@@ -100,7 +100,7 @@ def test_an_invalid_call_does_not_fail_its_siblings(run):
 
 
 def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
-    """The run continues, and the result says what was raised."""
+    """The run continues, and the result has the exception."""
 
     def resolve(call):
         raise LookupError("out of stock")
@@ -122,7 +122,7 @@ def test_an_exception_of_the_resolver_becomes_a_tool_error(run):
     ],
 )
 def test_ok_and_error_results_both_reach_the_model(run, value, content):
-    """What a resolver returns is what the model reads, wrapped in Ok or Err or bare."""
+    """The model receives what a resolver returns, whether in `Ok`, in `Err` or bare."""
     llm = ScriptedLLM(calls(call("order", item="rope", count=1)), "So it is.")
     run("Rope.", llm, tools=[ORDER], resolve_tool=lambda call: value)
     assert llm.sent[1].messages[-1]["role"] == "tool"
@@ -130,7 +130,7 @@ def test_ok_and_error_results_both_reach_the_model(run, value, content):
 
 
 def test_a_call_of_the_terminal_tool_ends_the_run_with_its_arguments(run):
-    """Its arguments are the output; nothing is dispatched, itself and its siblings are answered."""
+    """Its arguments are the output; nothing is dispatched, and all calls are answered."""
     resolve, resolved = recorder()
     tools = [ORDER, {"name": "look", "input_schema": {"type": "object"}}]
     final = call("order", item="rope", count=2)
@@ -145,14 +145,14 @@ def test_a_call_of_the_terminal_tool_ends_the_run_with_its_arguments(run):
 
 
 def test_invalid_arguments_of_the_terminal_tool_do_not_end_the_run(run):
-    """They are answered as those of any tool, and the model may try again."""
+    """They are answered as for any tool, and the model may try again."""
     bad, good = call("order", item="rope"), call("order", item="rope", count=1)
     result = run("Rope.", ScriptedLLM(calls(bad), calls(good)), tools=[], output=ORDER)
     assert (result.output, result.iterations) == ({"item": "rope", "count": 1}, 2)
 
 
 def test_plain_text_still_ends_a_run_that_has_a_terminal_tool(run):
-    """The terminal tool is an offer: a text answer is an answer too, and has no output."""
+    """The terminal tool is optional: a text answer is an answer too, and has no output."""
     result = run("Rope.", ScriptedLLM("Which one?"), output=ORDER)
     assert (result.response.content, result.output) == ("Which one?", None)
     assert result.stop_reason == "answered"
@@ -168,7 +168,7 @@ def test_a_tool_of_the_same_name_without_the_option_is_dispatched_as_usual(run):
 
 
 def test_a_tool_with_a_function_needs_no_resolver(run):
-    """A function that is a tool is called directly; the resolver gets the others."""
+    """A tool with a function is called directly; the resolver receives the other calls."""
 
     @tool
     def greet(name: str) -> str:

@@ -49,8 +49,8 @@ def test_a_node_fails_with_an_error_or_times_out():
     assert late.duration >= 0
 
 
-def test_what_cannot_happen_to_a_node_is_refused():
-    """An illegal move names the status and the event. (Orbiter takes any.)"""
+def test_an_illegal_move_of_a_node_is_refused():
+    """The error names the status and the event. (Orbiter accepts any move.)"""
     node = RunNode()
     with pytest.raises(IllegalMoveError, match="is init: it cannot succeed; legal are start"):
         node.succeed()
@@ -69,7 +69,7 @@ def test_a_new_state_has_the_fields_and_defaults_of_orbiter():
     assert (state.current_node, state.is_running, state.is_terminal) == (None, False, False)
 
 
-def test_a_state_takes_messages_nodes_and_usage():
+def test_a_state_collects_messages_nodes_and_usage():
     """Nodes count as iterations, usage adds up, messages keep their order."""
     state = RunState("clerk")
     state.start()

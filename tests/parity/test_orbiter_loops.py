@@ -23,7 +23,7 @@ def same(count):
 
 
 def test_the_same_calls_in_three_steps_are_a_loop(run):
-    """The signature of the calls is on each node; the third in a row ends the run.
+    """The signature of the calls is in each node; the third in a row ends the run.
 
     In Orbiter ten identical calls raise nothing, since one node covers the whole run.
     """
@@ -39,7 +39,7 @@ def test_the_same_calls_in_three_steps_are_a_loop(run):
 
 @pytest.mark.parametrize("threshold", [1, 2, 5])
 def test_the_loop_threshold_is_an_option(run, threshold):
-    """``loop_threshold`` is how many steps in a row it takes."""
+    """``loop_threshold`` is the number of consecutive steps that are a loop."""
     result = run("1 + 2?", ScriptedLLM(*same(threshold)), tools=[add], loop_threshold=threshold)
     assert (type(result.reason), result.iterations) == (LoopDetected, threshold)
 
@@ -86,7 +86,7 @@ def test_other_calls_in_between_break_the_streak(run):
 
 
 def test_a_step_without_calls_breaks_the_streak(run):
-    """A blank answer has no signature, so that the count begins anew after it."""
+    """A blank answer has no signature, so that the count starts again after it."""
     llm = ScriptedLLM(*same(2), "", *same(2), "Three.")
     result = run("1 + 2?", llm, tools=[add])
     assert isinstance(result, Ok)
@@ -94,7 +94,7 @@ def test_a_step_without_calls_breaks_the_streak(run):
 
 
 def test_a_text_only_step_breaks_the_streak_too(run):
-    """Where a stage lets a run go on after text, that step begins the count anew."""
+    """If a stage continues the run after a text, that step resets the count."""
 
     def think_on(ctx):
         if not ctx.response.text.endswith(":"):
@@ -111,9 +111,9 @@ def test_a_text_only_step_breaks_the_streak_too(run):
 
 
 def test_the_same_calls_with_other_results_are_progress(run):
-    """Asking again is no loop as long as the answer changes. (Orbiter looks at the calls only.)
+    """Repeated calls are not a loop as long as their results change. (Orbiter compares the calls only.)
 
-    With Orbiter's preset the call is made again. By default it would be taken for a duplicate, unless its
+    With Orbiter's preset the call is made again. By default it would be a duplicate, unless its
     tool says that it is none: ``dedupe=False``, or ``volatile=True``.
     """
     left = iter(["pending", "running", "done"])

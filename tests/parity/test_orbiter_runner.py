@@ -36,7 +36,7 @@ def answer(message, prompt_tokens, completion_tokens):
 
 
 class ProviderError(Exception):
-    """What an SDK raises: with the status of the HTTP response."""
+    """The exception of an SDK, with the status of the HTTP response."""
 
     def __init__(self, status_code):
         super().__init__(f"status {status_code}")
@@ -95,7 +95,7 @@ def test_a_failed_run_leaves_its_state_failed_with_the_error_on_the_node(run):
     assert "no model" in state.error
 
 
-def test_a_failed_tool_leaves_its_node_failed_and_the_run_goes_on(run):
+def test_a_failed_tool_leaves_its_node_failed_and_the_run_continues(run):
     """The node of the call has the error; the iteration itself succeeded."""
 
     @tool
@@ -109,8 +109,8 @@ def test_a_failed_tool_leaves_its_node_failed_and_the_run_goes_on(run):
     assert isinstance(result, Ok)
 
 
-def test_a_run_out_of_time_leaves_its_state_and_node_timed_out(run):
-    """The time limit is a status of its own, on the state and on what was running."""
+def test_a_run_that_exceeds_its_time_limit_leaves_its_state_and_node_timed_out(run):
+    """The time limit has a separate status, of the state and of the running node."""
 
     @tool
     async def wait() -> str:
@@ -131,7 +131,7 @@ def test_a_run_out_of_time_leaves_its_state_and_node_timed_out(run):
     ids=str,
 )
 def test_provider_errors_are_retried(run, error):
-    """What may pass is tried again, up to ``max_retries`` times after the first."""
+    """A temporary failure is retried up to ``max_retries`` times."""
     llm = ScriptedLLM(error, error, error, "Here.")
     result = run("Hello?", llm)
     assert result.unwrap().content == "Here."
@@ -162,26 +162,26 @@ def test_the_delay_between_retries_doubles(run):
 
 @pytest.mark.parametrize(("max_retries", "attempts"), [(3, 4), (1, 2), (0, 1)])
 def test_retries_end_with_the_error_and_the_number_of_attempts(run, max_retries, attempts):
-    """After the last try the run ends with what was raised."""
+    """After the last attempt the run ends with the exception."""
     llm = ScriptedLLM(*[ProviderError(503)] * attempts)
     result = run("Hello?", llm, max_retries=max_retries)
     assert result.reason == LLMError("status 503", "ProviderError", attempts)
 
 
 def test_three_retries_are_the_default(run):
-    """Who says nothing gets Orbiter's three."""
+    """By default there are three retries, as in Orbiter."""
     assert run("Hello?", ScriptedLLM(*[ProviderError(503)] * 4)).reason.attempts == 4
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-def test_what_cannot_succeed_is_not_retried(run, status):
-    """Bad request, context too long (a 400 or 413), authentication: one try, and the error."""
+def test_a_permanent_failure_is_not_retried(run, status):
+    """Bad request, context too long (a 400 or 413), authentication: one attempt, and the error."""
     result = run("Hello?", ScriptedLLM(ProviderError(status)))
     assert result.reason == LLMError(f"status {status}", "ProviderError", 1)
 
 
 def test_reaching_the_step_limit_is_reported(run):
-    """It is an error and an event of its own. (Orbiter returns the last output silently.)"""
+    """It is an error and a separate event. (Orbiter returns the last output silently.)"""
     events = []
     steps = [calls(call("add", a=n, b=n)) for n in range(3)]
     llm = ScriptedLLM(*steps)
@@ -194,7 +194,7 @@ def test_reaching_the_step_limit_is_reported(run):
 
 
 def test_a_result_is_frozen_and_its_messages_are_json(run):
-    """What a run returns can be kept: nothing changes it, and its messages can be stored."""
+    """A result can be kept: nothing changes it, and its messages can be stored."""
     result = run("Hello?", ScriptedLLM("Hello."))
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.response = None

@@ -27,11 +27,11 @@ def a_result(call_id):
 
 
 def context(in_flight, *tools):
-    """What a call needs to know of a run."""
+    """A context with the parts of a run that a call needs."""
     return Context(History(), toolset(tools), run=RunContext(in_flight=in_flight))
 
 
-# The table of calls
+# The table of calls in flight
 
 
 def test_a_new_table_is_empty():
@@ -60,7 +60,7 @@ def test_mark_done_moves_a_call_to_the_results():
 
 
 def test_a_stale_result_changes_nothing():
-    """A result of a call that is not running, unknown or done or cancelled, is dropped."""
+    """A result of a call that is not running (unknown, done or cancelled) is dropped."""
     in_flight = InFlight()
     in_flight.start([a_call("1"), a_call("2")])
     in_flight.mark_done("1", a_result("1"))
@@ -71,8 +71,8 @@ def test_a_stale_result_changes_nothing():
     assert in_flight.results == {"1": a_result("1")}
 
 
-def test_done_is_whether_all_that_started_has_its_result():
-    """Not when empty, not while something runs, but when all is complete."""
+def test_done_is_true_when_all_started_calls_have_results():
+    """Neither when empty, nor while a call runs."""
     in_flight = InFlight()
     assert not in_flight.done
     in_flight.start([a_call("1"), a_call("2")])
@@ -83,7 +83,7 @@ def test_done_is_whether_all_that_started_has_its_result():
 
 
 def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
-    """Counts are of the whole turn; `new_turn`, when the user has spoken, clears them too."""
+    """Counts are of the whole turn; `new_turn`, after a user message, clears them too."""
     in_flight = InFlight()
     made = a_call("1")
     in_flight.start([made, a_call("2")])
@@ -96,7 +96,7 @@ def test_next_batch_clears_calls_and_results_and_keeps_the_counts():
 
 
 def test_cancel_all_stops_every_running_tool(run):
-    """All are answered as cancelled, and what is async is cancelled at once."""
+    """All are answered as cancelled, and async tools are cancelled at once."""
     handle = RunHandle()
     started, stopped = threading.Semaphore(0), threading.Semaphore(0)
 
@@ -123,9 +123,9 @@ def test_cancel_all_stops_every_running_tool(run):
 
 
 def test_a_late_result_is_dropped_without_an_event(run):
-    """What a cancelled call still returns is neither in the history nor in the events.
+    """A late result of a cancelled call is neither in the history nor in the events.
 
-    The cancellation is reported once: here every call that started has its end in the events.
+    The cancellation is reported once: here every call that started has an end event.
     """
     handle, events = RunHandle(), []
 
@@ -169,7 +169,7 @@ def test_prepare_call_runs_a_known_tool_and_counts_the_call(perform):
     ],
 )
 def test_prepare_call_answers_invalid_calls(perform, name, arguments, text):
-    """An unknown tool and invalid arguments are results that say what is wrong."""
+    """An unknown tool and invalid arguments are results with the problem."""
     in_flight = InFlight()
     result = perform(prepare_call(context(in_flight, look), name, "1", arguments))
     assert text in result.content
@@ -177,8 +177,8 @@ def test_prepare_call_answers_invalid_calls(perform, name, arguments, text):
     assert in_flight.done
 
 
-def test_prepare_call_makes_any_exception_an_error_in_words(perform):
-    """Whatever a tool raises becomes text."""
+def test_prepare_call_makes_any_exception_an_error_result(perform):
+    """The exception of a tool becomes text."""
 
     @tool
     async def fall(place: str) -> str:

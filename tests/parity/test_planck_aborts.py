@@ -1,4 +1,4 @@
-"""Parity with Planck: aborting, and user messages that come while tools run."""
+"""Parity with Planck: aborting, and user messages that arrive while tools run."""
 
 import threading
 
@@ -15,7 +15,7 @@ from .places import each_look, look
 
 
 def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
-    """The unfinished answer is dropped; what was there before it stays."""
+    """The unfinished answer is dropped; earlier messages are kept."""
     handle, is_over = RunHandle(), threading.Event()
 
     def stream(messages):
@@ -34,7 +34,7 @@ def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
 
 
 def test_an_abort_while_tools_run_answers_every_call(run):
-    """What is done keeps its result, what runs or waits is answered as cancelled."""
+    """Finished calls keep their results, running and waiting ones are answered as cancelled."""
     handle, is_over = RunHandle(), threading.Event()
 
     @tool(parallel_safe=False)
@@ -56,7 +56,7 @@ def test_an_abort_while_tools_run_answers_every_call(run):
 
 
 def test_an_abort_after_the_tools_completed_keeps_their_results(run):
-    """Their results are in the history, and the model is not asked again."""
+    """Their results are in the history, and the model is not called again."""
     handle = RunHandle()
 
     def abort(event):
@@ -70,7 +70,7 @@ def test_an_abort_after_the_tools_completed_keeps_their_results(run):
     assert answers(result) == ["here is empty", "there is empty"]
 
 
-# A user message that comes while tools run
+# A user message that arrives while tools run
 
 
 def spoken(result):
@@ -78,9 +78,9 @@ def spoken(result):
 
 
 def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(run):
-    """It goes behind the answers of the calls, before the next request, and begins a turn.
+    """It is added after the answers of the calls, before the next request, and starts a turn.
 
-    In Planck the turn ends with the answer; here the run continues with what the user said, in one history.
+    In Planck the turn ends with the answer; here the run continues with the user message, in one history.
     """
     handle, events = RunHandle(), []
 
@@ -102,21 +102,21 @@ def test_a_user_message_queued_while_tools_run_starts_the_next_turn_after_them(r
     assert not handle.steer("Too late.")
 
 
-def test_a_queued_user_message_begins_the_counts_anew(run):
-    """Counts are those of a turn: what was called twice before it may be called twice after it."""
+def test_a_queued_user_message_resets_the_counts(run):
+    """Counts are those of a turn: a call made twice before it may be made twice after it."""
     handle = RunHandle()
 
-    def speak_up(messages):
+    def steer(messages):
         handle.steer("Look again.")
         return each_look("here")[0]
 
-    llm = ScriptedLLM(*each_look("here"), speak_up, *each_look("here", "here"), "Empty.")
+    llm = ScriptedLLM(*each_look("here"), steer, *each_look("here", "here"), "Empty.")
     result = run("?", llm, **presets.planck(), tools=[look], handle=handle)
     assert answers(result) == ["here is empty"] * 4
 
 
 def test_a_user_message_queued_before_an_abort_of_the_tools_comes_after_them(run):
-    """The tools are stopped, and answered so; then the user speaks, and the model continues."""
+    """The tools are answered as cancelled; then comes the user message, and the model continues."""
     handle, is_over = RunHandle(), threading.Event()
 
     @tool
@@ -136,7 +136,7 @@ def test_a_user_message_queued_before_an_abort_of_the_tools_comes_after_them(run
 
 @pytest.mark.parametrize("steered", [False, True])
 def test_a_user_message_queued_before_an_abort_of_the_run_starts_the_next_one(run, steered):
-    """The run it was meant for is over; it is not lost, whether the handle or the caller kept it."""
+    """The run has ended; the message is not lost, whether the handle or the caller kept it."""
     handle, is_over, queue = RunHandle(), threading.Event(), []
 
     @tool

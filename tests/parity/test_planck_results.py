@@ -1,4 +1,4 @@
-"""Parity with Planck: the notes on repeated calls, cutting, and the order of results."""
+"""Parity with Planck: the notes on repeated calls, truncation, and the order of results."""
 
 import threading
 
@@ -15,7 +15,7 @@ from .places import each_look, look
 
 
 def noted(result):
-    """Which answers carry a note, and the count in it."""
+    """The answers that have a note, and the count in it."""
     found = [answer.partition("[note: this is call number ")[2] for answer in answers(result)]
     return [int(note.split()[0]) if note else None for note in found]
 
@@ -35,10 +35,10 @@ def test_the_third_and_each_later_identical_call_gets_a_note(run):
     assert [event.count for event in events if isinstance(event, RepeatWarned)] == [3, 4, 5]
 
 
-def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itself(run):
-    """``presets.planck()``: no duplicate is suppressed, no loop is detected; a hundred steps are the bound.
+def test_with_the_preset_repeated_calls_have_a_note_and_no_other_restriction(run):
+    """``presets.planck()``: no duplicate is suppressed, no loop is detected; a hundred steps are the limit.
 
-    Planck has no bound at all.
+    Planck has no limit at all.
     """
     result = run("?", lambda messages: each_look("here")[0], **presets.planck(), tools=[look])
     assert (result.stop_reason, result.tool_calls_count) == ("max_iterations_reached", 100)
@@ -46,13 +46,13 @@ def test_with_the_preset_nothing_but_the_note_keeps_a_model_from_repeating_itsel
 
 
 def test_other_arguments_do_not_add_up(run):
-    """Counted is one tool with the same arguments, over the whole turn, in a row or not."""
+    """Calls of one tool with the same arguments are counted over the whole turn, consecutive or not."""
     places = ["here", "there", "here", "there", "yonder", "here"]
     result = run("?", ScriptedLLM(*each_look(*places), "Empty."), **presets.planck(), tools=[look])
     assert noted(result) == [None, None, None, None, None, 3]
 
 
-def test_identical_is_what_is_decoded_to_the_same(run):
+def test_calls_with_equal_decoded_arguments_are_identical(run):
     """Key order and white space of the arguments do not matter."""
 
     @tool
@@ -68,8 +68,8 @@ def test_identical_is_what_is_decoded_to_the_same(run):
     assert noted(result) == [None, None, 3]
 
 
-def test_the_counts_begin_anew_with_a_new_user_message(run):
-    """They are kept over one turn of the user, and no longer."""
+def test_a_new_user_message_resets_the_counts(run):
+    """They are kept for one turn only."""
     options = {**presets.planck(), "tools": [look]}
     one = run("?", ScriptedLLM(*each_look("here", "here"), "Empty."), **options)
     messages = [*one.messages, {"role": "user", "content": "Sure?"}]
@@ -78,7 +78,7 @@ def test_the_counts_begin_anew_with_a_new_user_message(run):
 
 
 def test_failed_calls_get_no_note(run):
-    """The note is for successful results; what fails is the circuit breaker's."""
+    """The note is for successful results; failures are counted by the circuit breaker."""
 
     @tool
     def fail() -> str:
@@ -89,8 +89,8 @@ def test_failed_calls_get_no_note(run):
     assert noted(result) == [None] * 4
 
 
-def test_the_note_survives_cutting(run):
-    """It is added after long output was cut. (In Planck it is cut off with it.)"""
+def test_the_note_is_added_after_truncation(run):
+    """It is added after long output was truncated. (In Planck it is cut off.)"""
 
     @tool
     def read() -> str:
@@ -102,7 +102,7 @@ def test_the_note_survives_cutting(run):
     assert "more bytes]\n\n[note: " in answers(result)[2]
 
 
-# What comes back
+# Results
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_note_survives_cutting(run):
     ],
     ids=["lines", "bytes", "bytes of UTF-8"],
 )
-def test_long_output_is_cut_with_a_note(run, text, kept, note):
+def test_long_output_is_truncated_with_a_note(run, text, kept, note):
     """2,000 lines or 50,000 bytes, whichever comes first, and how much is missing."""
 
     @tool
@@ -130,8 +130,8 @@ def test_long_output_is_cut_with_a_note(run, text, kept, note):
     ["x" * 50_000, "line\n" * 2_000, "\n".join(["line"] * 2_000)],
     ids=["bytes", "lines", "lines without a last newline"],
 )
-def test_output_up_to_the_limits_stays_whole(run, text):
-    """At the limit nothing is cut."""
+def test_output_up_to_the_limits_is_not_truncated(run, text):
+    """At the limit nothing is truncated."""
 
     @tool
     def read() -> str:
@@ -152,10 +152,10 @@ def test_binary_output_becomes_a_placeholder(run, value):
     assert contents == ["(binary output, 5 bytes)"]
 
 
-def test_results_come_in_the_order_of_the_request(run):
-    """Whichever is done first, the history has them as they were asked for.
+def test_results_are_in_the_order_of_the_calls(run):
+    """Whichever ends first, the history has them in the order of the calls.
 
-    In Planck they stand in the order of completion.
+    In Planck they are in the order of completion.
     """
     done, finished = [threading.Event() for _ in range(3)], []
 

@@ -1,4 +1,4 @@
-"""Parity with RunaxAI: budgets, and the last answer that is asked for when they are spent."""
+"""Parity with RunaxAI: budgets, and the last answer when they are exhausted."""
 
 import threading
 
@@ -42,8 +42,8 @@ def test_the_presets_have_the_numbers_of_runax(preset, limits):
     assert (settings.on_limit, settings.sequential, settings.dedupe) == ("finish", "defer", True)
 
 
-def test_a_preset_is_a_list_of_options_to_change():
-    """Each is a new dict, so that a caller changes its own only."""
+def test_a_preset_is_a_dict_of_options_that_can_be_changed():
+    """Each is a new dict, so that a caller changes only that one."""
     changed = presets.runax()
     changed["max_tool_calls"] = 60
     assert presets.runax()["max_tool_calls"] == 6
@@ -54,7 +54,7 @@ PRESETS = ["runax", "runax_project", "llmcore", "orbiter", "planck", "recommende
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_runs_and_ends(run, name):
-    """Whatever its bounds: a model that never stops calling comes to an end, and its history is valid."""
+    """Whatever its limits, a run whose model never stops calling ends with a valid history."""
     preset = getattr(presets, name)()
 
     def call_on(messages):
@@ -71,7 +71,7 @@ def test_every_preset_runs_and_ends(run, name):
 
 
 def test_at_most_three_calls_run_at_the_same_time(run):
-    """Of five in one answer three run, and they do run together; two are answered that they may be asked for."""
+    """Of five in one response three run together; two are answered that they may be made again."""
     together = threading.Barrier(3)
 
     @tool
@@ -87,8 +87,8 @@ def test_at_most_three_calls_run_at_the_same_time(run):
     assert result.tool_calls_count == 6
 
 
-def test_three_steps_are_made_and_then_the_last_answer_is_asked_for(run):
-    """The third step's calls run, their results are kept; the fourth request asks for the answer."""
+def test_after_three_steps_the_last_answer_is_requested(run):
+    """The third step's calls run, their results are kept; the fourth request is for the answer."""
     llm = ScriptedLLM(*STEPS, "All are empty.")
     result = run("?", llm, **presets.runax(), tools=[look])
     assert isinstance(result, Ok)
@@ -100,7 +100,7 @@ def test_three_steps_are_made_and_then_the_last_answer_is_asked_for(run):
 @pytest.mark.parametrize(
     ("preset", "fits"), [(presets.runax, 6), (presets.runax_project, 4)], ids=["strict", "project"]
 )
-def test_the_budget_of_calls_is_one_for_all_steps(run, preset, fits):
+def test_the_budget_of_calls_is_shared_by_all_steps(run, preset, fits):
     """Calls are counted over the run, step after step, and none beyond the budget ever runs."""
     ran = []
 
@@ -118,7 +118,7 @@ def test_the_budget_of_calls_is_one_for_all_steps(run, preset, fits):
     assert result.limit == BudgetExhausted("max_tool_calls", fits, fits)
 
 
-def test_of_a_batch_larger_than_the_budget_the_part_that_fits_runs(run):
+def test_of_a_batch_larger_than_the_budget_calls_run_up_to_the_budget(run):
     """The rest is answered "over budget". (In RunaxAI the whole batch is abandoned.)"""
     events = []
     steps = [looks("a", "b", "c"), looks("d", "e"), looks("f", "g", "h")]
@@ -137,8 +137,8 @@ def test_of_a_batch_larger_than_the_budget_the_part_that_fits_runs(run):
     assert len([event for event in events if isinstance(event, ToolStarted)]) == 6
 
 
-def test_a_budget_that_is_spent_to_the_last_call_still_leaves_an_answer(run):
-    """Nothing was refused, so nothing is over: the model answers as usual, without any instruction."""
+def test_after_exactly_the_last_call_of_the_budget_the_model_may_still_answer(run):
+    """No call was refused: the model answers as usual, without any instruction."""
     llm = ScriptedLLM(looks("a", "b", "c"), looks("d", "e", "f"), "All are empty.")
     result = run("?", llm, **presets.runax(), tools=[look])
     assert (result.stop_reason, result.limit) == ("answered", None)
@@ -146,11 +146,11 @@ def test_a_budget_that_is_spent_to_the_last_call_still_leaves_an_answer(run):
     assert GUIDANCE not in str(llm.sent[2].messages)
 
 
-# When it is spent
+# When it is exhausted
 
 
 def steps_spent():
-    """Steps that spend the budget, one way and the other."""
+    """Steps that exhaust the budget, in two ways."""
     yield "iterations", STEPS
     yield "tool calls", [looks("a", "b", "c"), looks("d", "e", "f"), looks("g")]
 
@@ -160,8 +160,8 @@ def spending(request):
     return request.param
 
 
-def test_a_firm_instruction_asks_for_the_answer(run, spending):
-    """It says that the budget is spent, not to call tools, and to answer with what is there."""
+def test_an_instruction_requests_the_answer(run, spending):
+    """It says that the budget is spent, not to call tools, and to answer with the results so far."""
     llm = ScriptedLLM(*spending, "All are empty.")
     result = run("?", llm, **presets.runax(), tools=[look])
     assert (result.stop_reason, result.response.content) == ("finished", "All are empty.")
@@ -172,8 +172,8 @@ def test_a_firm_instruction_asks_for_the_answer(run, spending):
     assert "tool_choice" not in asked.opts  # it is asked, not yet made to
 
 
-def test_a_model_that_still_calls_is_asked_once_more_with_tools_disabled(run, spending):
-    """Its calls do not run, and are answered so; the last request has ``tool_choice="none"``."""
+def test_a_model_that_still_makes_calls_is_called_once_more_with_tools_disabled(run, spending):
+    """Its calls do not run, and are answered as not run; the last request has ``tool_choice="none"``."""
     ran = []
 
     @tool(name="look")
@@ -198,8 +198,8 @@ def test_a_model_that_still_calls_is_asked_once_more_with_tools_disabled(run, sp
 
 
 @pytest.mark.parametrize("last", ["", " \n", looks("z"), {"role": "assistant", "content": None}])
-def test_a_model_that_says_nothing_even_then_is_given_a_plain_sentence(run, spending, last):
-    """Blank, or calls although tools are disabled: nothing of it runs, and the user gets words."""
+def test_without_an_answer_even_then_the_text_is_a_fixed_sentence(run, spending, last):
+    """Blank, or calls although tools are disabled: no call runs, and the answer is a text."""
     llm = ScriptedLLM(*spending, looks("x"), last)
     result = run("?", llm, **presets.runax(), tools=[look])
     assert isinstance(result, Ok)
@@ -210,14 +210,14 @@ def test_a_model_that_says_nothing_even_then_is_given_a_plain_sentence(run, spen
     assert "z is empty" not in str(result.messages)
 
 
-def test_a_blank_first_answer_gets_the_sentence_at_once(run, spending):
-    """Without calls there is nothing to disable: RunaxAI's second pass is for those who still call."""
+def test_a_blank_first_answer_is_replaced_by_the_sentence_at_once(run, spending):
+    """Without calls there is nothing to disable: RunaxAI's second pass is for models that still make calls."""
     result = run("?", ScriptedLLM(*spending, ""), **presets.runax(), tools=[look])
     assert result.response.content.startswith("I could not finish this within the limits")
 
 
-def test_the_instruction_is_gone_from_the_history(run, spending):
-    """It is in the requests that ask for the answer, and nowhere else."""
+def test_the_instruction_is_not_in_the_history(run, spending):
+    """It is only in the requests for the answer."""
     llm = ScriptedLLM(*spending, looks("x"), "All are empty.")
     result = run("?", llm, **presets.runax(), tools=[look])
     assert [GUIDANCE in guidance_of(sent) for sent in llm.sent] == [False] * 3 + [True] * 2
@@ -229,7 +229,7 @@ def test_the_instruction_is_gone_from_the_history(run, spending):
 
 
 def test_the_last_answer_may_be_a_call_of_a_terminal_tool(run, spending):
-    """Where answers are given by a tool, that call is the answer; the instruction names the tool."""
+    """If answers are given by a tool, that call is the answer; the instruction names the tool."""
 
     @tool(terminal=True)
     def report(text: str) -> str:
@@ -243,7 +243,7 @@ def test_the_last_answer_may_be_a_call_of_a_terminal_tool(run, spending):
 
 
 def test_the_last_request_is_reported_and_counted(run, spending):
-    """`LimitReached` comes once, before it; the requests are iterations, with their usage."""
+    """`LimitReached` is emitted once, before it; the requests are iterations, with their usage."""
     events = []
 
     def counted(answer):

@@ -1,4 +1,4 @@
-"""Parity with RunaxAI: fingerprints and evidence, and so what is a duplicate."""
+"""Parity with RunaxAI: fingerprints, evidence, and duplicates."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ def test_a_fingerprint_is_the_sha256_of_name_and_arguments():
     assert fingerprint("look", {"b": [2], "a": 1}) == hashlib.sha256(key).hexdigest()
 
 
-def test_the_order_of_keys_makes_no_other_call(planned):
+def test_the_order_of_keys_does_not_make_another_call(planned):
     """The same arguments in another order, and with other white space, are the same call."""
 
     @tool
@@ -46,7 +46,7 @@ def test_the_order_of_keys_makes_no_other_call(planned):
 
 
 def test_a_tool_may_name_the_fields_that_count(planned):
-    """``dedupe_fields``: what else is in the arguments makes no other call of it."""
+    """``dedupe_fields``: other arguments do not make it another call."""
 
     @tool(dedupe_fields=["query"])
     def search(query: str, why: str) -> str:
@@ -63,8 +63,8 @@ def test_a_tool_may_name_the_fields_that_count(planned):
     assert result.tool_calls_count == 2
 
 
-def test_arguments_that_cannot_be_parsed_are_no_duplicates_of_each_other(planned):
-    """They are answered as what they are. (In RunaxAI all such calls collide, as ``{}``.)"""
+def test_calls_whose_arguments_cannot_be_parsed_are_not_duplicates_of_each_other(planned):
+    """They are answered as malformed. (In RunaxAI all such calls collide, as ``{}``.)"""
     batch = looks("a", "b", "c")
     for made, text in zip(batch["tool_calls"], ('{"place"', '{"place":', "{}"), strict=True):
         made["function"]["arguments"] = text
@@ -93,7 +93,7 @@ def test_an_identical_call_without_new_evidence_is_suppressed(planned):
 
 
 def test_an_identical_call_after_new_evidence_runs_again(planned):
-    """What was learned in between may have changed its result."""
+    """The new evidence may have changed its result."""
     result, _, events = planned(looks("a"), looks("b"), looks("a"), "Done.", tools=[look])
     assert suppressed(events) == []
     assert result.tool_calls_count == 3
@@ -107,8 +107,8 @@ def test_every_call_of_a_batch_counts_as_made(planned, place):
     assert result.tool_calls_count == 3
 
 
-def test_a_call_that_failed_is_no_evidence_against_trying_it_again(planned):
-    """An error is no answer. (RunaxAI suppresses what was executed, whatever came of it.)"""
+def test_a_call_that_failed_may_be_retried(planned):
+    """An error is not evidence. (RunaxAI suppresses every executed call, whatever its result.)"""
     outcomes = iter([OSError("not yet"), "at last"])
 
     @tool

@@ -1,4 +1,4 @@
-"""Parity with RunaxAI: the planner, its reasons, and what is suppressed or deferred."""
+"""Parity with RunaxAI: the planner, its reasons, and calls that are suppressed or deferred."""
 
 import pytest
 
@@ -109,8 +109,8 @@ def test_the_plan_and_its_event_have_the_reason(planned, asked, reason, batches,
     assert sorted(started) == sorted(each for batch in batches for each in batch)
 
 
-def test_a_plan_without_calls_says_so(planned):
-    """A text answer and invalid calls leave nothing to plan.
+def test_a_plan_without_calls_has_that_reason(planned):
+    """After a text answer or invalid calls there is nothing to plan.
 
     A text answer emits nothing, for there are no calls to plan.
     """
@@ -122,7 +122,7 @@ def test_a_plan_without_calls_says_so(planned):
     assert [ctx.plan.reason for ctx in contexts] == [PlanReason.NO_CALLS] * 2
 
 
-def test_a_plan_whose_calls_are_all_suppressed_says_so(planned):
+def test_a_plan_whose_calls_are_all_suppressed_has_that_reason(planned):
     """Nothing runs, and each call is answered that it would return nothing new.
 
     In RunaxAI this is the only case in which the model sees an answer.
@@ -157,8 +157,8 @@ def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
     assert "a is empty" in answers(result)[2]
 
 
-def test_calls_over_the_cap_are_deferred_in_band(planned):
-    """Reason: parallel cap. They are answered with the words that they may be asked for again."""
+def test_calls_over_the_cap_are_answered_as_deferred(planned):
+    """Reason: parallel cap. They are answered that they may be made again."""
     result, _, events = planned(
         looks(*"abcde"), looks("d", "e"), "Done.", tools=TOOLS, max_parallel_calls=3
     )
@@ -171,7 +171,7 @@ def test_calls_over_the_cap_are_deferred_in_band(planned):
 
 @pytest.mark.parametrize("name", ["move", "decide"])
 def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, name):
-    """``parallel_safe=False`` or ``requires_fresh_input=True``: one at a time, the others answered in band.
+    """``parallel_safe=False`` or ``requires_fresh_input=True``: one runs, the others are deferred.
 
     In RunaxAI deferred calls vanish from the history, without a notice to the model.
     """
@@ -193,7 +193,7 @@ def test_of_three_calls_that_run_alone_one_runs_and_two_are_deferred(planned, na
     assert ran == ["a", "b", "c"]
 
 
-def test_what_requires_fresh_input_is_deferred_even_where_the_rest_runs_in_its_step(planned):
+def test_a_call_that_requires_fresh_input_is_deferred_even_if_the_rest_runs_in_step(planned):
     """``sequential="in_step"`` runs the others; its arguments were chosen before their results were there."""
     batch = calls(*(call(name, name, place="a") for name in ("look", "move", "decide")))
     result, plans, _ = planned(batch, "Done.", tools=TOOLS, sequential="in_step")
@@ -203,7 +203,7 @@ def test_what_requires_fresh_input_is_deferred_even_where_the_rest_runs_in_its_s
 
 
 def test_every_call_that_does_not_run_is_answered(planned):
-    """Suppressed, deferred, cut and over budget: with RunaxAI's preset every call has its one answer, in order.
+    """Suppressed, deferred, cut and over budget: with RunaxAI's preset every call has one answer, in order.
 
     In RunaxAI calls that do not run vanish from the history.
     """

@@ -123,7 +123,7 @@ class TestStage:
     def test_called_with_an_item_runs_the_function(self):
         assert stage(increment, by=5)(1) == 6
 
-    def test_called_with_keywords_alone_returns_a_configured_copy(self, runner):
+    def test_called_with_keywords_only_returns_a_configured_copy(self, runner):
         first = stage(increment)
         second = first(by=5)
         assert isinstance(second, Stage)

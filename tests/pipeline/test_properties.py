@@ -208,7 +208,9 @@ def test_removing_an_inserted_component_restores_the_pipeline(plan, data):
     limit=st.none() | st.integers(1, 7),
     fails_at=st.none() | st.integers(0, 5),
 )
-def test_parallel_gives_all_in_order_or_the_first_failure(runners, delays, limit, fails_at):
+def test_parallel_returns_all_in_order_or_raises_the_first_failure(
+    runners, delays, limit, fails_at
+):
     def branch(number, delay):
         yield Sleep(delay * 0.0005)
         if number == fails_at:

@@ -51,7 +51,7 @@ def refuse(name, before, after):
     raise ValueError(f"{name} made {after} of {before}")
 
 
-def test_each_kind_of_stage_is_reviewed_and_the_result_goes_on(runner):
+def test_each_kind_of_stage_is_reviewed_and_the_reviewed_item_is_passed_on(runner):
     review = Reviews(add=100)
     pipeline = Pipeline(double, steps, async_stage, review=review)
     assert runner.run(pipeline, 1) == 304

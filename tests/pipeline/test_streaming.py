@@ -38,7 +38,7 @@ def fail_at_three(item):
 
 
 class Source:
-    """Counts what is drawn of it."""
+    """Counts the items that are drawn from it."""
 
     def __init__(self, count):
         self.drawn = 0
@@ -387,9 +387,9 @@ class TestComposersInStreams:
         seen = []
 
         def look(item, memo):
-            name, rounds = item
-            seen.append(f"{name}{rounds}{memo}")
-            return [(name, rounds + 1)], memo + 1
+            name, passes = item
+            seen.append(f"{name}{passes}{memo}")
+            return [(name, passes + 1)], memo + 1
 
         pipeline = Pipeline(
             goto_point("again"),

@@ -1,4 +1,4 @@
-"""Contexts to call stages with directly, and a way through several of them."""
+"""Contexts for calling stages directly, and a fixture that applies several stages."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from .dispatching import Noting
 from .planning import TOOLS, made, planned
 
 SERVICES = {spec.name for spec in dataclasses.fields(RunContext)}
-"""What a test may say of the run of a context: ``in_flight``, ``breaker``, ``has_listeners`` and so on."""
+"""Options of a test for the run of a context: ``in_flight``, ``breaker``, ``has_listeners`` and so on."""
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def context():
 
 @pytest.fixture
 def through():
-    """Take a context through stages, one after another; those that yield effects are driven."""
+    """Apply stages to a context, one after another; those that yield effects are driven."""
 
     def step(ctx, *stages, emit=None):
         for stage in stages:

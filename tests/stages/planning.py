@@ -1,4 +1,4 @@
-"""A short way to write the calls of an answer, and to read the plan that is made of them."""
+"""A short notation for the calls of a response, and for the plan that is made of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOLS = [
 
 
 def made(words: str) -> list[ToolCall]:
-    """Make calls of words such as ``p1``: a tool, and what tells the call from others of it.
+    """Make calls of words such as ``p1``: a tool, and a number that distinguishes its calls.
 
     A call's id is its word, with a prime for each time that it came before: of ``p1 p1`` the second has the
     id ``p1'``. Its fingerprint is the word.
@@ -46,12 +46,12 @@ def made(words: str) -> list[ToolCall]:
 
 @dataclass
 class Planned:
-    """A plan, and what became of the calls that are not in it.
+    """A plan, and the answers to the calls that are not in it.
 
     Args:
         plan: the plan.
         results: the answers to calls that do not run, by id.
-        budget: what it was made within.
+        budget: the budget that the plan was made within.
     """
 
     plan: Plan

@@ -58,7 +58,7 @@ class TestTheRequest:
         assert sent.opts["temperature"] == 0.5
         assert "tool_choice" not in sent.opts
 
-    def test_a_view_of_the_messages_is_sent_and_the_history_stays(self, ready, through):
+    def test_a_view_of_the_messages_is_sent_and_the_history_is_not_changed(self, ready, through):
         ctx, model = ready("Hello")
         view = [{"role": "user", "content": "Short"}]
         asked = through(ctx.with_request(messages=view), ask_model)
@@ -109,7 +109,7 @@ class TestTheRequest:
         through(ctx, ask_model)
         assert all(ctx.run.payloads[name] is made[name] for name in ("add", "look"))
 
-    def test_a_tool_that_took_the_place_of_another_is_the_one_that_is_offered(self, ready, through):
+    def test_a_tool_that_replaced_another_is_offered(self, ready, through):
         ctx, model = ready("One", "Two")
         through(ctx, ask_model)
         through(ctx.with_tools(add=[Tool("add", "Adds.", fn=lambda: 3)]), ask_model)
@@ -130,7 +130,7 @@ class TestInstructionsAndGuidance:
         assert model.sent[0].messages[0] == {"role": "system", "content": "Be brief."}
         assert texts(asked.messages) == ["Hi"]
 
-    def test_instructions_may_be_made_of_the_context(self, ready, through):
+    def test_instructions_may_depend_on_the_context(self, ready, through):
         ctx, model = ready("Hello", instructions=lambda ctx: f"Iteration {ctx.iteration}")
         through(ctx, ask_model)
         assert texts(model.sent[0].messages) == ["Iteration 1", "Hi"]
@@ -141,7 +141,7 @@ class TestInstructionsAndGuidance:
         assert texts(model.sent[0].messages) == ["Take your time.", "Hi"]
         assert ctx.instructions == "Be brief."
 
-    def test_guidance_joins_the_last_user_message_and_is_used_up(self, ready, through):
+    def test_guidance_is_joined_to_the_last_user_message_and_then_cleared(self, ready, through):
         ctx, model = ready("Hello")
         asked = through(ctx.replace(guidance="Hurry."), ask_model)
         assert texts(model.sent[0].messages) == ["Hi\n\nHurry."]
@@ -156,12 +156,12 @@ class TestInstructionsAndGuidance:
         ],
         ids=["another role", "parts"],
     )
-    def test_guidance_that_joins_no_text_is_a_separate_message(self, ready, through, last):
+    def test_guidance_that_follows_no_user_text_is_a_separate_message(self, ready, through, last):
         ctx, model = ready("Hello", messages=[{"role": "user", "content": "Hi"}, last])
         through(ctx.replace(guidance="Hurry."), ask_model)
         assert model.sent[0].messages[-1] == {"role": "user", "content": "Hurry."}
 
-    def test_what_remains_of_the_limits_is_shown_where_that_is_wanted(self, ready, through):
+    def test_the_remaining_budget_is_shown_with_show_budget(self, ready, through):
         ctx, model = ready("Hello", limits={"max_iterations": 4}, show_budget=True)
         through(ctx.replace(guidance="Hurry."), ask_model)
         assert texts(model.sent[0].messages) == [
@@ -172,7 +172,7 @@ class TestInstructionsAndGuidance:
 class TestTheResponse:
     """The outcome is in the context, and is counted."""
 
-    def test_it_begins_the_rest_of_the_iteration(self, ready, through):
+    def test_the_response_and_its_usage_are_in_the_context(self, ready, through):
         ctx, _ = ready(lambda messages: Response("Hello", usage=Usage(5, 2)))
         asked = through(ctx, ask_model)
         assert (asked.response.content, asked.is_asked, asked.decision) == ("Hello", True, None)
@@ -180,7 +180,7 @@ class TestTheResponse:
         assert ctx.run.budget.iterations == 1
         assert ctx.run.clock > 0
 
-    def test_calls_are_dropped_where_the_request_disables_tools(self, ready, through):
+    def test_calls_are_dropped_if_the_request_disables_tools(self, ready, through):
         ctx, _ = ready(calls(call("add"), text="So"))
         asked = through(ctx.with_request(tool_choice="none"), ask_model, parse_tool_calls)
         assert (asked.response.tool_calls, asked.tool_calls) == ((), ())
@@ -199,7 +199,7 @@ class TestTheResponse:
         assert (stopped.decision, stopped.error) == (Decision.STOP, MaxIterationsReached(1))
         assert model.sent == []
 
-    def test_a_list_that_asks_twice_has_both_responses_in_the_history(self, ready, through):
+    def test_a_second_model_call_of_an_iteration_keeps_the_first_response(self, ready, through):
         ctx, model = ready("First", "Second")
         asked = through(ctx, ask_model, ask_model)
         assert texts(asked.messages) == ["Hi", "First"]
@@ -209,16 +209,16 @@ class TestTheResponse:
 
 
 class TestRetries:
-    """A failure that may pass is tried again; the request is the same unless ``on_retry`` changes it."""
+    """A temporary failure is retried; the request is the same unless ``on_retry`` changes it."""
 
-    def test_a_failure_that_may_pass_is_tried_again(self, ready, through):
+    def test_a_temporary_failure_is_retried(self, ready, through):
         ctx, model = ready(BUSY, BUSY, "Hello")
         asked = through(ctx, ask_at_once)
         assert asked.response.content == "Hello"
         assert model.sent[0] == model.sent[1] == model.sent[2]
         assert ctx.run.budget.iterations == 1
 
-    def test_a_retry_has_the_label_and_key_of_the_first_try(self, ready):
+    def test_a_retry_has_the_label_and_key_of_the_first_attempt(self, ready):
         ctx, _ = ready(BUSY, "Hello", iteration=7)
         seen = []
 
@@ -231,7 +231,7 @@ class TestRetries:
         assert seen == ["7", "7"]
 
     @pytest.mark.parametrize(("max_retries", "attempts"), [(0, 1), (2, 3)])
-    def test_after_the_last_try_the_run_stops_with_the_error(
+    def test_after_the_last_attempt_the_run_stops_with_the_error(
         self, ready, through, max_retries, attempts
     ):
         ctx, model = ready(*[BUSY] * attempts)
@@ -242,12 +242,12 @@ class TestRetries:
         assert not stopped.is_asked
         assert model.left == 0
 
-    def test_a_failure_that_will_not_pass_is_not_tried_again(self, ready, through):
+    def test_a_permanent_failure_is_not_retried(self, ready, through):
         ctx, model = ready(ValueError("bad request"), "never")
         assert through(ctx, ask_at_once).error == LLMError("bad request", "ValueError", 1)
         assert len(model.sent) == 1
 
-    def test_on_retry_changes_the_request_of_the_next_try(self, ready, through):
+    def test_on_retry_changes_the_request_of_the_next_attempt(self, ready, through):
         asked_with = []
 
         def on_retry(request, error, attempt):
@@ -279,7 +279,7 @@ class TestRetries:
         through(ctx, ask_model(retry_delay=0, on_retry=lambda request, error, attempt: None))
         assert model.sent[0] == model.sent[1]
 
-    def test_calls_are_dropped_where_on_retry_disabled_tools(self, ready, through):
+    def test_calls_are_dropped_if_on_retry_disabled_tools(self, ready, through):
         def on_retry(request, error, attempt):
             return request.replace(tool_choice="none")
 
@@ -314,7 +314,9 @@ class TestRetries:
         with pytest.raises(error, match=text):
             through(ctx, ask_model(retry_delay=0, on_retry=lambda request, *_: made(request)))
 
-    def test_a_broken_view_of_on_retry_is_repaired_and_the_repair_noted(self, ready, through):
+    def test_invalid_messages_of_on_retry_are_repaired_and_the_repair_recorded(
+        self, ready, through
+    ):
         orphan = {"role": "tool", "tool_call_id": "c9", "content": "x"}
 
         def on_retry(request, error, attempt):
@@ -328,7 +330,7 @@ class TestRetries:
 
 
 class TestEvents:
-    """Listeners see the request, the pieces, the tries and the response."""
+    """Listeners receive the request, the chunks, the retries and the response."""
 
     def test_a_response_that_is_streamed(self, ready, through):
         ctx, _ = ready(["Hel", "lo"], has_listeners=True, iteration=4)
@@ -346,7 +348,7 @@ class TestEvents:
         assert events[-1].response.content == "Hello"
         assert events[-1].duration == events[-1].at - events[0].at
 
-    def test_the_request_that_is_reported_is_the_one_that_is_sent(self, ready, through):
+    def test_the_reported_request_is_the_one_that_is_sent(self, ready, through):
         ctx, _ = ready("Hello", has_listeners=True, instructions="Be brief.")
         events, view = [], [{"role": "user", "content": "Short"}]
         ctx = ctx.with_request(messages=view).replace(guidance="Hurry.")
@@ -354,7 +356,7 @@ class TestEvents:
         assert texts(events[0].messages) == ["Short"]
         assert (events[0].instructions, events[0].guidance) == ("Be brief.", "Hurry.")
 
-    def test_tries_and_the_failure(self, ready, through):
+    def test_retries_and_the_failure(self, ready, through):
         ctx, _ = ready(BUSY, BUSY, has_listeners=True)
         events = []
         through(ctx, ask_model(max_retries=1, retry_delay=0), emit=events.append)
@@ -362,7 +364,7 @@ class TestEvents:
         assert (events[1].attempt, events[1].error_type) == (1, "ConnectionError")
         assert (events[2].error, events[2].error_type) == ("busy", "ConnectionError")
 
-    def test_repairs_of_the_edits_of_stages_are_reported_once(self, ready, through):
+    def test_repairs_of_edits_by_stages_are_reported_once(self, ready, through):
         ctx, _ = ready("One", "Two", has_listeners=True)
         ctx.run.note_repairs(["a repair"], "mine")
         events = []
@@ -371,7 +373,7 @@ class TestEvents:
         repaired = [event for event in events if isinstance(event, HistoryRepaired)]
         assert [(event.stage, event.repairs) for event in repaired] == [("mine", ("a repair",))]
 
-    def test_without_listeners_no_event_is_made(self, ready, through):
+    def test_without_listeners_no_event_is_emitted(self, ready, through):
         ctx, _ = ready(["Hel", "lo"])
         events = []
         asked = through(ctx, ask_model, emit=events.append)

@@ -1,4 +1,4 @@
-"""May another model call be made?"""
+"""`budget_guard`: stops the run if no other model call is allowed."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def guard(context):
     return guard
 
 
-def test_within_all_limits_it_goes_on(guard):
+def test_within_all_limits_the_run_continues(guard):
     limits = {
         "max_iterations": 3,
         "max_tool_calls": 4,
@@ -67,7 +67,7 @@ def test_the_last_iteration_ends_the_run(guard, iterations, stops):
     ],
 )
 @pytest.mark.parametrize(("limit", "stops"), [(99, True), (100, True), (101, False)])
-def test_tokens_and_money_that_are_spent_end_the_run(guard, kind, usage, limit, stops):
+def test_exhausted_limits_of_tokens_and_cost_end_the_run(guard, kind, usage, limit, stops):
     ctx = guard(limits={kind: limit}, usage=usage)
     assert (ctx.decision is Decision.STOP) is stops
     assert ctx.error == (BudgetExhausted(kind, limit, 100) if stops else None)
@@ -78,37 +78,37 @@ def plan_without(reason):
 
 
 def test_a_call_that_was_over_budget_ends_the_run(guard):
-    """A budget that is just spent does not: the model may answer with what it has."""
+    """A budget that is exactly used up does not: the model may answer with what it has."""
     limits = {"max_tool_calls": 2}
     assert guard(limits=limits, calls=2).decision is None
     ctx = guard(limits=limits, calls=2, plan=plan_without(NotRunReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
-def test_an_unreported_cost_is_not_taken_for_one(guard):
+def test_an_unreported_cost_does_not_end_the_run(guard):
     assert guard(limits={"max_cost": 0.01}, usage=Usage(99, 99)).decision is None
 
 
-def test_no_calls_at_all_is_a_budget_too(guard):
+def test_a_limit_of_zero_tool_calls_is_a_budget(guard):
     ctx = guard(limits={"max_tool_calls": 0}, plan=plan_without(NotRunReason.OVER_BUDGET))
     assert ctx.error == BudgetExhausted("max_tool_calls", 0, 0)
 
 
 @pytest.mark.parametrize("reason", sorted(set(NotRunReason) - {NotRunReason.OVER_BUDGET}))
-def test_a_call_that_does_not_run_for_another_reason_ends_nothing(guard, reason):
-    """A tool that is used up is one thing; the run still has its budget."""
+def test_a_call_that_does_not_run_for_another_reason_does_not_end_the_run(guard, reason):
+    """Such as a tool that has reached its `max_uses`: the run still has its budget."""
     limits = {"max_tool_calls": 2}
     assert guard(limits=limits, calls=2, plan=plan_without(reason)).decision is None
 
 
-def test_where_a_planned_call_was_released_the_run_continues(guard):
+def test_after_a_planned_call_was_released_the_run_continues(guard):
     """It was denied, after another one had been answered as over budget."""
     budget = spent({"max_tool_calls": 1}, calls=1)
     budget.release_call("t")
     assert guard(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET)).decision is None
 
 
-def test_while_the_model_is_asked_for_its_last_answer_a_call_too_many_ends_nothing(context):
+def test_a_call_over_budget_does_not_end_the_run_during_the_last_model_call(context):
     budget = spent({"max_tool_calls": 1}, calls=1)
     ctx = context(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET))
     assert budget_guard(ctx).decision is Decision.STOP
@@ -117,32 +117,34 @@ def test_while_the_model_is_asked_for_its_last_answer_a_call_too_many_ends_nothi
 
 
 class TestTheBudgetOfTheParent:
-    """A run that is a call of another draws on that one's limits, too."""
+    """A subagent draws on the limits of its parent, too."""
 
-    def around(self, *, iterations=0, calls=0, usage=None, **limits):
+    def with_parent(self, *, iterations=0, calls=0, usage=None, **limits):
         parent = Budget(Limits(**limits))
         own = {"max_iterations": 10, "max_tool_calls": 10}
         return spent(own, iterations=iterations, calls=calls, usage=usage, parent=parent)
 
-    def test_within_it_the_run_goes_on(self, guard):
-        budget = self.around(max_iterations=3, max_total_tokens=50, iterations=2, usage=Usage(1, 1))
+    def test_within_it_the_run_continues(self, guard):
+        budget = self.with_parent(
+            max_iterations=3, max_total_tokens=50, iterations=2, usage=Usage(1, 1)
+        )
         assert guard(budget=budget).decision is None
 
     def test_its_iterations_end_the_run(self, guard):
-        budget = self.around(max_iterations=3, iterations=3)
+        budget = self.with_parent(max_iterations=3, iterations=3)
         assert guard(budget=budget).error == MaxIterationsReached(3)
 
     def test_its_tokens_end_the_run(self, guard):
-        budget = self.around(max_total_tokens=50, usage=Usage(25, 25))
+        budget = self.with_parent(max_total_tokens=50, usage=Usage(25, 25))
         assert guard(budget=budget).error == BudgetExhausted("max_total_tokens", 50, 50)
 
-    def test_its_tool_calls_end_the_run_where_one_was_too_many(self, guard):
-        budget = self.around(max_tool_calls=2, calls=2)
+    def test_its_tool_calls_end_the_run_if_a_call_was_over_budget(self, guard):
+        budget = self.with_parent(max_tool_calls=2, calls=2)
         ctx = guard(budget=budget, plan=plan_without(NotRunReason.OVER_BUDGET))
         assert ctx.error == BudgetExhausted("max_tool_calls", 2, 2)
 
 
-def test_time_is_none_of_its_limits(guard):
+def test_the_stage_does_not_check_the_time_limit(guard):
     """The deadline bounds the iterations from outside; the stage reads no clock."""
     budget = spent({"max_seconds": 10})
     budget.started_at = -1e12

@@ -1,4 +1,4 @@
-"""Calls that share a key never overlap: in one answer, within one another, and in runs side by side."""
+"""Calls that share a key never overlap: in one response, nested, and in concurrent runs."""
 
 import threading
 
@@ -65,8 +65,8 @@ def by_path(arguments):
     return f"file:{arguments['path']}"
 
 
-class TestInOneAnswer:
-    """The calls of a batch run at the same time, but for those that share a key."""
+class TestInOneResponse:
+    """The calls of a batch run at the same time, except those that share a key."""
 
     def test_calls_of_one_key_run_one_after_another_in_order(self, context, through, workshop):
         tools = [Tool("t", steps=workshop, lock="k")]
@@ -93,17 +93,19 @@ class TestInOneAnswer:
         run(context(*calls, tools=tools), through)
         assert workshop.overlaps in ([("c1", "c3")], [("c3", "c2")])
 
-    def test_no_key_is_no_lock(self, context, through, workshop):
+    def test_without_a_key_there_is_no_lock(self, context, through, workshop):
         tools = [Tool("t", steps=workshop, lock=lambda arguments: None)]
         run(context(("t", {"n": 1}), ("t", {"n": 2}), tools=tools), through)
         assert workshop.overlaps == [("c1", "c2")]
 
-    def test_a_call_that_fails_gives_its_key_back(self, context, through):
+    def test_a_call_that_fails_releases_its_key(self, context, through):
         fails = tool(name="t", lock="k")(lambda n: 1 / n)
         ctx = run(context(("t", {"n": 0}), ("t", {"n": 2}), tools=[fails]), through)
         assert contents(ctx) == ["Error: ZeroDivisionError: division by zero", "0.5"]
 
-    def test_a_call_begins_in_the_record_and_in_events_when_it_has_its_key(self, context, through):
+    def test_a_call_starts_in_the_run_state_and_in_events_when_it_has_its_key(
+        self, context, through
+    ):
         events = []
         locking = Tool("t", steps=Workshop(), lock="k")
         ctx = context(("t", {"n": 1}), ("t", {"n": 2}), tools=[locking], has_listeners=True)
@@ -118,8 +120,8 @@ class TestInOneAnswer:
         first, second = ctx.state.current_node.tool_calls
         assert first.ended_at <= second.started_at
 
-    def test_a_call_is_not_within_another_for_what_its_id_looks_like(self, context, workshop):
-        """Ids are the model's: by them it could have two calls of one key overlap."""
+    def test_an_id_with_a_slash_does_not_make_a_call_part_of_another(self, context, workshop):
+        """The model chooses the ids: it could otherwise make two calls of one key overlap."""
         ctx = context(tools=[Tool("t", steps=workshop, lock="k")])
         calls = tuple(ToolCall(name, "t", "{}", {}, name) for name in ("a", "a/b"))
         ctx = ctx.replace(tool_calls=calls, plan=Plan((calls,)))
@@ -128,7 +130,7 @@ class TestInOneAnswer:
 
 
 class TestAKeyFunctionThatRaises:
-    """The call is not run, and its error is reported like that of a call that was."""
+    """The call is not run, and its error is reported like that of a call that ran."""
 
     @pytest.fixture
     def ctx(self, context, through):
@@ -138,16 +140,16 @@ class TestAKeyFunctionThatRaises:
         ctx = through(ctx, *STAGES[:3])
         return drive_sync(dispatch_tools(ctx), self.events.append)
 
-    def test_the_model_sees_it(self, ctx):
+    def test_the_result_is_the_error(self, ctx):
         result = ctx.tool_results["c1"]
         assert (result.content, result.is_error) == ("Error: KeyError: 'nope'", True)
         assert self.ran == []
 
-    def test_it_says_nothing_of_what_the_call_would_bring(self, ctx):
+    def test_the_call_is_skipped_and_not_in_the_result_cache(self, ctx):
         assert ctx.tool_results["c1"].status == "skipped"
         assert ctx.run.result_cache.latest(ctx.tool_calls[0].fingerprint) is None
 
-    def test_a_bug_of_the_library_is_raised_and_not_taken_for_an_error_of_the_tool(
+    def test_a_bug_of_the_library_is_raised_and_is_not_an_error_of_the_tool(
         self, context, through, monkeypatch
     ):
         def broken(locks, key):
@@ -203,14 +205,14 @@ class TestWithinACall:
         run_recipe(Recipe(parallel=steps), Tool("t", steps=workshop, lock="k"), holding="k")
         assert workshop.order == ["c1/s0", "c1/s1", "c1/s2"]
 
-    def test_a_step_that_needs_another_key_takes_it_where_it_is_free(self, run_recipe, workshop):
+    def test_a_step_that_needs_another_key_acquires_it_if_it_is_free(self, run_recipe, workshop):
         ctx = run_recipe(Recipe([Step("t")]), Tool("t", steps=workshop, lock="other"), holding="k")
         assert contents(ctx) == ["## Results\n\n### t\nok"]
 
-    def test_a_step_whose_key_another_call_holds_fails_instead_of_waiting(
+    def test_a_step_whose_key_is_in_use_by_another_call_fails_instead_of_waiting(
         self, run_recipe, workshop
     ):
-        """Two calls could wait for each other."""
+        """Otherwise two calls could wait for each other."""
         locks = Locks()
         ticket = locks.enter("other")
         ctx = run_recipe(
@@ -228,14 +230,14 @@ class TestWithinACall:
         assert workshop.log == []
         assert locks._queues == {}
 
-    def test_a_step_of_a_call_that_holds_nothing_waits_like_any_call(self, run_recipe, workshop):
+    def test_a_step_of_a_call_without_a_key_waits_like_any_call(self, run_recipe, workshop):
         tools = [Tool("t", steps=workshop, lock="k")]
         ctx = run_recipe(Recipe([Step("t")]), *tools, before=[("t", {})])
         assert contents(ctx) == ["ok", "## Results\n\n### t\nok"]
         assert workshop.order == ["c1", "c2/t"]
 
-    def test_what_a_call_holds_is_known_while_it_runs(self, context, through):
-        """A run within it asks, see `Loop.as_tool`."""
+    def test_the_keys_of_a_call_are_known_while_it_runs(self, context, through):
+        """A subagent needs them, see `Loop.as_tool`."""
         seen = {}
 
         def steps(ctx, call):
@@ -246,7 +248,7 @@ class TestWithinACall:
         ctx = run(ctx, through)
         assert (seen["within"], dict(held_locks(ctx, "c1"))) == ({"a", "b"}, {})
 
-    def test_a_step_without_a_key_of_its_own_has_those_of_its_call(self, run_recipe):
+    def test_a_step_without_a_lock_has_the_keys_of_its_call(self, run_recipe):
         seen = {}
 
         def steps(ctx, call):
@@ -256,14 +258,12 @@ class TestWithinACall:
         run_recipe(Recipe([Step("t")]), Tool("t", steps=steps), holding="k")
         assert seen == {"c1/t": {"k"}}
 
-    def test_what_was_held_in_a_batch_is_forgotten_with_it(self, run_recipe):
+    def test_the_keys_of_a_batch_are_dropped_with_it(self, run_recipe):
         ctx = run_recipe(Recipe([Step("t")]), Tool("t", fn=lambda: None), holding="k")
         ctx.run.in_flight.next_batch()
         assert dict(held_locks(ctx, "c1/t")) == {}
 
-    def test_keys_that_are_held_around_a_run_are_held_by_its_calls(
-        self, context, through, workshop
-    ):
+    def test_calls_have_the_keys_that_the_parent_run_has_acquired(self, context, through, workshop):
         locks = Locks()
         ticket = locks.enter("k")
         tools = [Tool("t", steps=workshop, lock="k"), Tool("p")]
@@ -274,7 +274,7 @@ class TestWithinACall:
         locks.leave("k", ticket)
 
 
-class TestRunsSideBySide:
+class TestConcurrentRuns:
     """A table of locks may be shared by runs, in one event loop and in threads."""
 
     def test_on_one_event_loop(self, context, through, workshop):
@@ -336,7 +336,7 @@ class TestRunsSideBySide:
         assert most == [1] * 6
 
 
-def test_a_call_that_is_cancelled_while_it_waits_leaves_the_line(context, through):
+def test_a_call_that_is_cancelled_while_it_waits_leaves_the_queue(context, through):
     """Two runs share a key; the second is stopped while it waits for the first."""
     locks = Locks()
     ticket = locks.enter("k")
@@ -358,8 +358,8 @@ KEYS = st.lists(st.sampled_from("abc"), max_size=2)
 
 @settings(max_examples=40)
 @given(st.lists(KEYS, min_size=1, max_size=5))
-def test_whatever_keys_calls_need_no_two_that_share_one_overlap_and_all_run(wanted):
-    """As calls of one response."""
+def test_calls_that_share_a_key_never_overlap_and_all_run(wanted):
+    """For any keys of the calls of one response."""
     workshop = Workshop()
     by_id = {f"c{n}": set(keys) for n, keys in enumerate(wanted)}
     locking = Tool("t", steps=workshop, lock=lambda arguments: arguments["keys"])

@@ -64,14 +64,16 @@ OTHER = [("f", "other")]
     ],
     ids=lambda value: str(value) if not isinstance(value, list) else "",
 )
-def test_it_breaks_where_the_same_tool_fails_alike_often_enough(iterate, iterations, broken_at):
-    """Others' success changes nothing; its own success, or another error, starts the count again."""
+def test_the_run_ends_if_a_tool_fails_with_the_same_error_often_enough(
+    iterate, iterations, broken_at
+):
+    """The success of other tools changes nothing; its own success, or another error, starts the count again."""
     ended = iterate(*iterations)
     assert (ended[0] if ended else None) == broken_at
 
 
-def test_what_says_nothing_of_the_tool_changes_nothing_at_all(context):
-    """Neither the count nor the memory: suppressed, deferred, denied, over budget, skipped, cancelled."""
+def test_results_of_calls_that_did_not_run_do_not_change_the_context(context):
+    """Neither the count nor the memo: suppressed, deferred, denied, over budget, skipped, cancelled."""
     for status in ("suppressed", "deferred", "denied", "over_budget", "skipped", "cancelled"):
         ctx = context().replace(
             tool_calls=(ToolCall("a", "f"),),
@@ -89,12 +91,12 @@ def test_the_threshold_is_an_option(iterate, threshold):
     assert iterate(*[F] * 9, threshold=threshold)[0] == threshold
 
 
-def test_a_call_without_a_result_says_nothing(context):
+def test_a_call_without_a_result_is_ignored(context):
     ctx = context().replace(tool_calls=(ToolCall("a", "f"),))
     assert circuit_breaker(ctx).decision is None
 
 
-def test_success_alone_is_not_even_remembered(context):
+def test_success_alone_does_not_change_the_context(context):
     ctx = context().replace(
         tool_calls=(ToolCall("a", "f"),), tool_results={"a": ToolResult("a", "ok")}
     )

@@ -1,4 +1,4 @@
-"""The list of stages: its order, its options, and the errors of a list that cannot work."""
+"""The list of stages: its order, its options, and the errors of an invalid list."""
 
 import itertools
 
@@ -43,7 +43,7 @@ def run(given, *script, **options):
     return result
 
 
-def test_the_list_is_that_of_the_design():
+def test_the_list_of_stages():
     assert [one.name for one in default_stages()] == NAMES
     assert all(getattr(stages, name).name == name for name in NAMES)
 
@@ -66,7 +66,7 @@ def test_its_options_reach_the_stages():
     assert made["circuit_breaker"] == {"threshold": 9}
 
 
-def test_left_alone_they_are_those_of_the_design():
+def test_the_default_options():
     made = {one.name: one.options for one in default_stages()}
     assert made["plan_calls"] == {"sequential": "defer", "dedupe": True}
     assert made["circuit_breaker"] == {"threshold": 3}
@@ -95,12 +95,12 @@ def test_a_stage_with_options_is_a_copy():
 @pytest.mark.parametrize(
     "name", ["plan_calls", "validate_calls", "dispatch_tools", "inject_results"]
 )
-def test_a_stage_before_what_it_requires_is_an_error_that_names_both(name):
+def test_a_stage_without_a_required_field_is_an_error_that_names_the_stage(name):
     with pytest.raises(PipelineError, match=f"{name}.*requires"):
         Loop(stages=named(name, "parse_tool_calls"))
 
 
-def test_a_list_without_what_a_stage_requires_is_an_error():
+def test_a_list_without_a_required_stage_is_an_error():
     names = [name for name in NAMES if name != "plan_calls"]
     with pytest.raises(
         PipelineError, match="'dispatch_tools' requires plan, which no stage before"
@@ -156,7 +156,7 @@ def test_a_loop_with_fewer_stages_still_ends_and_has_a_valid_history(names, scri
     assert 1 <= result.iterations <= 4
 
 
-def test_in_another_order_it_does_the_same():
+def test_another_order_of_the_last_stages_gives_the_same_answer():
     order = [*NAMES[:DISPATCHED], "circuit_breaker", "inject_results", "budget_guard"]
     assert run(named(*order), calls(call("double", n=1)), "done").unwrap().content == "done"
 
@@ -207,7 +207,7 @@ def test_a_component_that_may_drop_or_multiply_the_context_is_refused(component,
 
 @pytest.mark.parametrize("position", range(1, len(NAMES) + 1))
 @pytest.mark.parametrize("fails", ["inside", "at its end"])
-def test_a_plug_that_fails_is_an_err_and_loses_no_work(fails, position):
+def test_a_plug_that_fails_is_an_err_and_keeps_the_results_before_it(fails, position):
     def divide(n):
         return n // (0 if fails == "inside" else 1)
 
@@ -240,7 +240,7 @@ def test_a_response_with_calls_that_a_stage_makes_the_answer_is_not_an_output():
     assert (result.stop_reason, result.output) == ("answered", None)
 
 
-def test_a_stage_may_add_messages_of_its_own():
+def test_a_stage_may_add_messages():
     def ask_again(ctx):
         if ctx.iteration > 1:
             return ctx.done()

@@ -1,4 +1,4 @@
-"""Calls that wait for approval: what may run before they are decided, and what is asked."""
+"""Calls that need approval: which calls run before a decision, and which are pending."""
 
 import pytest
 
@@ -60,8 +60,8 @@ def call(name):
     return ToolCall(name, f"tool_{name}", "{}", {"from": name}, name)
 
 
-class TestWhatMayRun:
-    """In the order of the request, everything up to the first call of which nothing was decided."""
+class TestCallsThatRun:
+    """Calls run in the order of the response, up to the first one without a decision."""
 
     @pytest.mark.parametrize(
         ("batches", "runs"),
@@ -74,47 +74,47 @@ class TestWhatMayRun:
             ("a | b! c | d", "a"),
         ],
     )
-    def test_what_comes_after_a_call_that_waits_waits_too(self, dispatch, batches, runs):
+    def test_calls_after_a_pending_call_wait_too(self, dispatch, batches, runs):
         assert dispatch(batches)[1] == runs
 
     @pytest.mark.parametrize("decision", [approve, edit({"from": "b"})])
-    def test_a_call_that_was_approved_runs_and_what_comes_after_it(self, dispatch, decision):
+    def test_an_approved_call_and_the_calls_after_it_run(self, dispatch, decision):
         assert dispatch("a b! c | d", approvals={"b": decision})[1] == "a b c d"
 
     def test_an_edited_call_does_not_run_with_other_arguments(self, dispatch):
         assert dispatch("a b! c", approvals={"b": edit({"from": "x"})})[1] == "a c"
 
-    def test_calls_run_up_to_the_next_of_which_nothing_was_decided(self, dispatch):
+    def test_calls_run_up_to_the_next_one_without_a_decision(self, dispatch):
         assert dispatch("a! b c! d", approvals={"a": approve})[1] == "a b"
         assert dispatch("a! b c! d", approvals={"c": approve})[1] == ""
 
-    def test_a_call_that_was_denied_does_not_run_and_what_comes_after_it_does(self, dispatch):
+    def test_a_denied_call_does_not_run_and_the_calls_after_it_do(self, dispatch):
         assert dispatch("a b! c", approvals={"b": deny()})[1] == "a c"
 
-    def test_what_ran_before_the_pause_does_not_run_again(self, dispatch):
+    def test_calls_that_ran_before_the_pause_do_not_run_again(self, dispatch):
         assert dispatch("a b! c", done="a", approvals={"b": approve})[1] == "b c"
 
-    def test_a_batch_of_which_nothing_may_run_is_passed_over(self, dispatch):
+    def test_a_batch_without_calls_to_run_is_skipped(self, dispatch):
         assert dispatch("a | b! | c", done="a", approvals={"b": deny()})[1] == "c"
 
 
 class TestDenial:
-    """A call that was denied is answered in words that a model can act on."""
+    """A denied call is answered with a text that a model can act on."""
 
     @pytest.mark.parametrize(
         ("decision", "reason"),
         [(deny(), ""), (deny("too much"), ": too much"), (deny("Too much. "), ": Too much")],
     )
-    def test_the_answer(self, dispatch, decision, reason):
+    def test_the_result_of_a_denied_call(self, dispatch, decision, reason):
         ctx, _ = dispatch("a! b", approvals={"a": decision})
         text = f"Not run: a person did not approve this call{reason}. Do without it, or ask."
         assert ctx.tool_results["a"] == ToolResult("a", text, True, "denied")
 
-    def test_it_joins_the_results_that_there_are(self, dispatch):
+    def test_it_is_added_to_the_existing_results(self, dispatch):
         ctx, _ = dispatch("a b!", done="a", approvals={"b": deny()})
         assert list(ctx.tool_results) == ["a", "b"]
 
-    def test_it_releases_what_was_reserved_for_the_call(self, dispatch):
+    def test_it_releases_the_reserved_budget_of_the_call(self, dispatch):
         ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
         budget = ctx.run.budget
         assert (budget.tool_calls, budget.uses) == (2, {"tool_a": 1, "tool_b": 0, "tool_c": 1})
@@ -122,7 +122,7 @@ class TestDenial:
 
 
 class TestPausedSubagents:
-    """A subagent that was paused waits until something was decided for it."""
+    """A paused subagent waits for a decision on one of its calls."""
 
     STATE = {  # noqa: RUF012 - the state of a paused run, as far as it is read
         "pending": [
@@ -131,7 +131,7 @@ class TestPausedSubagents:
         ]
     }
 
-    def test_it_stays_paused_and_what_comes_after_it_waits_too(self, dispatch):
+    def test_it_stays_paused_and_the_calls_after_it_wait(self, dispatch):
         ctx, ran = dispatch("a b c", paused_runs={"b": self.STATE})
         assert ran == "a"
         paused = ctx.run.in_flight.paused
@@ -143,20 +143,20 @@ class TestPausedSubagents:
         assert asked(ctx) == ["b/x", "b/k/y"]
 
     @pytest.mark.parametrize("inner", ["b/x", "b/k/y"])
-    def test_it_continues_as_soon_as_anything_was_decided_for_it(self, dispatch, inner):
+    def test_it_continues_after_any_decision_on_its_calls(self, dispatch, inner):
         ctx, ran = dispatch("a b c", paused_runs={"b": self.STATE}, approvals={inner: approve})
         assert (ran, ctx.run.in_flight.paused, ctx.decision) == ("a b c", {}, None)
 
-    def test_it_continues_where_there_is_nothing_to_decide(self, dispatch):
+    def test_it_continues_if_there_is_nothing_to_decide(self, dispatch):
         """One of its stages may have paused it, for another reason than a call."""
         assert dispatch("a b c", paused_runs={"b": {"pending": []}})[1] == "a b c"
 
-    def test_a_decision_on_another_call_is_none_on_it(self, dispatch):
+    def test_a_decision_on_another_call_does_not_continue_it(self, dispatch):
         approvals = {"a": approve, "x": approve}
         assert dispatch("a! b c", paused_runs={"b": self.STATE}, approvals=approvals)[1] == "a"
 
-    def test_one_behind_a_call_that_waits_keeps_its_state_though_it_could_continue(self, dispatch):
-        """Without its state it would begin anew."""
+    def test_one_after_a_pending_call_keeps_its_state_although_it_could_continue(self, dispatch):
+        """Without its state it would start again."""
         states = {"b": self.STATE, "c": self.STATE}
         ctx, ran = dispatch("a b c", paused_runs=states, approvals={"c/x": approve})
         assert (ran, list(ctx.run.in_flight.paused)) == ("a", ["b", "c"])
@@ -169,43 +169,43 @@ def asked(ctx):
     return [pending.id for pending in ctx.waiting]
 
 
-class TestWhatIsAsked:
-    """Every call that waits is asked about at once, in order."""
+class TestPendingCalls:
+    """All calls that need approval are pending at once, in order."""
 
     def test_a_question_has_the_call_and_the_text(self, dispatch):
         ctx, _ = dispatch("a!")
         assert ctx.waiting == (PendingCall("a", "tool_a", {"from": "a"}, "Run a?"),)
 
-    def test_all_calls_that_need_it_are_asked_about(self, dispatch):
+    def test_all_calls_that_need_approval_are_pending(self, dispatch):
         assert asked(dispatch("a b! c | d! e!")[0]) == ["b", "d", "e"]
 
-    def test_what_was_decided_or_is_done_is_not_asked_about_again(self, dispatch):
+    def test_decided_and_finished_calls_are_not_pending(self, dispatch):
         ctx, _ = dispatch("a! b! c! d!", done="a", approvals={"b": approve, "c": deny()})
         assert asked(ctx) == ["d"]
 
-    def test_a_subagent_asks_under_the_ids_of_both(self, dispatch):
+    def test_a_pending_call_of_a_subagent_has_the_ids_of_both_calls(self, dispatch):
         inner = (PendingCall("x", "t", {"n": 1}, "x?"), PendingCall("k/y", "t", {"n": 2}, "y?"))
         ctx, _ = dispatch("a b | c!", pausing={"b": Paused(inner)})
         assert asked(ctx) == ["b/x", "b/k/y", "c"]
         assert ctx.waiting[0] == PendingCall("b/x", "t", {"n": 1}, "x?")
 
-    def test_of_what_a_subagent_waits_for_only_what_was_not_decided(self, dispatch):
+    def test_only_undecided_calls_of_a_subagent_are_pending(self, dispatch):
         inner = tuple(PendingCall(name, "t", {}, "?") for name in "xy")
         ctx, _ = dispatch("a", pausing={"a": Paused(inner)}, approvals={"a/x": approve})
         assert asked(ctx) == ["a/y"]
 
-    def test_where_nothing_waits_the_run_continues(self, dispatch):
+    def test_without_pending_calls_the_run_continues(self, dispatch):
         ctx, _ = dispatch("a b | c")
         assert (ctx.decision, asked(ctx)) == (None, [])
 
-    def test_a_call_without_arguments_is_asked_about_with_none(self, context, through):
+    def test_a_pending_call_without_arguments_has_an_empty_dict(self, context, through):
         plan = Plan(((ToolCall("a", "t"),),), approvals={"a": "a?"})
         ctx = through(context(plan=plan), dispatch_tools)
         assert ctx.waiting == (PendingCall("a", "t", {}, "a?"),)
 
 
-class TestThePause:
-    """Where a call waits for approval, what comes before it runs, and the run pauses."""
+class TestPause:
+    """If a call needs approval, the calls before it run, and the run pauses."""
 
     @pytest.fixture
     def ctx(self, context, through, noting):
@@ -222,7 +222,9 @@ class TestThePause:
 
         return ctx
 
-    def test_what_comes_before_it_has_run_and_what_comes_after_has_not(self, ctx, through, noting):
+    def test_the_calls_before_it_have_run_and_the_calls_after_it_have_not(
+        self, ctx, through, noting
+    ):
         paused = through(ctx(), dispatch_tools)
         assert noting.ran == ["t1"]
         assert (paused.decision, paused.status) == (Decision.PAUSE, "paused")
@@ -231,7 +233,7 @@ class TestThePause:
         assert paused.tool_calls_count == 1
 
     def resumed(self, paused, **approvals):
-        """The context as it enters the stage again, in another run of the same record."""
+        """The context as it enters the stage again, in the resumed run."""
         in_flight = InFlight()
         in_flight.counts = paused.run.in_flight.counts
         in_flight.calls_run = paused.run.in_flight.calls_run
@@ -257,7 +259,7 @@ class TestThePause:
         assert done.tool_results["c2"].status == "denied"
         assert (done.decision, done.tool_calls_count) == (None, 3)
 
-    def test_it_is_paused_again_where_another_waits(self, ctx, through, noting):
+    def test_it_is_paused_again_if_another_call_needs_approval(self, ctx, through, noting):
         paused = through(ctx("ask t ask t"), dispatch_tools)
         assert noting.ran == []
         paused = through(self.resumed(paused, c1=approve), dispatch_tools)
@@ -267,14 +269,14 @@ class TestThePause:
         assert noting.ran[-1] == "t4"
         assert (done.decision, len(done.tool_results)) == (None, 4)
 
-    def test_what_ran_before_the_pause_is_learned_once_all_is_over(self, ctx, through):
+    def test_results_from_before_the_pause_are_cached_after_the_last_call(self, ctx, through):
         paused = through(ctx("t ask"), dispatch_tools)
         first = paused.tool_calls[0].fingerprint
         assert paused.run.result_cache.latest(first) is None
         done = through(self.resumed(paused, c2=approve), dispatch_tools)
         assert done.run.result_cache.fresh(first).content == "t1 done"
 
-    def test_the_record_has_each_call_once_in_order(self, ctx, through):
+    def test_the_run_state_has_each_call_once_in_order(self, ctx, through):
         paused = through(ctx("ask t ask t"), dispatch_tools)
         paused = through(self.resumed(paused, c1=approve), dispatch_tools)
         done = through(self.resumed(paused, c3=approve), dispatch_tools)
@@ -291,7 +293,9 @@ class TestThePause:
             1,
         ]
 
-    def test_a_duplicate_of_a_call_that_waits_is_answered_by_it(self, context, through, noting):
+    def test_a_duplicate_of_a_pending_call_gets_the_result_of_that_call(
+        self, context, through, noting
+    ):
         tools = [noting.tool("ask", requires_approval=True)]
         ctx = context(("ask", {"n": 1}), ("ask", {"n": 1}), tools=tools)
         paused = through(ctx, *STAGES)
@@ -301,7 +305,7 @@ class TestThePause:
         assert done.tool_results["c2"].is_error
         assert "did not approve this call: no" in done.tool_results["c2"].content
 
-    def test_a_rule_that_lets_a_call_pass_asks_no_question(self, context, through, noting):
+    def test_a_call_that_the_rule_accepts_is_not_pending(self, context, through, noting):
         pay = noting.tool("pay", requires_approval=lambda arguments: arguments["n"] > 5)
         ctx = through(context(("pay", {"n": 5}), ("pay", {"n": 6}), tools=[pay]), *STAGES)
         assert noting.ran == ["pay5"]
@@ -309,12 +313,12 @@ class TestThePause:
 
 
 class TestSubagents:
-    """A subagent may pause; then so does the run around it."""
+    """If a subagent pauses, so does its parent."""
 
     INNER = PendingCall("x", "send", {"to": "bob"}, "Send?")
 
     @pytest.fixture
-    def child(self):
+    def subagent(self):
         def steps(ctx, call):
             yield Call(lambda: None)
             if "c1/x" not in ctx.approvals:
@@ -327,15 +331,15 @@ class TestSubagents:
         call = {"id": "x", "name": "send", "arguments": {"to": "bob"}, "question": "Send?"}
         return {"pending": [call]}
 
-    def test_its_questions_are_asked_under_the_ids_of_both(self, context, through, child):
-        ctx = through(context(("child", {}), tools=[child]), *STAGES)
+    def test_its_pending_calls_have_the_ids_of_both_calls(self, context, through, subagent):
+        ctx = through(context(("child", {}), tools=[subagent]), *STAGES)
         assert ctx.decision is Decision.PAUSE
         assert ctx.waiting == (PendingCall("c1/x", "send", {"to": "bob"}, "Send?"),)
         assert list(ctx.run.in_flight.paused) == ["c1"]
         assert (dict(ctx.tool_results), ctx.tool_calls_count) == ({}, 0)
 
-    def test_it_is_paused_although_nothing_is_to_be_decided(self, context, through):
-        """A stage of the child's may have paused it, for another reason than a call."""
+    def test_it_is_paused_although_there_is_nothing_to_decide(self, context, through):
+        """A stage of the subagent may have paused it, for another reason than a call."""
 
         def steps(ctx, call):
             yield Call(lambda: None)
@@ -344,18 +348,18 @@ class TestSubagents:
         ctx = through(context(("t", {}), tools=[Tool("t", steps=steps)]), *STAGES)
         assert (ctx.decision, ctx.waiting) == (Decision.PAUSE, ())
 
-    def test_its_siblings_do_not_wait(self, context, through, child, noting):
-        ctx = context(("child", {}), ("t", {"n": 1}), tools=[child, noting.tool("t")])
+    def test_its_siblings_do_not_wait(self, context, through, subagent, noting):
+        ctx = context(("child", {}), ("t", {"n": 1}), tools=[subagent, noting.tool("t")])
         ctx = through(ctx, *STAGES)
         assert (noting.ran, list(ctx.tool_results)) == (["t1"], ["c2"])
 
-    def test_later_batches_are(self, context, through, child, noting):
-        tools = [child, noting.tool("w", parallel_safe=False)]
+    def test_later_batches_wait(self, context, through, subagent, noting):
+        tools = [subagent, noting.tool("w", parallel_safe=False)]
         ctx = through(context(("child", {}), ("w", {"n": 1}), tools=tools), *IN_STEP)
         assert (noting.ran, ctx.decision) == ([], Decision.PAUSE)
 
-    def test_it_goes_on_once_something_was_decided_for_it(self, context, through, child, noting):
-        ctx = context(("child", {}), ("t", {"n": 1}), tools=[child, noting.tool("t")])
+    def test_it_continues_after_a_decision_on_its_call(self, context, through, subagent, noting):
+        ctx = context(("child", {}), ("t", {"n": 1}), tools=[subagent, noting.tool("t")])
         paused = through(ctx, *STAGES)
         again = paused.evolve(
             decision=None,
@@ -368,7 +372,7 @@ class TestSubagents:
         assert (done.decision, done.tool_results["c1"].content) == (None, "the child is done")
         assert done.tool_calls_count == 2
 
-    def test_without_a_decision_for_it_it_is_not_started_again(self, context, through, noting):
+    def test_without_a_decision_it_is_not_started_again(self, context, through, noting):
         def never(ctx, call):
             raise AssertionError("it was started")
 

@@ -1,4 +1,4 @@
-"""What `dispatch_tools` does with results: duplicates are answered, and what ran is noted in the cache."""
+"""`dispatch_tools` answers duplicates, and adds the results of calls that ran to the cache."""
 
 import pytest
 
@@ -32,18 +32,18 @@ class TestDuplicates:
         assert not ctx.tool_results["c2"].is_error
         assert ctx.tool_calls_count == 1
 
-    def test_a_failure_is_one_for_both(self, context, through):
+    def test_a_failure_is_the_result_of_both(self, context, through):
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: Err("no"))])
         ctx = through(ctx, *STAGES)
         assert [ctx.tool_results[key].is_error for key in ("c1", "c2")] == [True, True]
         assert result_of(ctx, "c2")[1].endswith("Its result:\nError: no")
 
-    def test_a_long_result_is_shown_in_part(self, context, through):
+    def test_a_long_result_is_truncated(self, context, through):
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: "x" * 6_000)])
         assert "[cut: 0 more lines, 1,000 more bytes]" in result_of(through(ctx, *STAGES), "c2")[1]
 
-    def test_one_whose_first_was_not_run_says_so(self, context, through):
-        """A custom stage may have taken it out of the batches."""
+    def test_a_duplicate_of_a_call_that_did_not_run_is_skipped(self, context, through):
+        """A custom stage may have removed it from the batches."""
         plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)
         result = through(ctx, dispatch_tools).tool_results["c2"]
@@ -51,47 +51,47 @@ class TestDuplicates:
         assert result == ToolResult("c2", text, True, "skipped")
 
 
-class TestWhatIsLearned:
-    """What ran is evidence; the same call is known until something new comes."""
+class TestCache:
+    """The results of calls that ran are cached."""
 
-    def learned(self, ctx, call_id):
+    def cached(self, ctx, call_id):
         call = next(call for call in ctx.tool_calls if call.id == call_id)
         return ctx.run.result_cache.latest(call.fingerprint)
 
-    def test_every_call_that_ran(self, context, through, noting):
+    def test_every_call_that_ran_is_cached(self, context, through, noting):
         calls = [("t", {"n": 1}), ("t", {"n": 2})]
         ctx = through(context(*calls, tools=[noting.tool("t")], iteration=4), *STAGES)
-        assert self.learned(ctx, "c1") == (1, 4, "t1 done", False)
-        assert self.learned(ctx, "c2") == (1, 4, "t2 done", False)
+        assert self.cached(ctx, "c1") == (1, 4, "t1 done", False)
+        assert self.cached(ctx, "c2") == (1, 4, "t2 done", False)
 
-    def test_failures_too_as_such(self, context, through):
+    def test_failures_are_cached_as_errors(self, context, through):
         ctx = through(context(("t", {}), tools=[Tool("t", fn=lambda: 1 / 0)]), *STAGES)
-        assert self.learned(ctx, "c1").is_error
+        assert self.cached(ctx, "c1").is_error
         assert ctx.run.result_cache.version == 1
 
-    def test_nothing_of_calls_that_did_not_run(self, context, through, noting):
+    def test_calls_that_did_not_run_are_not_cached(self, context, through, noting):
         tools = [noting.tool("t"), noting.tool("w", parallel_safe=False)]
         ctx = through(context(("?", {}), ("t", {"n": 1}), ("w", {"n": 1}), tools=tools), *STAGES)
-        assert self.learned(ctx, "c1") is None
-        assert self.learned(ctx, "c2").content == "t1 done"
-        assert self.learned(ctx, "c3") is None
+        assert self.cached(ctx, "c1") is None
+        assert self.cached(ctx, "c2").content == "t1 done"
+        assert self.cached(ctx, "c3") is None
 
-    def test_nothing_of_calls_that_were_cancelled(self, context, through):
+    def test_cancelled_calls_are_not_cached(self, context, through):
         in_flight = InFlight(can_cancel=True)
         stopping = Tool("t", fn=in_flight.cancel_all)
         ctx = through(context(("t", {}), tools=[stopping], in_flight=in_flight), *STAGES)
         assert ctx.tool_results["c1"].status == "cancelled"
-        assert self.learned(ctx, "c1") is None
+        assert self.cached(ctx, "c1") is None
 
     @pytest.mark.parametrize(
         ("options", "last"),
         [({"parallel_safe": False}, "done"), ({}, "suppressed")],
         ids=["a tool that runs alone", "any other"],
     )
-    def test_what_runs_alone_may_change_what_others_bring_whatever_it_says(
+    def test_after_a_tool_that_runs_alone_a_repeated_call_is_not_suppressed(
         self, context, through, options, last
     ):
-        """append, read, append, read: the second read must not be answered as nothing new."""
+        """append, read, append, read: the second read must not be suppressed."""
         cache, items = ResultCache(), []
         append = tool(name="append", **options)(lambda: items.append(1))
         read = tool(name="read")(lambda: len(items))
@@ -100,7 +100,7 @@ class TestWhatIsLearned:
             ctx = through(ctx, *STAGES)
         assert ctx.tool_results["c1"].status == last
 
-    def test_one_that_failed_has_changed_nothing(self, context, through):
+    def test_a_repeated_failure_of_a_write_is_not_a_new_result(self, context, through):
         cache = ResultCache()
         broken = tool(name="w", parallel_safe=False)(lambda: Err("no"))
         for _ in range(3):

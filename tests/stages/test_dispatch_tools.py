@@ -1,4 +1,4 @@
-"""The plan is run: batch after batch, results in order, and no call can hurt its siblings."""
+"""The plan is run: batch after batch, results in order, and a failed call does not affect its siblings."""
 
 import contextvars
 import threading
@@ -21,12 +21,12 @@ def contents(ctx):
     return [ctx.tool_results[call.id].content for call in ctx.tool_calls]
 
 
-def test_an_empty_plan_leaves_the_context_alone(context):
+def test_an_empty_plan_does_not_change_the_context(context):
     ctx = context()
     assert next_of(dispatch_tools(ctx)) is ctx
 
 
-def test_an_empty_batch_of_a_custom_plan_is_passed_over(context, through):
+def test_an_empty_batch_of_a_custom_plan_is_skipped(context, through):
     ctx = through(context(("double", {"n": 1}), tools=[double]), *PLANNED[:2])
     ctx = through(ctx.replace(plan=Plan(((), ctx.tool_calls, ()))), dispatch_tools)
     assert contents(ctx) == ["2"]
@@ -38,7 +38,7 @@ def next_of(steps):
     return stop.value.value
 
 
-def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(context, through):
+def test_every_call_has_a_result_and_a_failure_does_not_affect_the_others(context, through):
     ctx = through(
         context(
             ("double", {"n": 1}),
@@ -55,13 +55,13 @@ def test_every_call_comes_to_its_result_and_one_failure_leaves_the_others_alone(
     assert ctx.tool_calls_count == 3
 
 
-def test_the_count_goes_on_from_earlier_iterations(context, through):
+def test_the_count_continues_from_earlier_iterations(context, through):
     ctx = context(("double", {"n": 1}), tools=[double])
     ctx.run.in_flight.calls_run = 4
     assert through(ctx, *STAGES).tool_calls_count == 5
 
 
-def test_results_are_those_of_their_calls_whatever_ends_first(context, through):
+def test_results_belong_to_their_calls_in_whatever_order_they_end(context, through):
     """The first call waits for the second, so they must run at the same time too."""
     gate = threading.Event()
 
@@ -94,7 +94,7 @@ def test_batches_run_one_after_another(context, through):
     assert ctx.tool_calls_count == 3
 
 
-def test_no_more_run_at_once_than_the_limit(context, through):
+def test_no_more_calls_run_at_the_same_time_than_the_limit(context, through):
     lock, active, most = threading.Lock(), 0, 0
     full = threading.Event()
 
@@ -134,7 +134,7 @@ def test_sync_tools_see_the_context_variables_of_the_caller(context, through):
     assert contents(ctx) == ["mine", "mine"]
 
 
-def test_async_tools_run_with_and_without_a_loop_of_the_callers(context, through):
+def test_async_tools_run_with_and_without_a_running_event_loop(context, through):
     @tool
     async def later(n: int):
         await anyio.sleep(0)
@@ -176,7 +176,7 @@ def test_a_resolver_runs_the_calls_of_tools_without_a_function(
     assert (seen[0].id, seen[0].name, seen[0].input) == ("c1", "look", {"q": "x"})
 
 
-def test_a_resolver_that_raises_fails_its_call_alone(context, through):
+def test_a_resolver_that_raises_fails_only_its_call(context, through):
     def resolve(call):
         if call.name == "a":
             raise KeyError("a")
@@ -186,14 +186,14 @@ def test_a_resolver_that_raises_fails_its_call_alone(context, through):
     assert contents(ctx) == ["Error: KeyError: 'a'", "ok"]
 
 
-def test_a_tool_with_a_function_needs_no_resolver_even_where_there_is_one(context, through):
+def test_a_tool_with_a_function_does_not_use_the_resolver(context, through):
     ctx = through(
         context(("double", {"n": 1}), tools=[double], resolve_tool=lambda call: "resolved"), *STAGES
     )
     assert contents(ctx) == ["2"]
 
 
-def test_the_record_has_a_node_for_each_call_that_ran_in_order(context, through):
+def test_the_run_state_has_a_node_for_each_call_that_ran_in_order(context, through):
     ctx = through(
         context(("double", {"n": 1}), ("nope", {}), ("broken", {"n": 2}), tools=[double, broken]),
         *STAGES,
@@ -207,10 +207,8 @@ def test_the_record_has_a_node_for_each_call_that_ran_in_order(context, through)
     assert all(n.duration >= 0 and n.agent_name == "bot" for n in nodes)
 
 
-def test_a_record_without_an_iteration_keeps_no_nodes_and_the_calls_run_all_the_same(
-    context, through
-):
-    """Such as that of a context that was made by hand."""
+def test_without_an_iteration_in_the_run_state_calls_run_and_have_no_nodes(context, through):
+    """Such as in a context that was created directly."""
     ctx = context(("double", {"n": 1}), tools=[double])
     ctx.run.state = RunState("bot")
     ctx = through(ctx, *STAGES)
@@ -222,8 +220,8 @@ def test_identical_calls_are_counted(context, through):
     assert ctx.run.in_flight.counts[ctx.tool_calls[0].fingerprint] == 2
 
 
-def test_calls_that_are_cancelled_are_answered_and_the_rest_of_the_plan_is_too(context):
-    """`cancel_all` while the first batch runs: the second is never begun."""
+def test_cancelled_calls_and_the_rest_of_the_plan_are_answered_as_cancelled(context):
+    """`cancel_all` while the first batch runs: the second is never started."""
     ran = []
 
     async def stop_all():

@@ -1,4 +1,4 @@
-"""The iteration goes into the history: one tool message for each call, in order, whatever happened."""
+"""The iteration is added to the history: one tool message for each call, in order."""
 
 import json
 
@@ -21,7 +21,7 @@ from treadle.tools import approve, edit, tool
 from .dispatching import broken, double
 
 STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_results)
-ANYWAY = (
+WITHOUT_DEDUPE = (
     parse_tool_calls,
     validate_calls,
     plan_calls(dedupe=False),
@@ -42,12 +42,12 @@ def test_text_becomes_the_assistant_message(context, through):
     assert ctx.result_messages == tuple(added(ctx))
 
 
-def test_a_blank_adds_nothing(context, through):
+def test_a_blank_response_adds_nothing(context, through):
     ctx = context(response=Response("  "))
     assert through(ctx, inject_results).messages is ctx.messages
 
 
-def test_every_call_has_exactly_one_answer_in_order_whatever_happened(context, through):
+def test_every_call_has_exactly_one_answer_in_order_whatever_its_outcome(context, through):
     ctx = through(
         context(
             ("nope", {}),
@@ -68,7 +68,7 @@ def test_every_call_has_exactly_one_answer_in_order_whatever_happened(context, t
 
 
 @pytest.mark.parametrize("response", [Response("Hello"), None])
-def test_an_iteration_is_injected_once_however_often_it_is_asked_for(context, through, response):
+def test_an_iteration_is_injected_only_once(context, through, response):
     calls = [] if response else [("double", {"n": 1})]
     once = through(context(*calls, response=response, tools=[double]), *STAGES)
     assert once.is_injected
@@ -77,7 +77,7 @@ def test_an_iteration_is_injected_once_however_often_it_is_asked_for(context, th
     assert len(added(once)) == len(once.result_messages) == (1 if response else 2)
 
 
-def test_a_call_without_a_result_is_answered_all_the_same(context):
+def test_a_call_without_a_result_is_answered_as_not_run(context):
     ctx = parse_tool_calls(context(("double", {"n": 1})))
     assert added(inject(ctx))[1]["content"] == "Not run: it was not planned."
     assert added(inject(ctx, "Cancelled."))[1]["content"] == "Cancelled."
@@ -94,14 +94,14 @@ def test_a_call_without_a_result_is_answered_all_the_same(context):
     ],
 )
 @pytest.mark.parametrize("tools", [[double], [tool(name="double")(lambda: 1)], []])
-def test_arguments_go_back_as_they_were_where_they_parse(context, through, arguments, kept, tools):
+def test_arguments_are_sent_back_unchanged_if_they_parse(context, through, arguments, kept, tools):
     """A server that parses past calls would refuse every request after one that it cannot parse."""
     ctx = through(context(ToolCall("c1", "double", arguments), tools=tools), *STAGES)
     assert added(ctx)[0]["tool_calls"][0]["function"]["arguments"] == kept
     assert isinstance(json.loads(kept), dict)
 
 
-def test_keys_that_treadle_does_not_know_go_back_to_the_provider(context, through):
+def test_unknown_keys_are_sent_back_to_the_provider(context, through):
     call = ToolCall("c1", "double", '{"n": 1}', extra={"signature": {"x": [1]}})
     response = Response("Let me see", (call,), extra={"reasoning": "because"})
     message = added(through(context(response=response, tools=[double]), *STAGES))[0]
@@ -111,19 +111,19 @@ def test_keys_that_treadle_does_not_know_go_back_to_the_provider(context, throug
     assert message["tool_calls"][0]["signature"] is not call.extra["signature"]
 
 
-def test_a_content_of_parts_stays_one(context, through):
+def test_content_of_parts_is_kept(context, through):
     parts = [{"type": "text", "text": "Hi"}, {"type": "thinking", "thinking": "hm"}]
     ctx = through(context(response=Response("Hi", extra={"content": parts})), inject_results)
     assert added(ctx)[0]["content"] == parts
 
 
-def test_a_refusal_stays_one(context, through):
+def test_a_refusal_is_kept(context, through):
     response = Response(None, refusal="No.", extra={"refusal": "Something else"})
     ctx = through(context(response=response), inject_results)
     assert added(ctx) == [{"role": "assistant", "content": None, "refusal": "No."}]
 
 
-def test_after_an_assistant_message_the_two_are_one(context, through):
+def test_a_response_after_an_assistant_message_is_joined_to_it(context, through):
     """Roles alternate: the input may end with an assistant message, or a stage may continue after a text."""
     given = [USER, {"role": "assistant", "content": "So far"}]
     ctx = through(context(messages=given, response=Response("and on")), inject_results)
@@ -149,8 +149,8 @@ def test_after_an_assistant_message_the_two_are_one(context, through):
     ids=["calls", "a signature", "parts", "text", "a refusal"],
 )
 @pytest.mark.parametrize("given", [[USER], [USER, {"role": "assistant", "content": "So far"}]])
-def test_what_a_backend_is_handed_are_copies_through_and_through(context, through, response, given):
-    """One that changes what it is handed changes nothing of the record."""
+def test_the_messages_that_a_backend_receives_are_deep_copies(context, through, response, given):
+    """A backend that changes them does not change the history."""
     ctx = through(context(response=response, messages=given, tools=[double]), *STAGES)
     before = json.dumps(ctx.messages.to_list())
     assert json.dumps(ctx.messages.for_model()) == before
@@ -166,13 +166,13 @@ def spoil(value):
     value.clear()
 
 
-def anew(ctx):
+def next_iteration(ctx):
     """The context of another iteration with the same response."""
     return ctx.evolve(tool_calls=(), tool_results={}, result_messages=())
 
 
-class TestNudge:
-    """From the third identical call of a turn its result carries a note."""
+class TestRepeatNote:
+    """From the third identical call of a turn on, the result has a note."""
 
     @pytest.fixture
     def repeat(self, context, through):
@@ -184,42 +184,42 @@ class TestNudge:
                 context((name, arguments), tools=list(tools), has_listeners=has_listeners),
             )
             for _ in range(times):
-                ctx = through(anew(ctx), *ANYWAY, emit=events.append)
+                ctx = through(next_iteration(ctx), *WITHOUT_DEDUPE, emit=events.append)
             return ctx, events
 
         return repeat
 
-    @pytest.mark.parametrize(("times", "nudged"), [(1, False), (2, False), (3, True), (4, True)])
-    def test_it_comes_from_the_third_on_with_the_count(self, repeat, times, nudged):
+    @pytest.mark.parametrize(("times", "has_note"), [(1, False), (2, False), (3, True), (4, True)])
+    def test_it_is_added_from_the_third_call_on_with_the_count(self, repeat, times, has_note):
         ctx, _ = repeat("double", {"n": 1}, times)
         content = ctx.messages[-1]["content"]
         assert content.startswith("2")
-        assert (f"[note: this is call number {times} of 'double'" in content) is nudged
+        assert (f"[note: this is call number {times} of 'double'" in content) is has_note
 
-    @pytest.mark.parametrize(("times", "nudged"), [(2, False), (3, True)])
-    def test_a_call_that_was_suppressed_carries_it_too(self, context, through, times, nudged):
+    @pytest.mark.parametrize(("times", "has_note"), [(2, False), (3, True)])
+    def test_a_suppressed_call_has_it_too(self, context, through, times, has_note):
         ctx = context(("double", {"n": 1}), tools=[double])
         for _ in range(times):
-            ctx = through(anew(ctx), *STAGES)
+            ctx = through(next_iteration(ctx), *STAGES)
         assert ctx.tool_results[ctx.tool_calls[0].id].status == "suppressed"
         content = ctx.messages[-1]["content"]
         assert content.startswith("Not run again: you made the same call in iteration 1")
-        assert (f"[note: this is call number {times} of 'double'" in content) is nudged
+        assert (f"[note: this is call number {times} of 'double'" in content) is has_note
 
     def test_it_is_emitted_as_an_event(self, repeat):
         _, events = repeat("double", {"n": 1}, 3, has_listeners=True)
         (event,) = [event for event in events if isinstance(event, RepeatWarned)]
         assert (event.count, event.call.name) == (3, "double")
 
-    def test_it_stays_out_of_the_results_that_show_what_is_new(self, repeat):
+    def test_it_is_not_in_the_tool_results(self, repeat):
         ctx, _ = repeat("double", {"n": 1}, 3)
         assert ctx.tool_results[ctx.tool_calls[0].id].content == "2"
 
-    def test_it_cannot_be_cut_off(self, repeat):
+    def test_it_is_added_after_truncation(self, repeat):
         ctx, _ = repeat("long", {}, 3, [tool(name="long")(lambda: "x" * 60_000)])
         assert "more bytes]\n\n[note: " in ctx.messages[-1]["content"]
 
-    def test_errors_and_volatile_tools_are_left_alone(self, repeat):
+    def test_errors_and_volatile_tools_have_no_note(self, repeat):
         assert "[note" not in repeat("broken", {"n": 1}, 4)[0].messages[-1]["content"]
         clock = tool(name="clock", volatile=True)(lambda: "now")
         assert repeat("clock", {}, 4, [clock])[0].messages[-1]["content"] == "now"
@@ -230,7 +230,7 @@ class TestNudge:
 
 
 class TestEditedCalls:
-    """A call that a person changed shows the model's own arguments in the history, and says so in its result."""
+    """The history keeps the model's arguments of an edited call, and its result has a note."""
 
     NOTE = "[note: a person changed the arguments of this call before it ran, to: "
 
@@ -253,37 +253,37 @@ class TestEditedCalls:
 
         return ran
 
-    def test_the_result_says_what_it_ran_with(self, ran):
+    def test_the_result_has_a_note_with_the_edited_arguments(self, ran):
         assistant, answer = added(ran(edit({"n": 7})))
         assert answer["content"] == f'14\n\n{self.NOTE}{{"n": 7}}]'
         assert assistant["tool_calls"][0]["function"]["arguments"] == '{"n": 1}'
 
-    def test_the_note_stays_out_of_the_results(self, ran):
+    def test_the_note_is_not_in_the_tool_results(self, ran):
         assert ran(edit({"n": 7})).tool_results["c1"].content == "14"
 
-    def test_a_call_that_was_approved_as_it_is_says_nothing(self, ran):
+    def test_a_call_that_was_approved_unchanged_has_no_note(self, ran):
         assert added(ran(approve))[1]["content"] == "14"
 
     @pytest.mark.parametrize("status", ["cancelled", "skipped", "timeout"])
-    def test_neither_does_one_that_did_not_run_to_an_end(self, ran, status):
+    def test_an_edited_call_that_did_not_finish_has_no_note(self, ran, status):
         result = ToolResult("c1", "no", True, status)
         assert added(ran(edit({"n": 7}), result=result))[1]["content"] == "no"
 
-    def test_a_failure_says_it_too(self, ran):
+    def test_a_failure_has_the_note(self, ran):
         content = added(ran(edit({"n": 7}), result=ToolResult("c1", "E", True)))[1]["content"]
         assert content.startswith(f"E\n\n{self.NOTE}")
 
-    def test_both_notes_can_stand_in_one_result(self, ran):
+    def test_a_result_can_have_both_notes(self, ran):
         content = added(ran(edit({"n": 7}), count=3))[1]["content"]
-        first, note, nudge = content.split("\n\n")
-        assert (first, note[:13]) == ("14", self.NOTE[:13])
-        assert nudge.startswith("[note: this is call number 3 of 'double'")
+        first, edit_note, repeat_note = content.split("\n\n")
+        assert (first, edit_note[:13]) == ("14", self.NOTE[:13])
+        assert repeat_note.startswith("[note: this is call number 3 of 'double'")
 
-    def test_arguments_that_are_no_json_are_shown_as_text(self, ran):
+    def test_arguments_that_are_not_json_are_shown_as_text(self, ran):
         content = added(ran(edit({"n": 7}), call_input={"n": {1}}))[1]["content"]
         assert content == f'14\n\n{self.NOTE}{{"n": "{{1}}"}}]'
 
-    def test_a_call_without_a_result_or_a_decision_is_answered_as_ever(self, context):
+    def test_a_call_without_a_result_or_a_decision_is_answered_as_usual(self, context):
         ctx = parse_tool_calls(context(("double", {"n": 1}), ("double", {"n": 2})))
         ctx = ctx.replace(
             approvals={"c1": edit({"n": 7})}, tool_results={"c2": ToolResult("c2", "4")}

@@ -1,4 +1,4 @@
-"""Is this the answer, is it empty, or does the run continue?"""
+"""`loop_decision`: an answer ends the run, an empty response is retried, calls continue it."""
 
 import pytest
 from pydantic import BaseModel
@@ -35,17 +35,17 @@ def test_text_without_a_call_is_the_answer(decide, response):
     assert (ctx.decision, ctx.output, ctx.guidance) == (Decision.DONE, None, None)
 
 
-def test_calls_let_it_go_on_whether_valid_or_not(decide):
+def test_calls_continue_the_run_whether_valid_or_not(decide):
     ctx = decide(("add", {"a": 1}), ("nope", {}))
     assert (ctx.decision, ctx.guidance) == (None, None)
 
 
-def test_calls_with_text_go_on_too(decide, context):
+def test_calls_with_text_continue_the_run(decide, context):
     calls = context(("add", {"a": 1})).response.tool_calls
     assert decide(response=Response("Let me see", calls)).decision is None
 
 
-def test_a_blank_is_asked_again_with_a_nudge(decide):
+def test_a_blank_response_continues_the_run_with_guidance(decide):
     ctx = decide(response=BLANK)
     assert ctx.decision is None
     assert "Your last reply was empty" in ctx.guidance
@@ -62,7 +62,7 @@ def test_consecutive_blanks_are_tolerated_up_to_the_limit(context):
     assert ctx.error == EmptyResponse(7, 3, ("stop",) * 3, "acme", "m1")
 
 
-def test_three_blanks_are_forgiven_by_default(context):
+def test_three_blanks_are_tolerated_by_default(context):
     ctx = context(response=BLANK)
     for _ in range(3):
         ctx = loop_decision(ctx)
@@ -70,12 +70,12 @@ def test_three_blanks_are_forgiven_by_default(context):
     assert loop_decision(ctx).decision is Decision.STOP
 
 
-def test_no_blank_need_be_forgiven(context):
+def test_with_a_limit_of_zero_no_blank_is_tolerated(context):
     stage = loop_decision(max_blank_stops=0)
     assert stage(context(response=BLANK)).decision is Decision.STOP
 
 
-def test_a_call_in_between_makes_the_count_start_again(context, through):
+def test_a_call_resets_the_count(context, through):
     stage = loop_decision(max_blank_stops=1)
     ctx = stage(context(response=BLANK))
     calling = context(("add", {"a": 1}), tools=[add]).response
@@ -87,13 +87,13 @@ def test_a_call_in_between_makes_the_count_start_again(context, through):
 class TestATerminalTool:
     """A valid call of one ends the run; its arguments are the output."""
 
-    def test_its_arguments_are_the_output_as_its_model(self, decide):
+    def test_its_arguments_are_the_output_as_an_instance_of_its_model(self, decide):
         ctx = decide(("Answer", {"text": "42"}))
         assert (ctx.decision, ctx.output) == (Decision.DONE, Answer(text="42"))
         assert ctx.tool_results["c1"].content == "Accepted: this is the final output."
         assert not ctx.tool_results["c1"].is_error
 
-    def test_its_arguments_are_a_dict_where_there_is_no_model(self, decide):
+    def test_its_arguments_are_a_dict_without_a_model(self, decide):
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
         end = Tool("end", input_schema=schema, terminal=True)
         assert decide(("end", {"n": 1}), tools=[end]).output == {"n": 1}

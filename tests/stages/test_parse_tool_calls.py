@@ -10,13 +10,13 @@ def ids(ctx):
     return [call.id for call in parse_tool_calls(ctx).tool_calls]
 
 
-def test_a_response_without_calls_is_left_alone(context):
+def test_a_response_without_calls_does_not_change_the_context(context):
     ctx = context(response=Response("Hi"))
     assert parse_tool_calls(ctx) is ctx
 
 
-def test_calls_come_out_as_the_provider_gave_them_in_order(context):
-    """Malformed arguments too: whether they make sense is for validation to say."""
+def test_calls_are_kept_unchanged_and_in_order(context):
+    """Malformed arguments too: these are left to validation."""
     given = (ToolCall("x", "add", "{", extra={"signature": "s"}), ToolCall("y", "add", "{}"))
     assert parse_tool_calls(context(*given)).tool_calls == given
 
@@ -34,7 +34,7 @@ def test_calls_come_out_as_the_provider_gave_them_in_order(context):
         (["a_b", "a/b", "a//b"], ["a_b", "a_b_2", "a__b"]),
     ],
 )
-def test_an_id_that_is_missing_or_taken_becomes_one_that_is_free(context, given, made):
+def test_a_missing_or_used_id_is_replaced_by_an_unused_one(context, given, made):
     history = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "tool_calls": [{"id": "old", "function": {"name": "f"}}]},
@@ -45,18 +45,18 @@ def test_an_id_that_is_missing_or_taken_becomes_one_that_is_free(context, given,
 
 
 def test_an_id_has_no_slash_because_it_separates_a_call_from_its_inner_calls(context):
-    """Else a call could pass for a step of another, or for a call of a run within it."""
+    """Otherwise a call could be mistaken for a step of another, or for a call of a subagent."""
     assert ids(context(ToolCall("a", "f"), ToolCall("a/b", "f"))) == ["a", "a_b"]
 
 
-def test_what_a_provider_put_on_a_call_stays_on_it_under_a_new_id(context):
+def test_unknown_keys_of_a_call_are_kept_with_a_new_id(context):
     ctx = context(ToolCall("", "f", '{"a": 1}', extra={"signature": "s"}))
     (call,) = parse_tool_calls(ctx).tool_calls
     assert (call.name, call.arguments, call.extra) == ("f", '{"a": 1}', {"signature": "s"})
 
 
-def test_the_same_answer_gets_the_same_ids_however_often_it_is_parsed(context):
-    """It is pure: a run that goes this way again, or is replayed, finds what it found before."""
+def test_parsing_a_response_again_gives_the_same_ids(context):
+    """It is pure: a run that is resumed or replayed gets the same ids."""
     history = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "tool_calls": [{"id": "old", "function": {"name": "f"}}]},
@@ -67,6 +67,6 @@ def test_the_same_answer_gets_the_same_ids_however_often_it_is_parsed(context):
 
 
 def test_thousands_of_calls_under_one_id_are_numbered_quickly(context):
-    """It is not looked for from the first number on, for each of them."""
+    """The search does not start at the first number for each of them."""
     calls = [ToolCall("same", "f")] * 5_000
     assert len(set(ids(context(*calls)))) == 5_000

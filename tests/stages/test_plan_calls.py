@@ -1,4 +1,4 @@
-"""The plan of an iteration: what is in it, what is answered instead, and its events."""
+"""The plan of an iteration: its calls, the answers to calls that do not run, and its events."""
 
 import itertools
 
@@ -42,8 +42,8 @@ def ready(context, through):
     return ready
 
 
-def know(ctx, *places):
-    """Have some calls answered already, with nothing new since."""
+def with_results(ctx, *places):
+    """Cache results of some calls, with nothing new since."""
     answered = [(ctx.tool_calls[place].fingerprint, "known", False) for place in places]
     ctx.run.result_cache.learn(1, answered)
     return ctx
@@ -59,7 +59,7 @@ def test_without_calls_there_is_no_plan_and_no_event(context):
     assert (ctx.plan, ctx.plan.reason, events) == (Plan(), PlanReason.NO_CALLS, [])
 
 
-def test_calls_that_have_their_answers_are_not_planned(ready, through):
+def test_calls_that_have_a_result_are_not_planned(ready, through):
     ctx = ready("? p ?")
     answers = dict(ctx.tool_results)
     planned = through(ctx, plan_calls)
@@ -69,7 +69,7 @@ def test_calls_that_have_their_answers_are_not_planned(ready, through):
     assert through(ctx, plan_calls) is ctx
 
 
-def test_what_cannot_run_with_the_first_batch_is_deferred_or_runs_in_step(ready, through):
+def test_calls_beyond_the_first_batch_are_deferred_or_run_in_step(ready, through):
     ctx = through(ready("p s q"), plan_calls)
     assert shown(ctx.plan) == "c1"
     assert {key: result.status for key, result in ctx.tool_results.items()} == {
@@ -81,35 +81,33 @@ def test_what_cannot_run_with_the_first_batch_is_deferred_or_runs_in_step(ready,
 
 
 @pytest.mark.parametrize("sequential", ["defer", "in_step"])
-def test_what_requires_fresh_input_is_deferred_in_both_modes(ready, through, sequential):
+def test_a_call_that_requires_fresh_input_is_deferred_in_both_modes(ready, through, sequential):
     ctx = through(ready("p f"), plan_calls(sequential=sequential))
     assert (shown(ctx.plan), ctx.plan.not_run) == ("c1", {"c2": NotRunReason.DEFERRED})
 
 
-def test_duplicates_can_be_let_run(ready, through):
+def test_without_dedupe_duplicates_run(ready, through):
     assert shown(through(ready("p p", same), plan_calls).plan) == "c1"
     assert shown(through(ready("p p", same), plan_calls(dedupe=False)).plan) == "c1 c2"
-    assert shown(through(know(ready("p"), 0), plan_calls).plan) == ""
-    assert shown(through(know(ready("p"), 0), plan_calls(dedupe=False)).plan) == "c1"
+    assert shown(through(with_results(ready("p"), 0), plan_calls).plan) == ""
+    assert shown(through(with_results(ready("p"), 0), plan_calls(dedupe=False)).plan) == "c1"
 
 
-def test_the_dedupe_fields_can_be_named(context, through):
+def test_dedupe_fields_decide_which_calls_are_duplicates(context, through):
     search = make("search", dedupe_fields=["q"])
     calls = [("search", {"q": 1, "why": "a"}), ("search", {"q": 1, "why": "b"}), ("search", {})]
     ctx = through(context(*calls, tools=[search]), parse_tool_calls, validate_calls, plan_calls)
     assert ctx.plan.duplicates == {"c2": "c1"}
 
 
-def test_answers_join_those_that_are_there_already(ready, through):
+def test_answers_are_added_to_the_existing_ones(ready, through):
     ctx = through(ready("? p s"), plan_calls)
     assert [ctx.tool_results[key].status for key in ("c1", "c3")] == ["invalid", "deferred"]
 
 
-def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferred_does_not(
-    ready, through
-):
-    """The nudge counts the calls of the model; a deferred one does not count, since it has to be made again."""
-    ctx = know(ready("p q s q", same), 0)
+def test_a_suppressed_call_counts_as_repeated_and_a_deferred_call_does_not(ready, through):
+    """The note on repeats counts calls of the model, but not deferred ones, which have to be made again."""
+    ctx = with_results(ready("p q s q", same), 0)
     through(ctx, plan_calls)
     known, duplicate, deferred = (ctx.tool_calls[place].fingerprint for place in (0, 1, 2))
     counts = ctx.run.in_flight.counts
@@ -121,7 +119,7 @@ def test_a_call_that_was_suppressed_counts_as_made_again_and_one_that_was_deferr
 
 
 class TestASingleCall:
-    """Most answers have one call; where nothing concerns it, it goes a short way, to the same end."""
+    """Most responses have one call; a fast path plans it with the same result."""
 
     def options(self):
         breaker = CircuitBreaker(1)
@@ -130,25 +128,27 @@ class TestASingleCall:
         return {
             "nothing": {},
             "its budget": {"limits": {"max_tool_calls": 0}},
-            "the budget around": {"budget": Budget(Limits(), parent)},
+            "the budget of the parent": {"budget": Budget(Limits(), parent)},
             "a breaker": {"breaker": breaker},
         }
 
     @pytest.mark.parametrize(
         ("concern", "runs"),
-        [("nothing", True), ("its budget", False), ("the budget around", False), ("a breaker", False)],
+        [("nothing", True), ("its budget", False), ("the budget of the parent", False), ("a breaker", False)],
     )  # fmt: skip
-    def test_what_concerns_it_is_heeded(self, ready, through, concern, runs):
+    def test_budgets_and_breakers_apply_to_it(self, ready, through, concern, runs):
         ctx = through(ready("p", **self.options()[concern]), plan_calls)
         assert bool(ctx.plan.calls) is runs
 
     @pytest.mark.parametrize("name", ["p", "s", "f", "once", "x"])
     @pytest.mark.parametrize("known", [False, True])
     @pytest.mark.parametrize("dedupe", [False, True])
-    def test_the_plan_is_the_same_as_by_the_long_way(self, ready, through, name, known, dedupe):
+    def test_the_plan_is_the_same_as_without_the_fast_path(
+        self, ready, through, name, known, dedupe
+    ):
         contexts = [ready(name, resolve_tool=lambda call: 1, tools=tools(name)) for _ in "ab"]
         if known:
-            contexts = [know(ctx, 0) for ctx in contexts]
+            contexts = [with_results(ctx, 0) for ctx in contexts]
         short = through(contexts[0], plan_calls(dedupe=dedupe))
         long = Planner(contexts[1], in_step=False, dedupe=dedupe)
         assert short.plan == long.plan(contexts[1].tool_calls, {})
@@ -156,7 +156,7 @@ class TestASingleCall:
         budgets = [(ctx.run.budget.tool_calls, ctx.run.budget.uses) for ctx in contexts]
         assert budgets[0] == budgets[1]
 
-    def test_it_is_taken_out_of_the_budget(self, ready, through):
+    def test_it_is_counted_in_the_budget(self, ready, through):
         assert through(ready("p"), plan_calls).run.budget.tool_calls == 1
 
 
@@ -177,21 +177,23 @@ class TestEvents:
 
         return emitted
 
-    def test_one_call_is_a_plan_too(self, emitted, ready):
+    def test_a_single_call_emits_a_plan(self, emitted, ready):
         assert emitted(ready("p", iteration=4)) == [
             CallsPlanned(
                 iteration=4, reason=PlanReason.SINGLE_CALL, batches=(("c1",),), not_run={}
             )
         ]  # fmt: skip
 
-    def test_the_event_of_a_plan_has_its_batches_and_what_does_not_run(self, emitted, ready):
+    def test_the_event_of_a_plan_has_its_batches_and_the_calls_that_do_not_run(
+        self, emitted, ready
+    ):
         planned, *_ = emitted(ready("p q s"))
         assert planned.batches == (("c1", "c2"),)
         assert planned.reason is PlanReason.MIXED_BATCH_SEQUENCED
         assert planned.not_run == {"c3": NotRunReason.DEFERRED}
 
     def test_duplicates_of_both_kinds_are_reported_as_suppressed(self, emitted, ready):
-        ctx = know(ready("p q q", same, iteration=2), 0)
+        ctx = with_results(ready("p q q", same, iteration=2), 0)
         _, *more = emitted(ctx)
         first, _, third = ctx.tool_calls
         assert more == [
@@ -199,14 +201,14 @@ class TestEvents:
             CallSuppressed(iteration=2, call=third, reason=NotRunReason.DUPLICATE_IN_BATCH),
         ]
 
-    def test_calls_that_wait_are_reported_as_deferred_with_the_reason(self, emitted, ready):
+    def test_deferred_calls_are_reported_with_the_reason(self, emitted, ready):
         _, deferred = emitted(ready("p s"))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.DEFERRED)
         assert deferred.call.id == "c2"
         _, deferred = emitted(ready("p p", limits={"max_parallel_calls": 1}))
         assert (type(deferred), deferred.reason) == (CallDeferred, NotRunReason.PARALLEL_CAP)
 
-    def test_what_is_beyond_a_budget_is_refused(self, emitted, ready):
+    def test_calls_over_budget_are_reported_as_refused(self, emitted, ready):
         planned, *refused = emitted(ready("once once p", limits={"max_tool_calls": 1}))
         assert planned.not_run == {"c2": NotRunReason.MAX_USES, "c3": NotRunReason.OVER_BUDGET}
         assert [(type(one), one.call.id, one.reason) for one in refused] == [
@@ -218,18 +220,18 @@ class TestEvents:
         planned, *more = emitted(ready("? p"))
         assert (planned.batches, planned.not_run, more) == ((("c2",),), {}, [])
 
-    def test_calls_that_were_all_answered_before_are_a_plan_of_none(self, emitted, ready):
+    def test_if_all_calls_were_answered_before_the_plan_has_none(self, emitted, ready):
         assert emitted(ready("? ?", iteration=4)) == [
             CallsPlanned(iteration=4, reason=PlanReason.NO_CALLS, batches=(), not_run={})
         ]
 
-    def test_without_a_listener_no_event_is_made(self, ready, through):
+    def test_without_a_listener_no_event_is_emitted(self, ready, through):
         events = []
         through(ready("p p s", same), plan_calls, emit=events.append)
         assert events == []
 
 
-def test_a_result_that_is_there_already_is_left_alone(ready, through):
+def test_an_existing_result_is_kept(ready, through):
     """Such as the results of a resumed run."""
     ctx = ready("p q").replace(tool_results={"c1": ToolResult("c1", "there")})
     ctx = through(ctx, plan_calls)
@@ -237,7 +239,7 @@ def test_a_result_that_is_there_already_is_left_alone(ready, through):
 
 
 def test_without_validation_calls_are_compared_by_their_text():
-    """A custom list of stages may do without it."""
+    """A custom list of stages may leave it out."""
     stages = [one for one in default_stages() if one.name != "validate_calls"]
     ran = []
     model = ScriptedLLM(

@@ -39,10 +39,10 @@ class TestBatches:
             ("p1 fresh1 q1", "p1", "p1 q1"),
         ],
     )
-    def test_a_call_that_requires_fresh_input_runs_alone_and_only_as_the_first_of_an_answer(
+    def test_a_call_that_requires_fresh_input_runs_alone_and_only_if_it_is_first(
         self, plan, calls, deferring, in_step
     ):
-        """Behind others it is deferred in both modes: its arguments were chosen without their results."""
+        """After others it is deferred in both modes: its arguments were chosen without their results."""
         assert str(plan(calls)) == deferring
         assert str(plan(calls, in_step=True)) == in_step
 
@@ -56,9 +56,7 @@ class TestBatches:
             (8, "p1 p2 p3 p4 p5", "p1 p2 p3 p4 p5"),
         ],
     )
-    def test_a_batch_has_no_more_calls_than_may_run_at_the_same_time(
-        self, plan, most, deferring, in_step
-    ):
+    def test_a_batch_has_at_most_max_parallel_calls(self, plan, most, deferring, in_step):
         limits = {"max_parallel_calls": most}
         assert str(plan("p1 p2 p3 p4 p5", limits=limits)) == deferring
         assert str(plan("p1 p2 p3 p4 p5", limits=limits, in_step=True)) == in_step
@@ -73,7 +71,7 @@ class TestBatches:
             ("one1 one2 p1", "one1", "one1 | one2 p1"),
         ],
     )
-    def test_a_batch_has_no_more_calls_of_a_tool_than_that_allows(
+    def test_a_batch_has_at_most_max_parallel_calls_of_a_tool(
         self, plan, calls, deferring, in_step
     ):
         assert str(plan(calls)) == deferring
@@ -84,7 +82,7 @@ class TestBatches:
 
 
 class TestReasons:
-    """The plan says why it is as it is, and each call that does not run why it does not."""
+    """The plan has a reason, and so has each call that does not run."""
 
     @pytest.mark.parametrize(
         ("calls", "options", "reason", "not_run"),
@@ -109,20 +107,20 @@ class TestReasons:
             ("once1 once2 p1", {}, PlanReason.OVER_BUDGET, {"once2": USED_UP}),
         ],
     )
-    def test_why(self, plan, calls, options, reason, not_run):
+    def test_the_reasons(self, plan, calls, options, reason, not_run):
         made_plan = plan(calls, **options)
         assert (made_plan.reason, made_plan.not_run) == (reason, not_run)
 
-    def test_a_call_that_requires_fresh_input_is_deferred_where_others_follow_in_step(self, plan):
+    def test_a_call_that_requires_fresh_input_is_deferred_although_others_run_in_step(self, plan):
         made_plan = plan("p1 fresh1 w1", in_step=True)
         assert (str(made_plan), made_plan.not_run) == ("p1 | w1", {"fresh1": DEFERRED})
 
-    def test_a_budget_that_is_spent_says_more_than_a_batch_that_is_cut(self, plan):
+    def test_over_budget_takes_precedence_over_a_cut_batch(self, plan):
         limits = {"max_parallel_calls": 2, "max_tool_calls": 3}
         made_plan = plan("p1 p2 p3 p4", limits=limits, in_step=True)
         assert (str(made_plan), made_plan.reason) == ("p1 p2 | p3", PlanReason.OVER_BUDGET)
 
-    def test_every_call_that_does_not_run_except_duplicates_has_its_answer_now(self, plan):
+    def test_every_call_that_does_not_run_except_duplicates_is_answered(self, plan):
         made_plan = plan("p1 p1 q1 once1 once2 w1", known="q1")
         assert list(made_plan.not_run) == ["p1'", "q1", "once2", "w1"]
         assert list(made_plan.results) == ["q1", "once2", "w1"]
@@ -150,8 +148,8 @@ Error: 'p' is unavailable and was not tried. It kept failing with: Error: no rou
 Do without it for now."""
 
 
-class TestWords:
-    """Every call that does not run is answered in words that a model can act on."""
+class TestAnswers:
+    """Every call that does not run is answered with a text that a model can act on."""
 
     @pytest.mark.parametrize(
         ("calls", "options", "call_id", "status", "text"),
@@ -164,16 +162,18 @@ class TestWords:
             ("p1", {"broken": {"p1": "Error: no route"}}, "p1", "broken", OUT_OF_ORDER),
         ],
     )
-    def test_the_answer(self, plan, calls, options, call_id, status, text):
+    def test_the_answer_to_a_call_that_does_not_run(
+        self, plan, calls, options, call_id, status, text
+    ):
         result = plan(calls, **options).results[call_id]
         assert (result.tool_call_id, result.status, result.content) == (call_id, status, text)
 
-    def test_only_one_whose_result_is_shown_again_is_no_error(self, plan):
+    def test_only_an_answer_with_a_repeated_result_is_not_an_error(self, plan):
         results = plan("p1 once1 once2 w1", known="p1", broken={"q1": "E"}).results
         assert [key for key, result in results.items() if not result.is_error] == ["p1"]
 
-    def test_a_long_result_is_shown_again_in_part(self, context):
-        """The model has it in full further up."""
+    def test_a_repeated_long_result_is_truncated(self, context):
+        """The full result is earlier in the history."""
         ctx = context(tools=TOOLS)
         ctx.run.result_cache.learn(1, [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)])
         results = planned(ctx, made("p1 q1")).results

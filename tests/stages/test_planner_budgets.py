@@ -1,4 +1,4 @@
-"""The planner within its budgets, and the calls for which a person has to be asked."""
+"""The planner within its budgets, and the calls that need approval."""
 
 import pytest
 
@@ -10,55 +10,55 @@ from .planning import DUPLICATE, KNOWN, OVER, TOOLS, USED_UP, made, planned
 
 
 class TestBudgets:
-    """What runs is taken out of the budgets before it runs, and no more runs than there is left."""
+    """Calls are counted before they run, and no more run than the budgets allow."""
 
     @pytest.mark.parametrize(
         ("limit", "used", "runs"),
         [(3, 0, "p1 p2"), (2, 0, "p1 p2"), (1, 0, "p1"), (0, 0, ""), (3, 2, "p1"), (3, 9, "")],
     )
-    def test_the_part_that_fits_runs(self, plan, limit, used, runs):
+    def test_calls_run_up_to_the_budget(self, plan, limit, used, runs):
         budget = Budget(Limits(max_tool_calls=limit))
         budget.reserve_calls(used)
         made_plan = plan("p1 p2", budget=budget)
         assert str(made_plan) == runs
         assert made_plan.budget.tool_calls == used + len(runs.split())
 
-    def test_over_all_batches(self, plan):
+    def test_the_budget_covers_all_batches(self, plan):
         made_plan = plan("p1 w1 p2 w2", limits={"max_tool_calls": 3}, in_step=True)
         assert (str(made_plan), made_plan.not_run) == ("p1 | w1 | p2", {"w2": OVER})
 
-    def test_what_does_not_run_costs_nothing(self, plan):
+    def test_calls_that_do_not_run_are_not_counted(self, plan):
         budget = plan("p1 p1 q1 w1", known="q1", limits={"max_tool_calls": 9}).budget
         assert budget.tool_calls == 1
 
-    def test_a_known_call_and_a_duplicate_need_none(self, plan):
+    def test_a_suppressed_call_and_a_duplicate_need_no_budget(self, plan):
         made_plan = plan("p1 p1 q1", known="q1", limits={"max_tool_calls": 1})
         assert made_plan.not_run == {"p1'": DUPLICATE, "q1": KNOWN}
 
-    def test_a_tool_may_be_used_so_often(self, plan):
+    def test_a_tool_runs_at_most_max_uses_times(self, plan):
         made_plan = plan("twice1 p1 twice2 twice3")
         assert (str(made_plan), made_plan.not_run) == ("twice1 p1 twice2", {"twice3": USED_UP})
         assert made_plan.budget.uses == {"twice": 2}
 
-    def test_so_often_in_a_run_not_in_an_answer(self, context):
+    def test_uses_are_counted_per_run_not_per_response(self, context):
         ctx = context(tools=TOOLS)
         runs = [str(planned(ctx, made("twice1"), dedupe=False)) for _ in range(3)]
         assert runs == ["twice1", "twice1", ""]
 
-    def test_a_call_that_is_deferred_is_no_use(self, plan):
+    def test_a_deferred_call_is_not_counted_as_a_use(self, plan):
         assert plan("w1 once1").budget.uses == {}
 
-    def test_a_tool_that_may_never_be_used_is_not(self, plan):
+    def test_a_tool_with_max_uses_of_zero_never_runs(self, plan):
         assert plan("never1", tools=[Tool("never", max_uses=0)]).not_run == {"never1": USED_UP}
 
-    def test_what_a_tool_has_left_is_looked_at_before_what_the_run_has(self, plan):
+    def test_the_uses_of_a_tool_are_checked_before_the_budget_of_the_run(self, plan):
         """Over budget ends the run; a tool that is used up does not."""
         limits = {"max_tool_calls": 1}
         assert plan("once1 once2", limits=limits).not_run == {"once2": USED_UP}
 
 
 class TestApprovals:
-    """The plan has, for each call that needs a person, the words in which to ask."""
+    """The plan has a question for each call that needs approval."""
 
     @pytest.fixture
     def asked(self, plan):
@@ -67,28 +67,28 @@ class TestApprovals:
 
         return asked
 
-    def test_a_tool_may_always_need_one(self, asked):
+    def test_a_tool_may_always_need_approval(self, asked):
         assert asked(True, "p1 t1") == {"t1": "'t' needs approval"}
 
-    def test_or_never(self, asked):
+    def test_a_tool_may_never_need_approval(self, asked):
         assert asked(False) == {}
 
-    def test_a_rule_looks_at_the_arguments(self, asked):
+    def test_a_rule_may_depend_on_the_arguments(self, asked):
         rule = lambda arguments: arguments["n"] == "t2"  # noqa: E731
         assert asked(rule, "t1 t2") == {"t2": "'t' needs approval"}
 
-    def test_a_rule_may_give_the_words(self, asked):
+    def test_a_rule_may_return_the_question(self, asked):
         assert asked(lambda arguments: f"Really {arguments['n']}?") == {"t1": "Really t1?"}
 
-    def test_a_rule_that_raises_has_a_person_look(self, asked):
+    def test_a_call_whose_rule_raises_needs_approval(self, asked):
         words = "the rule for approvals raised KeyError: 'missing'"
         assert asked(lambda arguments: arguments["missing"]) == {"t1": words}
 
-    def test_a_call_without_arguments_is_asked_about_as_one_of_none(self, context):
+    def test_a_rule_receives_an_empty_dict_for_a_call_without_arguments(self, context):
         ctx = context(tools=[Tool("t", requires_approval=lambda arguments: arguments == {})])
         assert planned(ctx, [ToolCall("c", "t")]).approvals == {"c": "'t' needs approval"}
 
-    def test_no_approval_is_asked_for_what_does_not_run(self, plan):
+    def test_calls_that_do_not_run_need_no_approval(self, plan):
         tools = [Tool("t", requires_approval=True), Tool("w", parallel_safe=False)]
         assert plan("w1 t1", tools=tools).approvals == {}
         assert plan("t1", tools=tools, known="t1").approvals == {}

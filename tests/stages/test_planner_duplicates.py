@@ -1,4 +1,4 @@
-"""The planner and calls that would tell nothing new: they do not run, unless something may have changed."""
+"""The planner and calls that would return nothing new: they do not run, unless something may have changed."""
 
 import pytest
 
@@ -20,7 +20,7 @@ class TestDuplicates:
         assert (str(made_plan), made_plan.duplicates) == ("w1", {"w1'": "w1"})
 
     def test_in_another_batch_it_runs_again(self, plan):
-        """What came between may have changed its result."""
+        """The calls in between may have changed its result."""
         made_plan = plan("p1 w1 p1", in_step=True)
         assert (str(made_plan), made_plan.duplicates) == ("p1 | w1 | p1'", {})
 
@@ -31,18 +31,18 @@ class TestDuplicates:
         assert str(plan("p1", failed="p1")) == "p1"
 
     @pytest.mark.parametrize("tool", ["clock", "again"])
-    def test_tools_whose_repetition_means_something_are_left_alone(self, plan, tool):
+    def test_calls_of_volatile_tools_and_of_tools_without_dedupe_run_again(self, plan, tool):
         assert str(plan(f"{tool}1 {tool}1", known=f"{tool}1")) == f"{tool}1 {tool}1'"
 
-    def test_nothing_is_a_duplicate_where_they_are_not_looked_for(self, plan):
+    def test_without_dedupe_no_call_is_a_duplicate(self, plan):
         assert str(plan("p1 p1 q1", known="q1", dedupe=False)) == "p1 p1' q1"
 
     def test_names_that_only_a_resolver_knows_have_duplicates_too(self, plan):
         assert plan("x1 x1 y1", tools=[], known="y1").not_run == {"x1'": DUPLICATE, "y1": KNOWN}
 
 
-class TestAnsweredReadsBehindAWrite:
-    """What is known may be changed by what runs before: of that it is never said that nothing is new."""
+class TestAnsweredReadsAfterAWrite:
+    """A call that runs before may change a known result, so that its call is not suppressed."""
 
     @pytest.mark.parametrize(
         ("calls", "in_step"),
@@ -61,7 +61,7 @@ class TestAnsweredReadsBehindAWrite:
         assert plan(calls, known="p1").not_run["p1"] in {DEFERRED, CAP}
         assert str(plan(calls, known="p1", in_step=True)) == in_step
 
-    def test_so_is_a_write_that_was_answered_behind_another_write(self, plan):
+    def test_an_answered_write_after_another_write_is_not_suppressed(self, plan):
         assert str(plan("w1 w2", known="w2", in_step=True)) == "w1 | w2"
         assert plan("w1 w2", known="w2").not_run == {"w2": DEFERRED}
 
@@ -76,17 +76,17 @@ class TestAnsweredReadsBehindAWrite:
 
 
 class TestOrderOfDeferral:
-    """What comes behind a call that has to wait waits too, whatever it is."""
+    """Calls after a deferred call are deferred too."""
 
-    def test_all_that_is_left_is_deferred(self, plan):
+    def test_all_later_calls_are_deferred(self, plan):
         made_plan = plan("p1 w1 q1 fresh1 one1")
         assert (str(made_plan), set(made_plan.not_run.values())) == ("p1", {DEFERRED})
 
-    def test_but_for_what_needs_not_run_at_all(self, plan):
-        """A known call with nothing but reads before it; a call whose tool is out of order."""
+    def test_later_calls_that_need_not_run_are_not_deferred(self, plan):
+        """A known call after reads only; a call whose tool has an open breaker."""
         made_plan = plan("two1 two2 two3 q1 p1", known="q1", broken={"p1": "E"})
         assert made_plan.not_run == {"two3": CAP, "q1": KNOWN, "p1": BROKEN}
 
-    def test_behind_a_write_the_duplicate_of_a_call_that_runs_is_deferred(self, plan):
+    def test_after_a_write_the_duplicate_of_a_call_that_runs_is_deferred(self, plan):
         made_plan = plan("p1 w1 p1")
         assert (made_plan.not_run, made_plan.duplicates) == ({"w1": DEFERRED, "p1'": DEFERRED}, {})

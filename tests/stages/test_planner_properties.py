@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever the calls, the tools, the limits and the modes."""
+"""Properties of every plan, for any calls, tools, limits and modes."""
 
 from collections import Counter
 from itertools import pairwise
@@ -19,26 +19,26 @@ LEFT = st.sampled_from([None, None, 0, 1, 3, 5])
 
 
 class Case:
-    """A plan, all that it was made of, and what there was left before.
+    """A plan, its input, and the budget before it.
 
     Args:
         words: the calls.
         known: bits, by the place of the call.
         broken: likewise.
-        modes: whether it is in step, looks for duplicates, and the run is a call of another.
-        limits: calls at once, calls in all, calls of the run around it.
+        modes: whether it is in step, looks for duplicates, and the run is a subagent.
+        limits: parallel calls, calls in total, calls of the parent.
         used: the uses of ``once`` and ``twice`` so far.
     """
 
     def __init__(self, words, known, broken, modes, limits, used):
         self.in_step, self.dedupe, has_parent = modes
-        self.at_once, most, most_around = limits
+        self.at_once, most, most_of_parent = limits
         self.calls = made(" ".join(words))
         self.known = {word for place, word in enumerate(words) if known >> place & 1}
         self.broken = {call.id: "E" for place, call in enumerate(self.calls) if broken >> place & 1}
         self.uses = {"once": used[0], "twice": used[1]}
         bounds = Limits(max_parallel_calls=self.at_once, max_tool_calls=most)
-        parent = Budget(Limits(max_tool_calls=most_around)) if has_parent else None
+        parent = Budget(Limits(max_tool_calls=most_of_parent)) if has_parent else None
         budget = Budget(bounds, parent)
         budget.uses.update(self.uses)
         self.left = budget.calls_left()
@@ -94,7 +94,7 @@ def test_the_order_of_the_request_is_kept(case):
 
 
 @given(CASES)
-def test_no_more_runs_than_the_budgets_have_left_and_just_that_is_taken(case):
+def test_no_more_calls_run_than_the_budgets_allow_and_exactly_these_are_counted(case):
     assert case.left is None or len(case.runs) <= case.left
     assert case.made.budget.tool_calls == len(case.runs)
     ran = Counter(call.name for call in case.made.calls)
@@ -105,7 +105,7 @@ def test_no_more_runs_than_the_budgets_have_left_and_just_that_is_taken(case):
 
 
 @given(CASES)
-def test_a_budget_is_said_to_be_spent_only_where_it_is(case):
+def test_calls_are_over_budget_only_if_a_budget_is_exhausted(case):
     ran = Counter(call.name for call in case.made.calls)
     if OVER in case.not_run.values():
         assert len(case.runs) == case.left
@@ -126,7 +126,7 @@ def test_a_batch_respects_the_parallel_limit_and_calls_that_run_alone(case):
 
 
 @given(CASES)
-def test_a_batch_ends_only_where_the_next_call_could_not_run_with_it(case):
+def test_a_batch_ends_only_before_a_call_that_cannot_run_with_it(case):
     for batch, following in pairwise(case.batches):
         names, after = [call.name for call in batch], following[0]
         most = TOOL[after.name].max_parallel if after.name in TOOL else None
@@ -135,14 +135,14 @@ def test_a_batch_ends_only_where_the_next_call_could_not_run_with_it(case):
 
 
 @given(CASES)
-def test_what_requires_fresh_input_runs_first_or_not_at_all(case):
+def test_a_call_that_requires_fresh_input_runs_first_or_not_at_all(case):
     for place, call in enumerate(case.made.calls):
         if call.name == "fresh":
             assert place == 0
 
 
 @given(CASES)
-def test_in_step_only_what_requires_fresh_input_is_deferred(case):
+def test_in_step_only_calls_that_require_fresh_input_are_deferred(case):
     if case.in_step:
         for call in case.calls:
             if case.not_run.get(call.id) in {DEFERRED, CAP}:
@@ -151,7 +151,7 @@ def test_in_step_only_what_requires_fresh_input_is_deferred(case):
 
 @settings(max_examples=250)
 @given(READS_AND_WRITES)
-def test_nothing_is_suppressed_but_what_is_known_with_no_write_before_it_that_runs_or_waits(case):
+def test_only_known_calls_with_no_active_write_before_them_are_suppressed(case):
     for place, call in enumerate(case.calls):
         if case.not_run.get(call.id) is KNOWN:
             assert case.dedupe
@@ -163,14 +163,14 @@ def test_nothing_is_suppressed_but_what_is_known_with_no_write_before_it_that_ru
 
 
 @given(CASES)
-def test_no_call_runs_that_is_known_unless_something_is_said_to_run_before_it(case):
+def test_no_known_call_runs_in_the_first_batch(case):
     if case.dedupe and case.batches:
         for call in case.batches[0]:
             assert call.fingerprint not in case.known or call.name in {"clock", "again"}
 
 
 @given(CASES)
-def test_no_batch_has_the_same_call_twice_where_that_means_nothing(case):
+def test_no_batch_has_the_same_call_twice_unless_its_tool_allows_it(case):
     if case.dedupe:
         for batch in case.batches:
             prints = [c.fingerprint for c in batch if c.name not in {"clock", "again"}]
@@ -178,13 +178,13 @@ def test_no_batch_has_the_same_call_twice_where_that_means_nothing(case):
 
 
 @given(CASES)
-def test_a_call_does_not_run_exactly_where_the_breaker_of_its_tool_is_open(case):
+def test_exactly_the_calls_with_an_open_breaker_are_refused_for_that_reason(case):
     broken = {call_id for call_id, reason in case.not_run.items() if reason is BROKEN}
     assert broken == set(case.broken)
 
 
 @given(CASES)
-def test_the_reason_fits_what_came_of_it(case):
+def test_the_reason_agrees_with_the_plan(case):
     reason, count = case.made.reason, len(case.runs)
     is_short = any(why in {OVER, USED_UP} for why in case.not_run.values())
     assert (reason is PlanReason.OVER_BUDGET) is is_short
@@ -202,7 +202,7 @@ def test_the_reason_fits_what_came_of_it(case):
 
 
 @given(CASES)
-def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_no_error(case):
+def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_not_an_error(case):
     for call_id, result in case.made.results.items():
         assert isinstance(result, ToolResult)
         assert result.tool_call_id == call_id
@@ -210,7 +210,7 @@ def test_every_answer_is_for_its_call_and_only_a_repeated_result_is_no_error(cas
 
 
 def test_the_examples_reach_every_reason():
-    """Else the properties above would hold for want of trying."""
+    """Otherwise the properties above could hold vacuously."""
     reasons, not_run = set(), set()
 
     @settings(max_examples=300, database=None)

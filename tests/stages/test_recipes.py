@@ -35,7 +35,7 @@ def fail(n: int):
 
 
 class Resolver:
-    """Expands ``big`` by the recipe it is given; resolves all else, and ``big`` directly, itself."""
+    """Expands ``big`` by a given recipe; resolves everything else, and ``big`` directly."""
 
     def __init__(self, recipe):
         self.recipe = recipe
@@ -84,7 +84,7 @@ def test_serial_and_parallel_steps_are_composed_in_sections(run_recipe):
     assert resolver.resolved == ["small"]
 
 
-def test_a_recipe_of_nothing_has_no_results(run_recipe):
+def test_an_empty_recipe_has_no_results(run_recipe):
     assert answer_of(run_recipe(Recipe())[0]) == "No results."
 
 
@@ -129,15 +129,15 @@ def test_parallel_steps_run_at_the_same_time(run_recipe):
     ],
 )
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
-def test_a_step_that_fails_is_recorded_and_the_rest_goes_on(run_recipe, step, error, kind):
+def test_a_step_that_fails_is_recorded_and_the_rest_continues(run_recipe, step, error, kind):
     ctx, resolver = run_recipe(Recipe(**{kind: [step, Step("double", {"n": 2}, "good")]}))
     assert error in answer_of(ctx)
     assert "### good\n4" in answer_of(ctx)
     assert resolver.resolved == []
 
 
-def test_a_step_may_name_what_only_the_resolver_knows(run_recipe):
-    """A recipe is written by its author, not by a model: what it names need not be on any list."""
+def test_a_step_may_name_a_tool_that_only_the_resolver_knows(run_recipe):
+    """A recipe is written by its author, not by a model: its tools need not be listed."""
     ctx, resolver = run_recipe(Recipe([Step("hidden")]))
     assert answer_of(ctx) == "## Results\n\n### hidden\ndirect hidden"
     assert resolver.resolved == ["hidden"]
@@ -173,10 +173,8 @@ def test_a_recipe_that_cannot_be_built_is_resolved_directly_and_logged(run_recip
     assert "the recipe of 'big' cannot be built" in caplog.text
 
 
-def test_a_recipe_that_fails_after_its_steps_is_an_error_and_its_work_is_not_done_twice(
-    run_recipe, caplog
-):
-    """To resolve the call directly would repeat the side effects of the steps."""
+def test_a_recipe_that_fails_after_its_steps_is_an_error_and_runs_no_step_again(run_recipe, caplog):
+    """Resolving the call directly would repeat the side effects of the steps."""
 
     def broken(results):
         raise ValueError("broken")
@@ -199,7 +197,7 @@ NO_APPROVAL = "needs approval, which cannot be requested within a recipe."
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
-def test_a_tool_is_used_no_more_often_than_it_may_be_in_a_run_by_steps_too(run_recipe, kind):
+def test_calls_of_steps_count_towards_max_uses(run_recipe, kind):
     page = tool(name="page", max_uses=2)(lambda n: n)
     ctx, _ = run_recipe(Recipe(**{kind: [Step("page", {"n": n}) for n in range(4)]}), tools=[page])
     assert (
@@ -220,7 +218,7 @@ def test_a_step_that_needs_approval_is_denied_because_a_recipe_cannot_ask(run_re
     assert ctx.decision is None
 
 
-def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(run_recipe):
+def test_a_step_that_is_a_paused_subagent_is_denied(run_recipe):
     def steps(ctx, call):
         yield Call(lambda: None)
         raise SubagentPausedError(Paused((PendingCall("x", "send", {}, "Send?"),)))
@@ -231,7 +229,7 @@ def test_a_step_that_is_a_run_which_waits_for_a_person_is_denied_alike(run_recip
     assert ctx.run.in_flight.paused == {}
 
 
-def test_the_record_has_the_steps_under_their_call(run_recipe):
+def test_the_run_state_has_the_steps_under_their_call(run_recipe):
     ctx, _ = run_recipe(Recipe([Step("double", {"n": 1})], [Step("fail", {"n": 1}, "x")]))
     (node,) = ctx.state.current_node.tool_calls
     assert [(n.name, n.group_id, n.status) for n in node.tool_calls] == [
@@ -240,7 +238,7 @@ def test_the_record_has_the_steps_under_their_call(run_recipe):
     ]
 
 
-def test_steps_emit_events_and_answer_no_call_of_the_model(run_recipe):
+def test_steps_emit_events_and_are_not_in_the_tool_results(run_recipe):
     events = []
     ctx, _ = run_recipe(Recipe([Step("double", {"n": 1})]), emit=events.append, has_listeners=True)
     started = [event.call.id for event in events if isinstance(event, ToolStarted)]
@@ -249,12 +247,12 @@ def test_steps_emit_events_and_answer_no_call_of_the_model(run_recipe):
     assert ctx.tool_calls_count == 1
 
 
-def test_a_composed_result_is_cut_like_any_other(run_recipe):
+def test_a_composed_result_is_truncated_like_any_other(run_recipe):
     ctx, _ = run_recipe(Recipe(compose=lambda results: "x" * 60_000))
     assert answer_of(ctx).endswith("[cut: 0 more lines, 10,000 more bytes]")
 
 
-def test_sections_stand_only_where_there_is_something():
+def test_empty_sections_are_left_out():
     good, bad = ToolResult("a", "1"), ToolResult("b", "no", True)
     assert compose({}, ()) == "No results."
     assert compose({"a": good}, ("a",)) == "## Results\n\n### a\n1"

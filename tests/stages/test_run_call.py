@@ -1,4 +1,4 @@
-"""How one call runs: whatever its tool is made of and whatever it does, it has a result and an end."""
+"""How one call runs: whatever its tool does, the call has a result and an end."""
 
 import contextlib
 import threading
@@ -33,7 +33,7 @@ async def later():
 
 
 def awake(steps, slept):
-    """The steps without their sleep, which is noted."""
+    """The steps without their sleeps, which are recorded."""
 
     def see(effect):
         return Call(slept.append, effect.seconds) if isinstance(effect, Sleep) else effect
@@ -81,35 +81,35 @@ class TestResults:
             (Err({"code": 5}), 'Error: {"code":5}', True),
         ],
     )
-    def test_what_it_returns(self, attempt, value, text, is_error):
+    def test_the_returned_value_is_the_result(self, attempt, value, text, is_error):
         result = attempt(lambda: value)
         assert result == ToolResult("c1", text, is_error, "done")
 
-    def test_what_it_raises(self, attempt):
+    def test_an_exception_is_an_error_result(self, attempt):
         def broken():
             raise ValueError("no such city")
 
         assert attempt(broken) == ToolResult("c1", "Error: ValueError: no such city", True)
 
-    def test_too_long_a_result_is_cut_and_too_long_an_error_too(self, attempt):
+    def test_long_results_and_long_errors_are_truncated(self, attempt):
         assert attempt(lambda: "x\n" * 5000).content.endswith(" more bytes]")
         assert attempt(lambda: Err("x\n" * 5000)).content.endswith(" more bytes]")
 
-    def test_what_a_plain_function_leaves_to_be_awaited_is_awaited(self, attempt):
+    def test_an_awaitable_that_a_plain_function_returns_is_awaited(self, attempt):
         def plain():
             return later()
 
         assert attempt(plain).content == "later"
 
-    def test_it_is_given_the_arguments_of_the_call(self, attempt):
+    def test_it_receives_the_arguments_of_the_call(self, attempt):
         assert attempt(lambda a, b: a - b, given=call(b=1, a=3)).content == "2"
 
 
-class TestTries:
-    """A tool that raises is tried again as often as it allows, after ever longer waits."""
+class TestRetries:
+    """A tool that raises is retried up to `retries` times, with increasing delays."""
 
     @pytest.mark.parametrize("failures", [0, 1, 2])
-    def test_as_often_as_it_allows(self, attempt, failures):
+    def test_a_tool_is_retried_until_it_succeeds(self, attempt, failures):
         tries, slept = [], []
 
         def flaky():
@@ -139,17 +139,17 @@ class TestTries:
         def broken():
             raise ValueError("no")
 
-        attempt(broken, slept, retries=1_200)  # twice as long each time would be no number any more
+        attempt(broken, slept, retries=1_200)  # doubling it each time would overflow
         assert len(slept) == 1_200
         assert slept == sorted(slept)
         assert slept[-1] == max(slept) == MAX_DELAY
 
-    def test_an_err_is_no_reason_to_try_again(self, attempt):
+    def test_an_err_is_not_retried(self, attempt):
         tries = []
         attempt(lambda: tries.append(1) or Err("no"), retries=3)
         assert len(tries) == 1
 
-    def test_what_a_try_does_to_its_arguments_the_next_does_not_see(self, attempt):
+    def test_each_attempt_receives_its_own_copy_of_the_arguments(self, attempt):
         seen = []
 
         def spoiling(items):
@@ -162,7 +162,7 @@ class TestTries:
         assert seen == [[1, 2], [1, 2]]
         assert given.input == {"items": [1, 2]}
 
-    def test_the_tool_knows_which_try_of_which_call_it_is(self, context):
+    def test_the_context_of_the_tool_has_the_call_and_the_attempt(self, context):
         seen = []
 
         @tool(retries=1)
@@ -176,7 +176,7 @@ class TestTries:
             ToolContext("c1", "t", 4, 2, "run-1", "bot"),
         ]
 
-    def test_the_tool_sees_the_remaining_budgets(self, context):
+    def test_the_context_of_the_tool_has_the_remaining_budget(self, context):
         seen = []
 
         @tool
@@ -194,17 +194,17 @@ class TestTries:
 
 
 class TestTimeLimits:
-    """A tool may have a time limit of its own; it bounds each try."""
+    """A tool may have a time limit, which applies to each attempt."""
 
-    def test_it_bounds_each_try_and_is_reported(self, attempt, hanging):
+    def test_it_applies_to_each_attempt_and_is_reported(self, attempt, hanging):
         result = attempt(hanging, timeout=0.3, retries=1)
         assert hanging.calls == 2
         assert result == ToolResult("c1", "Error: 't' took longer than 0.3 s.", True, "timeout")
 
-    def test_within_it_nothing_is_different(self, attempt):
+    def test_within_it_the_result_is_returned(self, attempt):
         assert attempt(lambda: "ok", timeout=10).content == "ok"
 
-    def test_one_of_the_tools_own_making_is_an_error_like_others(self, attempt):
+    def test_a_time_limit_that_the_tool_itself_raises_is_an_ordinary_error(self, attempt):
         def broken():
             raise TimeLimitReached("inner")
 
@@ -212,9 +212,9 @@ class TestTimeLimits:
 
 
 class TestToolsMadeOfSteps:
-    """Their effects are performed among those of the run; a subagent is such a tool."""
+    """Their effects are performed as effects of the run; a subagent is such a tool."""
 
-    def test_they_see_the_context_and_the_call_and_what_they_return_is_the_result(self, context):
+    def test_they_receive_the_context_and_the_call_and_return_the_result(self, context):
         def steps(ctx, call):
             answer = yield Call(lambda: f"{ctx.iteration} {call.id}")
             return {"answer": answer}
@@ -230,7 +230,7 @@ class TestToolsMadeOfSteps:
         assert attempt(lambda: "by function", steps=steps).content == "by steps"
 
     @pytest.mark.parametrize("error", [ValueError("inside"), None])
-    def test_what_they_raise_or_return_as_an_err_is_an_error(self, attempt, error):
+    def test_an_exception_and_a_returned_err_are_errors(self, attempt, error):
         def steps(ctx, call):
             yield Call(lambda: None)
             if error is not None:
@@ -241,7 +241,7 @@ class TestToolsMadeOfSteps:
         assert (result.is_error, result.status) == (True, "done")
         assert result.content == ("Error: ValueError: inside" if error else "Error: inside")
 
-    def test_they_are_made_anew_for_each_try(self, attempt):
+    def test_new_steps_are_made_for_each_attempt(self, attempt):
         made = []
 
         def steps(ctx, call):
@@ -258,7 +258,7 @@ class TestToolsMadeOfSteps:
 
         assert attempt(steps=steps, timeout=0.02).status == "timeout"
 
-    def test_one_that_waits_for_approval_is_not_tried_again(self, context):
+    def test_a_paused_subagent_is_not_retried(self, context):
         paused, made = Paused(()), []
 
         def steps(ctx, call):
@@ -302,7 +302,7 @@ class TestTheEffect:
     ):
         assert effect(fn, **options).mode is mode
 
-    def test_a_resolver_is_called_likewise(self, effect):
+    def test_a_resolver_is_called_in_the_mode_of_its_function(self, effect):
         async def resolve(call):
             return call.name
 
@@ -329,11 +329,11 @@ class TestTheEffect:
         assert 0 < node.started_at <= node.ended_at
 
     @pytest.mark.parametrize("tools", [[{"name": "t"}], []], ids=["no function", "no tool"])
-    def test_a_resolver_runs_what_has_no_function(self, context, tools):
+    def test_a_resolver_runs_calls_without_a_function(self, context, tools):
         ctx = context(tools=tools, resolve_tool=lambda call: f"resolved {call.name}")
         assert drive_sync(begun(ctx)).content == "resolved t"
 
-    def test_what_a_resolver_does_to_the_arguments_stays_with_it(self, context):
+    def test_a_resolver_receives_a_copy_of_the_arguments(self, context):
         def resolve(call):
             call.input["items"].append(3)
             return call.input
@@ -344,19 +344,19 @@ class TestTheEffect:
         assert given.input == {"items": [1, 2]}
 
     @pytest.mark.parametrize("fn", [lambda: "ok", later])
-    def test_what_it_returns_is_noted_where_it_runs(self, context, fn):
+    def test_a_returned_result_is_recorded_as_completed(self, context, fn):
         """A call that returns while it is cancelled is not lost."""
         ctx = context(tools=[Tool("t", fn=fn)])
         result = drive_sync(begun(ctx))
         assert ctx.run.in_flight.completed == {"c1": result}
 
-    def test_what_it_raises_is_not(self, context):
+    def test_an_exception_is_not_recorded_as_completed(self, context):
         ctx = context(tools=[Tool("t", fn=lambda: 1 / 0)])
         drive_sync(begun(ctx))
         assert ctx.run.in_flight.completed == {}
 
 
-class TestTheEnd:
+class TestEnd:
     """A call that was started ends in the run state and in events."""
 
     def run(self, context, fn, has_listeners=True, **options):
@@ -386,10 +386,10 @@ class TestTheEnd:
         assert node.status is RunNodeStatus.TIMEOUT
         assert events[1].result.status == "timeout"
 
-    def test_without_listeners_no_event_is_made(self, context):
+    def test_without_listeners_no_event_is_emitted(self, context):
         assert self.run(context, lambda: "ok", has_listeners=False)[2] == []
 
-    def test_every_try_that_failed_is_an_event(self, context):
+    def test_every_failed_attempt_emits_an_event(self, context):
         ctx = context(tools=[Tool("t", fn=lambda: 1 / 0, retries=1)], has_listeners=True)
         events = []
         drive_sync(awake(begun(ctx), []), events.append)
@@ -400,7 +400,7 @@ class TestTheEnd:
 
     @pytest.mark.parametrize("end", [None, KeyboardInterrupt])
     def test_a_call_that_was_cancelled_meanwhile_ends_as_cancelled(self, context, end):
-        """What it still returns is stale and is dropped; an interrupt is raised on."""
+        """A late result is stale and is dropped; an interrupt is raised."""
 
         def cancelled():
             ctx.run.in_flight.cancel_all()
@@ -423,8 +423,8 @@ class TestTheEnd:
         )
 
     @pytest.mark.parametrize("returned", [ToolResult("c1", "it returned"), None])
-    def test_an_interrupt_does_not_lose_what_a_call_returned(self, context, returned):
-        """It may have returned while the cancellation was under way."""
+    def test_an_interrupt_keeps_a_result_that_the_call_returned(self, context, returned):
+        """It may have returned while the cancellation was in progress."""
 
         def interrupted(ctx, call):
             yield Call(lambda: None)
@@ -454,8 +454,8 @@ class TestTheEnd:
         assert node.is_running
         assert (ctx.run.in_flight.results, ctx.run.in_flight.calls_run) == ({}, 0)
 
-    def test_a_late_try_does_not_overtake_the_last_one(self, context, hanging):
-        """The first try times out and returns while the second runs, which reaches its limit too."""
+    def test_a_late_attempt_does_not_replace_the_last_one(self, context, hanging):
+        """The first attempt times out and returns while the second runs, which reaches its limit too."""
         is_second, tries = threading.Event(), []
 
         def slow():
@@ -498,14 +498,14 @@ class TestTheCountOfCallsThatRan:
         assert ctx.run.in_flight.calls_run == 1
 
 
-class TestACallThatWaits:
-    """A call that is a subagent may wait for approval; for now it is over."""
+class TestAPausedSubagent:
+    """The call of a subagent that waits for approval ends without a result."""
 
     PAUSED = Paused((PendingCall("x", "t", {}, "x?"),))
 
     @pytest.fixture
     def waited(self, context):
-        """A call that waits, and goes on the next time."""
+        """A call that is paused, and continues the next time."""
         runs = []
 
         def steps(ctx, call):
@@ -523,7 +523,7 @@ class TestACallThatWaits:
         drive_sync(begun(ctx, node=node), events.append)
         return ctx, node, events
 
-    def test_it_has_no_result_runs_no_more_and_does_not_count(self, waited):
+    def test_it_has_no_result_is_not_running_and_does_not_count(self, waited):
         in_flight = waited[0].run.in_flight
         assert (in_flight.running, in_flight.results) == ({}, {})
         assert (in_flight.paused, in_flight.calls_run) == ({"c1": self.PAUSED}, 0)
@@ -559,9 +559,7 @@ class TestPrepareCall:
             ("add", [1, 2], "expected a JSON object, got array"),
         ],
     )
-    def test_an_invalid_one_has_a_result_that_says_what_is_wrong(
-        self, context, name, arguments, text
-    ):
+    def test_an_invalid_call_has_a_result_with_the_problem(self, context, name, arguments, text):
         ctx = context(tools=[tool(name="add")(lambda a, b: a + b)])
         result = drive_sync(prepare_call(ctx, name, "x", arguments))
         assert (result.is_error, result.status) == (True, "invalid")
@@ -574,7 +572,7 @@ class TestPrepareCall:
         assert drive_sync(prepare_call(ctx, "t", "x", {})).content == "t"
 
     @pytest.mark.parametrize("rule", [True, lambda arguments: arguments["a"] > 5])
-    def test_one_that_needs_approval_is_not_run(self, context, rule):
+    def test_a_call_that_needs_approval_is_not_run(self, context, rule):
         """There is no way to ask for approval within a call."""
         ran = []
         pay = tool(name="pay", requires_approval=rule)
@@ -585,7 +583,7 @@ class TestPrepareCall:
         assert (ran, ctx.run.in_flight.results) == ([], {"x": result})
         assert ctx.run.in_flight.running == {}
 
-    def test_one_that_its_rule_approves_runs(self, context):
+    def test_a_call_that_its_rule_accepts_runs(self, context):
         pay = tool(name="pay", requires_approval=lambda arguments: arguments["a"] > 5)
         ctx = context(tools=[pay(lambda a: a)])
         assert drive_sync(prepare_call(ctx, "pay", "x", {"a": 5})).content == "5"

@@ -1,4 +1,4 @@
-"""The breaker in the stages: asked before calls are planned, fed with their results, shared by runs."""
+"""The shared breaker in the stages: checked before calls are planned, updated with their results."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def flaky():
 
 @pytest.fixture
 def answer(context, through, flaky):
-    """Take an answer with some calls through the stages, in a run that has a breaker."""
+    """Apply the stages to a response with some calls, in a run that has a breaker."""
     names = iter(range(1, 100))
 
     def answer(breaker, *calls, run="run-1", emit=None, **more):
@@ -61,7 +61,7 @@ def answer(context, through, flaky):
     return answer
 
 
-def test_a_tool_with_an_open_breaker_is_not_tried_and_its_call_says_so(answer, flaky):
+def test_a_call_of_a_tool_with_an_open_breaker_is_answered_and_not_run(answer, flaky):
     breaker = CircuitBreaker(threshold=2)
     for _ in range(2):
         answer(breaker, "flaky")
@@ -80,7 +80,7 @@ def test_the_failures_of_all_runs_that_share_it_add_up(answer):
     assert breaker.states == {"flaky": OPEN}
 
 
-def test_a_probe_of_one_run_heals_it_for_all(answer, flaky):
+def test_a_successful_probe_of_one_run_closes_it_for_all(answer, flaky):
     breaker = CircuitBreaker(threshold=1, cool_down=0)
     answer(breaker, "flaky", run="one")
     flaky.works = True
@@ -88,7 +88,7 @@ def test_a_probe_of_one_run_heals_it_for_all(answer, flaky):
     assert breaker.states == {}
 
 
-def test_of_several_calls_in_one_answer_one_is_the_probe(answer, flaky):
+def test_of_several_calls_in_one_response_one_is_the_probe(answer, flaky):
     breaker = CircuitBreaker(threshold=1, cool_down=60)
     breaker.record("flaky", "x", "E", 0.0)
     flaky.works = True
@@ -112,8 +112,8 @@ def test_a_call_of_the_same_id_in_another_run_is_not_the_probe(context):
     assert breaker.states == {}
 
 
-class TestAProbeThatIsNotMade:
-    """It makes room for the next call; else a tool could stay shut for as long as the model asks oddly."""
+class TestAProbeThatDoesNotRun:
+    """It is released, so that the next call becomes the probe."""
 
     @pytest.fixture
     def breaker(self):
@@ -121,18 +121,18 @@ class TestAProbeThatIsNotMade:
         breaker.record("flaky", "x", "E", 0.0)
         return breaker
 
-    def test_one_that_is_deferred(self, answer, breaker, flaky):
+    def test_a_deferred_probe(self, answer, breaker, flaky):
         ctx = answer(breaker, "w", "flaky")
         assert ctx.plan.not_run == {"c2": NotRunReason.DEFERRED}
         flaky.works = True
         assert answer(breaker, "flaky").tool_results["c1"].content == "ok"
 
-    def test_one_that_is_over_budget(self, answer, breaker):
+    def test_a_probe_that_is_over_budget(self, answer, breaker):
         answer(breaker, "flaky", limits={"max_tool_calls": 0})
         assert breaker.states == {"flaky": OPEN}
         assert answer(breaker, "flaky").plan.calls
 
-    def test_one_that_is_suppressed(self, answer, breaker):
+    def test_a_suppressed_probe(self, answer, breaker):
         cache = ResultCache()
         cache.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
         ctx = answer(breaker, ("flaky", {"n": 5}), result_cache=cache)
@@ -140,7 +140,7 @@ class TestAProbeThatIsNotMade:
         assert breaker.states == {"flaky": OPEN}
         assert answer(breaker, "flaky").plan.calls
 
-    def test_one_that_is_denied(self, answer, breaker, flaky):
+    def test_a_denied_probe(self, answer, breaker, flaky):
         tools = [Tool("flaky", fn=flaky, requires_approval=True)]
         ctx = answer(breaker, "flaky", tools=tools, approvals={"c1": deny("no")})
         assert ctx.tool_results["c1"].status == "denied"
@@ -159,7 +159,7 @@ class TestAProbeThatIsNotMade:
         ("denied", None),
     ],
 )
-def test_only_what_ran_to_an_end_says_anything_of_the_tool(context, status, state):
+def test_only_calls_that_ran_to_an_end_change_the_breaker(context, status, state):
     breaker = CircuitBreaker(threshold=1)
     ctx = context(breaker=breaker)
     ctx = ctx.replace(tool_results={"c1": ToolResult("c1", "E", True, status)})
@@ -187,7 +187,7 @@ def test_an_event_is_emitted_when_it_changes_and_only_then(answer, flaky):
     ]
 
 
-def test_a_probe_that_is_given_back_is_reported_and_no_other_call_is(answer):
+def test_only_the_release_of_the_probe_is_reported(answer):
     breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("flaky", "x", "E", 0.0)
     answer(breaker, "w", "flaky", "w", emit=events.append, iteration=4)
@@ -198,7 +198,7 @@ def test_a_probe_that_is_given_back_is_reported_and_no_other_call_is(answer):
 
 
 def test_its_changes_are_emitted_without_listeners_too(context):
-    """The log has to have them."""
+    """They are logged."""
     breaker, events = CircuitBreaker(threshold=1, cool_down=0), []
     breaker.record("t", "x", "E", 0.0)
     ctx, calls = context(breaker=breaker), [ToolCall("c1", "t")]
@@ -221,7 +221,7 @@ def test_every_use_of_a_shared_breaker_is_an_effect(context):
     assert (effect.label, effect.key) == ("breaker", "c1")
 
 
-def test_without_a_breaker_nothing_is_asked(context):
+def test_without_a_breaker_no_effect_is_yielded(context):
     ctx, calls = context(), [ToolCall("c1", "t")]
     for steps in (refused_calls(ctx, calls), report_calls(ctx, calls), release_calls(ctx, calls)):
         assert list(steps) == []

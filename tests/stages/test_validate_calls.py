@@ -21,7 +21,7 @@ def address(street: str): ...
 
 @pytest.fixture
 def check(context, through):
-    """Validate calls; return the context and the answer to each call, None where it is valid."""
+    """Validate calls; return the context and the answer to each call, None if it is valid."""
 
     def check(*calls, stage=validate_calls, **more):
         more.setdefault("tools", [add, address])
@@ -55,7 +55,7 @@ def test_every_violation_of_a_call_is_reported_with_its_path(check):
     assert len(ctx.validation_errors["c1"]) == 3
 
 
-def test_a_bad_call_never_fails_its_siblings(check):
+def test_an_invalid_call_does_not_affect_its_siblings(check):
     ctx, texts = check(("nope", {}), ("add", {"a": 1, "b": 2}), ("add", "{"))
     assert [text is None for text in texts] == [False, True, False]
     assert set(ctx.validation_errors) == {"c1", "c3"}
@@ -98,7 +98,7 @@ def test_an_unknown_name_is_answered_with_the_names_and_the_closest(check, name,
     assert texts == f"Error: the call of {name!r} was not run:\n- {text}"
 
 
-def test_where_there_are_no_tools_it_says_so(check):
+def test_without_tools_the_answer_lists_none(check):
     _, (texts,) = check(("add", {}), tools=[])
     assert texts.endswith("there is no tool named 'add'. Available tools: none.")
 
@@ -111,7 +111,7 @@ def test_nothing_is_coerced(check):
     )
 
 
-def test_what_the_model_wrote_is_echoed_within_bounds(check):
+def test_text_of_the_model_is_shortened_in_the_answer(check):
     huge = "x" * 1_000_000
     _, texts = check((huge, {}), ("add", {huge: huge}), ("add", huge), ("add", {"a": huge, "b": 1}))
     assert max(map(len, texts)) < 1000
@@ -130,7 +130,7 @@ def test_of_many_violations_the_first_are_reported_and_the_rest_counted(check):
     assert len(ctx.validation_errors["c1"]) == 50
 
 
-def test_malformed_calls_that_differ_have_fingerprints_that_differ(check):
+def test_different_malformed_calls_have_different_fingerprints(check):
     ctx, _ = check(("add", "{"), ("add", "{{"), ("add", "{"), ("add", {}))
     prints = [call.fingerprint for call in ctx.tool_calls]
     assert len(set(prints)) == 3
@@ -154,9 +154,9 @@ def test_the_dedupe_fields_of_a_tool_make_the_fingerprint(check):
 
 
 class TestRepair:
-    """`repair_call` is asked for bad calls, and nothing that it returns is believed unchecked."""
+    """`repair_call` is called for invalid calls, and the calls that it returns are validated."""
 
-    def test_it_is_asked_once_for_each_bad_call_with_its_problems(self, check):
+    def test_it_is_called_once_for_each_invalid_call_with_its_problems(self, check):
         asked = []
 
         def repair(call, problems):
@@ -169,7 +169,7 @@ class TestRepair:
         assert asked[0][1][0].startswith("the arguments are not valid JSON")
         assert texts[1] is not None
 
-    def test_what_it_returns_runs_under_the_id_of_the_call(self, check):
+    def test_the_repaired_call_keeps_the_id_of_the_call(self, check):
         def repair(call, problems):
             return ToolCall("other", "add", json.dumps({"a": 1, "b": 2}))
 
@@ -179,7 +179,7 @@ class TestRepair:
         assert ctx.tool_calls[0].input == {"a": 1, "b": 2}
         assert ctx.validation_errors == {}
 
-    def test_a_repair_that_is_bad_too_leaves_the_first_problems(self, check):
+    def test_an_invalid_repair_keeps_the_first_problems(self, check):
         def repair(call, problems):
             return ToolCall(call.id, "add", "[]")
 
@@ -188,7 +188,7 @@ class TestRepair:
         assert ctx.tool_calls[0].name == "ad"
 
 
-def test_a_resolver_that_lists_its_tools_is_asked_for_these_alone(check):
+def test_a_resolver_that_lists_its_tools_is_used_for_these_only(check):
     class Resolver:
         def resolve(self, call): ...
 
@@ -201,7 +201,7 @@ def test_a_resolver_that_lists_its_tools_is_asked_for_these_alone(check):
     assert texts[4].endswith("Did you mean 'search'? Available tools: add, find, look, search.")
 
 
-def test_a_resolver_that_lists_nothing_is_asked_for_everything_where_there_are_no_tools(check):
+def test_a_resolver_without_a_list_is_used_for_any_name_if_there_are_no_tools(check):
     assert check(("whatever", {"x": 1}), tools=[], resolve_tool=lambda call: 1)[1] == [None]
     assert check(("whatever", {"x": 1}), resolve_tool=lambda call: 1)[1] != [None]
 
@@ -227,7 +227,7 @@ class TestToolsOfTheRequest:
         assert (result.is_error, result.status) == (True, "invalid")
         assert ctx.tool_calls[0].input is None
 
-    def test_where_none_is_offered_it_says_so(self, check_offered):
+    def test_if_no_tool_is_offered_the_answer_lists_none(self, check_offered):
         assert check_offered("address", [])[1].content.endswith("Available tools: none.")
 
     def test_a_tool_that_is_offered_is_valid(self, check_offered):
@@ -235,22 +235,22 @@ class TestToolsOfTheRequest:
         assert result is None
         assert ctx.tool_calls[0].input == {"street": "x"}
 
-    def test_an_unknown_name_is_answered_with_the_offered_tools_alone(self, check_offered):
+    def test_an_unknown_name_is_answered_with_the_offered_tools_only(self, check_offered):
         _, result = check_offered("nope", ["address"])
         assert result.content.endswith("there is no tool named 'nope'. Available tools: address.")
 
-    def test_a_tool_that_is_removed_later_is_not_among_those_that_are(self, context, through):
+    def test_a_tool_that_is_removed_later_is_not_listed(self, context, through):
         ctx = context(("nope", {}), tools=[add, address]).with_request(tools=["add", "address"])
         ctx = through(ctx.with_tools(remove=["add"]), parse_tool_calls, validate_calls)
         assert ctx.tool_results["c1"].content.endswith("Available tools: address.")
 
 
 @pytest.mark.parametrize(
-    ("of_the_repair", "kept"), [({}, {"signature": "x"}), ({"signature": "y"}, {"signature": "y"})]
+    ("extra", "kept"), [({}, {"signature": "x"}), ({"signature": "y"}, {"signature": "y"})]
 )
-def test_a_repaired_call_keeps_the_keys_of_its_provider(context, through, of_the_repair, kept):
+def test_a_repaired_call_keeps_the_keys_of_its_provider(context, through, extra, kept):
     def repair(call, problems):
-        return ToolCall(call.id, "add", '{"a": 1, "b": 2}', extra=of_the_repair)
+        return ToolCall(call.id, "add", '{"a": 1, "b": 2}', extra=extra)
 
     made = Response(tool_calls=(ToolCall("c1", "add", "{", extra={"signature": "x"}),))
     stages = parse_tool_calls, validate_calls(repair_call=repair)
@@ -260,7 +260,7 @@ def test_a_repaired_call_keeps_the_keys_of_its_provider(context, through, of_the
 
 
 @pytest.mark.parametrize("made", [5, "add", {"name": "add"}])
-def test_a_repair_that_is_no_call_says_what_was_wanted(check, made):
+def test_a_repair_that_is_not_a_call_is_an_error_with_the_expected_type(check, made):
     text = f"^repair_call: expected a ToolCall or None, got {type(made).__name__}$"
     with pytest.raises(TypeError, match=text):
         check(("add", "{"), stage=validate_calls(repair_call=lambda call, problems: made))

@@ -31,7 +31,7 @@ def test_edit_to_no_arguments_differs_from_approve():
 
 
 @pytest.mark.parametrize("given", [None, "n=1", [("n", 1)], 5])
-def test_edited_arguments_are_a_mapping(given):
+def test_edited_arguments_must_be_a_mapping(given):
     with pytest.raises(OptionError, match=r"^edit: expected a mapping of arguments, got "):
         edit(given)
 

@@ -24,7 +24,7 @@ class Tried:
         return self.breaker.states.get("t", CLOSED)
 
     def call(self, error=None, at=0.0):
-        """Make a call that ends at once; return whether it was let through."""
+        """Make a call that ends at once; return whether it was admitted."""
         self.calls += 1
         name = f"call {self.calls}"
         if self.breaker.admit("t", name, at).error is not None:
@@ -47,7 +47,7 @@ def tried():
 
 
 class TestClosed:
-    """Calls go through, and failures are counted."""
+    """Calls are admitted, and failures are counted."""
 
     def test_a_tool_that_never_failed_is_admitted(self, tried):
         assert tried.call()
@@ -95,7 +95,7 @@ class TestClosed:
 
 
 class TestOpen:
-    """No call goes through until the cool-down is over."""
+    """No call is admitted until the cool-down is over."""
 
     def test_a_refused_call_has_the_error_and_the_time_to_wait(self, tried):
         admission = tried.opened(at=100.0).admit("t", "x", 110.0)
@@ -116,11 +116,11 @@ class TestOpen:
 
 
 class TestHalfOpen:
-    """One call goes through, to see whether the tool works again."""
+    """One call is admitted, to probe whether the tool works again."""
 
     @pytest.fixture
     def probing(self, tried):
-        """Has let the call ``probe`` through at 130."""
+        """A breaker that admitted the call ``probe`` at 130."""
         breaker = tried.opened(at=100.0)
         admission = breaker.admit("t", "probe", 130.0)
         assert (admission.before, admission.after) == (OPEN, HALF_OPEN)
@@ -179,7 +179,7 @@ def test_without_a_cool_down_every_call_is_a_probe():
     assert tried.state is CLOSED
 
 
-def test_the_states_that_are_shown_are_a_copy(tried):
+def test_states_is_a_copy(tried):
     tried.opened().states.clear()
     assert tried.state is OPEN
 
@@ -203,29 +203,31 @@ def test_a_cool_down_is_a_number_of_seconds(cool_down):
 
 
 class TestThreads:
-    """Runs in other threads share it."""
+    """Runs in other threads share a breaker."""
 
     def in_threads(self, work, count=16):
-        ready, told = threading.Barrier(count, timeout=10), []
+        ready, results = threading.Barrier(count, timeout=10), []
 
         def run(number):
             ready.wait()
-            told.append(work(number))
+            results.append(work(number))
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
-        assert len(told) == count
-        return told
+        assert len(results) == count
+        return results
 
     def test_of_concurrent_calls_one_is_the_probe(self, tried):
         breaker = tried.opened()
-        for round_ in range(1, 51):
-            now = 30.0 * round_
-            told = self.in_threads(lambda number, now=now: breaker.admit("t", str(number), now), 4)
-            assert [one.error for one in told].count(None) == 1
+        for attempt in range(1, 51):
+            now = 30.0 * attempt
+            admissions = self.in_threads(
+                lambda number, now=now: breaker.admit("t", str(number), now), 4
+            )
+            assert [one.error for one in admissions].count(None) == 1
 
     def test_no_failure_is_lost(self):
         breaker = CircuitBreaker(threshold=16 * 200)
@@ -233,7 +235,7 @@ class TestThreads:
         def fail(number):
             return [breaker.record("t", f"{number}/{n}", "E", 0.0)[1] for n in range(200)]
 
-        moves = [state for told in self.in_threads(fail) for state in told]
+        moves = [state for after in self.in_threads(fail) for state in after]
         assert moves.count(OPEN) == 1
         assert breaker.states == {"t": OPEN}
 
@@ -245,12 +247,10 @@ OUTCOMES = st.lists(
 
 
 @given(OUTCOMES, st.integers(1, 3))
-def test_in_any_sequence_it_opens_only_after_equal_failures_and_admits_one_probe_per_cool_down(
-    outcomes, threshold
-):
-    """Calls come one after another, some time apart; some of them never come back."""
+def test_it_opens_only_after_equal_failures_and_admits_one_probe_per_cool_down(outcomes, threshold):
+    """Calls come one after another, some time apart; some of them never end."""
     tried, now, alike, last_through = Tried(threshold), 0.0, [], None
-    for error, apart, comes_back in outcomes:
+    for error, apart, ends in outcomes:
         now += apart
         before = tried.state
         tried.calls += 1
@@ -262,7 +262,7 @@ def test_in_any_sequence_it_opens_only_after_equal_failures_and_admits_one_probe
             assert now - last_through >= 30.0
         if goes:
             last_through = now
-        if goes and comes_back:
+        if goes and ends:
             _, after = tried.breaker.record("t", name, error, now)
             alike = [*alike, error] if alike and alike[-1] == error else [error]
             if before is CLOSED:

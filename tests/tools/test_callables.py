@@ -111,7 +111,7 @@ def test_an_object_that_wraps_a_function_has_the_types_of_the_function():
     assert called(greet, name="Ann", times=2) == "Hi AnnHi Ann"
 
 
-def test_a_class_is_a_tool_that_makes_its_objects():
+def test_a_class_is_a_tool_that_creates_an_instance():
     assert called(tool(Size), width=3) == Size(3)
     assert tool(Size).input_schema["properties"] == {"width": {"type": "integer"}}
 
@@ -129,7 +129,7 @@ def test_a_callable_that_a_model_cannot_call_is_a_definition_error(made, text):
         tool(made)
 
 
-def test_a_function_of_no_class_may_have_a_parameter_of_that_name():
+def test_a_plain_function_may_have_a_parameter_named_self():
     def meet(self): ...
 
     assert list(tool(meet).input_schema["properties"]) == ["self"]

@@ -181,7 +181,7 @@ def test_whether_it_needs_a_resolver_to_run(made, by_itself):
 
 
 class TestLockKeys:
-    """The keys that a call has to hold, in an order that is the same for all."""
+    """The lock keys of a call, in sorted order."""
 
     @pytest.mark.parametrize(
         ("lock", "keys"),
@@ -196,7 +196,7 @@ class TestLockKeys:
             (lambda arguments: (one for one in [2, 10]), ("10", "2")),
         ],
     )
-    def test_of_a_key_or_of_a_function(self, lock, keys):
+    def test_a_lock_is_a_key_or_a_function_of_the_arguments(self, lock, keys):
         assert Tool("t", lock=lock).lock_keys({"path": "a"}) == keys
 
     def test_an_exception_of_the_function_is_raised(self):
@@ -205,10 +205,10 @@ class TestLockKeys:
 
 
 class TestApprovalOf:
-    """In what words to ask for the approval of a call; None where it needs none."""
+    """The question that asks for the approval of a call; None if it needs none."""
 
     @pytest.mark.parametrize(
-        ("rule", "words"),
+        ("rule", "question"),
         [
             (False, None),
             (True, "'t' needs approval"),
@@ -224,13 +224,13 @@ class TestApprovalOf:
             ),
         ],
     )
-    def test_a_rule_decides_whether_to_ask_and_the_question(self, rule, words):
-        """One that raises says nothing, so that a person has to look."""
-        assert Tool("t", requires_approval=rule).approval_question({"n": 7}) == words
+    def test_a_rule_decides_whether_to_ask_and_the_question(self, rule, question):
+        """If the rule raises, a person has to decide."""
+        assert Tool("t", requires_approval=rule).approval_question({"n": 7}) == question
 
 
 @pytest.mark.parametrize(
-    ("fields", "told_apart"),
+    ("fields", "key"),
     [
         (None, {"q": 1, "lang": "en", "why": "x"}),
         (["q"], {"q": 1}),
@@ -239,9 +239,9 @@ class TestApprovalOf:
         ([], {}),
     ],
 )
-def test_the_fields_that_decide_whether_two_calls_are_the_same(fields, told_apart):
+def test_the_fields_that_decide_whether_two_calls_are_the_same(fields, key):
     arguments = {"q": 1, "lang": "en", "why": "x"}
-    assert Tool("t", dedupe_fields=fields).dedupe_key(arguments) == told_apart
+    assert Tool("t", dedupe_fields=fields).dedupe_key(arguments) == key
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_the_fields_that_decide_whether_two_calls_are_the_same(fields, told_apar
         },
     ],
 )
-def test_a_function_gets_its_own_copy_where_the_schema_admits_a_container(schema):
+def test_a_function_receives_its_own_copy_if_the_schema_allows_a_container(schema):
     arguments = {"x": []}
     made = Tool("t", fn=lambda x: x.append(1), input_schema={"type": "object", **schema})
     made.invoke(arguments, None)

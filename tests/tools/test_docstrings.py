@@ -73,22 +73,22 @@ def test_a_paragraph_after_the_arguments_describes_none_of_them(text):
     assert arguments["more"] == "whatever else."
 
 
-def test_types_with_brackets_are_no_part_of_a_description():
+def test_types_with_brackets_are_not_part_of_a_description():
     text = "Do.\n\nArgs:\n    a (dict(x=1)): first.\n    b (Callable[[int], (str)]): second."
     assert read_docstring(text)[1] == {"a": "first.", "b": "second."}
 
 
-def test_arguments_that_numpy_describes_at_once_have_the_same_description():
+def test_arguments_that_numpy_describes_together_have_the_same_description():
     text = "Do.\n\nParameters\n----------\na, b : int\n    Both,\n    really.\nc\n    One."
     assert read_docstring(text)[1] == {"a": "Both, really.", "b": "Both, really.", "c": "One."}
 
 
 @pytest.mark.parametrize("text", [None, "", "   \n  "])
-def test_no_docstring_describes_nothing(text):
+def test_an_empty_docstring_has_no_descriptions(text):
     assert read_docstring(text) == ("", {})
 
 
-def test_text_with_colons_is_no_section():
+def test_text_with_colons_is_not_a_section():
     text = "Convert: from one to another.\n\nNote: this is text, and so is\nthis: line."
     assert read_docstring(text) == (text, {})
 
@@ -115,5 +115,7 @@ def test_the_descriptions_reach_the_schema(text):
     find.__doc__ = text
     made = tool(find)
     assert made.description == "Find a thing.\n\nIt looks everywhere."
-    told = {name: spec["description"] for name, spec in made.input_schema["properties"].items()}
-    assert told == {"query": "what to look for, in several words.", "limit": "how many."}
+    descriptions = {
+        name: spec["description"] for name, spec in made.input_schema["properties"].items()
+    }
+    assert descriptions == {"query": "what to look for, in several words.", "limit": "how many."}

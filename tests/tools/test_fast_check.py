@@ -108,7 +108,7 @@ def test_a_schema_with_other_keywords_is_left_to_jsonschema(schema):
 
 
 def test_arguments_that_the_fast_check_refuses_may_be_valid():
-    """A whole number with a point is an integer to JSON Schema; the tool gets it as its type has it."""
+    """JSON Schema accepts 2.0 as an integer; the tool receives it as an int."""
 
     @tool
     def double(n: int):

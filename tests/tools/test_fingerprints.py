@@ -24,7 +24,7 @@ def test_the_order_of_keys_does_not_count():
         ("f", ""),
     ],
 )
-def test_anything_else_counts(name, arguments):
+def test_another_name_or_other_arguments_have_another_fingerprint(name, arguments):
     assert fingerprint(name, arguments) != fingerprint("f", {"a": 1})
 
 
@@ -37,7 +37,7 @@ def test_it_is_a_sha256_in_hexadecimal():
     assert int(fingerprint("f", {}), 16) > 0
 
 
-def test_text_that_no_encoding_takes_has_one_too():
+def test_text_that_cannot_be_encoded_has_a_fingerprint():
     assert fingerprint("f", "\ud800") != fingerprint("f", "\ud801")
     assert fingerprint("\ud800", {"a": "\ud800"}) != fingerprint("f", {"a": "\ud800"})
 

@@ -61,7 +61,7 @@ def test_the_schema_is_the_signature_and_has_no_titles():
     }
 
 
-def test_a_function_of_nothing_has_a_schema_of_nothing():
+def test_a_function_without_parameters_has_a_schema_without_properties():
     def now(): ...
 
     assert tool(now).input_schema == {
@@ -93,7 +93,7 @@ def test_a_function_of_nothing_has_a_schema_of_nothing():
         (Annotated[int, "a note that says nothing to pydantic"], {"type": "integer"}),
     ],
 )
-def test_a_type_becomes_the_schema_that_says_the_same(hint, schema):
+def test_a_type_becomes_the_equivalent_schema(hint, schema):
     def take(a): ...
 
     take.__annotations__["a"] = hint
@@ -143,10 +143,10 @@ def test_constraints_that_a_schema_cannot_express_are_checked():
     @tool
     def take(at: dt.datetime, n: Annotated[int, AfterValidator(even)], point: Point): ...
 
-    told = take.problems_of({"at": "tomorrow", "n": 3, "point": {"x": 1}})
-    assert len(told) == 2
-    assert told[0].startswith("at: Input should be a valid datetime")
-    assert told[1] == "n: Value error, must be even"
+    problems = take.problems_of({"at": "tomorrow", "n": 3, "point": {"x": 1}})
+    assert len(problems) == 2
+    assert problems[0].startswith("at: Input should be a valid datetime")
+    assert problems[1] == "n: Value error, must be even"
 
 
 def test_a_validator_that_raises_is_a_problem_of_the_call():
@@ -160,7 +160,7 @@ def test_a_validator_that_raises_is_a_problem_of_the_call():
 
 
 def test_nothing_is_coerced():
-    """Pydantic alone would make 5 of "5"; the schema comes first."""
+    """Pydantic alone would make 5 of "5"; the schema is checked first."""
 
     @tool
     def take(n: int, deep: bool): ...
@@ -193,14 +193,14 @@ def test_positional_only_parameters_and_their_defaults_are_passed_by_position():
 
 
 def test_a_float_that_is_a_whole_number_arrives_as_an_int():
-    """As JSON Schema has it; and it is the same call as the one without the point."""
+    """As in JSON Schema; and it is the same call as the one with 5."""
 
     @tool
     def take(n: int, **more):
         return n, more
 
-    told, arguments = take.validate({"n": 5.0, "x": 1})
-    assert told == []
+    problems, arguments = take.validate({"n": 5.0, "x": 1})
+    assert problems == []
     assert arguments == {"n": 5, "x": 1}
     assert type(arguments["n"]) is int
 
@@ -248,8 +248,8 @@ def test_the_description_of_a_hint_is_kept_if_the_docstring_has_none():
             b: docstring.
         """
 
-    told = {name: spec["description"] for name, spec in properties(find).items()}
-    assert told == {"a": "hint", "b": "docstring."}
+    descriptions = {name: spec["description"] for name, spec in properties(find).items()}
+    assert descriptions == {"a": "hint", "b": "docstring."}
 
 
 @pytest.mark.parametrize("hint", ["Missing", "list[Missing]", "int |", "dt.nothing", "5()"])
@@ -280,8 +280,8 @@ def test_a_default_that_is_not_json_is_left_out_of_the_schema():
 
 
 @pytest.mark.parametrize("default", [math.inf, -math.inf, math.nan])
-def test_a_default_that_no_request_can_have_is_left_out_of_the_schema(default):
-    """A client refuses to send infinity: no request with this tool would leave the program."""
+def test_a_default_that_cannot_be_sent_is_left_out_of_the_schema(default):
+    """A client refuses to send infinity: no request with this tool could be sent."""
 
     def take(a: Any = default): ...
 
@@ -289,7 +289,7 @@ def test_a_default_that_no_request_can_have_is_left_out_of_the_schema(default):
 
 
 def test_a_default_that_a_field_describes_is_passed_to_the_function():
-    """The function's own default is the description of one."""
+    """The default of the parameter is a `Field`, which has the value."""
 
     @tool
     def take(
@@ -338,7 +338,7 @@ class Strict(BaseModel):
     pair: tuple[int, int]
 
 
-def test_strict_types_take_the_forms_that_json_has_for_them():
+def test_strict_types_accept_their_json_forms():
     @tool
     def take(strict: Strict):
         return strict
@@ -374,7 +374,7 @@ def test_a_model_with_a_type_without_a_schema_is_an_error_when_the_tool_is_made(
         toolset([tool(lambda: 1, name="other"), Take])
 
 
-def test_a_default_of_a_model_that_is_not_json_is_no_warning():
+def test_a_default_of_a_model_that_is_not_json_causes_no_warning():
     class Take(BaseModel):
         a: Any = object()
 

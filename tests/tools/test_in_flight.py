@@ -1,4 +1,4 @@
-"""The table of calls in flight: which run, which are done, how often each was made."""
+"""The table of calls in flight: which are running, which are done, and how often each was made."""
 
 from treadle.effects import Signal
 from treadle.messages import ToolCall, ToolResult
@@ -20,7 +20,7 @@ def test_a_call_is_running_until_it_has_its_result():
     assert table.done
 
 
-def test_a_table_of_nothing_is_not_done():
+def test_an_empty_table_is_not_done():
     assert InFlight().done is False
 
 
@@ -42,7 +42,7 @@ def test_the_counts_outlive_the_batch_but_not_the_turn():
     assert not table.counts
 
 
-def test_cancelling_all_answers_every_running_call_and_tells_which():
+def test_cancel_all_answers_every_running_call_and_returns_these():
     table = InFlight(can_cancel=True)
     table.start([call("a"), call("b")])
     table.mark_done("a", ToolResult("a", "1"))
@@ -76,7 +76,7 @@ def test_calls_that_continue_after_a_pause_run_and_are_not_counted_again():
     assert (list(table.running), dict(table.counts)) == (["a"], {})
 
 
-def test_paused_subagents_and_held_locks_are_forgotten_with_their_batch():
+def test_paused_subagents_and_lock_keys_are_dropped_with_their_batch():
     table = InFlight()
     table.paused["a"] = Paused(())
     table.held_locks["a"] = {"k": "k"}

@@ -31,7 +31,7 @@ def locks():
 
 
 def is_free(locks, key):
-    """Whether a key is neither held nor waited for."""
+    """Whether a key is neither in use nor waited for."""
     return key not in locks._queues
 
 
@@ -39,8 +39,8 @@ def waiting_for(keys):
     return dict.fromkeys(keys, True)
 
 
-class TestTheLine:
-    """Tickets: whose is set holds the key."""
+class TestQueue:
+    """Tickets: the owner of the ticket that is set has the key."""
 
     def test_a_free_key_is_acquired_at_once(self, locks):
         assert locks.enter("k").is_set
@@ -172,7 +172,7 @@ class TestHolding:
         assert drive_sync(locks.holding({"k": False}, noting([], "a"))) == "a"
 
     def test_acquiring_a_key_is_an_effect_that_middleware_sees(self, locks):
-        """It comes from outside: other runs may hold it."""
+        """Its outcome depends on other runs, which may have the key."""
         holding, waiting = (locks.holding(waiting_for(["k"]), noting([], name)) for name in "ab")
         asked = next(holding)
         assert (type(asked), asked.label, asked.key, is_set(asked)) == (Call, "lock", "k", True)

@@ -10,13 +10,13 @@ from treadle.tools import NotRunReason, Plan, PlanReason
 A, B, C = (ToolCall(name, "f") for name in "abc")
 
 
-def test_an_empty_plan_has_no_calls_and_says_so():
+def test_an_empty_plan_has_the_reason_no_calls():
     plan = Plan()
     assert (plan.batches, plan.calls, plan.reason) == ((), (), PlanReason.NO_CALLS)
     assert (plan.not_run, plan.duplicates, plan.approvals) == ({}, {}, {})
 
 
-def test_a_plan_of_one_call_is_that_and_nothing_else():
+def test_a_plan_of_one_call_has_the_reason_single_call():
     assert Plan.of_one(A) == Plan(((A,),), PlanReason.SINGLE_CALL)
 
 
@@ -30,8 +30,8 @@ def test_it_is_frozen():
         Plan().reason = PlanReason.SINGLE_CALL
 
 
-def test_reasons_are_words_that_stay_the_same():
-    """They are in events, in paused states and in what reads those."""
+def test_the_names_of_reasons_are_stable():
+    """They occur in events and paused states, and in programs that read those."""
     assert [str(reason) for reason in PlanReason] == [
         "no_calls",
         "single_call",

@@ -102,9 +102,9 @@ def test_an_iterator_is_rendered_as_its_items(made, text):
 
 def test_an_endless_iterator_is_rendered_as_its_first_items():
     counting = itertools.count()
-    told = render(counting)
-    assert told.startswith("[0,1,2,")
-    assert told.endswith(f",{MAX_ITEMS - 1}]")
+    rendered = render(counting)
+    assert rendered.startswith("[0,1,2,")
+    assert rendered.endswith(f",{MAX_ITEMS - 1}]")
     assert next(counting) == MAX_ITEMS
 
 
@@ -139,7 +139,7 @@ class TestCut:
     def test_a_short_text_is_not_changed(self, text):
         assert truncate(text, 3, 10) == text
 
-    def test_the_limits_are_those_of_the_design(self):
+    def test_the_default_limits(self):
         assert (MAX_LINES, MAX_BYTES) == (2_000, 50_000)
         assert truncate("x" * 50_000) == "x" * 50_000
         assert truncate("x" * 50_001) == "x" * 50_000 + "\n[cut: 0 more lines, 1 more bytes]"

@@ -48,7 +48,7 @@ def test_it_lists_tools_in_every_form():
     assert Resolver(lambda call: 1).names is None
 
 
-def test_it_takes_the_names_it_lists_or_all_without_any_list():
+def test_it_knows_the_names_it_lists_or_any_name_if_it_lists_none():
     listing, silent = Resolver(Full()), Resolver(lambda call: 1)
     assert listing.knows("a", has_tools=False)
     assert not listing.knows("x", has_tools=False)
@@ -79,7 +79,7 @@ def nothing():
     return None
 
 
-def test_a_tool_that_nothing_can_run_is_an_error():
+def test_a_tool_without_an_implementation_is_an_error():
     with pytest.raises(ToolDefinitionError) as caught:
         check_implementations([Tool("f", fn=nothing), Tool("g")], None, "tools: ")
     assert str(caught.value) == (

@@ -15,16 +15,16 @@ def cache():
 
 
 def learn(cache, *iterations):
-    """Take in iterations, from the first on: each ``{call: content}``; content in ``!`` is an error."""
+    """Add iterations, from the first on: each ``{call: content}``; content with ``!`` is an error."""
     for number, results in enumerate(iterations, 1):
         cache.learn(number, [(key, text, text.startswith("!")) for key, text in results.items()])
 
 
-def test_a_call_that_was_never_made_is_not_known(cache):
+def test_a_call_that_was_never_made_has_no_result(cache):
     assert (cache.fresh("a"), cache.latest("a"), cache.version) == (None, None, 0)
 
 
-def test_a_call_is_known_by_its_answer_until_something_new_is_learned(cache):
+def test_a_result_is_fresh_until_another_result_is_new(cache):
     learn(cache, {"a": "1"})
     assert cache.fresh("a") == CachedResult(version=1, iteration=1, content="1", is_error=False)
     learn(cache, {"b": "2"})
@@ -32,19 +32,19 @@ def test_a_call_is_known_by_its_answer_until_something_new_is_learned(cache):
     assert cache.fresh("b").content == "2"
 
 
-def test_its_answer_stays_at_hand_for_the_rest_of_the_turn(cache):
+def test_the_latest_result_is_available_for_the_rest_of_the_turn(cache):
     learn(cache, {"a": "1"}, {"b": "2"})
     assert cache.latest("a") == CachedResult(version=1, iteration=1, content="1", is_error=False)
 
 
-def test_the_results_of_one_iteration_came_all_at_once(cache):
+def test_the_results_of_one_iteration_have_one_version(cache):
     learn(cache, {"a": "1", "b": "2", "c": "3"})
     assert cache.version == 1
     assert all(cache.fresh(key) for key in "abc")
 
 
-def test_the_same_result_again_is_nothing_new(cache):
-    """So what was known stays known, and the call that was made again is known anew."""
+def test_a_repeated_result_is_not_new(cache):
+    """Fresh results stay fresh, and that of the repeated call is fresh again."""
     learn(cache, {"a": "1"}, {"b": "2"}, {"a": "1"})
     assert cache.version == 2
     assert cache.fresh("b").iteration == 2
@@ -58,7 +58,7 @@ def test_another_result_of_the_same_call_is_new(cache):
     assert cache.fresh("a").content == "other"
 
 
-def test_a_result_that_the_call_brought_long_before_is_not_new(cache):
+def test_a_result_that_the_call_returned_long_before_is_not_new(cache):
     learn(cache, {"a": "1"}, {"a": "2"}, {"a": "3"})
     assert cache.version == 3
     learn(cache, {"a": "1"}, {"a": "2"}, {"a": "3"})
@@ -70,32 +70,32 @@ def test_the_same_text_of_another_call_is_new(cache):
     assert cache.version == 2
 
 
-def test_something_new_among_old_results_is_enough(cache):
+def test_one_new_result_among_old_ones_raises_the_version(cache):
     learn(cache, {"a": "1", "b": "2"}, {"a": "1", "b": "new"})
     assert cache.version == 2
     assert cache.fresh("a").iteration == 2
 
 
-def test_a_failure_is_no_answer_so_the_call_may_be_tried_again(cache):
+def test_an_error_is_never_fresh_so_the_call_may_be_retried(cache):
     learn(cache, {"a": "!broken"})
     assert cache.fresh("a") is None
     assert cache.latest("a").is_error
 
 
-def test_a_failure_is_news_all_the_same(cache):
+def test_a_new_error_counts_as_a_new_result(cache):
     learn(cache, {"a": "1"}, {"b": "!broken"})
     assert cache.fresh("a") is None
     learn(cache, {"a": "1"}, {"b": "!broken"})
     assert cache.fresh("a") is not None
 
 
-def test_a_call_that_was_answered_and_then_failed_may_be_made_again(cache):
+def test_a_call_that_fails_after_a_result_may_be_made_again(cache):
     learn(cache, {"a": "1"}, {"a": "!broken"})
     assert cache.fresh("a") is None
 
 
-def test_a_change_is_news_whatever_it_says(cache):
-    """It may have said ``ok`` before; what others bring may be different now, and its own is known."""
+def test_a_result_with_has_changed_is_always_new(cache):
+    """Even if the call returned ``ok`` before: other calls may return something else now."""
     for number, has_changed in enumerate([False, True, True], 1):
         cache.learn(number, [("a", "ok", False)], has_changed=has_changed)
         assert cache.version == number
@@ -111,7 +111,7 @@ def test_an_iteration_without_results_changes_nothing(cache):
     assert cache.fresh("a") is not None
 
 
-def test_when_the_user_has_spoken_everything_may_be_asked_again(cache):
+def test_a_new_turn_clears_the_results_and_raises_the_version(cache):
     learn(cache, {"a": "1"}, {"a": "2"})
     cache.new_turn()
     assert (cache.fresh("a"), cache.latest("a"), cache.version) == (None, None, 3)
@@ -119,7 +119,7 @@ def test_when_the_user_has_spoken_everything_may_be_asked_again(cache):
     assert cache.version == 4
 
 
-def test_what_came_before_the_user_spoke_is_new_when_it_comes_again(cache):
+def test_a_result_of_an_earlier_turn_is_new_again_in_the_next(cache):
     learn(cache, {"a": "1"}, {"a": "2"})
     cache.new_turn()
     learn(cache, {"a": "2"}, {"a": "1"})
@@ -132,7 +132,7 @@ ITERATIONS = st.lists(
 
 
 @given(ITERATIONS)
-def test_the_version_rises_just_where_a_call_brings_what_it_never_brought(iterations):
+def test_the_version_rises_only_when_a_call_returns_a_new_result(iterations):
     cache, seen, version, last = ResultCache(), set(), 0, {}
     for number, results in enumerate(iterations, 1):
         is_new = not set(results.items()) <= seen
@@ -148,7 +148,7 @@ def test_the_version_rises_just_where_a_call_brings_what_it_never_brought(iterat
 
 
 @given(ITERATIONS, ITERATIONS)
-def test_a_run_that_was_put_aside_as_json_goes_on_with_what_it_knew(before, after):
+def test_a_cache_restored_from_json_continues_as_the_original(before, after):
     cache, restored = ResultCache(), ResultCache()
     learn(cache, *before)
     restored.restore(json.loads(json.dumps(cache.as_json())))

@@ -16,7 +16,7 @@ def called(made, **arguments):
 
 
 class TestTheContext:
-    """A parameter of the type ToolContext is the loop's to fill."""
+    """The loop fills a parameter of the type `ToolContext`."""
 
     def test_it_is_not_in_the_schema_and_is_filled_by_its_type(self):
         @tool

@@ -1,4 +1,4 @@
-"""The options of tools: their valid values, and the defaults that MCP's annotations give."""
+"""The options of tools: their valid values, and their defaults from MCP's annotations."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_by_default_a_tool_is_parallel_safe_and_has_no_limits():
 
 
 class TestAnnotations:
-    """MCP's are the defaults; what is said outright wins."""
+    """MCP's annotations are the defaults; an explicit option wins."""
 
     @pytest.mark.parametrize(
         ("annotations", "parallel_safe", "idempotent"),
@@ -88,7 +88,7 @@ class TestAnnotations:
         ],
     )
     def test_they_are_the_defaults_of_options(self, annotations, parallel_safe, idempotent):
-        """What only reads destroys nothing, whatever else is said of it."""
+        """A tool that only reads is not destructive, whatever its other hints."""
         made = Tool("t", annotations=annotations)
         assert (made.parallel_safe, made.idempotent) == (parallel_safe, idempotent)
 
@@ -139,5 +139,5 @@ def test_a_tool_that_a_plan_need_not_check_is_plain(options):
         ({"dedupe": False, "volatile": True}, False),
     ],
 )
-def test_duplicates_are_watched_unless_the_tool_is_volatile_or_opts_out(options, watches):
+def test_duplicates_are_detected_unless_the_tool_is_volatile_or_opts_out(options, watches):
     assert Tool("t", **options).watches_duplicates is watches

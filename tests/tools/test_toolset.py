@@ -1,4 +1,4 @@
-"""Everything that can stand for a tool; an invalid one is an error with its index in the list."""
+"""Every form of a tool definition; an invalid one is an error with its index in the list."""
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -34,7 +34,7 @@ def add(a: int, b: int) -> int:
 
 
 class TestForms:
-    """Everything that can stand for a tool."""
+    """Every form of a tool definition."""
 
     def test_a_tool_is_itself(self):
         assert as_tool(add) is add
@@ -75,7 +75,7 @@ class TestForms:
         made = as_tool(given)
         assert (made.name, made.description, made.input_schema) == ("t", "Do.", SCHEMA)
 
-    def test_a_dict_of_a_name_alone_takes_any_arguments(self):
+    def test_a_dict_with_only_a_name_accepts_any_arguments(self):
         made = as_tool({"name": "t", "description": None})
         assert made.description == ""
         assert made.problems_of({"whatever": 1}) == []
@@ -108,7 +108,7 @@ def test_a_toolset_is_by_name_in_order():
 
 
 @pytest.mark.parametrize("given", [add, {"name": "t"}, "add", 5, Weather, lambda: None])
-def test_a_toolset_is_a_list_even_of_one(given):
+def test_a_toolset_must_be_a_list(given):
     with pytest.raises(ToolDefinitionError, match=r"^tools: expected a list of tools, got "):
         toolset(given)
 
@@ -131,9 +131,9 @@ def test_a_terminal_copy_ends_the_run_and_the_original_does_not():
 
 
 class TestOptions:
-    """`tool` makes a copy of anything that can stand for a tool, with other options."""
+    """`tool` copies any form of a tool definition, with other options."""
 
-    OPTIONS = {  # noqa: RUF012 - read alone
+    OPTIONS = {  # noqa: RUF012 - only read
         "parallel_safe": False,
         "requires_fresh_input": True,
         "max_parallel": 2,
@@ -171,7 +171,7 @@ class TestOptions:
         made = tool(**self.OPTIONS)(given)
         assert {name: getattr(made, name) for name in self.OPTIONS} == self.OPTIONS
 
-    def test_the_rest_stays_as_it_was(self, given):
+    def test_the_other_options_are_kept(self, given):
         made, plain = tool(given, max_uses=3), tool(given)
         assert (made.name, made.description) == (plain.name, plain.description)
         assert made.input_schema == plain.input_schema
@@ -186,7 +186,7 @@ class TestOptions:
             "arguments: missing required field 'b'"
         ]
 
-    def test_annotations_are_defaults_here_too(self, given):
+    def test_annotations_are_the_defaults_of_options(self, given):
         made = tool(given, annotations={"destructiveHint": True, "idempotentHint": True})
         assert (made.parallel_safe, made.idempotent) == (False, True)
 

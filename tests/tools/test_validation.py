@@ -104,12 +104,12 @@ def test_valid_arguments_have_no_problem():
 
 
 def test_every_violation_is_listed_in_a_stable_order():
-    told = problems(
+    found = problems(
         {"b": {"type": "string"}, "a": {"type": "string"}},
         {"a": 1, "b": 2},
         required=["y", "x"],
     )
-    assert told == [
+    assert found == [
         "a: expected string, got integer 1",
         "arguments: missing required field 'x'",
         "arguments: missing required field 'y'",
@@ -118,8 +118,8 @@ def test_every_violation_is_listed_in_a_stable_order():
 
 
 def test_a_missing_field_is_named_even_if_another_has_the_same_prefix():
-    told = problems({}, {}, required=["name", "name2", "na'me"])
-    assert sorted(told) == [
+    found = problems({}, {}, required=["name", "name2", "na'me"])
+    assert sorted(found) == [
         'arguments: missing required field "na\'me"',
         "arguments: missing required field 'name'",
         "arguments: missing required field 'name2'",
@@ -129,7 +129,7 @@ def test_a_missing_field_is_named_even_if_another_has_the_same_prefix():
 def test_hostile_values_and_names_are_shortened():
     """A model that writes a megabyte into an argument does not get it back."""
     huge = "x" * 1_000_000
-    told = problems(
+    found = problems(
         {
             "type": {"type": "integer"},
             "enum": {"enum": [1]},
@@ -149,13 +149,13 @@ def test_hostile_values_and_names_are_shortened():
         },
         additionalProperties=False,
     )
-    assert len(told) == 7
-    assert max(map(len, told)) < 400
+    assert len(found) == 7
+    assert max(map(len, found)) < 400
 
 
 def test_of_many_unknown_fields_five_are_named():
-    told = problems({}, {f"k{n}": 1 for n in range(100)}, additionalProperties=False)
-    assert told == ["arguments: unknown field 'k0', 'k1', 'k2', 'k3', 'k4'; the fields are none"]
+    found = problems({}, {f"k{n}": 1 for n in range(100)}, additionalProperties=False)
+    assert found == ["arguments: unknown field 'k0', 'k1', 'k2', 'k3', 'k4'; the fields are none"]
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "array"}, {"type": ["object"]}, {"anyOf": []}])
@@ -204,18 +204,18 @@ def test_a_reference_of_another_kind_is_not_fetched_either(monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", fetch)
     remote = {"$dynamicRef": "https://example.com/schema.json"}
     tool = Tool("t", input_schema={"type": "object", "properties": {"a": remote}})
-    (told,) = tool.problems_of({"a": 1})
-    assert told.startswith("arguments: they cannot be checked: ")
+    (problem,) = tool.problems_of({"a": 1})
+    assert problem.startswith("arguments: they cannot be checked: ")
     assert fetched == []
 
 
 def test_a_reference_within_the_schema_is_followed():
-    told = problems(
+    found = problems(
         {"to": {"$ref": "#/$defs/Address"}},
         {"to": {"street": 5}},
         **{"$defs": {"Address": ADDRESS}},
     )
-    assert told == ["to.street: expected string, got integer 5"]
+    assert found == ["to.street: expected string, got integer 5"]
 
 
 def test_a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go():
@@ -227,7 +227,7 @@ def test_a_schema_that_refers_to_itself_is_followed_as_deep_as_the_arguments_go(
     ]
 
 
-def test_the_draft_that_a_schema_names_is_the_one_it_is_checked_by():
+def test_a_schema_is_checked_by_the_draft_it_names():
     """In draft 7 a list of items is a tuple; in 2020-12, the default, it is no schema at all."""
     items = {"type": "object", "properties": {"a": {"items": [{"type": "integer"}]}}}
     with pytest.raises(ToolDefinitionError):
@@ -256,9 +256,9 @@ def deep(levels):
 def test_arguments_that_make_the_check_raise_are_a_problem_of_the_call(properties, arguments):
     """The model wrote them, so the call is answered and the run continues."""
     tool = Tool("t", input_schema={"type": "object", "properties": properties})
-    (told,) = tool.problems_of(arguments)
-    assert told.startswith("arguments: they cannot be checked: ")
-    assert len(told) < 200
+    (problem,) = tool.problems_of(arguments)
+    assert problem.startswith("arguments: they cannot be checked: ")
+    assert len(problem) < 200
 
 
 @pytest.mark.parametrize(
@@ -319,8 +319,8 @@ def test_a_reference_within_a_part_that_has_an_id_leads_into_that_part():
 
 def test_a_field_that_matches_a_pattern_is_not_named_as_unknown():
     schema = {"type": "object", "patternProperties": {"^x-": {}}, "additionalProperties": False}
-    (told,) = Tool("t", input_schema=schema).problems_of({"x-a": 1, "y": 2})
-    assert told == "arguments: unknown field 'y'; the fields are none"
+    (problem,) = Tool("t", input_schema=schema).problems_of({"x-a": 1, "y": 2})
+    assert problem == "arguments: unknown field 'y'; the fields are none"
 
 
 def test_a_schema_of_draft_3_is_checked_by_its_rules():
