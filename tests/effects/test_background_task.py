@@ -52,6 +52,25 @@ class TestBackgroundTask:
             anyio.run(main, backend=async_runner.name)
         assert caught.value is error
 
+    @pytest.mark.parametrize("whose", ["body", "task"])
+    def test_raises_a_group_of_the_body_or_the_task_whole(self, async_runner, whose):
+        group = ExceptionGroup("custom", [ValueError("a"), TypeError("b")])
+
+        async def background():
+            if whose == "task":
+                raise group
+            await anyio.sleep(LONG)
+
+        async def main():
+            async with background_task(background):
+                if whose == "body":
+                    raise group
+                await anyio.sleep(LONG)
+
+        with pytest.raises(ExceptionGroup) as caught:
+            anyio.run(main, backend=async_runner.name)
+        assert (caught.value.message, caught.value.exceptions) == (group.message, group.exceptions)
+
     def test_keeps_a_cancellation_although_the_task_fails_at_the_same_time(self):
         async def background():
             task.cancel()

@@ -1019,6 +1019,39 @@ class TestCleanupOfAStuckCall:
         assert seen == []
 
 
+class TestACancellationBeforeTheDrive:
+    def test_is_raised_at_the_first_wait(self):
+        seen = []
+
+        async def call():
+            await asyncio.sleep(0)
+            seen.append("went on")
+
+        def steps():
+            try:
+                yield Call(call, mode=Mode.ASYNC)
+            finally:
+                yield Call(seen.append, "cleaned up")
+
+        async def main():
+            asyncio.current_task().cancel()
+            await drive(steps())
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(main())
+        assert seen == ["cleaned up"]
+
+    def test_is_ignored_while_the_caller_handles_it(self):
+        async def main():
+            asyncio.current_task().cancel()
+            try:
+                await asyncio.sleep(LONG)
+            except asyncio.CancelledError:
+                return await drive(steps_of(Call(_seven, mode=Mode.ASYNC)))
+
+        assert asyncio.run(main()) == 7
+
+
 class TestACallableThatCancelsItsOwnTask:
     """On asyncio, where a task can be cancelled by anything that it calls."""
 
@@ -1146,6 +1179,24 @@ class TestParallel:
 
         assert asyncio.run(main()) == (True, [7, 7, 7])
 
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="has no eager tasks")
+    def test_an_eager_task_can_set_the_signal_of_its_bound_at_once(self):
+        def steps(signal):
+            yield Call(signal.set)
+            yield Sleep(LONG)
+
+        async def main():
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+            signal = Signal()
+            with pytest.raises(Stopped):
+                await drive(steps_of(Bounded(steps(signal), until=signal)))
+            inner = Signal()  # the bound of a region within the carrier
+            within = steps_of(Bounded(steps(inner), until=inner))
+            with pytest.raises(Stopped):
+                await drive(steps_of(Bounded(within, seconds=LONG)))
+
+        asyncio.run(main())
+
     def test_gives_each_branch_its_own_context(self, go):
         variable = contextvars.ContextVar("variable", default="unset")
 
@@ -1257,13 +1308,17 @@ class TestWithoutAnEventLoop:
             time.sleep(0.005)
         assert drive_sync(steps_of(carried(_seven))) == 7  # the other call has ended
         gc.collect()
-        assert caplog.records == []
+        assert [record.getMessage() for record in caplog.records] == [
+            "Call('tool', key='k') still runs 0.05 s after it was cancelled: it is abandoned"
+        ]
 
     def test_an_abandoned_call_does_not_keep_the_interpreter_from_exiting(self, run_python):
         run_python(
             """
-            import asyncio
+            import asyncio, logging
             from treadle.effects import Call, Mode, TimeLimitReached, Bounded, drive_sync
+
+            logging.disable()
 
             async def never_ends():
                 while True:

@@ -31,6 +31,8 @@ from treadle.pipeline import Pipeline, StageError
 
 from .steps import LONG, caught, steps_of
 
+SOON = 0.02
+
 
 async def thread_of_an_async_call():
     return threading.current_thread()
@@ -183,6 +185,69 @@ class TestBackgroundLoop:
         with pytest.raises(Stopped):
             drive_sync(steps_of(Bounded(steps_of(Call(hangs, mode=Mode.ASYNC)), until=has_begun)))
         assert closed.wait(LONG)
+
+    @pytest.mark.parametrize("how", ["a bound", "a failing branch"])
+    def test_a_cancelled_async_call_has_a_grace_period_to_end_in(self, how):
+        seen = []
+
+        async def call():
+            try:
+                await asyncio.sleep(LONG)
+            finally:
+                await asyncio.sleep(SOON)
+                seen.append("ended")
+
+        async def fails():
+            await asyncio.sleep(SOON)
+            raise ValueError
+
+        def steps():
+            calls = [steps_of(Call(call, mode=Mode.ASYNC)) for _ in range(2)]
+            if how == "a bound":
+                ends, failure = Bounded(steps_of(Parallel(calls)), seconds=SOON), TimeLimitReached
+            else:
+                ends, failure = (
+                    Parallel([*calls, steps_of(Call(fails, mode=Mode.ASYNC))]),
+                    ValueError,
+                )
+            with pytest.raises(failure):
+                yield ends
+            seen.append("went on")
+
+        drive_sync(steps())
+        assert seen == ["ended", "ended", "went on"]
+
+    def test_an_interrupt_waits_for_the_end_of_an_async_call(self):
+        seen = []
+
+        async def call():
+            try:
+                interrupt_main(signal.SIGINT)
+                await asyncio.sleep(LONG)
+            finally:
+                await asyncio.sleep(SOON)
+                seen.append("ended")
+
+        with pytest.raises(KeyboardInterrupt):
+            drive_sync(steps_of(Call(call, mode=Mode.ASYNC)))
+        assert seen == ["ended"]
+
+    def test_an_abandoned_call_that_blocks_its_loop_does_not_block_later_calls(self, caplog):
+        released = threading.Event()
+
+        async def blocks():
+            released.wait(LONG)
+
+        async def quick():
+            return "done"
+
+        try:
+            with pytest.raises(TimeLimitReached):
+                drive_sync(steps_of(Bounded(steps_of(Call(blocks, mode=Mode.ASYNC)), seconds=SOON)))
+            assert "it is abandoned" in caplog.text
+            assert drive_sync(steps_of(Call(quick, mode=Mode.ASYNC))) == "done"
+        finally:
+            released.set()
 
     def test_a_call_abandoned_before_it_started_is_not_left_unawaited(self):
         async def coroutine():

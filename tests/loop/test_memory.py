@@ -45,7 +45,8 @@ def as_async(fn):
     """The function as a coroutine function; an event loop calls a plain function in a thread."""
 
     async def call(*args, **kwargs):
-        return fn(*args, **kwargs)
+        value = fn(*args, **kwargs)
+        return (await value) if inspect.isawaitable(value) else value
 
     call.__name__, call.__annotations__ = fn.__name__, fn.__annotations__
     call.__signature__ = inspect.signature(fn)
@@ -149,5 +150,17 @@ def test_a_run_is_freed_with_its_result(run, model, options):
     gc.disable()
     try:
         assert RUNS[run](MODELS[model], [double, fail], OPTIONS[options]())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("run", ["asyncio", "trio", "stream", "async in sync"])
+def test_a_run_that_its_deadline_ended_is_freed_with_its_result(run):
+    def slow(messages):
+        return anyio.sleep(60)
+
+    gc.disable()
+    try:
+        assert RUNS[run](slow, [], {"max_seconds": 0.02})
     finally:
         gc.enable()

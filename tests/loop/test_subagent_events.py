@@ -1,16 +1,21 @@
 """The events, states and middleware of a subagent."""
 
+import asyncio
+import threading
+
 import anyio
 import pytest
 
 from treadle import (
     Loop,
     LoopDetected,
+    ModelResponded,
     Ok,
     RunFinished,
     RunHandle,
     RunStarted,
     SubagentEvent,
+    TextDelta,
     ToolFinished,
     Usage,
 )
@@ -124,6 +129,48 @@ class TestEvents:
         kinds = [type(event).__name__ for event in outer]
         assert kinds.index("ToolStarted") < kinds.index("SubagentEvent")
         assert kinds[::-1].index("ToolFinished") < kinds[::-1].index("SubagentEvent")
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_its_observers_are_called_where_those_of_the_outer_run_are(self, way, is_async):
+        """Also with the events that a model emits in a worker thread."""
+        threads, pieces = [], []
+
+        def observe(event):
+            if isinstance(event, TextDelta):
+                threads.append(threading.get_ident())
+                pieces.append(event.text)
+
+        async def observe_later(event):
+            await anyio.sleep(0)
+            observe(event)
+
+        def streaming(messages):
+            yield "he"
+            yield "llo"
+
+        loop = Loop(on_event=observe_later if is_async else observe)
+        inner = Loop(tools=[loop.as_tool("innermost", "", streaming)], on_event=lambda _: None)
+        model = ScriptedLLM(calls(call("innermost", task="t")), "in")
+        subagent = inner.as_tool("helper", "", model)
+        way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
+        assert pieces == ["he", "llo"]
+        if not is_async or way.name != "sync":  # where async functions run on a background loop
+            assert set(threads) == {threading.get_ident()}
+
+    @pytest.mark.parametrize("kind", [ModelResponded, RunFinished])
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_cancellation_that_an_observer_raises_changes_nothing(self, way, kind, is_async):
+        def observe(event):
+            if isinstance(event, kind):
+                raise asyncio.CancelledError
+
+        async def observe_later(event):
+            observe(event)
+
+        loop = Loop(on_event=observe_later if is_async else observe)
+        subagent, _ = helper("42", loop=loop)
+        result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
+        assert answers(result.messages)["k"] == "42"
 
     @pytest.mark.parametrize("is_async", [False, True])
     def test_its_observers_receive_events_although_the_parent_has_no_listener(self, way, is_async):

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from treadle.effects import Call
+from treadle.effects import Call, CallCancelled, Sleep
 from treadle.errors import did_you_mean
 from treadle.pipeline import (
     NotOneItemError,
@@ -108,7 +108,29 @@ def test_yielding_a_value_that_is_not_an_effect_is_a_stage_error(runner):
         runner.run(Pipeline(wrong), 5)
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_cancellation_that_a_plain_stage_raises_itself_is_a_failure(runner, observed):
+    """As `task.result()` of a cancelled task does: nobody asked to cancel the run."""
+
+    def stage(item):
+        raise asyncio.CancelledError
+
+    options = {"on_stage": [lambda _: None]} if observed else {}
+    with pytest.raises(StageError, match="'stage' raised CallCancelled") as caught:
+        runner.run(Pipeline(stage, **options), 1)
+    assert isinstance(caught.value.cause.__cause__, asyncio.CancelledError)
+
+
+def test_a_cancellation_that_a_generator_stage_raises_itself_is_a_failure(runner):
+    def stage(item):
+        yield Sleep(0)
+        raise asyncio.CancelledError
+
+    with pytest.raises(CallCancelled):
+        runner.run(Pipeline(stage), 1)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit])
 def test_base_exceptions_are_not_wrapped(raised):
     def stage(item):
         raise raised

@@ -1,13 +1,14 @@
 """Streams: laziness, order, concurrency, backpressure."""
 
 import asyncio
+import contextlib
 import gc
 import threading
 
 import anyio
 import pytest
 
-from treadle.effects import Call, Mode, Signal, Sleep, Wait
+from treadle.effects import Call, CallCancelled, Mode, Signal, Sleep, Wait
 from treadle.pipeline import (
     Pipeline,
     StageError,
@@ -283,6 +284,42 @@ class TestLeavingEarly:
         source = Source(9)
         assert async_runner.stream(Pipeline(double), source.async_items(), take=1) == [0]
         assert source.is_closed
+
+    @pytest.mark.parametrize("stage", [double, fail_at_three])
+    def test_lets_an_async_source_await_in_its_cleanup(self, async_runner, stage):
+        closed = []
+
+        async def source():
+            try:
+                for n in range(9):
+                    yield n
+            finally:
+                await anyio.sleep(0)
+                closed.append(True)
+
+        take = 1 if stage is double else 9
+        with contextlib.suppress(StageError):
+            async_runner.stream(Pipeline(stage), source(), take=take)
+        assert closed == [True]
+
+    def test_a_source_that_raises_a_cancellation_itself_fails_the_stream(self):
+        """The items before it are read first."""
+        seen = []
+
+        async def source():
+            yield 1
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            yield await future
+
+        async def main():
+            async with Pipeline(double).stream(source()) as out:
+                seen.append(await anext(out))
+                await anext(out)
+
+        with pytest.raises(CallCancelled):
+            asyncio.run(main())
+        assert seen == [2]
 
     def test_a_closed_stream_gives_no_more_results(self):
         async def main():

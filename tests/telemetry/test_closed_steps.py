@@ -66,7 +66,7 @@ class Clock:
             return self.now
         if not isinstance(effect, Call):
             return None
-        reporter = (SimpleNamespace(now=lambda: self.now, emit=lambda event: None),)
+        reporter = (SimpleNamespace(now=lambda: self.now, emit=lambda event, listener=None: None),)
         return effect.fn(*effect.args, *(reporter if effect.reporting else ()))
 
 

@@ -6,7 +6,7 @@ The drivers are imported when they are first used: asyncio takes a third of ``im
 import importlib
 from typing import TYPE_CHECKING
 
-from treadle.effects.cleanup import close_steps, log_suppressed, without_frame
+from treadle.effects.cleanup import CLEANUP_SECONDS, close_steps, log_suppressed, without_frame
 from treadle.effects.coroutines import InContext, Then
 from treadle.effects.effects import (
     NOW,
@@ -28,6 +28,7 @@ from treadle.effects.effects import (
     TimeLimitReached,
     Wait,
     call_mode,
+    failure_of,
     is_awaitable,
 )
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
@@ -35,7 +36,7 @@ from treadle.effects.middleware import intercept, map_effects, map_nested, with_
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
     from treadle.effects.background import run_on_background_loop
-    from treadle.effects.carriers import background_task
+    from treadle.effects.carriers import background_task, task_group
     from treadle.effects.sync_driver import (
         SWEEP_AT,
         Scheduler,
@@ -49,6 +50,7 @@ else:
         "drive": "async_driver",
         "run_on_background_loop": "background",
         "background_task": "carriers",
+        "task_group": "carriers",
         **dict.fromkeys(
             ("SWEEP_AT", "Scheduler", "SyncDriver", "Task", "Timers", "drive_sync"), "sync_driver"
         ),
@@ -63,6 +65,7 @@ else:
 
 
 __all__ = [
+    "CLEANUP_SECONDS",
     "NOW",
     "SWEEP_AT",
     "Bounded",
@@ -93,12 +96,14 @@ __all__ = [
     "close_steps",
     "drive",
     "drive_sync",
+    "failure_of",
     "intercept",
     "is_awaitable",
     "log_suppressed",
     "map_effects",
     "map_nested",
     "run_on_background_loop",
+    "task_group",
     "with_reporter",
     "without_frame",
 ]

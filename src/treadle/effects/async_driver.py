@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import functools
 import time
 from collections import deque
@@ -37,6 +36,7 @@ from treadle.effects.effects import (
     Stopped,
     TimeLimitReached,
     Wait,
+    failure_of,
     is_awaitable,
 )
 from treadle.effects.regions import Outcome, Region
@@ -64,7 +64,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
         Exception: an exception of the steps. A cancellation is raised in the steps first, and then re-raised.
     """
     task = CallersTask()
-    task.notice_cancellation()  # one that the caller is handling does not count
+    task.ignore_handled_cancellations()
     return await AsyncDriver(emit, time.time() - time.perf_counter(), task).drive(steps)
 
 
@@ -153,8 +153,12 @@ class AsyncDriver:
             if region is None or region.reason is None:
                 return stop.value
             await self._arrive_late(region)
-        except (asyncio.CancelledError, Cancelled):
+        except (asyncio.CancelledError, Cancelled) as end:
             if region is None or not region.ends_here():
+                is_asked = task.is_unwinding or task.was_asked_to_cancel()
+                failure = None if is_asked else failure_of(end)
+                if failure is not None:  # the steps raised it
+                    raise failure  # noqa: B904 - it has its cause
                 raise
         except Exception as error:
             if region is None or region.reason is None:
@@ -246,9 +250,11 @@ class AsyncDriver:
         """See `Reporter`."""
         return self._clock_origin + perf_counter()
 
-    def emit(self, event: Any) -> Awaitable[None] | None:
+    def emit(
+        self, event: Any, listener: Callable[[Any], Any] | None = None
+    ) -> Awaitable[None] | None:
         """See `Reporter`."""
-        listener = self._emit
+        listener = listener or self._emit
         if listener is None or self.task.is_abandoned:
             return None
         try:
@@ -284,15 +290,7 @@ class AsyncDriver:
         if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
             return error
         await task.absorb_cancellation()
-        failure: Exception
-        if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
-            failure = CallCancelled("it was cancelled from within")
-        elif isinstance(error, StopIteration):  # it would end the steps
-            failure = RuntimeError("the callable raised StopIteration")
-        else:
-            return error
-        failure.__cause__ = error
-        return failure
+        return failure_of(error) or error
 
     async def _parallel(self, effect: Parallel) -> list[Any]:
         results: list[Any] = [None] * len(effect.steps)
@@ -341,16 +339,17 @@ class AsyncDriver:
             carrier.deliver = values.append
             return driver.drive(effect.steps)
 
-        group = CarrierGroup(self.task, self._take_over)
+        group, context = CarrierGroup(self.task, self._take_over), copy_context()
         await group.checkpoint()
-        carrier = self._start(group, copy_context(), inner)
+        # Before the carrier starts, since an eager task may set the signal at once.
         ticket = None if until is None else subscribe_on_loop(until, group.stop)
         try:
+            self._start(group, context, inner)
             await group.wait(seconds)
         finally:
             if until is not None:
                 until.unsubscribe(ticket)
-            copy_back(carrier.context)
+            copy_back(context)
         if values and not group.is_ending:
             return values.pop()
         if until is not None and until.is_set:
@@ -362,9 +361,8 @@ class AsyncDriver:
         group: CarrierGroup,
         context: Context,
         work: Callable[[AsyncDriver, Carrier], Coroutine[Any, Any, Any]],
-    ) -> Carrier:
+    ) -> None:
         """Start a task that drives steps; the work receives the driver of that task."""
         carrier = group.carrier(context)
         driver = self.in_task(carrier)
         carrier.start(lambda: work(driver, carrier))
-        return carrier

@@ -9,10 +9,12 @@ import contextvars
 import os
 import queue
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-from treadle.effects.effects import Call, CallCancelled, Mode, Reporter, is_awaitable
+from treadle.effects import cleanup
+from treadle.effects.effects import Call, Mode, Reporter, failure_of, is_awaitable
 
 Future = concurrent.futures.Future
 
@@ -28,18 +30,52 @@ _depth = contextvars.ContextVar("treadle_background_depth", default=0)
 code that runs on a loop and blocks it, to await something in turn, is served by the next one."""
 
 
+class BackgroundCall(Future[Any]):
+    """The outcome of an awaitable on a background loop; cancelling it cancels the awaitable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.has_reacted = False
+        self._has_ended = threading.Event()
+
+    def cancel_task(self, task: asyncio.Task[Any]) -> None:
+        """Cancel the task in which the call runs, on its loop."""
+        self.has_reacted = True
+        task.cancel()
+
+    def end(self) -> None:
+        """Note that nothing of the call runs any more."""
+        self._has_ended.set()
+
+    def wait_for_end(self, deadline: float) -> bool:
+        """Wait until a cancelled call has ended.
+
+        If it has not, it is abandoned. If it blocks its loop, which has not even reacted to the
+        cancellation, later calls run on another loop.
+
+        Args:
+            deadline: the time of the monotonic clock at which to stop waiting.
+
+        Returns:
+            Whether it has ended.
+        """
+        if self._has_ended.wait(max(0.0, deadline - time.monotonic())):
+            return True
+        if not self.has_reacted and self.loop is not None:
+            _replace(self.loop)
+        return False
+
+
 def run_on_background_loop(
-    awaitable: Awaitable[Any], awaiting: Callable[[Future[Any]], object] | None = None
-) -> Future[Any]:
+    awaitable: Awaitable[Any], awaiting: Callable[[BackgroundCall], object] | None = None
+) -> BackgroundCall:
     """Start to await something on a background loop, which is started if necessary.
 
     Args:
         awaitable: a coroutine or any other awaitable that is not bound to another loop.
-        awaiting: receives the future before anything is started: what reaches the loop after it was
+        awaiting: receives the outcome before anything is started: what reaches the loop after it was
             cancelled, such as the closing of a stream, finds it cancelled.
-
-    Returns:
-        A future of its outcome; cancelling the future cancels the awaitable.
     """
 
     async def outcome() -> Any:
@@ -49,19 +85,19 @@ def run_on_background_loop(
     # awaited.
     goes_as_it_is = isinstance(awaitable, Coroutine)
     coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
-    future: Future[Any] = Future()
+    future = BackgroundCall()
     if awaiting is not None:
         awaiting(future)
     depth = _depth.get()
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)
-    loop = _running_loop(depth)
+    loop = future.loop = _running_loop(depth)
     loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
     return future
 
 
 def _begin(
-    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: Future[Any]
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: BackgroundCall
 ) -> None:
     """Start a task, and have the future settled with it, each way.
 
@@ -70,14 +106,16 @@ def _begin(
     """
     if future.cancelled():
         coroutine.close()
+        future.end()
         return
     task = loop.create_task(coroutine)
 
-    def cancel(awaited: Future[Any]) -> None:
+    def cancelled(awaited: Any) -> None:  # the future, to which this must not refer: no cycles
         if awaited.cancelled():
-            loop.call_soon_threadsafe(task.cancel)
+            loop.call_soon_threadsafe(awaited.cancel_task, task)
 
     def settle(_: object) -> None:
+        future.end()
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if not future.set_running_or_notify_cancel():
             return
@@ -87,7 +125,7 @@ def _begin(
             future.set_exception(error)
 
     task.add_done_callback(settle)
-    future.add_done_callback(cancel)
+    future.add_done_callback(cancelled)
 
 
 _Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], object]]"
@@ -111,18 +149,18 @@ class PostingReporter:
         self._home = threading.get_ident()
         self.now = reporter.now
 
-    def emit(self, event: Any) -> None:
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
         """See `Reporter`."""
         if threading.get_ident() == self._home:
-            self._reporter.emit(event)
+            self._reporter.emit(event, listener)
         else:
-            self._post(lambda: self._reporter.emit(event))
+            self._post(lambda: self._reporter.emit(event, listener))
 
 
 def call(
     effect: Call,
     reporter: Reporter | None = None,
-    awaiting: Callable[[Future[Any]], object] | None = None,
+    awaiting: Callable[[BackgroundCall], object] | None = None,
 ) -> Any:
     """Make a call from a thread that may block.
 
@@ -150,16 +188,17 @@ def call(
                 inbox.get()()
             return value
         return _awaited(value, inbox, awaiting)
-    except (asyncio.CancelledError, concurrent.futures.CancelledError) as error:
-        raise CallCancelled("it was cancelled from within") from error
-    except StopIteration as error:
-        raise RuntimeError("the callable raised StopIteration") from error
+    except BaseException as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        raise failure  # noqa: B904 - it has its cause
 
 
 def _awaited(
     value: Awaitable[Any],
     inbox: _Inbox,
-    awaiting: Callable[[Future[Any]], object] | None,
+    awaiting: Callable[[BackgroundCall], object] | None,
 ) -> Any:
     """Wait for an awaitable, and call meanwhile what is put into the inbox."""
     future = run_on_background_loop(value, awaiting)
@@ -172,7 +211,8 @@ def _awaited(
                 inbox.get(timeout=LOOK_UP_SECONDS)()
         return future.result()
     except BaseException:
-        future.cancel()  # an interrupt of this thread ends what runs for it in the other
+        if future.cancel() and awaiting is None:  # an interrupt of this thread, which waits alone
+            future.wait_for_end(time.monotonic() + cleanup.GRACE_SECONDS)
         raise
     finally:
         del future  # the traceback of its exception refers to this frame
@@ -186,11 +226,22 @@ def may_block(effect: Any) -> bool:
 def _running_loop(depth: int) -> asyncio.AbstractEventLoop:
     with _lock:
         while len(_loops) <= depth:
-            loop = asyncio.new_event_loop()
-            # A daemon: a callable that never returns must not keep the interpreter from exiting.
-            threading.Thread(target=_run, args=(loop,), name="treadle-async", daemon=True).start()
-            _loops.append(loop)
+            _loops.append(_start_loop())
         return _loops[depth]
+
+
+def _start_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    # A daemon: a callable that never returns must not keep the interpreter from exiting.
+    threading.Thread(target=_run, args=(loop,), name="treadle-async", daemon=True).start()
+    return loop
+
+
+def _replace(blocked: asyncio.AbstractEventLoop) -> None:
+    """Start another loop for later calls in place of one that a callable blocks."""
+    with _lock:
+        if blocked in _loops:
+            _loops[_loops.index(blocked)] = _start_loop()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import TaskGroup
 
 from treadle.effects import cleanup
-from treadle.effects.cleanup import log, log_suppressed
-from treadle.effects.effects import Call, CallCancelled, Cancelled, Steps
+from treadle.effects.cleanup import log_abandoned, log_suppressed
+from treadle.effects.effects import Call, Cancelled, Steps, failure_of
 from treadle.effects.signal_bridge import running_trio
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ class CallersTask:
     def was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task is a cancellation, and not made by a callable."""
         return cancellations_of_task() > self._cancellations
+
+    def ignore_handled_cancellations(self) -> None:
+        """Ignore the cancellations that the caller is handling, but not one that has not arrived yet."""
+        self._cancellations = cancellations_of_task()
+        if self._cancellations and getattr(asyncio.current_task(), "_must_cancel", False):
+            self._cancellations -= 1
 
     def notice_cancellation(self) -> None:
         """The cancellation has arrived: from here on the next one counts."""
@@ -125,8 +132,7 @@ class Carrier(CallersTask):
     def abandon(self) -> None:
         """Let the task run on its own; its outcome is dropped."""
         self.is_abandoned = self.is_cancelled = True
-        text = "%r still runs %g s after it was cancelled: it is abandoned"
-        log.warning(text, self.call, cleanup.GRACE_SECONDS)
+        log_abandoned(self.call)
 
     def was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task comes from the drive."""
@@ -168,11 +174,7 @@ class Carrier(CallersTask):
         error, self.error = self.error, None  # its traceback leads to this object: no cycles
         if error is None and self.has_value:
             return None
-        if error is None or isinstance(error, _CANCELLATIONS):
-            cancelled = CallCancelled("it was cancelled from within")
-            cancelled.__cause__ = error
-            return cancelled
-        return error
+        return failure_of(error or asyncio.CancelledError()) or error
 
 
 _CANCELLATIONS = (asyncio.CancelledError, concurrent.futures.CancelledError)
@@ -189,13 +191,14 @@ class AsyncioCarrier(Carrier):
         home: the thread of that loop.
     """
 
-    __slots__ = ("_has_begun", "_task", "home", "idle_region", "loop", "regions")
+    __slots__ = ("_has_begun", "_is_started", "_task", "home", "idle_region", "loop", "regions")
 
     _task: asyncio.Task[None]
 
     def __init__(self, group: CarrierGroup, context: Context) -> None:
         super().__init__(group, context)
         self._has_begun = False
+        self._is_started = False  # an eager task runs while it is being started
         self.regions: list[Region] = []
         self.idle_region: Region | None = None
         self.loop = asyncio.get_running_loop()
@@ -207,17 +210,17 @@ class AsyncioCarrier(Carrier):
         # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
+        self._is_started = True
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         native = asyncio.current_task()
-        self.cancelling = None if native is None else native.cancelling
+        if native is not None:
+            self._task, self.cancelling = native, native.cancelling
         self._has_begun = True
         await super()._run(work)
         self._disarm()
-        if native is not None and hasattr(
-            self, "_task"
-        ):  # else an eager task is still being started
-            native.remove_done_callback(self._done)  # it would take a turn of the event loop
+        if self._is_started:
+            self._task.remove_done_callback(self._done)  # it would take a turn of the event loop
             self.group.ended(self)
 
     def _done(self, _: object) -> None:
@@ -546,22 +549,26 @@ def copy_back(context: Context) -> None:
             variable.set(value)
 
 
-def _first_of(errors: BaseExceptionGroup[BaseException], cancellations: int) -> BaseException:
-    """Return what to raise instead of a group: its first error, with its cause and context.
-
-    Args:
-        errors: the group.
-        cancellations: how often this task had been asked to cancel when the group began. If it was
-            asked since, the group has lost that cancellation to the error, and it comes first.
-    """
-    first: BaseException = errors
-    while isinstance(first, BaseExceptionGroup):
-        first = cast("Any", first).exceptions[0]
-    if isinstance(first, Exception) and cancellations_of_task() > cancellations:
-        cancelled = asyncio.CancelledError()
-        cancelled.__cause__ = first
-        return cancelled
-    return first
+@contextlib.asynccontextmanager
+async def task_group() -> AsyncGenerator[TaskGroup]:
+    """A task group that raises the first exception of its tasks and its body, without a group around it."""
+    cancellations = cancellations_of_task()
+    failure: BaseException | None = None
+    try:
+        async with anyio.create_task_group() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        failure = errors.exceptions[0]
+        if isinstance(failure, Exception) and cancellations_of_task() > cancellations:
+            # The group has lost a cancellation of this task to the exception; it takes precedence.
+            cancelled = asyncio.CancelledError()
+            cancelled.__cause__ = failure
+            failure = cancelled
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # its traceback refers to this frame
 
 
 @contextlib.asynccontextmanager
@@ -570,14 +577,7 @@ async def background_task(task: Callable[[], Coroutine[Any, Any, Any]]) -> Async
 
     An exception of either ends the other, and is raised without a group.
     """
-    cancellations = cancellations_of_task()
-    failure: BaseException | None = None
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(task)
-            yield
-            group.cancel_scope.cancel()
-    except BaseExceptionGroup as errors:
-        failure = _first_of(errors, cancellations)
-    if failure is not None:
-        raise failure
+    async with task_group() as group:
+        group.start_soon(task)
+        yield
+        group.cancel_scope.cancel()

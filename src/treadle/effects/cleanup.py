@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeVar
 
-from treadle.effects.effects import Steps
+from treadle.effects.effects import Call, Steps
 
 E = TypeVar("E", bound=BaseException)
 
@@ -65,11 +65,18 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
             return None
         close_steps(steps)
         raise
+    finally:
+        del end  # its traceback refers to this frame
 
 
 def log_suppressed(error: Exception) -> None:
     """Log an exception that must not change what happens."""
     log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)
+
+
+def log_abandoned(call: Call | None) -> None:
+    """Log that a call has ignored its cancellation for the grace period."""
+    log.warning("%r still runs %g s after it was cancelled: it is abandoned", call, GRACE_SECONDS)
 
 
 def settle(outcome: tuple[Any, BaseException | None]) -> Any:

@@ -126,8 +126,14 @@ class Reporter(Protocol):
         """The driver's clock, as `Now`: seconds since the epoch, never going back within a drive."""
         ...
 
-    def emit(self, event: Any) -> Awaitable[None] | None:
+    def emit(
+        self, event: Any, listener: Callable[[Any], Any] | None = None
+    ) -> Awaitable[None] | None:
         """Hand an event to the listeners, as `Emit`.
+
+        Args:
+            event: the event.
+            listener: receives it in place of the listeners of the run.
 
         Returns:
             None, or an awaitable where a listener is async and the call runs on the event loop of
@@ -313,3 +319,25 @@ class Cancelled(BaseException):
 
 class CallCancelled(Exception):  # noqa: N818 - named after what happened to the call
     """A callable raised a cancellation, though the call had not been cancelled."""
+
+
+def failure_of(error: BaseException) -> Exception | None:
+    """Return the exception to raise in place of one that a callable raised and that steps must not see.
+
+    A cancellation that nobody asked for would end a task without a trace, and a StopIteration would end the steps.
+
+    Returns:
+        The other exception, with this one as its cause; None for an exception that may be raised itself.
+    """
+    import asyncio  # noqa: PLC0415 - slow to import, and drivers have done so
+    from concurrent.futures import CancelledError  # noqa: PLC0415 - as above
+
+    failure: Exception
+    if isinstance(error, (asyncio.CancelledError, CancelledError)):
+        failure = CallCancelled("it was cancelled from within")
+    elif isinstance(error, StopIteration):
+        failure = RuntimeError("the callable raised StopIteration")
+    else:
+        return None
+    failure.__cause__ = error
+    return failure

@@ -9,7 +9,6 @@ so that clients which are bound to a loop can be used again in a later run.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import contextvars
 import functools
@@ -19,12 +18,24 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, TypeVar, cast
 
 from treadle.effects import cleanup
-from treadle.effects.background import LOOK_UP_SECONDS, PostingReporter, call, may_block
-from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps, settle
+from treadle.effects.background import (
+    LOOK_UP_SECONDS,
+    BackgroundCall,
+    PostingReporter,
+    call,
+    may_block,
+)
+from treadle.effects.cleanup import (
+    close_steps,
+    log_abandoned,
+    log_suppressed,
+    remaining_steps,
+    settle,
+)
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -39,6 +50,7 @@ from treadle.effects.effects import (
     Stopped,
     TimeLimitReached,
     Wait,
+    failure_of,
 )
 
 R = TypeVar("R")
@@ -100,6 +112,7 @@ class Task:
     """
 
     __slots__ = (
+        "awaited",
         "children",
         "context",
         "finish",
@@ -120,6 +133,7 @@ class Task:
         self.ticket: object = None
         self.outcome: tuple[Any, Exception | None] = _NOTHING
         self.children: list[Task] = []
+        self.awaited: list[tuple[Call, BackgroundCall]] = []
         self.on_cancel: Callable[[], object] | None = None
         self.is_alone = False
         self.is_over = False
@@ -158,7 +172,7 @@ class Scheduler:
             while not outcome:
                 self.turn()
         except BaseException as interrupt:
-            self.cancel(root, interrupt)
+            self.cancel([root], interrupt)
             raise
         return settle(outcome.pop())  # no local variable: a kept exception may lead to this frame
 
@@ -191,7 +205,7 @@ class Scheduler:
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         task.ticket = task.on_cancel = None
-        task.children = []
+        task.children, task.awaited = [], []
         task.outcome = value, error
         self._ready.append(task)
 
@@ -216,9 +230,9 @@ class Scheduler:
         except StopIteration as stop:
             task.is_over = True
             task.finish(stop.value, None)
-        except Exception as raised:  # noqa: BLE001 - for the parent to handle
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - for the parent
             task.is_over = True
-            task.finish(None, raised)
+            task.finish(None, failure_of(raised) or cast("Exception", raised))
         else:
             self._begin(task, effect)
         finally:
@@ -268,18 +282,18 @@ class Scheduler:
 
     def _call(self, task: Task, effect: Call) -> None:
         ticket = task.ticket
-        futures: list[concurrent.futures.Future[Any]] = []
+        awaited = task.awaited
         outcome: list[Any] = []
 
-        def awaiting(future: concurrent.futures.Future[Any]) -> None:
-            futures.append(future)
-            if task.ticket is not ticket:  # cancelled while the call was being made
-                future.cancel()
+        def awaiting(call: BackgroundCall) -> None:
+            awaited.append((effect, call))
+            if task.ticket is not ticket:  # cancelled while the coroutine was being made
+                call.cancel()
 
         def done() -> None:
             value, error = outcome
             outcome.clear()  # the traceback of the error refers to a frame that has both lists
-            futures.clear()
+            awaited.clear()
             if error is not None and not isinstance(error, Exception):
                 raise error  # an interrupt ends the run
             self._resume(task, value, error)
@@ -296,7 +310,7 @@ class Scheduler:
                 outcome[:] = None, raised
             answer()
 
-        task.on_cancel = lambda: [future.cancel() for future in futures]
+        task.on_cancel = lambda: [call.cancel() for _, call in awaited]
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         worker = threading.Thread(
             target=task.copied_context().run, args=(work,), name="treadle-worker", daemon=True
@@ -331,7 +345,7 @@ class Scheduler:
                 task.children.remove(child)
                 results[index], left = value, left - 1
                 if error is not None:
-                    self._cancel_children(task, Cancelled())
+                    self.cancel(task.children, Cancelled())
                     self._resume(task, None, error)
                 elif waiting:
                     start_next()
@@ -349,7 +363,7 @@ class Scheduler:
     def _bounded(self, task: Task, effect: Bounded) -> None:
         def end(reason: Exception) -> None:
             unsubscribe()
-            self._cancel_children(task, Cancelled())
+            self.cancel(task.children, Cancelled())
             self._resume(task, None, reason)
 
         def finish(value: Any, error: Exception | None) -> None:
@@ -374,17 +388,33 @@ class Scheduler:
         # It starts at once: steps that do not wait end within any time limit.
         self._advance(child)
 
-    def _cancel_children(self, task: Task, end: BaseException) -> None:
-        for child in list(task.children):
-            self.cancel(child, end)
+    def cancel(self, tasks: Iterable[Task], end: BaseException) -> None:
+        """Cancel tasks and all they started, innermost first, by an exception in the steps.
 
-    def cancel(self, task: Task, end: BaseException) -> None:
-        """Cancel a task and all it started, innermost first, by an exception in the steps."""
+        Async callables have a grace period to end in; those in threads are abandoned at once.
+        """
+        tasks = list(tasks)
+        for task in tasks:
+            self._interrupt(task)
+        deadline = time.monotonic() + cleanup.GRACE_SECONDS
+        for task in tasks:
+            self._unwind(task, end, deadline)
+
+    def _interrupt(self, task: Task) -> None:
+        """Cancel what a task, and all it started, waits for."""
         task.ticket = None  # from here on every answer is stale
-        self._cancel_children(task, end)
-        task.is_over = True
+        for child in task.children:
+            self._interrupt(child)
         if task.on_cancel is not None:
             task.on_cancel()
+
+    def _unwind(self, task: Task, end: BaseException, deadline: float) -> None:
+        for child in list(task.children):
+            self._unwind(child, end, deadline)
+        task.is_over = True
+        for effect, started in task.awaited:
+            if not started.wait_for_end(deadline):
+                log_abandoned(effect)
         task.within_context(self._driver.clean_up, task.steps, end)
 
 
@@ -437,11 +467,12 @@ class SyncDriver:
         """See `Reporter`: the driver is the reporter of what runs in its thread."""
         return self._clock_origin + time.perf_counter()
 
-    def emit(self, event: Any) -> None:
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
         """See `Reporter`."""
-        if self._emit is not None:
+        listener = listener or self._emit
+        if listener is not None:
             try:
-                call(Call(self._emit, event))
+                call(Call(listener, event))
             except Exception as error:  # noqa: BLE001 - a listener changes nothing
                 log_suppressed(error)
 

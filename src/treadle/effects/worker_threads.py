@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -32,13 +32,15 @@ class _ThreadReporter:
         self.is_abandoned = False
         self.now = reporter.now
 
-    def emit(self, event: Any) -> Awaitable[None] | None:
+    def emit(
+        self, event: Any, listener: Callable[[Any], Any] | None = None
+    ) -> Awaitable[None] | None:
         """See `Reporter`."""
         if threading.get_ident() == self._home:  # in the awaitable that the callable returned
-            return self._reporter.emit(event)
+            return self._reporter.emit(event, listener)
         if not self.is_abandoned:
             try:
-                interrupt = anyio.from_thread.run(self._on_loop, event, token=self._token)
+                interrupt = anyio.from_thread.run(self._on_loop, event, listener, token=self._token)
             except BaseException as error:  # cancelled meanwhile, or the event loop has ended
                 raise Cancelled("the call was abandoned") from error
             if interrupt is not None:
@@ -47,11 +49,13 @@ class _ThreadReporter:
                 return None
         raise Cancelled("the call was abandoned")
 
-    async def _on_loop(self, event: Any) -> BaseException | None:
+    async def _on_loop(
+        self, event: Any, listener: Callable[[Any], Any] | None
+    ) -> BaseException | None:
         """Call the listeners; return what asks to exit: in a task it would end the event loop."""
         if not self.is_abandoned:
             try:
-                emitted = self._reporter.emit(event)
+                emitted = self._reporter.emit(event, listener)
                 if emitted is not None:
                     await emitted
             except (KeyboardInterrupt, SystemExit) as interrupt:

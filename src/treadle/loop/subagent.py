@@ -10,10 +10,12 @@ from treadle import labels
 from treadle.context import Context
 from treadle.effects import (
     Call,
+    CallCancelled,
     Effect,
     Emit,
     Reporter,
     Steps,
+    log_suppressed,
     map_effects,
     with_reporter,
 )
@@ -144,6 +146,8 @@ def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -
 def _observe(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
     try:
         yield Call(observers, event, label=labels.OBSERVE)
+    except CallCancelled as error:
+        log_suppressed(error)
     except GeneratorExit:
         raise
     except BaseException:
@@ -164,9 +168,14 @@ class _Reporter:
         self._observers = observers
         self.now = inner.now
 
-    def emit(self, event: Any) -> Awaitable[None] | None:
-        observed = None if self._observers is None else self._observers(event)
-        outer = SubagentEvent(call_id=self._call_id, event=event)
+    def emit(
+        self, event: Any, listener: Callable[[Any], Any] | None = None
+    ) -> Awaitable[None] | None:
+        if listener is not None:  # of a subagent of the subagent
+            return self._inner.emit(event, listener)
+        observers, outer = self._observers, SubagentEvent(call_id=self._call_id, event=event)
+        # Where the listeners of the outer run are called, too.
+        observed = None if observers is None else self._inner.emit(event, observers)
         return self._inner.emit(outer) if observed is None else self._both(observed, outer)
 
     async def _both(self, observed: Awaitable[None], outer: SubagentEvent) -> None:

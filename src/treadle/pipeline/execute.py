@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from treadle.effects import Call, Mode, Steps, is_awaitable
+from treadle.effects import Call, Mode, Steps, failure_of, is_awaitable
 from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.errors import StageError
 
@@ -77,7 +77,7 @@ class Execution:
         self.out: list[Any] = []
 
 
-def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than the branch
+def execute(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more than a branch
     run: Execution,
     item: Any,
     progress: Progress,
@@ -95,9 +95,9 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
         The items that left the program.
 
     Raises:
-        StageError: a stage raised. A cancellation is not wrapped.
+        StageError: a stage raised. A cancellation of these steps is not wrapped.
     """
-    ops, valid_type = run.ops, None
+    ops, valid_type, kind = run.ops, None, _END
     entered, op = progress.stages.append, _NO_OP
     progress.item = item
     try:
@@ -134,6 +134,7 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
             if item.__class__ is not valid_type:
                 # A plain function may have returned a coroutine.
                 if not isinstance(item, run.classes) and is_awaitable(item):
+                    kind = _CALL
                     item = yield _awaiting(op, item)
                 _check_type(run, item, progress)
                 valid_type = item.__class__
@@ -143,7 +144,12 @@ def execute(  # noqa: C901, PLR0912 - the hot loop: a call would cost more than 
             if until is not None and until(item):
                 position = op.target
             progress.item = item
-    except Exception as cause:
+    except BaseException as error:
+        cause = error if isinstance(error, Exception) else None
+        if kind is _PLAIN:  # nothing else can have raised it
+            cause = cause or failure_of(error)
+        if cause is None:
+            raise
         raise _stage_error(op.name, progress, cause) from cause
 
 
@@ -162,7 +168,13 @@ def run_stage(op: Op, item: Any) -> Steps[Any]:
     """Run one stage as steps, so that they can be wrapped; the same as `execute` does."""
     if op.kind is Kind.CALL:
         return (yield Call(op.fn, item, mode=op.mode, label="stage", key=op.name))
-    result: Any = op.fn(item)
+    try:
+        result: Any = op.fn(item)
+    except BaseException as cause:
+        failure = failure_of(cause)
+        if failure is None:
+            raise
+        raise failure  # noqa: B904 - it has its cause
     if op.kind is Kind.GENERATOR:
         steps: Steps[Any] = result
         return (yield from steps)

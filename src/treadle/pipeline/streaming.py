@@ -21,6 +21,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 import anyio
 
 from treadle.effects import (
+    CLEANUP_SECONDS,
+    Call,
     Cancelled,
     Mode,
     Scheduler,
@@ -31,6 +33,7 @@ from treadle.effects import (
     Wait,
     background_task,
     drive,
+    task_group,
 )
 from treadle.pipeline.compiler import Kind, Op
 from treadle.pipeline.execute import Execution, Progress, execute, run_stage
@@ -169,11 +172,11 @@ class Stream:
         slots = anyio.Semaphore(concurrency)
 
         async def feed() -> None:
-            async with finished, anyio.create_task_group() as workers, _iterated(items) as source:
+            async with finished, task_group() as workers, _iterated(items) as source:
                 for number in itertools.count():
                     await slots.acquire()
                     try:
-                        item = await anext(source)
+                        item = await drive(_next(source))
                     except StopAsyncIteration:
                         return
                     except Exception as error:  # noqa: BLE001 - raised after the items before it
@@ -228,8 +231,7 @@ class Stream:
                 yield from _results(settled.popleft())
                 unread -= 1
         finally:
-            for task in list(running.values()):
-                scheduler.cancel(task, Cancelled())
+            scheduler.cancel(running.values(), Cancelled())
 
 
 def _threaded(op: Op) -> Op:
@@ -297,7 +299,14 @@ async def _iterated(items: Iterable[T] | AsyncIterable[T]) -> AsyncGenerator[Asy
         yield source
     finally:
         if isinstance(source, AsyncGenerator):
-            await cast("AsyncGenerator[T]", source).aclose()
+            with anyio.move_on_after(CLEANUP_SECONDS, shield=True):
+                await cast("AsyncGenerator[T]", source).aclose()
+
+
+def _next(source: AsyncIterator[T]) -> Steps[T]:
+    """Draw an item; a source that raises a cancellation itself fails with `CallCancelled`."""
+    item: T = yield Call(anext, source, mode=Mode.ASYNC)
+    return item
 
 
 async def _as_async(items: Iterable[T]) -> AsyncGenerator[T]:

@@ -125,10 +125,11 @@ class _HandlingReporter:
         self._emit = _in_context(get_current(), reporter.emit)
         self.now = reporter.now
 
-    def emit(self, event: Any) -> Any:
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> Any:
         """See `treadle.effects.Reporter`."""
-        emitted = self._emit(event)  # raises if the call was abandoned; then the event is void
-        _safely(handle_event, self._root, event)
+        emitted = self._emit(event, listener)  # raises if the call was abandoned: the event is void
+        if listener is None:
+            _safely(handle_event, self._root, event)
         return emitted
 
 
