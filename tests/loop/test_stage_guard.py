@@ -491,6 +491,58 @@ def test_editing_a_message_in_place_raises_and_does_not_change_the_history():
     assert run.requests == []
 
 
+def spoil_call(ctx):
+    ctx.tool_calls[0].input["n"] = 100
+
+
+IN_PLACE = {
+    "memo": lambda ctx: ctx.memo.setdefault("user", "ann"),
+    "tools": lambda ctx: ctx.tools.pop("note"),
+    "tool_results": lambda ctx: ctx.tool_results.update(b=ToolResult("b", "other")),
+    "validation_errors": lambda ctx: ctx.validation_errors.clear(),
+    "approvals": lambda ctx: ctx.approvals.setdefault("a", approve),
+    "request": lambda ctx: ctx.request.options.update(temperature=0),
+    "request_changes": lambda ctx: ctx.request_changes.update(n=1),
+    "plan": lambda ctx: ctx.plan.not_run.update(a=NotRunReason.DEFERRED),
+    "response": lambda ctx: ctx.response.extra.update(reasoning="none"),
+    "input": spoil_call,
+    "result_messages": lambda ctx: ctx.result_messages[0].update(content="[gone]"),
+}
+FROM = {"input": 3, "result_messages": 7}
+"""The first position at which there is something to edit."""
+
+
+@pytest.mark.parametrize("form", ["plain", "generator", "async"])
+@pytest.mark.parametrize("field", IN_PLACE)
+def test_an_edit_in_place_is_refused_and_reaches_no_other_run(field, form):
+    def spoil(ctx):
+        IN_PLACE[field](ctx)
+        return ctx
+
+    def spoil_in_steps(ctx):
+        yield Sleep(0)
+        return spoil(ctx)
+
+    async def spoil_later(ctx):
+        return spoil(ctx)
+
+    edit = {"plain": spoil, "generator": spoil_in_steps, "async": spoil_later}[form]
+    for position in range(FROM.get(field, 0), len(default_stages()) + 1):
+        run = EditedRun(ONE)
+        result = run.run(at(position, edit))
+        assert refused_by(result) == "edit"
+        assert "read-only" in result.reason.message
+        assert run.ran == ([1] if position > 5 else [])
+    later = EditedRun(ONE)
+    assert later.run(at(0, lambda ctx: ctx)).unwrap().content == "Done."
+
+
+def test_tools_of_a_loop_cannot_be_edited():
+    loop = Loop(tools=[EditedRun(ONE).note])
+    with pytest.raises(TypeError, match="read-only"):
+        loop.tools.pop("note")
+
+
 def test_a_redaction_before_the_model_call_is_in_the_request_and_in_the_history():
     run = EditedRun(ONE)
     hidden = lambda ctx: ctx.replace(  # noqa: E731

@@ -10,8 +10,8 @@ from typing import Any
 from treadle.context import Context
 from treadle.errors import OptionError, did_you_mean
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
-from treadle.loop.stage_guard import review
-from treadle.messages import is_mapping
+from treadle.loop.stage_guard import protect, review
+from treadle.messages import ReadOnlyDict, is_mapping
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.components import Component, Composer, DeadEnd, components_of, nested_in
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
@@ -63,12 +63,22 @@ def _default_pipeline(**options: Any) -> Pipeline[Context]:
 
 def _pipeline(stages: Any) -> Pipeline[Context]:
     return Pipeline(
-        list(stages), until=_is_decided, item=Context, given=GIVEN, review=review, trusted=BUILT_IN
+        list(stages),
+        until=_is_decided,
+        item=Context,
+        given=GIVEN,
+        review=review,
+        prepare=protect,
+        trusted=BUILT_IN,
     )
 
 
 def tools_of(settings: Settings) -> Mapping[str, Tool]:
     """The tools of a loop by name, including the terminal tool; raises the errors of `as_tool`."""
+    return ReadOnlyDict(_tools_of(settings))  # runs share them
+
+
+def _tools_of(settings: Settings) -> Mapping[str, Tool]:
     tools = toolset(settings.tools)
     output = settings.output
     if output is None:

@@ -36,6 +36,7 @@ from treadle.loop.loop_detection import LoopDetector
 from treadle.loop.pause import PausedStateError, Resumption, suspend
 from treadle.loop.stage_guard import lost_calls
 from treadle.messages import (
+    NOTHING,
     History,
     InvalidMessagesError,
     JSONDict,
@@ -287,14 +288,14 @@ class Run:
             trace=progress.stages,
             response=_NO_RESPONSE,
             is_asked=False,
-            request_changes=changes or _NOTHING,
+            request_changes=changes or NOTHING,
             tool_calls=(),
             plan=_NO_PLAN,
-            tool_results=_NOTHING,
-            validation_errors=_NOTHING,
+            tool_results=NOTHING,
+            validation_errors=NOTHING,
             result_messages=(),
-            approvals=_NOTHING,
-            paused_runs=_NOTHING,
+            approvals=NOTHING,
+            paused_runs=NOTHING,
         )
         if guidance is not None:
             progress.item = progress.item.evolve(guidance=guidance)
@@ -536,10 +537,21 @@ class Run:
         )
 
 
-_BLANK = Context(History(), iteration=0)
-_NO_RESPONSE = Response()
+# All runs share these.
+_NO_RESPONSE = Response(extra=NOTHING)
 _NO_PLAN = Plan()
-_NOTHING: dict[str, Any] = {}
+_BLANK = Context(
+    History(),
+    iteration=0,
+    response=_NO_RESPONSE,
+    plan=_NO_PLAN,
+    tool_results=NOTHING,
+    validation_errors=NOTHING,
+    memo=NOTHING,
+    approvals=NOTHING,
+    paused_runs=NOTHING,
+    request_changes=NOTHING,
+)
 
 
 def _has_nothing_to_ask(context: Context) -> bool:
@@ -556,7 +568,7 @@ def _without_answer(context: Context, reason: Reason) -> Context:
         response, content=NO_ANSWER.format(reason=reason), tool_calls=(), extra=extra
     )
     asked = context.evolve(
-        response=response, tool_calls=(), tool_results=_NOTHING, result_messages=(), error=None
+        response=response, tool_calls=(), tool_results=NOTHING, result_messages=(), error=None
     )
     return inject(asked).done()
 

@@ -19,12 +19,14 @@ from treadle.messages import (
     History,
     JSONDict,
     NotAResponseError,
+    ReadOnlyDict,
     Response,
     ToolCall,
     ToolResult,
     describe,
     is_dict,
     is_mapping,
+    read_only,
     to_message,
     to_response,
     validate_messages,
@@ -47,6 +49,35 @@ _OF_THE_RESPONSE = ("tool_calls", "tool_results", "plan", "validation_errors")
 """Fields that have a meaning only after the model was asked."""
 _REVIEWED = ("tool_calls", "tool_results", "plan", "tools")
 """Fields that decide what runs."""
+
+
+def protect(ctx: Context) -> None:
+    """Make the contents of a context read-only, before a custom stage receives it: an edit in place raises."""
+    fields = ctx.__dict__
+    for name in _SHALLOW:
+        if fields[name].__class__ is dict:
+            fields[name] = ReadOnlyDict(fields[name])
+    if ctx.result_messages:
+        fields["result_messages"] = tuple(map(read_only, ctx.result_messages))
+    for call in ctx.tool_calls:
+        _protect(call, "input", "extra")
+    for call in ctx.response.tool_calls:
+        _protect(call, "input", "extra")
+    _protect(ctx.response, "extra")
+    _protect(ctx.plan, "not_run", "duplicates", "approvals")
+
+
+def _protect(one: Any, *names: str) -> None:
+    """Make fields of a frozen object read-only, which keeps its identity."""
+    for name in names:
+        value = getattr(one, name)
+        if value.__class__ is dict:
+            object.__setattr__(one, name, read_only(value))
+
+
+_SHALLOW = (
+    "tools", "tool_results", "validation_errors", "memo", "approvals", "paused_runs", "request_changes",
+)  # fmt: skip
 
 
 def review(stage: str, before: Context, after: Context) -> Context:

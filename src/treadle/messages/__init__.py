@@ -5,6 +5,7 @@ Nothing here calls a backend.
 
 from treadle.messages.decode import NotAResponseError, is_cost, to_chunk, to_response, to_usage
 from treadle.messages.history import History
+from treadle.messages.immutable import NOTHING, ReadOnlyDict, read_only
 from treadle.messages.json_text import (
     MAX_LENGTH,
     MAX_PATH,
@@ -60,6 +61,7 @@ __all__ = [
     "MAX_LENGTH",
     "MAX_PATH",
     "MAX_VIOLATIONS",
+    "NOTHING",
     "NO_RESULT",
     "ROLES",
     "CallChunk",
@@ -71,6 +73,7 @@ __all__ = [
     "Message",
     "Messages",
     "NotAResponseError",
+    "ReadOnlyDict",
     "Response",
     "StreamAccumulator",
     "ToolCall",
@@ -89,6 +92,7 @@ __all__ = [
     "json_type",
     "parse_object",
     "problems_of",
+    "read_only",
     "repair_history",
     "safe_str",
     "sendable",

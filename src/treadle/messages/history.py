@@ -3,53 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn, overload
+from typing import Any, overload
 
+from treadle.messages.immutable import ReadOnlyDict, read_only
 from treadle.messages.message import JSONDict, copy_json
-
-
-def _refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
-    raise TypeError(
-        "messages of the history are read-only; return ctx.replace(messages=...) with changed copies, "
-        "as in [{**message, 'content': text} for message in ctx.messages]"
-    )
-
-
-class _ReadOnly:
-    """A message, or a part of one, that raises if it is edited in place; a copy is a plain object."""
-
-    __slots__ = ()
-
-    __setitem__ = __delitem__ = __ior__ = __iadd__ = __imul__ = pop = clear = _refuse
-
-    def __deepcopy__(self, _memo: Any) -> Any:
-        return copy_json(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        plain = copy_json(self)
-        return plain.__class__, (plain,)
-
-
-class ReadOnlyDict(_ReadOnly, dict[str, Any]):
-    """A read-only dict."""
-
-    __slots__ = ()
-    update = setdefault = popitem = _refuse
-
-
-class ReadOnlyList(_ReadOnly, list[Any]):
-    """A read-only list."""
-
-    __slots__ = ()
-    append = extend = insert = remove = sort = reverse = _refuse
-
-
-def _read_only(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ReadOnlyDict({key: _read_only(part) for key, part in value.items()})  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, list):
-        return ReadOnlyList([_read_only(part) for part in value])  # pyright: ignore[reportUnknownVariableType]
-    return value
 
 
 class _Log:
@@ -72,7 +29,7 @@ class _Log:
         """The read-only view of a message, made when it is first read."""
         view = self.views.get(index)
         if view is None:
-            view = self.views[index] = _read_only(self.record[index])
+            view = self.views[index] = read_only(self.record[index])
         return view
 
     def extend(

@@ -40,6 +40,7 @@ from treadle.messages import (
     Response,
     StreamAccumulator,
     copy_json,
+    read_only,
     to_chunk,
     to_response,
 )
@@ -77,7 +78,7 @@ class ModelClient:
         if not callable(fn):
             raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
         self.mode, parameters = _form_of(fn)
-        self.options: dict[str, Any] = copy_json(dict(llm_opts))
+        self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self._call, self._takes = _adapted(fn, parameters, self.options)
         self._fn = fn

@@ -39,10 +39,11 @@ Review: TypeAlias = Callable[[str, Any, Any], Any]
 
 
 class Reviewer(NamedTuple):
-    """The review of a pipeline, and the functions whose results are not reviewed."""
+    """The review of a pipeline, what prepares an item for it, and the functions that are not reviewed."""
 
     review: Review
     trusted: tuple[Fn, ...]
+    prepare: Callable[[Any], None] | None = None
 
 
 class Kind(IntEnum):
@@ -282,7 +283,10 @@ class Compiler:
 
         ``fn`` is the function as the user supplied it; ``op.fn`` may have its options bound.
         """
-        op.review = _review_of(fn, scope.reviewers)
+        reviewers = _reviewers_of(fn, scope)
+        op.review = _in_turn([reviewer.review for reviewer in reviewers])
+        if op.kind is not Kind.UNPLUG:  # its item is one from inside
+            op.fn = _prepared(op.fn, reviewers)
         if scope.until is not None:
             op.until = scope.until
             scope.exits.append(op)
@@ -329,7 +333,7 @@ class Compiler:
     def _plug(self, plug: PlugWith, name: str, scope: _Scope) -> None:
         # The inner item has another type: the outer until, review, fields and points do not apply.
         fields, self._fields = self._fields, None
-        self._emit(Op(Kind.PLUG, name, plug.plug))
+        self._emit(Op(Kind.PLUG, name, _prepared(plug.plug, _reviewers_of(plug.plug, scope))))
         self._scope(plug.components, _Scope(name + "/"), None)
         self._emit_result(Op(Kind.UNPLUG, name, plug.unplug), scope, plug.unplug)
         self._fields = fields
@@ -347,9 +351,25 @@ def _either(one: Condition | None, other: Condition | None) -> Condition | None:
     return lambda item: one(item) or other(item)
 
 
-def _review_of(fn: Fn, reviewers: tuple[Reviewer, ...]) -> Review | None:
-    """Chain the reviews of the reviewers that do not trust a function, in their order."""
-    reviews = [reviewer.review for reviewer in reviewers if fn not in reviewer.trusted]
+def _reviewers_of(fn: Fn, scope: _Scope) -> list[Reviewer]:
+    """The reviewers that do not trust a function, in their order."""
+    return [reviewer for reviewer in scope.reviewers if fn not in reviewer.trusted]
+
+
+def _prepared(fn: Fn, reviewers: Sequence[Reviewer]) -> Fn:
+    """A function that prepares its item for the reviewers first."""
+    prepares = [one.prepare for one in reviewers if one.prepare is not None]
+
+    def prepared(item: Any, *more: Any) -> Any:
+        for prepare in prepares:
+            prepare(item)
+        return fn(item, *more)
+
+    return prepared if prepares else fn
+
+
+def _in_turn(reviews: Sequence[Review]) -> Review | None:
+    """One review for several, in their order; None for none."""
 
     def review(name: str, before: Any, after: Any) -> Any:
         for one in reviews:

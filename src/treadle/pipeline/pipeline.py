@@ -44,6 +44,7 @@ class Pipeline(Generic[T]):
             item that a stage, a composer or the end of a ``plug_with`` produced. The item that it
             returns goes on; an exception that it raises is a `StageError` of that stage. It is not
             called inside a ``plug_with``, where items have another type.
+        prepare: called with each item before a stage, a composer or a ``plug_with`` that is reviewed.
         trusted: the functions whose results are not reviewed, as they were before `stage` was
             applied to them (``Stage.fn``).
 
@@ -61,6 +62,7 @@ class Pipeline(Generic[T]):
         given: Collection[str] = (),
         on_stage: Collection[StageObserver] = (),
         review: Callable[[str, T, T], T] | None = None,
+        prepare: Callable[[T], None] | None = None,
         trusted: Collection[Callable[..., Any]] = (),
     ) -> None:
         self.components: tuple[Component, ...] = components_of(components)
@@ -71,13 +73,14 @@ class Pipeline(Generic[T]):
         for observer in on_stage:
             check_plain(observer, "an observer in on_stage")
         self.until = until
-        self.reviewers = () if review is None else (Reviewer(review, tuple(trusted)),)
+        self.reviewers = () if review is None else (Reviewer(review, tuple(trusted), prepare),)
         self._options: dict[str, Any] = {
             "until": until,
             "item": item,
             "given": (given,) if isinstance(given, str) else tuple(given),
             "on_stage": tuple(on_stage),
             "review": review,
+            "prepare": prepare,
             "trusted": tuple(trusted),
         }
         self._on_stage = tuple(on_stage)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
-from treadle.messages import ToolCall
+from treadle.messages import NOTHING, ToolCall
 
 
 class PlanReason(StrEnum):
@@ -44,11 +44,8 @@ class NotRunReason(StrEnum):
     """A custom stage removed it."""
 
 
-_NOTHING: Mapping[str, Any] = {}
-
-
 def _nothing() -> Mapping[str, Any]:
-    return _NOTHING
+    return NOTHING
 
 
 _SINGLE = PlanReason.SINGLE_CALL  # members are looked up slowly
@@ -75,7 +72,7 @@ class Plan:
     @classmethod
     def of_one(cls, call: ToolCall) -> Plan:
         """The plan of a single call that runs; nearly every plan is one."""
-        return cls(((call,),), _SINGLE, _NOTHING, _NOTHING, _NOTHING)
+        return cls(((call,),), _SINGLE, NOTHING, NOTHING, NOTHING)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
