@@ -160,7 +160,7 @@ class RunContext:
         repairs: the repairs of edits of stages, by stage, until they are reported.
         refused: the planned calls that do not run after all, until they are reported: each with the reason, or
             None where only the shared circuit breaker has to know.
-        reserved: the ids of the calls of this iteration that the budget has counted.
+        reserved: the planned calls of this iteration, which the budget has counted, by id.
         payloads: the tools in the form in which they are offered, each with its source, by name.
         dispatched: the context whose calls ran last, until the context of a stage is known to have them.
         asked_again: where a stage asked the model again in one iteration: the context with the first exchange
@@ -197,7 +197,7 @@ class RunContext:
     payloads: dict[str, tuple[Tool, JSONDict]] = field(
         default_factory=dict[str, tuple[Tool, JSONDict]]
     )
-    reserved: set[str] = field(default_factory=set[str])
+    reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
 
     def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
         """Reserve the budget of calls that are planned to run.
@@ -210,12 +210,12 @@ class RunContext:
         if uses:
             self.budget.reserve_uses(uses)
         for call in calls:
-            self.reserved.add(call.id)
+            self.reserved[call.id] = call
 
     def release(self, call: ToolCall) -> None:
         """Release the budget of a planned call that will not run."""
         if call.id in self.reserved:
-            self.reserved.discard(call.id)
+            del self.reserved[call.id]
             self.budget.release_call(call.name)
             if self.breaker is not None:
                 self.refused.append((call, None))
@@ -293,6 +293,7 @@ class Context(_OwnDict):
         trace: the names of the stages that this iteration has entered so far.
         request_changes: the fields of the request that stages changed; see `with_request`.
         is_asked: whether the model was asked in this iteration.
+        parsed: the response whose calls are ``tool_calls``; None before they are parsed.
     """
 
     messages: History
@@ -318,6 +319,7 @@ class Context(_OwnDict):
     trace: Sequence[str] = ()
     request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     is_asked: bool = False
+    parsed: Response | None = None
 
     @property
     def state(self) -> RunState:

@@ -49,7 +49,8 @@ def dispatch(context, through):
             approvals=approvals or {},
             paused_runs=paused_runs or {},
         )
-        reserved = [call(name) for name in reserve.split()]
+        ctx.run.reserved.update({one.id: one for one in plan.calls})
+        reserved = [one for one in plan.calls if one.id in reserve.split()]
         ctx.run.reserve(reserved, {one.name: 1 for one in reserved})
         return through(ctx, dispatch_tools), " ".join(sorted(ran))
 
@@ -118,7 +119,7 @@ class TestDenial:
         ctx, _ = dispatch("a b! c!", approvals={"b": deny()}, reserve="a b c")
         budget = ctx.run.budget
         assert (budget.tool_calls, budget.uses) == (2, {"tool_a": 1, "tool_b": 0, "tool_c": 1})
-        assert ctx.run.reserved == {"a", "c"}
+        assert ctx.run.reserved.keys() == {"a", "c"}
 
 
 class TestPausedSubagents:
@@ -200,7 +201,9 @@ class TestPendingCalls:
 
     def test_a_pending_call_without_arguments_has_an_empty_dict(self, context, through):
         plan = Plan(((ToolCall("a", "t"),),), approvals={"a": "a?"})
-        ctx = through(context(plan=plan), dispatch_tools)
+        ctx = context(plan=plan)
+        ctx.run.reserve(plan.calls)
+        ctx = through(ctx, dispatch_tools)
         assert ctx.waiting == (PendingCall("a", "t", {}, "a?"),)
 
 

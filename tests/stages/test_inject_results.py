@@ -168,7 +168,7 @@ def spoil(value):
 
 def next_iteration(ctx):
     """The context of another iteration with the same response."""
-    return ctx.evolve(tool_calls=(), tool_results={}, result_messages=())
+    return ctx.evolve(tool_calls=(), parsed=None, tool_results={}, result_messages=())
 
 
 class TestRepeatNote:

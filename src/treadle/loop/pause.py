@@ -258,7 +258,7 @@ class Resumption:
         tools = {name: tool for name, tool in run.context.tools.items() if name not in removed}
         run.context = run.context.evolve(tools=tools, **self._facts)
         done = run.context.tool_results
-        services.reserved.update(c.id for c in run.context.plan.calls if c.id not in done)
+        services.reserved.update({c.id: c for c in run.context.plan.calls if c.id not in done})
         run.state.history = run.context.messages
 
 

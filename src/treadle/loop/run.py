@@ -164,7 +164,7 @@ class Run:
             raise
         except BaseException:
             # The caller cancelled the run: make the history valid, report the end, and re-raise.
-            self._interrupt(_CANCELLED)
+            yield from self._interrupt(_CANCELLED)
             yield from self._finish(RunCancelled(), returns=False)
             raise
         return (yield from self._finish(reason, returns=True))
@@ -223,10 +223,10 @@ class Run:
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:
-            self._interrupt(_LATE)
+            yield from self._interrupt(_LATE)
             return DeadlineExceeded(seconds or 0.0)
         except Stopped:
-            self._interrupt(_CANCELLED)
+            yield from self._interrupt(_CANCELLED)
             return RunCancelled()
 
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
@@ -287,6 +287,7 @@ class Run:
             iteration=iteration,
             trace=progress.stages,
             response=_NO_RESPONSE,
+            parsed=None,
             is_asked=False,
             request_changes=changes or NOTHING,
             tool_calls=(),
@@ -328,6 +329,10 @@ class Run:
             if context.decision is _PAUSE:
                 self.context = context
                 return None  # the iteration is not over
+            if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
+                self.run.budget.count_iteration()
+            if len(self.run.reserved) > len(self.run.in_flight.results):
+                self.run.release_new(context.plan.calls)
             context = inject(context, "Not run.")
             if context.response is not self.run.injected:
                 context = with_answer(context)
@@ -345,7 +350,7 @@ class Run:
         if reason is None and context.decision is None:
             if _has_nothing_to_ask(context):
                 self.context = context = context.done()
-            elif repeated is not None and run.finishing is None:
+            elif run.finishing is None:
                 reason = repeated
         if reason is not None and context.decision is not _STOP:
             self.context = context = context.stop(reason)
@@ -367,11 +372,12 @@ class Run:
         self._progress = self.run.dispatched = None
         self.state.history = context.messages
 
-    def _interrupt(self, unanswered: str) -> None:
+    def _interrupt(self, unanswered: str) -> Steps[None]:
         """Settle a run that was interrupted; log what a stage raised in its cleanup, as it is not the reason."""
         if self._failure is not None:
             log_suppressed(self._failure)
         self._settle(unanswered)
+        yield from report_edits(self.context)
 
     def _settle(self, unanswered: str) -> None:
         """Put an interrupted iteration in the history: its calls, and their results or why they have none.

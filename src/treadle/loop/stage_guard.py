@@ -36,6 +36,7 @@ from treadle.stages import (
     approval_questions,
     assistant_message,
     check_call,
+    fits_budget,
     inject,
     invalid_call_text,
     parse_tool_calls,
@@ -95,7 +96,7 @@ def review(stage: str, before: Context, after: Context) -> Context:
         TypeError: a value of the wrong type, a forbidden change, or a call that ran is missing.
         InvalidMessagesError: malformed messages.
     """
-    if after is not before or _ran(before):
+    if after is not before or _ran(before) or _stopped(after):
         after = _reviewed(stage, before, after)
     lost = lost_calls(after)
     if lost:
@@ -244,6 +245,15 @@ def _ran(ctx: Context) -> dict[str, ToolResult]:
     return {call_id: done[call_id] for call_id in ids if call_id not in ctx.tool_results}
 
 
+def _stopped(ctx: Context) -> list[str]:
+    """The ids of the context's calls that were started, and that a stage stopped before they were done."""
+    if ctx.decision is Decision.PAUSE:
+        return []
+    done = ctx.run.in_flight.results
+    started = _started(ctx)
+    return [one for one in started if one not in done and one not in ctx.tool_results]
+
+
 def _is_new_response(before: Context, after: Context) -> bool:
     """Whether a stage replaced the response before anything of it has run."""
     is_replaced = before.is_asked and _changed("response", before, after)
@@ -317,7 +327,7 @@ class _Calls:
         """The context with consistent calls, results and plan."""
         before, after = self._before, self._after
         is_changed = any(_changed(name, before, after) for name in _REVIEWED)
-        if not is_changed and not _ran(after):
+        if not is_changed and not _ran(after) and not _stopped(after):
             return after
         self._void = self._void_verdicts()
         self._results = self._checked_results()
@@ -377,6 +387,10 @@ class _Calls:
         dropped = [one for one in earlier if one not in results and one not in self._void]
         if dropped:
             self._report(f"results of {', '.join(dropped)} were restored")
+        for call_id in _stopped(after):
+            text = f"Cancelled: {self._stage} stopped this call before it was done."
+            if call_id not in earlier:
+                results.setdefault(call_id, ToolResult(call_id, text, True, "cancelled"))
         return {**{call_id: earlier[call_id] for call_id in dropped}, **results}
 
     def _report(self, text: str) -> None:
@@ -386,6 +400,9 @@ class _Calls:
         """The calls in the stage's order, and those that it removed, each answered."""
         before, after = self._before, self._after
         old = {call.id: call for call in before.tool_calls}
+        for call in () if before.run.dispatched is None else before.run.dispatched.tool_calls:
+            if call.id in self._started:  # as the stage itself dispatched it
+                old[call.id] = call
         calls: list[ToolCall] = []
         for call in after.tool_calls:
             if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -487,17 +504,38 @@ class _Calls:
                 self._remove(by_id[call.id])
         batches = self._runnable(by_id)
         placed = {call.id for batch in batches for call in batch}
-        for call_id in after.run.reserved - placed:
+        for call_id in after.run.reserved.keys() - placed:
             after.run.release(by_id[call_id])
+        duplicates = self._checked_duplicates(by_id)
         not_run = {**before.plan.not_run, **after.plan.not_run, **self._not_run}
         return dataclasses.replace(
             after.plan,
             batches=tuple(batches),
             not_run=not_run,
-            duplicates={**before.plan.duplicates, **after.plan.duplicates},
+            duplicates=duplicates,
             # A stage cannot remove an approval.
             approvals=approval_questions(after, [call for call in calls if call.id in placed]),
         )
+
+    def _checked_duplicates(self, by_id: Mapping[str, ToolCall]) -> dict[str, str]:
+        """The duplicates that are still the same call; the others are deferred."""
+        duplicates: dict[str, str] = {}
+        for call_id, first_id in {
+            **self._before.plan.duplicates,
+            **self._after.plan.duplicates,
+        }.items():
+            call, first = by_id.get(call_id), by_id.get(first_id)
+            if call is None or first is None or call_id in self._results:
+                continue
+            if call.fingerprint == first.fingerprint:
+                duplicates[call_id] = first_id
+            else:
+                text = (
+                    f"Not run yet: {self._stage} changed the call next to it. "
+                    f"Call {call.name!r} again if you still need it."
+                )
+                self._refuse(call, text, NotRunReason.DEFERRED, "deferred")
+        return duplicates
 
     def _runnable(self, by_id: Mapping[str, ToolCall]) -> list[tuple[ToolCall, ...]]:
         """The batches of the stage's plan, without calls that are answered or planned twice."""
@@ -508,24 +546,21 @@ class _Calls:
             for call in batch:
                 if call.id in placed or call.id in self._results:
                     continue
-                if call.id in run.reserved or self._fits_budget(by_id[call.id]):
+                placeable = by_id[call.id]
+                refused = None
+                if call.id in run.reserved:
+                    run.reserved[call.id] = placeable
+                else:
+                    refused = fits_budget(self._after, placeable)
+                if refused is None:
                     placed.add(call.id)
-                    fitting.append(by_id[call.id])
+                    fitting.append(placeable)
+                else:
+                    self._results[call.id] = refused
+                    self._not_run[call.id] = NotRunReason.OVER_BUDGET
             if fitting:
                 batches.append(tuple(fitting))
         return batches
-
-    def _fits_budget(self, call: ToolCall) -> bool:
-        """Reserve the budget of a call that the stage planned; answer the call if no budget is left."""
-        budget, tool = self._after.run.budget, self._after.tools.get(call.name)
-        most = None if tool is None else tool.max_uses
-        left = budget.calls_left()
-        if (left is not None and left <= 0) or (most and not budget.uses_left(call.name, most)):
-            text = "Not run: the budget of tool calls is spent. Answer with what you have."
-            self._refuse(call, text, NotRunReason.OVER_BUDGET, "over_budget")
-            return False
-        self._after.run.reserve([call], {} if most is None else {call.name: 1})
-        return True
 
 
 def _calls_of(plan: Plan) -> list[ToolCall]:
@@ -608,25 +643,43 @@ def _with_exchange(
     wanted = set(ids)
     rest = [message for message in given if not _belongs(message, wanted)]
     first = next(
-        (place for place, message in enumerate(given) if wanted & set(_call_ids(message))), None
+        (
+            place
+            for place, message in enumerate(given)
+            if wanted & set(_call_ids(message)) and message.get("role") == "assistant"
+        ),
+        None,
     )
     position, assistant = len(rest), exchange[0]
     if first is not None:
         position = sum(not _belongs(message, wanted) for message in given[:first])
-        own = given[first]
-        assistant = (
-            own if _call_ids(own) == ids else {**own, "tool_calls": exchange[0]["tool_calls"]}
-        )
+        assistant = _with_names(given[first], exchange[0])
     answers: dict[str, JSONDict] = {
         message["tool_call_id"]: message
         for message in reversed(given)
-        if is_dict(message) and message.get("tool_call_id") in wanted
+        if is_dict(message)
+        and message.get("role") == "tool"
+        and message.get("tool_call_id") in wanted
     }
     results = [answers.get(message["tool_call_id"], message) for message in exchange[1:]]
     edited = [*rest[:position], assistant, *results, *rest[position:]]
     if edited == given:
         return given, ()
     return edited, ("the messages of this iteration were restored",)
+
+
+def _with_names(edited: JSONDict, made: JSONDict) -> JSONDict:
+    """An edited assistant message with the calls of this iteration, whose arguments it may have rewritten."""
+    calls: list[JSONDict] = made["tool_calls"]
+    rewritten = {call["id"]: call for call in edited["tool_calls"]}
+    kept: list[JSONDict] = []
+    for call in calls:
+        own = rewritten.get(call["id"], call)
+        function: JSONDict = {**own["function"]} if is_dict(own.get("function")) else {}
+        function.setdefault("arguments", call["function"]["arguments"])
+        function["name"] = call["function"]["name"]
+        kept.append({**own, "type": call["type"], "function": function})
+    return {**edited, "tool_calls": kept}
 
 
 def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:

@@ -14,7 +14,7 @@ from treadle.stages._dispatch_tools import dispatch_tools
 from treadle.stages._inject_results import assistant_message, inject, inject_results, with_answer
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
-from treadle.stages._plan_calls import NOT_RUN, approval_questions, plan_calls
+from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
 from treadle.stages._run_call import SubagentPausedError, held_locks, prepare_call
 from treadle.stages._validate_calls import RepairCall, check_call, invalid_call_text, validate_calls
 
@@ -76,6 +76,7 @@ __all__ = [
     "circuit_breaker",
     "default_stages",
     "dispatch_tools",
+    "fits_budget",
     "held_locks",
     "inject",
     "inject_results",

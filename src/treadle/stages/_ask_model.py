@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from treadle import labels
@@ -105,7 +105,7 @@ def ask_model(
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
     if again is not None:
         run.asked_again = again, response
-    return ctx.evolve(response=response, is_asked=True, guidance=None)
+    return ctx.evolve(response=response, parsed=None, is_asked=True, guidance=None)
 
 
 def _requested(ctx: Context, request: Request, at: float) -> Emit:
@@ -298,13 +298,27 @@ def _asked_again(ctx: Context) -> Context:
     if run.in_flight.results:
         run.in_flight.results.clear()
         run.dispatched = injected
+    changes = ctx.request_changes
+    if "messages" in changes:
+        view = _with_exchange(changes["messages"], injected.result_messages)
+        changes = {**changes, "messages": view}
     return injected.evolve(
+        request_changes=changes,
+        response=Response(),
         tool_calls=(),
         plan=Plan(),
         tool_results={},
         validation_errors={},
         result_messages=(),
     )
+
+
+def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> Sequence[JSONDict]:
+    """What a stage put into the request, with the exchange of an earlier request of this iteration."""
+    if not exchange:
+        return view
+    is_joined = bool(view) and view[-1].get("role") == "assistant"
+    return [*(view[:-1] if is_joined else view), *exchange]
 
 
 def _counted(ctx: Context, request: Request, response: Response, ended: float) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -12,9 +13,10 @@ from treadle.messages import JSONDict, ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
-from treadle.stages._plan_calls import shown_again
+from treadle.stages._plan_calls import approval_questions, fits_budget, shown_again
 from treadle.stages._run_call import run_call
 from treadle.stages._shared_breaker import report_calls
+from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import approve
 
 Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
@@ -27,9 +29,10 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     Every call gets a result, also if its tool raises, is cancelled, or reaches a time limit. A call that fails
     does not affect the others. If a call needs approval, the calls before it run, and the run pauses.
     """
-    plan = ctx.plan
-    if not plan.batches:
+    if not ctx.plan.batches or ctx.result_messages:  # the answers to the calls are in the history
         return ctx
+    ctx = _admitted(ctx)
+    plan = ctx.plan
     batches, calls = plan.batches, plan.calls
     in_flight = ctx.run.in_flight
     if in_flight.results:  # of calls that this iteration ran before
@@ -58,6 +61,42 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if ctx.run.breaker is not None:
         yield from report_calls(ctx, plan.calls)
     return _concluded(ctx)
+
+
+def _admitted(ctx: Context) -> Context:
+    """Check the calls that a stage has planned and dispatches itself: they are valid, and within the budget."""
+    reserved = ctx.run.reserved
+    for call in ctx.plan.calls:
+        if reserved.get(call.id) is not call:
+            return _checked(ctx)
+    return ctx
+
+
+def _checked(ctx: Context) -> Context:
+    run, results = ctx.run, dict(ctx.tool_results)
+    calls = {call.id: call for call in ctx.tool_calls}
+    batches: list[tuple[ToolCall, ...]] = []
+    for batch in ctx.plan.batches:
+        admitted: list[ToolCall] = []
+        for call in batch:
+            if run.reserved.get(call.id) is not call and call.id not in results:
+                run.release(call)
+                checked, problems = check_call(ctx, call)
+                calls[call.id] = checked
+                if problems:
+                    text = invalid_call_text(call, problems)
+                    results[call.id] = ToolResult(call.id, text, True, "invalid")
+                    continue
+                refused = fits_budget(ctx, checked)
+                if refused is not None:
+                    results[call.id] = refused
+                    continue
+                call = checked  # noqa: PLW2901
+            admitted.append(call)
+        batches.append(tuple(admitted))
+    plan = dataclasses.replace(ctx.plan, batches=tuple(batches))
+    plan = dataclasses.replace(plan, approvals=approval_questions(ctx, plan.calls))
+    return ctx.evolve(tool_calls=tuple(calls.values()), tool_results=results, plan=plan)
 
 
 def _run_batch(

@@ -18,8 +18,10 @@ def parse_tool_calls(ctx: Context) -> Context:
     call. Arguments stay text: `validate_calls` checks them.
     """
     calls = ctx.response.tool_calls
-    if not calls or (ctx.tool_calls and _requests(ctx.tool_calls) == _requests(calls)):
-        return ctx  # or a stage has parsed them already, and they may have run
+    if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
+        return ctx
+    if ctx.tool_calls and _requests(ctx.tool_calls) == _requests(calls):
+        return ctx
     taken: dict[str, int] = {}
     made: list[ToolCall] = []
     for index, call in enumerate(calls):
@@ -29,7 +31,7 @@ def parse_tool_calls(ctx: Context) -> Context:
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
-    return ctx.evolve(tool_calls=tuple(made))
+    return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
 
 
 def _requests(calls: Sequence[ToolCall]) -> list[tuple[str, str, str]]:

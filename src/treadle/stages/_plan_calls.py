@@ -14,7 +14,8 @@ from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppress
 from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._shared_breaker import refused_calls, release_calls
-from treadle.tools import CachedResult, NotRunReason, Plan, PlanReason, Tool, marked, truncate
+from treadle.stages._validate_calls import validate_calls
+from treadle.tools import CachedResult, NotRunReason, Plan, PlanReason, Tool, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """Characters of an earlier result that are shown again: the history has all of it."""
@@ -162,6 +163,19 @@ class Planner:
         return PlanReason.SINGLE_CALL if planned == 1 else PlanReason.PARALLEL_BATCH
 
 
+def fits_budget(ctx: Context, call: ToolCall) -> ToolResult | None:
+    """Reserve the budget of a call that a stage has planned; return the answer to it if no budget is left."""
+    budget, tool = ctx.run.budget, ctx.tools.get(call.name)
+    most = None if tool is None else tool.max_uses
+    left = budget.calls_left()
+    if (left is not None and left <= 0) or (most and not budget.uses_left(call.name, most)):
+        ctx.run.refused.append((call, NotRunReason.OVER_BUDGET))
+        text = "Not run: the budget of tool calls is spent. Answer with what you have."
+        return ToolResult(call.id, text, True, "over_budget")
+    ctx.run.reserve([call], {} if most is None else {call.name: 1})
+    return None
+
+
 def approval_questions(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, str]:
     """The questions of the calls that need approval, by id of the call."""
     questions: dict[str, str] = {}
@@ -234,11 +248,9 @@ def plan_calls(
             either case.
         dedupe: skip duplicates.
     """
-    for call in ctx.tool_calls:
-        if not call.fingerprint:  # it was not validated
-            made = (one if one.fingerprint else marked(one) for one in ctx.tool_calls)
-            ctx = ctx.evolve(tool_calls=tuple(made))
-            break
+    ctx = _validated(ctx)
+    if ctx.plan.batches:  # of a stage that planned them before
+        ctx.run.release_new(ctx.plan.calls)
     done, removed = ctx.tool_results, ctx.plan.not_run
     calls: Sequence[ToolCall] = ctx.tool_calls
     waiting = [call for call in calls if call.id not in done] if done else calls
@@ -264,6 +276,14 @@ def plan_calls(
         ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, not_run=all_of_them))
     if ctx.run.has_listeners:
         yield from _report(ctx)
+    return ctx
+
+
+def _validated(ctx: Context) -> Context:
+    """Validate the calls, if the list of stages has no `validate_calls`: none runs with other arguments."""
+    for call in ctx.tool_calls:
+        if not call.fingerprint:
+            return validate_calls(ctx)
     return ctx
 
 
