@@ -162,7 +162,7 @@ class RunContext:
             None where only the shared circuit breaker has to know.
         reserved: the planned calls of this iteration, which the budget has counted, by id.
         payloads: the tools in the form in which they are offered, each with its source, by name.
-        dispatched: the context whose calls ran last, until the context of a stage is known to have them.
+        dispatched: the contexts whose calls ran, until the context of a stage is known to have them.
         asked_again: where a stage asked the model again in one iteration: the context with the first exchange
             in the history, and the new response; None before.
         injected: the response that went into the history last; None before.
@@ -184,7 +184,7 @@ class RunContext:
     has_listeners: bool = False
     deps: Any = None
     cost_of: Callable[[Response], float | None] | None = None
-    dispatched: Context | None = None
+    dispatched: tuple[Context, ...] = ()
     asked_again: tuple[Context, Response] | None = None
     injected: Response | None = None
     clock: float = 0.0

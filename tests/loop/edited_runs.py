@@ -112,8 +112,12 @@ class EditedRun:
         loop = self._loop(stages, options)
         return self._checked(loop.resume_sync(paused, decisions, self.model))
 
-    def _loop(self, stages, options):
+    def receive_calls(self):
+        """Have the tools, which all runs share, report to this run."""
         _runs[:] = [self]
+
+    def _loop(self, stages, options):
+        self.receive_calls()
         stages = list(stages)
         asks = next((i for i, one in enumerate(stages) if one.name == "ask_model"), None)
         if asks is not None:

@@ -369,7 +369,8 @@ class Run:
     def keep(self, context: Context) -> None:
         """Make a context the latest one."""
         self.context = context
-        self._progress = self.run.dispatched = None
+        self._progress = None
+        self.run.dispatched = ()
         self.state.history = context.messages
 
     def _interrupt(self, unanswered: str) -> Steps[None]:
@@ -393,7 +394,7 @@ class Run:
         context = next(item for item in items if isinstance(item, Context))
         in_flight = self.run.in_flight
         if lost_calls(context):  # a stage that dispatched them itself was interrupted
-            context = self.run.dispatched or context
+            context = self._with_dispatched(unanswered)
         in_flight.running.clear()
         self.run.release_new(context.plan.calls)
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
@@ -403,6 +404,16 @@ class Run:
             log.exception("an interrupted iteration could not be put in the history")
             context = self.context
         self.keep(context.evolve(trace=tuple(progress.stages)))
+
+    def _with_dispatched(self, unanswered: str) -> Context:
+        """The context that a stage dispatched last, with the calls that it dispatched before in the history."""
+        *others, context = self.run.dispatched
+        for other in others:
+            if lost_calls(context, (other,)):
+                results = {**self.run.in_flight.results, **other.tool_results}
+                other = other.evolve(messages=context.messages, tool_results=results)  # noqa: PLW2901
+                context = context.evolve(messages=inject(other, unanswered).messages)
+        return context
 
     # User messages that arrive meanwhile
 

@@ -104,18 +104,22 @@ def review(stage: str, before: Context, after: Context) -> Context:
             f"calls {', '.join(lost)} ran, and the returned context does not have them; "
             "return the context that dispatch_tools returned"
         )
-    after.run.dispatched = None
+    after.run.dispatched = ()
     return after
 
 
-def lost_calls(ctx: Context) -> list[str]:
-    """The ids of the calls that were dispatched last and are neither in a context nor in its history."""
-    dispatched = ctx.run.dispatched
-    if dispatched is None:
-        return []
-    # Once the model is asked again, their results are in the history only.
-    kept = ctx.tool_results if dispatched.is_injected else {call.id for call in ctx.tool_calls}
-    lost = [call.id for call in dispatched.plan.calls if call.id not in kept]
+def lost_calls(ctx: Context, dispatched: Sequence[Context] | None = None) -> list[str]:
+    """The ids of the calls that ran and are neither in a context nor in its history.
+
+    Args:
+        ctx: the context.
+        dispatched: the contexts whose calls ran; None is all that were dispatched last.
+    """
+    lost: list[str] = []
+    for one in ctx.run.dispatched if dispatched is None else dispatched:
+        # Once the model is asked again, their results are in the history only.
+        kept = ctx.tool_results if one.is_injected else {call.id for call in ctx.tool_calls}
+        lost.extend(call.id for call in one.plan.calls if call.id not in kept)
     if lost:
         made = {call_id for message in ctx.messages.raw() for call_id in _call_ids(message)}
         lost = [call_id for call_id in lost if call_id not in made]
@@ -400,9 +404,8 @@ class _Calls:
         """The calls in the stage's order, and those that it removed, each answered."""
         before, after = self._before, self._after
         old = {call.id: call for call in before.tool_calls}
-        for call in () if before.run.dispatched is None else before.run.dispatched.tool_calls:
-            if call.id in self._started:  # as the stage itself dispatched it
-                old[call.id] = call
+        for one in before.run.dispatched:  # by the stage itself
+            old.update({call.id: call for call in one.tool_calls if call.id in self._started})
         calls: list[ToolCall] = []
         for call in after.tool_calls:
             if not isinstance(call, ToolCall):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -505,7 +508,7 @@ class _Calls:
         batches = self._runnable(by_id)
         placed = {call.id for batch in batches for call in batch}
         for call_id in after.run.reserved.keys() - placed:
-            after.run.release(by_id[call_id])
+            after.run.release(after.run.reserved[call_id])
         duplicates = self._checked_duplicates(by_id)
         not_run = {**before.plan.not_run, **after.plan.not_run, **self._not_run}
         return dataclasses.replace(

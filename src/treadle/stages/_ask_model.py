@@ -297,7 +297,9 @@ def _asked_again(ctx: Context) -> Context:
     injected = inject(ctx, "Not run: the model was asked again first.")
     if run.in_flight.results:
         run.in_flight.results.clear()
-        run.dispatched = injected
+        ids = {call.id for call in ctx.tool_calls}
+        others = [one for one in run.dispatched if not ids.issuperset(c.id for c in one.plan.calls)]
+        run.dispatched = (*others, injected)
     changes = ctx.request_changes
     if "messages" in changes:
         view = _with_exchange(changes["messages"], injected.result_messages)

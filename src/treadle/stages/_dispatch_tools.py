@@ -43,7 +43,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         calls = tuple(itertools.chain.from_iterable(batches))
     nodes, new = _nodes(ctx, calls)
     in_flight.renew()
-    ctx.run.dispatched = ctx
+    ctx.run.dispatched = (*ctx.run.dispatched, ctx)
     in_flight.start(new)
     if len(new) < len(calls):
         in_flight.restart(calls)

@@ -95,7 +95,9 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
     """
     if ctx.result_messages:
         return ctx
-    if ctx.response.tool_calls and not ctx.tool_calls:  # no stage has parsed them, or one has dropped them
+    if (
+        ctx.response.tool_calls and not ctx.tool_calls
+    ):  # no stage has parsed them, or one has dropped them
         ctx = parse_tool_calls(ctx.evolve(parsed=None))
     if not ctx.tool_calls and ctx.response.is_blank:
         return ctx
