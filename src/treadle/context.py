@@ -85,7 +85,7 @@ class Request:
 
 
 def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the names of changed fields, and take tools by their names.
+    """Check the names of changed fields, and replace tools by their names.
 
     Raises:
         OptionError: a field that does not exist, or a value of the wrong type.
@@ -142,7 +142,7 @@ class RunContext:
     Args:
         state: the status of the run, its iterations and calls.
         budget: the limits of the run, and what it has used.
-        in_flight: the calls that are running, and how often each was made.
+        in_flight: the calls that are running, and how often the model made each call.
         result_cache: what the calls of this turn returned.
         locks: which call holds which key.
         held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
@@ -157,16 +157,16 @@ class RunContext:
         has_listeners: whether there are listeners; without them, no events are made.
         deps: the object that the caller passed for tools and stages.
         cost_of: returns the cost of a response in US dollars; None if only the model reports costs.
-        repairs: the repairs of edits of stages, by stage, until they are reported.
+        repairs: the repairs of the stages' edits, by stage, until they are reported.
         refused: the planned calls that do not run after all, until they are reported: each with the reason, or
-            None where only the shared circuit breaker has to know.
+            None if it is only reported to the shared circuit breaker.
         reserved: the planned calls of this iteration, which the budget has counted, by id.
-        payloads: the tools in the form in which they are offered, each with its source, by name.
-        dispatched: the contexts whose calls ran, until the context of a stage is known to have them.
-        asked_again: where a stage asked the model again in one iteration: the context with the first exchange
+        payloads: the tools in the form in which they are offered, each with its `Tool`, by name.
+        dispatched: the contexts whose calls ran, until a stage's context is known to contain these calls.
+        asked_again: if a stage asked the model again in one iteration, the context with the first exchange
             in the history, and the new response; None before.
-        injected: the response that went into the history last; None before.
-        clock: when the latest model call ended, in seconds since the epoch.
+        injected: the latest response that was put in the history; None before the first.
+        clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -221,7 +221,7 @@ class RunContext:
                 self.refused.append((call, None))
 
     def release_new(self, calls: Iterable[ToolCall]) -> None:
-        """Release the budget of those of some planned calls that have not begun."""
+        """Release the budget of the given planned calls that have not begun."""
         node = self.state.current_node
         nodes = () if node is None else node.tool_calls
         begun = {call.group_id for call in nodes if call.status is not RunNodeStatus.INIT}
@@ -256,7 +256,7 @@ class ContextChanges(TypedDict, total=False):
 class _OwnDict:
     """Gives each instance a dict that shares its keys with no other.
 
-    CPython is fastest at looking up attributes in it, and at copying it.
+    In CPython, such a dict is the fastest to look up attributes in, and to copy.
     """
 
     __slots__ = ()
@@ -277,8 +277,8 @@ class Context(_OwnDict):
         response: the model's response in this iteration.
         run: the state of the run that outlives the iteration.
         iteration: the number of this iteration, from 1.
-        tool_calls: the calls of the response, ids made unique.
-        plan: which of them run, and in which batches.
+        tool_calls: the calls of the response, with unique ids.
+        plan: which of these calls run, and in which batches.
         tool_results: the results so far, by id of the call.
         validation_errors: the violations of invalid calls, by id of the call.
         result_messages: the messages that this iteration added to the history; empty until it is injected.
@@ -398,7 +398,7 @@ class Context(_OwnDict):
         changes = self.request_changes
         if not changes:
             return request
-        if "tools" in changes:  # of which a later edit may have removed some
+        if "tools" in changes:  # a later edit may have removed some of them
             changes = {**changes, "tools": tuple(n for n in changes["tools"] if n in self.tools)}
         return _changed(request, changes)
 
@@ -439,8 +439,8 @@ class Context(_OwnDict):
             remove: tools, or their names.
 
         Raises:
-            OptionError: a tool to remove that is not there.
-            ToolDefinitionError: a broken tool, or one that nothing can run.
+            OptionError: a tool to remove that does not exist.
+            ToolDefinitionError: an invalid tool, or one that nothing can run.
         """
         removed = set(_names_of("with_tools: remove", remove))
         for name in removed:
@@ -467,7 +467,7 @@ class Context(_OwnDict):
         return self.evolve(**changes)
 
     def evolve(self, **changes: Any) -> Context:
-        """As `replace`, for every field and unchecked. It is for the loop: stages may not change other fields."""
+        """Like `replace`, but unchecked and for every field; custom stages may only change those of `replace`."""
         # dataclasses.replace would look at every field each time; this is one dict copied.
         copy = _new(Context)
         _set_dict(copy, self.__dict__ | changes)
@@ -505,7 +505,7 @@ class Context(_OwnDict):
         return self.evolve(memo={**self.memo, name: value})
 
 
-_new = object.__new__  # used several times in an iteration, as the next one
+_new = object.__new__  # used several times in an iteration, like the next one
 _set_dict: Callable[[Context, dict[str, Any]], None] = vars(Context)["__dict__"].__set__
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",

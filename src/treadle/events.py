@@ -1,6 +1,6 @@
 """Events: what a run reports while it is in progress.
 
-Events are frozen. Times and run ids do not count for equality, so that two runs of one script can be compared.
+Events are frozen. Times and run ids are ignored in comparisons, so that two runs of one script can be compared.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def fast_dataclass(cls: type[T]) -> type[T]:
 
     The ``__init__`` of a frozen dataclass calls ``object.__setattr__`` for each field, which looks up the slot
     every time. This one is generated for the class, as dataclasses do it, and sets the slots directly: it takes
-    half the time. The other methods are shared by all classes, since to generate them takes most of the time of
+    half the time. The other methods are shared by all classes, since generating them takes most of the time of
     a module's import.
 
     Args:
@@ -41,7 +41,7 @@ def light_dataclass(*, frozen: bool = False) -> Callable[[type[T]], type[T]]:
     """Make a hashable dataclass without slots, which shares its methods except ``__init__``.
 
     Args:
-        frozen: refuse to set and delete fields.
+        frozen: refuse to set or delete fields.
     """
 
     def make(cls: type[T]) -> type[T]:
@@ -73,7 +73,7 @@ def _share(cls: type[T], *methods: str) -> type[T]:
 
 
 class _Init:
-    """Compiles the ``__init__`` of a class when it is first used: it takes a quarter of the time of an import."""
+    """Compiles the ``__init__`` of a class at its first use: this takes a quarter of the time of an import."""
 
     def __init__(self, cls: Any) -> None:
         self._cls = cls
@@ -120,7 +120,7 @@ def _nothing(_value: object) -> tuple[()]:
 
 
 class _Shared:
-    """The methods that all these classes share, and what they read of a class."""
+    """The methods that all these classes share, and the class attributes that they read."""
 
     __shown__: tuple[str, ...]
     __stored__: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The labels of a run's `Call` effects: what kind of call each is, for middleware that treats some specially."""
+"""The labels of a run's `Call` effects: the kind of each call, for middleware that treats some specially."""
 
 from __future__ import annotations
 

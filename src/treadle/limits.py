@@ -1,7 +1,7 @@
 """The limits of a run, and the budget that counts usage against them.
 
 Limits of calls are hard: calls are counted before they are made. Limits of tokens and cost are checked between
-iterations, since no provider reports before a response what it will use.
+iterations, since no provider reports the usage of a response in advance.
 """
 
 from __future__ import annotations
@@ -168,20 +168,20 @@ class Budget:
         self.reserve_calls(-1)
 
     def record_usage(self, usage: Usage | None) -> None:
-        """Add the usage of a model call; None is unknown and makes the total a lower bound."""
+        """Add the usage of a model call; None means unknown and makes the total a lower bound."""
         self.usage = self.usage.plus(usage)
         if self.parent is not None:
             self.parent.record_usage(usage)
 
     def _calls(self) -> Iterator[tuple[int, int]]:
-        """The calls left and the limit, of this budget and its parents that have such a limit."""
+        """The calls left and the limit, for each budget that limits them: this one and its parents."""
         for one in self.chain():
             limit = one.limits.max_tool_calls
             if limit is not None:
                 yield limit - one.tool_calls, limit
 
     def calls_left(self) -> int | None:
-        """The number of tool calls that may still run; None is no limit."""
+        """The number of tool calls that may still run; None means no limit."""
         if self.is_finishing:
             return 0
         return min((max(0, left) for left, _ in self._calls()), default=None)

@@ -221,7 +221,7 @@ class Ok:
         response: the answer; from a tool, its value.
         messages: the whole history, including the answer. They are not copied; ``run.messages`` copies them.
         output: the validated arguments of the terminal tool that ended the run; a pydantic model if the tool
-            was made of one; or what a stage passed to ``ctx.done``. None if plain text ended the run.
+            was made from one; or what a stage passed to ``ctx.done``. None if plain text ended the run.
         usage: the tokens of all model calls.
         iterations: the number of model calls.
         tool_calls_count: the number of tool calls that ran.
@@ -243,7 +243,7 @@ class Ok:
 
     def unwrap(self) -> Response:
         """Return the answer."""
-        response: Response = self.response  # that of a run is a `Response`
+        response: Response = self.response  # for a run, it is a `Response`
         return response
 
 

@@ -24,16 +24,16 @@ class RunNodeStatus(StrEnum):
     TIMEOUT = "timeout"
 
 
-# Members are looked up slowly, and each iteration makes four moves.
+# Members are looked up slowly, and each iteration makes four changes of status.
 _INIT, _RUNNING, _SUCCESS = RunNodeStatus.INIT, RunNodeStatus.RUNNING, RunNodeStatus.SUCCESS
 
 
 class IllegalMoveError(TreadleError, RuntimeError):
-    """A move of a run or a node that is illegal in its status."""
+    """A change of status that is illegal in the current status of a run or a node."""
 
 
 def _illegal(what: str, status: RunNodeStatus, event: str, otherwise: str) -> IllegalMoveError:
-    """The error of a move; ``otherwise`` is what is legal if the run or node is not running."""
+    """The error of a change of status; ``otherwise`` is what is legal if the run or node is not running."""
     legal = "succeed, fail, timeout" if status is _RUNNING else otherwise
     return IllegalMoveError(f"{what} is {status.value}: it cannot {event}; legal are {legal}")
 
@@ -87,7 +87,7 @@ class RunNode:
         return self.status is RunNodeStatus.RUNNING
 
     def start(self, at: float | None = None) -> None:
-        """Start. ``at`` is in seconds since the epoch; None is now."""
+        """Start. ``at`` is in seconds since the epoch; None means now."""
         if self.status is not _INIT:
             raise self._illegal("start")
         self.status = _RUNNING
@@ -217,9 +217,9 @@ class RunState:
         """Add the node of another iteration.
 
         Args:
-            agent_name: the name of the loop; None is that of the run.
+            agent_name: the name of the loop; None means that of the run.
             group_id: an id that groups nodes.
-            at: the time of its creation, in seconds since the epoch; None is now.
+            at: the time of its creation, in seconds since the epoch; None means now.
         """
         node = RunNode(
             self.agent_name if agent_name is None else agent_name,
@@ -231,7 +231,7 @@ class RunState:
         return node
 
     def record_usage(self, usage: Usage | None) -> None:
-        """Add the usage of a model call; None is unknown and makes the total a lower bound."""
+        """Add the usage of a model call; None means unknown and makes the total a lower bound."""
         self.total_usage = self.total_usage.plus(usage)
 
     def succeed(self) -> None:

@@ -71,7 +71,7 @@ async def drive(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
 class AsyncDriver:
     """Performs effects in one task.
 
-    It is the reporter of the calls in this task, too.
+    It is also the reporter of the calls in this task.
 
     Args:
         emit: see `drive`.
@@ -99,8 +99,8 @@ class AsyncDriver:
 
         Args:
             steps: a generator of effects.
-            first: the effect that they have yielded already; None where they have not been started.
-            region: the bound of these steps, if it is one that ends them in this task.
+            first: the effect that they have already yielded; None if they have not been started.
+            region: the bound of these steps, if it ends them in this task.
 
         Raises:
             TimeLimitReached, Stopped: the bound ended the steps.
@@ -113,7 +113,7 @@ class AsyncDriver:
                 effect = send(None)
             while True:
                 try:
-                    # The most frequent effects are performed here, not a call away.
+                    # The most frequent effects are performed inline, without a further call.
                     if type(effect) is Call:
                         task.call = effect
                         try:
@@ -126,7 +126,7 @@ class AsyncDriver:
                                     outcome = await outcome
                                 if cancelling is not None and cancelling():
                                     await task.absorb_cancellation()
-                        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+                        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_failure_of`
                             raise await self._failure_of(error)  # noqa: B904 - it has its own cause
                     elif type(effect) is Emit:
                         outcome, emitted = None, self.emit(effect.event)
@@ -138,7 +138,7 @@ class AsyncDriver:
                         outcome = await self._bounded(effect)
                     else:
                         outcome = await self._perform(effect)
-                except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
+                except Exception as error:  # noqa: BLE001 - raised in the steps
                     if task.is_cancelled:
                         await self._end_late(steps, error)
                     effect = throw(without_frame(error))
@@ -185,29 +185,29 @@ class AsyncDriver:
         raise end
 
     async def _arrive_late(self, region: Region) -> None:
-        """Have the cancellation arrive of steps that struck their bound themselves, and ended."""
+        """Handle the cancellation of steps that struck their bound themselves, and ended before it was raised."""
         await self._arrive()
         if not region.ends_here():
             raise Cancelled
 
     async def _end(self, steps: Steps[Any], end: BaseException) -> None:
-        """End steps for a cancellation or an interrupt, which has arrived in this task."""
+        """End steps because a cancellation or an interrupt has arrived in this task."""
         if self.task.is_abandoned:
             return  # another task has taken over
-        if isinstance(end, GeneratorExit):  # no effect can be performed any more
+        if isinstance(end, GeneratorExit):  # no effect can be performed now
             close_steps(steps)
         else:
             await self._arrive()
             await self.clean_up(steps, end)
 
     async def _arrive(self) -> None:
-        """Note that a cancellation has arrived, also where a callable or the steps forestalled it."""
+        """Note that a cancellation has arrived, even if a callable or the steps ended before it was raised."""
         self.task.is_unwinding = True
         self.task.notice_cancellation()
         await self.task.settle_cancellation()
 
     async def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation within steps, and perform their cleanup, shielded from it."""
+        """Raise a cancellation in steps, and perform their cleanup, shielded from cancellation."""
         task = self.task
         outer_scope = task.scope
         with anyio.move_on_after(cleanup.CLEANUP_SECONDS, shield=True) as scope:
@@ -220,7 +220,7 @@ class AsyncDriver:
                 task.scope = outer_scope
 
     async def clean_up_all(self, generators: list[Steps[Any]]) -> None:
-        """Perform the cleanup of generators that another task ran, the innermost, which is the last, first."""
+        """Perform the cleanup of generators that another task ran, from the last, which is the innermost."""
         running = self.task.generators
         place = len(running)
         running.extend(generators)  # if another carrier takes over, it has to end these as well
@@ -259,7 +259,7 @@ class AsyncDriver:
             return None
         try:
             emitted = listener(event)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged or re-raised
             self._listener_failed(error)
             return None
         if emitted is None or not is_awaitable(emitted):
@@ -269,11 +269,11 @@ class AsyncDriver:
     async def _await_listener(self, emitted: Awaitable[Any]) -> None:
         try:
             await emitted
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see there
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged or re-raised
             self._listener_failed(error)
 
     def _listener_failed(self, error: BaseException) -> None:
-        """Log what a listener raised, which changes nothing; a cancellation of the task stands."""
+        """Log the exception of a listener; re-raise a cancellation of the task."""
         if isinstance(error, Exception):
             log_suppressed(error)
         elif self.task.was_asked_to_cancel():
@@ -282,7 +282,7 @@ class AsyncDriver:
             log_suppressed(CallCancelled("a listener was cancelled from within"))
 
     async def _failure_of(self, error: BaseException) -> BaseException:
-        """What a call raises if its callable raised this; a cancellation that it made itself is its failure.
+        """The exception of a call whose callable raised one; a cancellation of its own becomes `CallCancelled`.
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
@@ -299,7 +299,7 @@ class AsyncDriver:
         context = copy_context()
 
         def branch(driver: AsyncDriver, carrier: Carrier) -> Coroutine[Any, Any, Any]:
-            index, steps = waiting.popleft()  # only here: trio starts tasks in any order
+            index, steps = waiting.popleft()  # not earlier: trio starts tasks in any order
             carrier.deliver = functools.partial(results.__setitem__, index)
             return driver.drive(steps)
 
@@ -323,7 +323,7 @@ class AsyncDriver:
             close_steps(effect.steps)
             raise Stopped
         if isinstance(task, AsyncioCarrier) and not task.is_unwinding:
-            if task.is_cancelled:  # by the steps themselves, just before
+            if task.is_cancelled:  # the steps themselves have just caused it
                 close_steps(effect.steps)
                 raise Cancelled
             return self.drive(effect.steps, None, Region.enter(effect, self, task))

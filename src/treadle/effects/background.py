@@ -1,4 +1,4 @@
-"""Calls of async functions without a running event loop: on a loop in a background thread."""
+"""Calls of async functions without a running event loop, on a loop in a background thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 _loops: list[asyncio.AbstractEventLoop] = []
 _depth = contextvars.ContextVar("treadle_background_depth", default=0)
 """How many background loops wait for the code that runs here. The first loop serves plain threads;
-code that runs on a loop and blocks it, to await something in turn, is served by the next one."""
+code that runs on a loop, and blocks it to await something, is served by the next loop."""
 
 
 class BackgroundCall(Future[Any]):
@@ -45,14 +45,14 @@ class BackgroundCall(Future[Any]):
         task.cancel()
 
     def end(self) -> None:
-        """Note that nothing of the call runs any more."""
+        """Note that the call has ended."""
         self._has_ended.set()
 
     def wait_for_end(self, deadline: float) -> bool:
         """Wait until a cancelled call has ended.
 
-        If it has not, it is abandoned. If it blocks its loop, which has not even reacted to the
-        cancellation, later calls run on another loop.
+        If it has not, it is abandoned. If it blocks its loop, so that the loop has not even reacted to
+        the cancellation, later calls run on another loop.
 
         Args:
             deadline: the time of the monotonic clock at which to stop waiting.
@@ -74,14 +74,14 @@ def run_on_background_loop(
 
     Args:
         awaitable: a coroutine or any other awaitable that is not bound to another loop.
-        awaiting: receives the outcome before anything is started: what reaches the loop after it was
-            cancelled, such as the closing of a stream, finds it cancelled.
+        awaiting: receives the outcome before anything is started, so that cancelling it takes effect before
+            whatever reaches the loop later, such as the closing of a stream.
     """
 
     async def outcome() -> Any:
         return await awaitable
 
-    # A coroutine goes as it is: one that is cancelled before it starts then still counts as
+    # A coroutine is not wrapped, so that one that is cancelled before it starts still counts as
     # awaited.
     goes_as_it_is = isinstance(awaitable, Coroutine)
     coroutine: Any = awaitable if goes_as_it_is else outcome()  # pyright: ignore[reportUnknownVariableType]
@@ -99,10 +99,10 @@ def run_on_background_loop(
 def _begin(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], future: BackgroundCall
 ) -> None:
-    """Start a task, and have the future settled with it, each way.
+    """Start a task that settles the future; cancelling the future cancels the task.
 
     `asyncio.run_coroutine_threadsafe` does the same, but does not retrieve the exception of a task
-    whose future was cancelled, and then asyncio logs it.
+    whose future was cancelled, so asyncio would log it.
     """
     if future.cancelled():
         coroutine.close()
@@ -133,12 +133,12 @@ _Inbox: TypeAlias = "queue.SimpleQueue[Callable[[], object]]"
 
 
 class PostingReporter:
-    """A reporter that calls the listeners in one thread, the one that makes it.
+    """A reporter that calls the listeners in the thread that made it.
 
     Args:
         reporter: its counterpart, to be used in this thread only.
-        post: is handed a function that this thread has to call, and raises `Cancelled` where the
-            call was abandoned.
+        post: takes a function that the thread has to call; raises `Cancelled` if the call was
+            abandoned.
     """
 
     __slots__ = ("_home", "_post", "_reporter", "now")
@@ -166,15 +166,15 @@ def call(
 
     Args:
         effect: the call; its mode does not matter here.
-        reporter: what a reporting call uses, in this thread only; None where it is among the
-            arguments already.
+        reporter: the reporter for a ``reporting`` call, used in this thread only; None if it is already
+            among the arguments.
         awaiting: receives the future of an awaitable outcome, to be able to cancel it.
 
     Returns:
-        What the callable returns, awaited where it is awaitable.
+        The return value of the callable, awaited if it is awaitable.
 
     Raises:
-        Exception: what the callable raises; but a cancellation is a `CallCancelled`, and a
+        Exception: the exception of the callable; a cancellation becomes a `CallCancelled`, and a
             StopIteration a RuntimeError, as in a coroutine.
     """
     inbox: _Inbox = queue.SimpleQueue()
@@ -200,18 +200,18 @@ def _awaited(
     inbox: _Inbox,
     awaiting: Callable[[BackgroundCall], object] | None,
 ) -> Any:
-    """Wait for an awaitable, and call meanwhile what is put into the inbox."""
+    """Wait for an awaitable, and meanwhile call the functions that are put into the inbox."""
     future = run_on_background_loop(value, awaiting)
     is_settled = threading.Event()
     future.add_done_callback(lambda _: inbox.put(is_settled.set))
     try:
         while not is_settled.is_set():
-            # Not the future's own time limit: it raises what a signal handler may raise, too.
+            # Not the timeout of the future: its exception is one that a signal handler may raise, too.
             with contextlib.suppress(queue.Empty):
                 inbox.get(timeout=LOOK_UP_SECONDS)()
         return future.result()
     except BaseException:
-        if future.cancel() and awaiting is None:  # an interrupt of this thread, which waits alone
+        if future.cancel() and awaiting is None:  # an interrupt, and nothing else waits for the end
             future.wait_for_end(time.monotonic() + cleanup.GRACE_SECONDS)
         raise
     finally:
@@ -245,14 +245,14 @@ def _replace(blocked: asyncio.AbstractEventLoop) -> None:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop forever: an interrupt is raised where the call is awaited, and passes through the loop."""
+    """Run a loop forever: an interrupt is raised where the call is awaited, and must not end the loop."""
     while True:
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             loop.run_forever()
 
 
 def _forget() -> None:
-    """In a forked child the threads are gone and the loops are dead: start anew when needed."""
+    """Reset the state in a forked child, which has no threads: loops are started again when needed."""
     global _lock, _loops
     _lock, _loops = threading.Lock(), []
     _depth.set(0)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def cancellations_of_task() -> int:
-    """How often the current task was asked to cancel; on trio 0, which has its own exception."""
+    """How often the current task was asked to cancel; always 0 on trio, which has its own exception."""
     try:
         task = asyncio.current_task()
     except RuntimeError:
@@ -42,7 +42,7 @@ def cancellations_of_task() -> int:
 
 
 class CallersTask:
-    """The task that called `drive`: the drive neither cancels nor abandons it."""
+    """The task that called `drive`, which the driver neither cancels nor abandons."""
 
     __slots__ = (
         "_cancellations", "call", "cancelling", "generators", "is_abandoned", "is_cancelled",
@@ -56,33 +56,33 @@ class CallersTask:
         self.scope: anyio.CancelScope | None = None
         self.waits_for: CarrierGroup | None = None
         self.is_cancelled = False  # and the cancellation has not arrived yet
-        self.is_unwinding = False  # it has arrived, and ends the generators
+        self.is_unwinding = False  # the cancellation has arrived, and ends the generators
         self.is_abandoned = False
-        # How often the task of asyncio was asked to cancel, if a callable that does it must affect only itself.
+        # The asyncio task's ``cancelling``, if a callable that cancels the task must affect only itself.
         self.cancelling: Callable[[], int] | None = None
 
     def was_asked_to_cancel(self) -> bool:
-        """Whether a CancelledError in this task is a cancellation, and not made by a callable."""
+        """Whether a CancelledError in this task is a real cancellation, not one that a callable made."""
         return cancellations_of_task() > self._cancellations
 
     def ignore_handled_cancellations(self) -> None:
-        """Ignore the cancellations that the caller is handling, but not one that has not arrived yet."""
+        """Ignore the cancellations that the caller is handling, but not a pending one."""
         self._cancellations = cancellations_of_task()
         if self._cancellations and getattr(asyncio.current_task(), "_must_cancel", False):
             self._cancellations -= 1
 
     def notice_cancellation(self) -> None:
-        """The cancellation has arrived: from here on the next one counts."""
+        """Note that the cancellation has arrived: from now on, only a later one counts."""
         self._cancellations = cancellations_of_task()
 
     async def absorb_cancellation(self) -> None:
-        """Undo a cancellation that a callable made; in a task of the caller it stands."""
+        """Undo a cancellation that a callable made; in the caller's task, it remains in effect."""
 
     async def settle_cancellation(self) -> None:
-        """Have a cancellation arrive that the callable did not wait for."""
+        """Receive a pending cancellation, which was not raised because the callable awaited nothing."""
 
     def extend_deadline(self, seconds: float | None = None) -> None:
-        """No task limits the time of this one."""
+        """Do nothing: the caller's task has no deadline."""
 
 
 class Carrier(CallersTask):
@@ -104,7 +104,7 @@ class Carrier(CallersTask):
         self.deadline = 0.0
         self.is_ending = False
         self.must_begin = False  # it has generators to end, even if it is cancelled at once
-        self.deliver: Callable[[Any], object] = lambda _: None  # takes what the steps return
+        self.deliver: Callable[[Any], object] = lambda _: None  # takes the steps' return value
         self.has_value = False
         self.error: BaseException | None = None
 
@@ -118,7 +118,7 @@ class Carrier(CallersTask):
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Cancel what the task waits for, and give it the grace period to end, unless it is ending already."""
+        """Cancel what the task waits for, and start its grace period, unless it is ending already."""
         if not self.is_cancelled and not self.is_unwinding:
             self.is_cancelled = True
             self.deadline = time.monotonic() + cleanup.GRACE_SECONDS
@@ -130,24 +130,24 @@ class Carrier(CallersTask):
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """Let the task run on its own; its outcome is dropped."""
+        """Stop waiting for the task, which continues to run; its outcome is dropped."""
         self.is_abandoned = self.is_cancelled = True
         log_abandoned(self.call)
 
     def was_asked_to_cancel(self) -> bool:
-        """Whether a CancelledError in this task comes from the drive."""
+        """Whether a CancelledError in this task comes from the driver."""
         return self.is_cancelled or (self.scope is not None and self.scope.cancel_called)
 
     def notice_cancellation(self) -> None:
-        """The cancellation has arrived: there is time for the cleanup now."""
+        """Note that the cancellation has arrived, and allow time for the cleanup."""
         self.is_cancelled = False
         self.extend_deadline()
 
     def extend_deadline(self, seconds: float | None = None) -> None:
-        """Give this task time for a cleanup, and more to those that wait for it, which have to end after it.
+        """Give this task time for a cleanup, and more time to the tasks that wait for it, which end later.
 
         Args:
-            seconds: from now; None is that of a cleanup.
+            seconds: from now; None means the time of a cleanup.
         """
         if seconds is None:
             seconds = cleanup.CLEANUP_SECONDS + cleanup.GRACE_SECONDS
@@ -155,23 +155,23 @@ class Carrier(CallersTask):
         self.group.parent.extend_deadline(seconds + cleanup.GRACE_SECONDS)
 
     async def _run(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Keep the outcome out of the task.
+        """Do the work, and keep its outcome out of the native task.
 
-        An exception that is not retrieved from a task is logged, and an interrupt in one ends the
-        event loop before the steps can be cleaned up.
+        asyncio logs an exception that is not retrieved from a task, and an interrupt in a task ends
+        the event loop before the steps can be cleaned up.
         """
         if not self.must_begin and (self.is_cancelled or self.group.event.was_cancelled()):
             return
         try:
             value = await work()
-            self.deliver(value)  # the work has said to whom
+            self.deliver(value)  # which the work has set
             self.has_value = True
         except BaseException as error:  # noqa: BLE001 - raised in the task that waits
             self.error = error
 
     def failure(self) -> BaseException | None:
-        """What the steps raised, to be raised in the task that waits."""
-        error, self.error = self.error, None  # its traceback leads to this object: no cycles
+        """The exception of the steps, to be raised in the waiting task."""
+        error, self.error = self.error, None  # its traceback refers to this object: avoid a cycle
         if error is None and self.has_value:
             return None
         return failure_of(error or asyncio.CancelledError()) or error
@@ -185,8 +185,8 @@ class AsyncioCarrier(Carrier):
 
     Attributes:
         regions: the bounded steps that it runs itself, innermost last.
-        idle_region: a region that it has left, for the next steps that the same signal bounds; None if there is
-            none.
+        idle_region: a region that it has left, kept for the next steps that the same signal bounds; None if there
+            is none.
         loop: its event loop.
         home: the thread of that loop.
     """
@@ -207,7 +207,7 @@ class AsyncioCarrier(Carrier):
     def start(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """See `Carrier`."""
         task = self._task = self.loop.create_task(self._run(work), context=self.context)
-        # `asyncio.run` would wait for it when it ends, even if it is abandoned by then.
+        # Otherwise `asyncio.run` would wait for the task at its end, even for an abandoned one.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented, for such tasks
         task.add_done_callback(self._done)  # for a task that is cancelled before it begins
         self._is_started = True
@@ -227,16 +227,16 @@ class AsyncioCarrier(Carrier):
         self.group.ended(self)
 
     def _cancel_native(self) -> None:
-        if self._has_begun or not self.must_begin:  # a task that has not begun never would
+        if self._has_begun or not self.must_begin:  # a task cancelled before it begins never runs
             self._task.cancel()
 
     def _disarm(self) -> None:
-        """Have no region strike any more."""
+        """Disarm all regions."""
         for region in self.regions:
             region.disarm()
         if self.idle_region is not None:
             self.idle_region.disarm()
-            self.idle_region = None  # no cycles
+            self.idle_region = None  # avoid a cycle
 
     def abandon(self) -> None:
         """See `Carrier`."""
@@ -259,7 +259,7 @@ class AsyncioCarrier(Carrier):
     async def settle_cancellation(self) -> None:
         """See `Carrier`."""
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # where it is raised if it has not been yet
+            await asyncio.sleep(0)  # a pending cancellation is raised here
         _uncancel()
 
 
@@ -288,20 +288,20 @@ class _TrioCarrier(Carrier):
 
     def abandon(self) -> None:
         super().abandon()
-        self._shelter.shield = True  # else each of its waits is cancelled at once, and it spins
+        self._shelter.shield = True  # else every wait is cancelled at once: a busy loop
 
 
 @functools.cache
 def _abandoned_tasks() -> set[asyncio.Task[None]]:
-    """The abandoned tasks that still run, with a permanent reference.
+    """The abandoned tasks that still run, referenced permanently.
 
-    Python closes a coroutine that is not referenced, and one that catches everything would catch
-    that as well and never return. When the interpreter exits, only what a daemon thread references
-    is not collected.
+    Python closes an unreferenced coroutine, and a coroutine that catches every exception would catch
+    that of the closing too, and never return. When the interpreter exits, it collects everything
+    except what a daemon thread references.
     """
     tasks: set[asyncio.Task[None]] = set()
     holder = threading.Thread(target=_hold, args=(tasks,), name="treadle-abandoned", daemon=True)
-    with contextlib.suppress(RuntimeError):  # the system has no more threads to give
+    with contextlib.suppress(RuntimeError):  # the system cannot start another thread
         holder.start()
     return tasks
 
@@ -311,7 +311,7 @@ def _hold(_: object) -> None:
 
 
 class _AsyncioEvent:
-    """One future: cheaper than `asyncio.Event`, for one task that waits."""
+    """An event for one waiting task: a single future, which is cheaper than `asyncio.Event`."""
 
     __slots__ = ("_future", "_loop")
 
@@ -355,12 +355,12 @@ class _TrioEvent:
         if seconds is None:
             await self._event.wait()
         else:
-            if seconds <= 0:  # a carrier that takes no time has to run once
+            if seconds <= 0:  # a carrier that needs no time must run once
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 await trio.lowlevel.cancel_shielded_checkpoint()
             with trio.CancelScope(deadline=trio.current_time() + max(0.0, seconds)):
                 await self._event.wait()
-        # A task that was cancelled after it was woken would not notice before its next wait.
+        # A task that was cancelled after it was woken would only notice at its next wait.
         await trio.lowlevel.checkpoint_if_cancelled()
 
 
@@ -410,20 +410,20 @@ class CarrierGroup:
         return following
 
     async def checkpoint(self) -> None:
-        """Start no carrier where the waiting task is cancelled already."""
-        if self.trio is not None:  # on asyncio, the carriers see it on the event
+        """Start no carriers if the waiting task is already cancelled."""
+        if self.trio is not None:  # on asyncio, carriers check the event
             await self.trio.lowlevel.checkpoint_if_cancelled()
 
     def stop(self) -> None:
-        """End the waiting, and cancel the carriers that still run."""
+        """End the wait, and cancel the carriers that still run."""
         self.cancel_running()
         self.event.set()
 
     def cancel_running(self) -> None:
         """Cancel the carriers that still run.
 
-        This is done at once, and not only when the waiting task continues: until then a carrier could
-        start its next call, and trio continues tasks in any order.
+        They are cancelled at once, not when the waiting task resumes: until then a carrier could start
+        its next call, and trio resumes tasks in any order.
         """
         if self.running and not self.is_ending:
             self.is_ending = True
@@ -431,8 +431,8 @@ class CarrierGroup:
                 carrier.cancel()
 
     def ended(self, carrier: Carrier) -> None:
-        """A carrier has ended."""
-        if carrier not in self.running:  # it was abandoned, or has said so before
+        """Handle the end of a carrier."""
+        if carrier not in self.running:  # it was abandoned, or its end was handled already
             return
         self.running.remove(carrier)
         if self.is_ending or self.event.was_cancelled():
@@ -455,8 +455,8 @@ class CarrierGroup:
             self._drop(error)
 
     def _drop(self, error: BaseException | None) -> None:
-        """Log what a cancelled carrier raised; an interrupt takes precedence over everything."""
-        if isinstance(error, BaseExceptionGroup):  # a nursery of trio adds the cancellation to it
+        """Log the exception of a cancelled carrier; an interrupt takes precedence over everything."""
+        if isinstance(error, BaseExceptionGroup):  # a trio nursery adds the cancellation to it
             group = cast("BaseExceptionGroup[BaseException]", error)
             error = group.split(self._cancellations())[1]
         if isinstance(error, Exception):
@@ -471,16 +471,16 @@ class CarrierGroup:
     async def wait(self, seconds: float | None = None) -> None:
         """Wait until all carriers have returned, one has failed, or the time is up.
 
-        Carriers that still run then, or when the waiting task is cancelled, are ended.
+        Carriers that still run then, or when the waiting task is cancelled, are cancelled.
 
         Raises:
-            BaseException: what the first carrier to fail raised, or the cancellation.
+            BaseException: the exception of the first carrier to fail, or the cancellation.
         """
         end: BaseException | None = None
         self.parent.waits_for = self
         try:
             await self.event.wait(seconds)
-        except GeneratorExit:  # nothing can be awaited any more
+        except GeneratorExit:  # nothing can be awaited now
             with contextlib.suppress(RuntimeError):  # the event loop is closed
                 for carrier in self.running:
                     carrier.cancel()
@@ -492,14 +492,14 @@ class CarrierGroup:
         if self.running:
             end = await self._end() or end
         failure, self.failure = self.failure, None
-        self._on_value = None  # it may lead to this object: no cycles
+        self._on_value = None  # it may refer to this object: avoid a cycle
         try:
             if end is not None and (failure is None or isinstance(failure, Exception)):
                 raise end from failure
             if failure is not None:
                 raise failure
         finally:
-            del end, failure  # their tracebacks lead to this frame: no cycles
+            del end, failure  # their tracebacks refer to this frame: avoid a cycle
 
     async def _end(self) -> BaseException | None:
         """Cancel the carriers, wait for them, and take over from those that do not end.
@@ -517,7 +517,7 @@ class CarrierGroup:
                 try:
                     with anyio.CancelScope(shield=True):
                         await self.event.wait(seconds)
-                        # After a pause of the event loop, each has had its turn before it is late.
+                        # After a pause of the event loop, each carrier gets to run before it counts as late.
                         await anyio.lowlevel.cancel_shielded_checkpoint()
                         await anyio.lowlevel.cancel_shielded_checkpoint()
                 except GeneratorExit:
@@ -530,7 +530,7 @@ class CarrierGroup:
         return end
 
     def _take_over(self) -> None:
-        """Have other carriers clean up what the stuck ones ran."""
+        """Abandon the stuck carriers, and let new ones clean up their generators."""
         now = time.monotonic()
         for carrier in [each for each in self.running if each.deadline <= now]:
             following = self.replaced(carrier)

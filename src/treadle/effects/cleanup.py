@@ -38,21 +38,21 @@ def close_steps(steps: Steps[object]) -> None:
 
 
 def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception | None]:
-    """Raise a cancellation within steps, and yield the effects of their cleanup.
+    """Raise a cancellation in steps, and yield the effects of their cleanup.
 
     Args:
         steps: a generator that waits for the outcome of an effect.
-        end: the cancellation, which the steps raise again when they are done.
+        end: the cancellation, which the steps re-raise when they are done.
 
     Returns:
-        What they raised instead of the cancellation, if anything.
+        The exception that they raised instead of the cancellation, if any.
     """
     try:
         effect = steps.throw(end)
         while True:
             try:
                 outcome = yield effect
-            except Exception as error:  # noqa: BLE001 - a failure is for the steps to handle
+            except Exception as error:  # noqa: BLE001 - raised in the steps
                 effect = steps.throw(error)
             else:
                 effect = steps.send(outcome)
@@ -70,7 +70,7 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
 
 
 def log_suppressed(error: Exception) -> None:
-    """Log an exception that must not change what happens."""
+    """Log an exception that must not affect the run."""
     log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)
 
 
@@ -80,7 +80,7 @@ def log_abandoned(call: Call | None) -> None:
 
 
 def settle(outcome: tuple[Any, BaseException | None]) -> Any:
-    """Return the value of an outcome, or raise its exception, which no frame refers to by name."""
+    """Return the value of an outcome, or raise its exception without keeping it in a local variable."""
     value, error = outcome
     del outcome
     try:
@@ -94,10 +94,10 @@ def settle(outcome: tuple[Any, BaseException | None]) -> Any:
 def without_frame(error: E) -> E:
     """Remove the frame that caught an exception from its traceback.
 
-    The frame of a driver refers to the listeners, and so to all of a run, and the result of that run may hold the
-    exception: a reference cycle, which would keep the run until the next garbage collection.
+    The frame of a driver refers to the listeners, and so to the whole run, and the result of the run may hold the
+    exception. This reference cycle would keep the run in memory until the next garbage collection.
     """
-    # Of the base class, since a class may override them, and raise.
+    # The accessors of the base class, since those of a subclass may raise.
     trace = _traceback_of(error)
     BaseException.with_traceback(error, trace and trace.tb_next)
     return error

@@ -13,8 +13,8 @@ R = TypeVar("R")
 class Then(Coroutine[Any, Any, R]):
     """A coroutine that applies a function to the outcome of an awaitable.
 
-    It has no frame, so that a cancellation before it began reaches the awaitable itself: wrapped in
-    an ``async def`` the awaitable would never be awaited, and Python would warn.
+    It has no frame, so a cancellation before the start reaches the awaitable itself. In an ``async def``
+    wrapper, the awaitable would never be awaited, and Python would warn.
 
     Args:
         awaitable: a coroutine, or anything else that can be awaited.

@@ -1,9 +1,9 @@
 """Effects: everything that a stage may ask of the outside world.
 
-A generator yields an effect and receives its outcome, or its failure is raised where it yielded. It
-never performs an effect itself, so the same generator runs under every driver: on an event loop,
-without one, from a recording. Effects are few, and each is plain data. Retries, tracing and
-journals wrap the generator that yields them.
+A generator yields an effect and receives its outcome; if the effect fails, its exception is raised at the
+``yield``. The generator never performs an effect itself, so it runs under every driver: on an event loop,
+without one, from a recording. Effects are few, and each is plain data. Retries, tracing and journals wrap the
+generator that yields them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
     """
     while isinstance(fn, functools.partial):
         fn = fn.func
-    # An object is called as its class defines; calling a class is a plain call.
-    for candidate in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - for its code
+    # Calling an object calls its class's ``__call__``; calling a class is a plain call.
+    for candidate in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - inspected, not called
         if inspect.iscoroutinefunction(candidate):
             return Mode.ASYNC
         if inspect.isasyncgenfunction(candidate) or inspect.isgeneratorfunction(candidate):
@@ -56,7 +56,7 @@ def is_awaitable(value: object) -> bool:
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, tuple, list, dict})
-"""Types that are common and not awaitable: a look-up that fails takes much longer."""
+"""Common types that are not awaitable, checked first since a failed attribute look-up is much slower."""
 
 
 class Signal:
@@ -95,7 +95,7 @@ class Signal:
         """
         ticket = object()
         self._subscribers[ticket] = callback
-        if self.is_set:  # checked after subscribing: a flag that is set in between finds us
+        if self.is_set:  # checked after subscribing, so that a flag set in between is not missed
             self.set()
         return ticket
 
@@ -105,7 +105,7 @@ class Signal:
 
 
 class Effect:
-    """The base of all effects. A driver recognizes an effect by its class, so that it has no subclasses."""
+    """The base of all effects. A driver recognizes an effect by its exact class, so effects have no subclasses."""
 
     __slots__ = ()
 
@@ -136,13 +136,13 @@ class Reporter(Protocol):
             listener: receives it in place of the listeners of the run.
 
         Returns:
-            None, or an awaitable where a listener is async and the call runs on the event loop of
+            None, or an awaitable if a listener is async and the call runs on the event loop of
             the run. In a worker thread of an event loop, the method returns when the listeners
             have returned. Without an event loop, an event that is emitted in another thread is
-            handed over before the outcome of the call is.
+            delivered before the outcome of the call.
 
         Raises:
-            Cancelled: the call runs in a worker thread and was abandoned. What listeners raise is
+            Cancelled: the call runs in a worker thread and was abandoned. Exceptions of listeners are
                 logged, never raised.
         """
         ...
@@ -242,7 +242,7 @@ class Bounded(Effect):
 
     Args:
         steps: a generator of effects. It is cancelled at the bound: the cancellation is raised
-            where it yielded, and it may still yield effects for its cleanup. A callable that
+            at its ``yield``, and it may still yield effects for its cleanup. A callable that
             ignores the cancellation is abandoned after a grace period of one second.
         seconds: the number of seconds after which to raise `TimeLimitReached`; None means no limit.
         until: raise `Stopped` as soon as this signal is set; None means never.
@@ -289,7 +289,7 @@ NOW = Now()
 class Emit(Effect):
     """Hand an event to the listeners; the outcome is None.
 
-    What a listener raises is logged, and the steps continue.
+    Exceptions of listeners are logged, and the steps continue.
     """
 
     __slots__ = ("event",)
@@ -302,18 +302,18 @@ Steps: TypeAlias = Generator[Effect, Any, R]
 """A generator of effects that returns an R; a driver performs it."""
 
 
-class TimeLimitReached(TimeoutError):  # noqa: N818 - a thing that happened, not an error
+class TimeLimitReached(TimeoutError):  # noqa: N818 - an outcome, not an error
     """The steps of a `Bounded` took longer than its time limit."""
 
 
-class Stopped(Exception):  # noqa: N818 - a thing that happened, not an error
+class Stopped(Exception):  # noqa: N818 - an outcome, not an error
     """The signal that bounds the steps of a `Bounded` was set."""
 
 
 class Cancelled(BaseException):
     """Raised within cancelled steps, unless the event loop has raised its own class there.
 
-    As in asyncio and trio it is no `Exception`, so that it is not swallowed by accident.
+    As in asyncio and trio, it is not an `Exception`, so that it is not swallowed by accident.
     """
 
 
@@ -324,7 +324,7 @@ class CallCancelled(Exception):  # noqa: N818 - named after what happened to the
 def failure_of(error: BaseException) -> Exception | None:
     """Return the exception to raise in place of one that a callable raised and that steps must not see.
 
-    A cancellation that nobody asked for would end a task without a trace, and a StopIteration would end the steps.
+    A cancellation that was not requested would end a task silently, and a StopIteration would end the steps.
 
     Returns:
         The other exception, with this one as its cause; None for an exception that may be raised itself.

@@ -19,11 +19,11 @@ def map_effects(steps: Steps[R], change: Change) -> Steps[R]:
     Args:
         steps: a generator of effects that has not been started.
         change: takes an effect and returns the effect or the steps to perform in its place. The steps within a
-            `Parallel` or a `Bounded` are wrapped alike before it sees them; steps that it makes
-            itself are not, so that a call may be put into a `Bounded`.
+            `Parallel` or a `Bounded` are wrapped before ``change`` receives the effect. Steps that it
+            makes itself are not wrapped, so that it may put a call into a `Bounded`.
 
     Returns:
-        The wrapped steps; outcomes, failures and cancellations reach the inner ones untouched.
+        The wrapped steps; outcomes, failures and cancellations reach the inner steps unchanged.
     """
     return intercept(
         steps, lambda effect: change(map_nested(effect, lambda inner: map_effects(inner, change)))
@@ -39,7 +39,7 @@ def intercept(
 
     Args:
         steps: a generator of effects that has not been started.
-        change: as that of `map_effects`, but the steps within an effect are not wrapped.
+        change: as in `map_effects`, but the steps within an effect are not wrapped.
         resume: takes a function and its argument, and calls it: the steps run up to their next
             effect. None calls it directly.
     """
@@ -54,7 +54,7 @@ def intercept(
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as raised:  # noqa: BLE001 - all exceptions are for the inner steps
+            except BaseException as raised:  # noqa: BLE001 - raised in the inner steps
                 advance, value = steps.throw, raised
             else:
                 advance = steps.send
@@ -78,7 +78,7 @@ def with_reporter(call: Call, wrap: Callable[[Reporter], Reporter]) -> Call:
     """Copy a call so that its function receives another reporter.
 
     Args:
-        call: a call. One that is not ``reporting`` is returned as it is.
+        call: a call. One that is not ``reporting`` is returned unchanged.
         wrap: takes the driver's reporter, returns the one that the function receives. It is called
             once per call, where the function runs.
     """

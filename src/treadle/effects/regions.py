@@ -1,9 +1,9 @@
 """Bounded steps inside a carrier: on asyncio, they run in the task of the carrier.
 
-A bound that strikes cancels that task. The cancellation is raised in the callable that runs, then in
-the steps, and becomes the outcome of the `Bounded` at the edge of the region. If the callable
+When a bound strikes, it cancels that task. The cancellation is raised in the running callable, then
+in the steps, and becomes the outcome of the `Bounded` when it leaves the region. If the callable
 ignores it for the grace period, the task is abandoned, and another carrier ends the steps of the
-region and continues those around it.
+region and continues the steps around it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from treadle.effects.async_driver import AsyncDriver
 
 TURNS = 2
-"""The number of turns of the event loop that a task gets after its time limit, and after its grace period:
-after a pause of the loop, it may have had none before."""
+"""The number of passes of the event loop that a task gets after its time limit, and after its grace period:
+if the loop was paused, the task may not have run before."""
 
 
 class Region:
@@ -68,14 +68,14 @@ class Region:
         return region
 
     def disarm(self) -> None:
-        """Strike no more."""
+        """Cancel the timer and the subscription, so that the bound no longer strikes."""
         if self._timer is not None:
             self._timer.cancel()
         if self.until is not None:
             self.until.unsubscribe(self._ticket)
 
     def _stop(self) -> None:
-        """Strike, in whichever thread the signal was set."""
+        """Strike; called in the thread that sets the signal."""
         call_on_loop(
             lambda: self._strike(Stopped()),
             self._carrier.home,
@@ -84,20 +84,20 @@ class Region:
         )
 
     def leave(self, task: CallersTask) -> None:
-        """The steps have ended in a task."""
+        """Leave the region: its steps have ended in a task."""
         if self._carrier is task:  # else another task continues
             self._is_over = True
             carrier = self._carrier
             carrier.regions.remove(self)
             if self._has_limit:
                 self.disarm()
-            else:  # the same signal bounds one batch of calls after another
+            else:  # kept, since the same signal bounds one batch of calls after another
                 idle, carrier.idle_region = carrier.idle_region, self
                 if idle is not None:
                     idle.disarm()
 
     def ends_here(self) -> bool:
-        """Whether it was this bound that has struck, and neither the carrier nor an outer one ends."""
+        """Whether this bound ends the steps, and neither an outer bound nor the end of the carrier does."""
         carrier = self._carrier
         if self.reason is None or carrier.is_ending or carrier.is_abandoned:
             return False
@@ -120,7 +120,7 @@ class Region:
             self._strike(reason)
 
     def _check_grace(self, turns: int = TURNS) -> None:
-        """Replace the carrier if its task has not left the region when its time is up."""
+        """Replace the carrier if its task is still in the region after the grace period."""
         carrier = self._carrier
         if self._is_over or carrier.is_abandoned or carrier.is_ending:
             return
@@ -154,7 +154,7 @@ class Region:
             raise Cancelled() if following.is_ending else self.reason or Stopped()
 
         def continued() -> Coroutine[Any, Any, Any]:
-            """The outcome of the outermost generator, each of which waits for that of the next one."""
+            """The outcome of the outermost generator; each generator waits for the next inner one."""
             outcome = end()
             for steps, bound in zip(reversed(generators), (*reversed(outer), None), strict=True):
                 if bound is not None:

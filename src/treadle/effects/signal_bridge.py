@@ -17,7 +17,7 @@ from treadle.effects.effects import Signal
 def running_trio() -> Any:
     """The module ``trio`` if it runs the current task, else None; it is never imported.
 
-    Asyncio is asked first: a trio that is only imported must not affect an asyncio program.
+    Asyncio is checked first: a trio that is only imported must not affect an asyncio program.
     """
     try:
         if asyncio.current_task() is not None:
@@ -57,15 +57,15 @@ def call_on_loop(
     Args:
         callback: the function.
         home: the thread of the loop.
-        soon: has the loop call a function soon, from any thread.
-        current_task: returns the task of the loop that runs; raises `RuntimeError` where none does.
+        soon: schedules a call on the loop, from any thread.
+        current_task: returns the task that the loop runs; raises `RuntimeError` if no loop runs.
     """
     if threading.get_ident() == home:
         with contextlib.suppress(RuntimeError):  # no loop runs
             if current_task() is not None:
                 callback()
                 return
-    # Another thread, or the handler of a process signal, which finds the loop asleep.
+    # Called in another thread, or by the handler of a process signal while the loop sleeps.
     with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
         soon(callback)
 

@@ -1,9 +1,9 @@
-"""The driver without an event loop: plain calls; threads for what is parallel or limited in time.
+"""The driver without an event loop: plain calls, and threads for parallel or time-limited work.
 
 Steps are only ever advanced in the thread that called `drive_sync`. Worker threads run nothing but
-the callables of `Call` effects, so no two steps of a run ever race, whatever runs in parallel.
+the callables of `Call` effects, so no two steps of a run ever race, even if calls run in parallel.
 Async callables run on one event loop in a background thread. It starts when it is first needed and is shared,
-so that clients which are bound to a loop can be used again in a later run.
+so that clients that are bound to a loop can be reused in a later run.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from treadle.effects.effects import (
 R = TypeVar("R")
 
 SWEEP_AT = 64
-"""The number of timers from which on cancelled ones are removed."""
+"""The number of timers at which cancelled ones are removed."""
 
 
 class Timers:
-    """Functions to call at some time, unless they are cancelled before."""
+    """Functions to call at a later time, unless they are cancelled first."""
 
     def __init__(self) -> None:
-        # When it is due, a number that orders what is due at once, the function, whether it is wanted.
+        # The due time, a number that breaks ties, the function, and whether it is still wanted.
         self._heap: list[tuple[float, int, Callable[[], None], Callable[[], bool]]] = []
         self._numbers = itertools.count()
         self._sweep_at = SWEEP_AT
@@ -78,7 +78,7 @@ class Timers:
         heapq.heappush(self._heap, (due, next(self._numbers), act, wanted))
 
     def fire(self) -> None:
-        """Call what is due."""
+        """Call the functions that are due."""
         while self.wait(1) <= 0:
             heapq.heappop(self._heap)[2]()
 
@@ -92,23 +92,24 @@ class Timers:
 
 
 Finish: TypeAlias = Callable[[Any, Exception | None], None]
-"""Receives how steps ended: what they returned and None, or None and what they raised."""
+"""Receives the outcome of steps: the return value and None, or None and the exception."""
 
 
 _NOTHING: tuple[Any, Exception | None] = (None, None)
 
 
 class Task:
-    """Steps under way, and what they wait for.
+    """Steps in progress, and what they wait for.
 
     Args:
         steps: a generator of effects that has not been started.
         finish: is called when they end without being cancelled.
-        context: the context variables they see, as a task on an event loop does; None means the
+        context: the context variables of the steps, as for a task on an event loop; None means the
             current ones.
 
     Attributes:
-        is_alone: nothing happens next to the steps and nothing ends them, so that their calls may block.
+        is_alone: whether nothing runs concurrently with the steps and nothing ends them, so that their calls
+            may block.
     """
 
     __slots__ = (
@@ -146,7 +147,7 @@ class Task:
             self.context.run(act, *args)
 
     def copied_context(self) -> contextvars.Context:
-        """Copy the context variables, for what runs next to the steps."""
+        """Copy the context variables, for work that runs concurrently with the steps."""
         return contextvars.copy_context() if self.context is None else self.context.copy()
 
 
@@ -164,7 +165,7 @@ class Scheduler:
         self._ready: deque[Task] = deque()
 
     def run(self, steps: Steps[R]) -> R:
-        """Perform the effects of steps; return what they return or raise what they raise."""
+        """Perform the effects of steps; return their value or raise their exception."""
         outcome: list[tuple[Any, Exception | None]] = []
         root = self.spawn(steps, lambda value, error: outcome.append((value, error)))
         root.is_alone = True
@@ -174,7 +175,7 @@ class Scheduler:
         except BaseException as interrupt:
             self.cancel([root], interrupt)
             raise
-        return settle(outcome.pop())  # no local variable: a kept exception may lead to this frame
+        return settle(outcome.pop())  # not a local variable: the exception may refer to this frame
 
     def spawn(
         self, steps: Steps[Any], finish: Finish, context: contextvars.Context | None = None
@@ -191,7 +192,7 @@ class Scheduler:
         return task
 
     def turn(self) -> None:
-        """Handle what has happened, and advance one task; wait if there is neither."""
+        """Handle pending callbacks and due timers, and advance one task; wait if there are none."""
         if not self._ready and self._inbox.empty():
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=self._timers.wait(LOOK_UP_SECONDS))()
@@ -210,7 +211,7 @@ class Scheduler:
         self._ready.append(task)
 
     def _advance(self, task: Task) -> None:
-        """Step a task on until it has to wait, or ends."""
+        """Advance a task until it has to wait, or ends."""
         effect: Effect = NOW
         (value, error), task.outcome = task.outcome, _NOTHING
         try:
@@ -223,14 +224,14 @@ class Scheduler:
                 value, error = None, None
                 try:
                     value = self._driver.perform_at_once(effect)
-                except Exception as raised:  # noqa: BLE001 - a failure is for the steps to handle
+                except Exception as raised:  # noqa: BLE001 - raised in the steps
                     error = raised
-                if not self._inbox.empty():  # a signal may have been set, and end the steps
+                if not self._inbox.empty():  # a signal that ends the steps may have been set
                     return self._resume(task, value, error)
         except StopIteration as stop:
             task.is_over = True
             task.finish(stop.value, None)
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - for the parent
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - passed to the parent
             task.is_over = True
             task.finish(None, failure_of(raised) or cast("Exception", raised))
         else:
@@ -239,7 +240,7 @@ class Scheduler:
             del value, error, effect  # the traceback of an error may refer to this frame
 
     def _begin(self, task: Task, effect: Effect) -> None:
-        """Start what a task waits for."""
+        """Start the effect that a task waits for."""
         task.ticket = object()
         match effect:
             case Call():
@@ -260,12 +261,12 @@ class Scheduler:
     def _answer(
         self, task: Task, act: Callable[[], None], ticket: object = None
     ) -> Callable[[], None]:
-        """Make a function, for any thread, that has another function called here if the task still waits.
+        """Make a function for any thread; it calls another function in this thread if the task still waits.
 
         Args:
             task: the task.
             act: the function to call.
-            ticket: what the task has to wait for; None means what it waits for now.
+            ticket: the wait of the task to which this refers; None means the current one.
         """
         ticket = ticket or task.ticket
 
@@ -276,7 +277,7 @@ class Scheduler:
         return lambda: self._inbox.put(here)
 
     def _later(self, task: Task, seconds: float, act: Callable[[], None]) -> None:
-        """Call a function at some time, if the task still waits for it then."""
+        """Call a function after some seconds, if the task still waits then."""
         ticket = task.ticket
         self._timers.add(seconds, act, lambda: task.ticket is ticket)
 
@@ -385,13 +386,13 @@ class Scheduler:
             ticket = effect.until.subscribe(self._answer(task, lambda: end(Stopped())))
             unsubscribe = functools.partial(effect.until.unsubscribe, ticket)
         task.on_cancel = unsubscribe
-        # It starts at once: steps that do not wait end within any time limit.
+        # Started at once, so that steps that do not wait end within any time limit.
         self._advance(child)
 
     def cancel(self, tasks: Iterable[Task], end: BaseException) -> None:
-        """Cancel tasks and all they started, innermost first, by an exception in the steps.
+        """Cancel tasks and everything they started, innermost first, by raising an exception in the steps.
 
-        Async callables have a grace period to end in; those in threads are abandoned at once.
+        Async callables get a grace period to end in; those in threads are abandoned at once.
         """
         tasks = list(tasks)
         for task in tasks:
@@ -401,7 +402,7 @@ class Scheduler:
             self._unwind(task, end, deadline)
 
     def _interrupt(self, task: Task) -> None:
-        """Cancel what a task, and all it started, waits for."""
+        """Cancel what a task and everything it started wait for."""
         task.ticket = None  # from here on every answer is stale
         for child in task.children:
             self._interrupt(child)
@@ -444,7 +445,7 @@ class SyncDriver:
         self._clock_origin = time.time() - time.perf_counter()
 
     def clean_up(self, steps: Steps[Any], end: BaseException) -> None:
-        """Raise a cancellation within steps, and perform their cleanup."""
+        """Raise a cancellation in steps, and perform their cleanup."""
         with contextlib.suppress(TimeLimitReached):
             remaining = remaining_steps(steps, end)
             within = Bounded(remaining, seconds=cleanup.CLEANUP_SECONDS)
@@ -464,7 +465,7 @@ class SyncDriver:
         return None
 
     def now(self) -> float:
-        """See `Reporter`: the driver is the reporter of what runs in its thread."""
+        """See `Reporter`: the driver is the reporter of the calls in its thread."""
         return self._clock_origin + time.perf_counter()
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
@@ -473,7 +474,7 @@ class SyncDriver:
         if listener is not None:
             try:
                 call(Call(listener, event))
-            except Exception as error:  # noqa: BLE001 - a listener changes nothing
+            except Exception as error:  # noqa: BLE001 - a listener must not affect the run
                 log_suppressed(error)
 
 

@@ -52,7 +52,7 @@ class _ThreadReporter:
     async def _on_loop(
         self, event: Any, listener: Callable[[Any], Any] | None
     ) -> BaseException | None:
-        """Call the listeners; return what asks to exit: in a task it would end the event loop."""
+        """Call the listeners; return an interrupt, which would end the event loop if raised in a task."""
         if not self.is_abandoned:
             try:
                 emitted = self._reporter.emit(event, listener)
@@ -68,7 +68,7 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
 
     Args:
         effect: the call. If its function returns an awaitable, that is awaited on the event loop.
-        reporter: what a reporting call uses, on the event loop.
+        reporter: the reporter of the call if it is ``reporting``, on the event loop.
     """
     value = await _in_thread(effect, _ThreadReporter(reporter))
     return await value if is_awaitable(value) else value
@@ -77,8 +77,8 @@ async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
 async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
     """Call the function.
 
-    Its outcome is passed in a list. Trio accepts no function that returns a coroutine, a coroutine that comes too
-    late has to be closed, and an exception would stay in a reference cycle with the future that anyio waits for.
+    Its outcome is passed in a list: trio accepts no function that returns a coroutine, a coroutine that is
+    returned too late has to be closed, and an exception would form a reference cycle with the future of anyio.
     """
     outcome: list[tuple[Any, BaseException | None]] = []
     args = (*effect.args, reporter) if effect.reporting else effect.args

@@ -1,4 +1,4 @@
-"""The outer loop: `Loop`, its runs, their handle, and what wraps them."""
+"""The outer loop: `Loop`, its options, runs, handles and observers."""
 
 from treadle.loop import presets
 from treadle.loop.handle import EventStream, RunHandle

@@ -18,7 +18,7 @@ from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
 from treadle.tools import Tool, as_tool, terminal_copy, toolset
 
 _is_decided = operator.attrgetter("decision")
-"""Ends a pass through the stages. It is called after each of them, and this takes no Python frame."""
+"""Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
 
 
 def pipeline_of(settings: Settings) -> Pipeline[Context]:

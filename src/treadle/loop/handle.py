@@ -24,7 +24,7 @@ class RunHandle:
     """Observes, steers and cancels one run: pass it as ``handle=``, or get it from ``stream``.
 
     Its methods may be called from any thread, and from the handler of a process signal: they take no lock. Its
-    properties are valid at any time, also after a cancellation.
+    properties are valid at any time, even after a cancellation.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class RunHandle:
         """Attach it to a run that is about to start.
 
         Raises:
-            RuntimeError: it is attached to one already.
+            RuntimeError: it is already attached to a run.
         """
         if self._run is not None:
             raise RuntimeError("a RunHandle belongs to one run; make another for the next")
@@ -72,7 +72,7 @@ class RunHandle:
             message: a text, or a message with the role ``user``.
 
         Returns:
-            Whether the run will see it; False if the run is over.
+            Whether the run will receive it; False if the run is over.
 
         Raises:
             OptionError: it is not a user message.
@@ -99,7 +99,7 @@ class RunHandle:
         """Take the messages that were added since the last time, for the run.
 
         Args:
-            is_over: if there are none, the run ends, and takes no further messages.
+            is_over: whether the run ends if there are none; then no further messages are accepted.
         """
         given = self._taken_messages() if self._messages else ()
         if is_over and not given:

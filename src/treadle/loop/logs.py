@@ -55,7 +55,7 @@ class RunLog:
     """An observer that writes the events of one run to the log.
 
     Args:
-        run_id: of the run.
+        run_id: the id of the run.
         agent_name: the name of the agent.
     """
 
@@ -67,7 +67,7 @@ class RunLog:
         self._lines = _LINES if log.isEnabledFor(logging.INFO) else _WARNINGS
 
     def __call__(self, event: Event) -> None:
-        """Write one event, if its level is on."""
+        """Write one event, if its level is enabled."""
         if isinstance(event, SubagentEvent):
             self._child(event)
             return
@@ -79,7 +79,7 @@ class RunLog:
             log.log(level, text, *values, extra=self._extra(event))
 
     def _child(self, event: SubagentEvent) -> None:
-        """A subagent has the ids of its run state."""
+        """Write an event of a subagent, with the ids of the subagent's run state."""
         child = self._children.get(event.call_id)
         if child is None:
             run_id = f"{self._ids['run_id']}/{event.call_id}"
@@ -186,4 +186,4 @@ _LINES: Lines = {
     RunFinished: _run_finished,
 }
 _WARNINGS: Lines = {kind: _LINES[kind] for kind in (ModelRetried, BreakerChanged, RunFinished)}
-"""Those of which some are warnings."""
+"""The log lines of the events that may be warnings."""

@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class _ClassOrInstanceMethod(Generic[P, R]):
-    """A method that works on the class as on an instance without options."""
+    """A method that also works on the class, as on an instance without options."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
         self._method = method
@@ -97,7 +97,7 @@ class Loop:
             ``Ok`` with the answer, ``Err`` with the reason, or ``Paused``; each with everything that was done.
 
         Raises:
-            OptionError, ToolDefinitionError, PipelineError: as the constructor, before anything runs.
+            OptionError, ToolDefinitionError, PipelineError: as in the constructor, before anything runs.
         """
         return effects.drive(*start_run(self.with_options(**options), messages, llm_send_fn))
 
@@ -141,14 +141,14 @@ class Loop:
         """Continue a paused run, as `run` does; also in another process.
 
         Args:
-            paused: the `Paused`, its ``state``, or that as JSON text.
+            paused: the `Paused`, its ``state``, or the state as JSON text.
             decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the waiting calls.
                 The run pauses again when it reaches a call without a decision.
             llm_send_fn: the model.
-            **options: as of `run`. The tools of the waiting calls have to be among its tools.
+            **options: as for `run`. The tools of the waiting calls have to be among the tools of the loop.
 
         Returns:
-            As `run`.
+            As for `run`.
 
         Raises:
             PausedStateError: the state was changed, belongs to other tools, or was resumed already.
@@ -212,7 +212,7 @@ class Loop:
             llm_send_fn: the model of these runs.
             input_schema: its arguments; by default one text, the ``task``.
             messages: makes the initial messages from the arguments; by default one user message.
-            instructions: the option of that name, for these runs; None is that of this loop.
+            instructions: the option of that name, for these runs; None means that of this loop.
             **options: options of the tool, see `Tool`.
         """
         loop = self if instructions is None else self.with_options(instructions=instructions)

@@ -93,7 +93,7 @@ class Observers:
             await rest
 
     def _call_now(self, event: Event, place: int) -> None:
-        """Call the others during an interrupt; nothing can be awaited any more.
+        """Call the others during an interrupt, when nothing can be awaited.
 
         An observer that misses the start of a run cannot handle its end.
         """

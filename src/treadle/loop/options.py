@@ -84,12 +84,12 @@ class Settings:
         name: the name of the agent, in the run state and in telemetry.
         instructions: the system message of every request, or a function of the context that makes it. It is
             not stored in the history.
-        stages: the stages, in order; None is `treadle.stages.default_stages`. Plain functions from context to
-            context are stages, too. A list without `ask_model` gets it at the head.
+        stages: the stages, in order; None means `treadle.stages.default_stages`. Plain functions from context to
+            context are stages, too. A list without `ask_model` gets it at the start.
         limits: the limits of a run. Its fields are options as well: ``max_iterations=5``.
         on_limit: what happens if a limit of iterations, calls, tokens or cost is reached, or a loop is
             detected: ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
-        show_budget: show the model in each request what remains of the limits.
+        show_budget: show the model what remains of the limits, in each request.
         cost_of: takes a response and returns its cost in US dollars, or None; called if the model does not
             report a cost.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
@@ -107,29 +107,29 @@ class Settings:
             ends the run; None disables loop detection. Three is Orbiter's number.
         breaker_threshold: see `treadle.stages.circuit_breaker`.
         breaker: a circuit breaker that runs share; None disables it.
-        locks: a table of locks that loops share; None is one for each run.
+        locks: a table of locks that loops share; None makes one for each run.
         max_blank_stops: see `treadle.stages.loop_decision`.
         repair_call: see `treadle.stages.validate_calls`.
         pause_secret: signs the state of paused runs, so that no one else can forge one; None detects accidental
             changes only.
         consume_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
-            is a table of this process.
+            uses a table in this process.
         on_iteration: called with the context after each iteration.
         on_event: one observer of all events, or a list of them.
         on_complete: called with the `Completion` of the run, on every exit; sync or async.
         state: the run state to continue in; None makes a new one.
         handle: observes, steers and cancels the run from outside.
         middleware: wraps the steps of the run, the first outermost.
-        tracer_provider: of OpenTelemetry; None is the global one.
-        meter_provider: of OpenTelemetry; None is the global one.
-        logger_provider: of OpenTelemetry, for the completion event; None is the global one.
-        capture_content: whether spans have messages, arguments and results; None is the environment variable
+        tracer_provider: OpenTelemetry's; None means the global one.
+        meter_provider: OpenTelemetry's; None means the global one.
+        logger_provider: OpenTelemetry's, for the completion event; None means the global one.
+        capture_content: whether spans have messages, arguments and results; None uses the environment variable
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, which is off by default.
         chat_telemetry: report model calls as spans and metrics; set it to False if the model's SDK is
             instrumented and reports them itself.
 
     Raises:
-        OptionError: a value that an option cannot take.
+        OptionError: a value that an option does not accept.
     """
 
     name: str = ""
@@ -192,7 +192,7 @@ class Settings:
             self.check_is_default([name for name in OF_DEFAULT_STAGES if name not in OF_ASK_MODEL])
 
     def check_is_default(self, names: Iterable[str]) -> None:
-        """If stages are given, check that options of the default stages are not.
+        """Check that options of the default stages are not given, because stages are.
 
         Raises:
             OptionError: one of them has another value.

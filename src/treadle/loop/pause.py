@@ -60,7 +60,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
     if run.handle is not None:
         run.pending_messages += yield Call(run.handle.close, label=labels.STEER, key="pause")
     key = str(run.pauses)
-    # A run may continue in the state, and so under the id, of one that was paused as well.
+    # A run may reuse the state, and so the id, of an earlier run that was paused as well.
     nonce = yield Call(_nonce, label=labels.RANDOM, key=f"pause {key}")
     context = run.context
     if not run.config.pipeline.has_entry(context.stage):
@@ -149,9 +149,9 @@ class Resumption:
 
     Args:
         loop: the loop that resumes it; its secret signed the state.
-        given: a `Paused`, its ``state``, or that as JSON text.
+        given: a `Paused`, its ``state``, or the state as JSON text.
         decisions: by id of the call.
-        consume: takes the id of the pause and returns whether it may be resumed; None is a table of this
+        consume: takes the id of the pause and returns whether it may be resumed; None uses a table in this
             process.
 
     Raises:
@@ -232,7 +232,7 @@ class Resumption:
             check(paused, decisions_within(call_id, self.decisions))
 
     def consume(self) -> Steps[None]:
-        """Make sure that this pause is resumed once.
+        """Make sure that this pause is resumed only once.
 
         Raises:
             PausedStateError: it was resumed already.
@@ -245,7 +245,7 @@ class Resumption:
             raise PausedStateError(f"the paused state is stale: {pause_id!r} was resumed already")
 
     def restore(self, run: Run) -> None:
-        """Restore the state of a run when it paused."""
+        """Restore the state that a run had when it paused."""
         state, services = self.state, run.run
         run.pauses, run.elapsed_before = state["pauses"], state["elapsed"]
         run.pending_messages = tuple(state["pending_messages"])
@@ -302,7 +302,7 @@ def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -
 
     try:
         return hmac.compare_digest(str(digest).encode(), _digest(state, secret).encode())
-    except (TypeError, ValueError, RecursionError):  # it is no JSON
+    except (TypeError, ValueError, RecursionError):  # it is not JSON
         return False
 
 
@@ -320,9 +320,9 @@ def _nonce() -> str:
 
 
 def _digests(run: Run) -> tuple[dict[str, str], dict[str, str | None]]:
-    """The digests of the tools of waiting calls: of what each takes; and of those that a stage changed.
+    """The digests of the tools of waiting calls; and, of those that a stage changed, the whole digests.
 
-    The latter are None where the digest is that of the tool of the loop as well.
+    A whole digest is None if the loop's own tool has the same one.
     """
     ctx, own = run.context, run.config.tools
     names = [call.name for call in ctx.tool_calls if call.id not in ctx.tool_results]
@@ -342,7 +342,7 @@ def _whole_digest_of(tool: Tool) -> str:
 
 
 def _named(value: Any) -> Any:
-    """A function, or another object that is no JSON, by its name: that is the same in another process."""
+    """Replace a function, or another object that is not JSON, by its name, which all processes share."""
     if is_mapping(value):
         return dict(value)
     name: str | None = getattr(value, "__qualname__", None)

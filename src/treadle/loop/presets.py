@@ -74,7 +74,7 @@ def planck() -> LoopOptions:
 
 
 def runax() -> LoopOptions:
-    """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer in the end."""
+    """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer at the end."""
     return {
         "max_iterations": 3,  # RunaxAI: reasoning steps
         "max_tool_calls": 6,  # RunaxAI: tool calls in all
@@ -86,5 +86,5 @@ def runax() -> LoopOptions:
 
 
 def runax_project() -> LoopOptions:
-    """RunaxAI's policy for projects: as the strict one, with four tool calls."""
+    """RunaxAI's policy for projects: the strict one, with four tool calls."""
     return {**runax(), "max_tool_calls": 4}  # RunaxAI: three steps and four calls

@@ -115,7 +115,7 @@ class Run:
     Attributes:
         state: the status of the run.
         context: the latest context; between iterations it has everything that was done.
-        result: the result of the run, also if its task was cancelled; None until it ended.
+        result: the result of the run, even if its task was cancelled; None until it ended.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
         pending_messages: user messages that the model has not seen yet.
@@ -261,8 +261,8 @@ class Run:
         """Begin an iteration; return the reason if a limit forbids it.
 
         Args:
-            guidance: a text for the model in this iteration only; None keeps that of the stages.
-            changes: of the request.
+            guidance: a text for the model in this iteration only; None keeps the guidance of the stages.
+            changes: the changes of the request.
         """
         run = self.run
         if self.handle is not None:
@@ -273,7 +273,7 @@ class Run:
         if reason is not None:
             self.context = self.context.stop(reason)
             return reason
-        # It starts when the last one ended, without the time that listeners took since then.
+        # It starts when the last one ended, not counting the time of listeners since then.
         started = (yield NOW) if run.has_listeners else run.clock
         iteration = self.context.iteration + 1
         self.state.new_node(at=started).start(started)
@@ -281,7 +281,7 @@ class Run:
         run.in_flight.next_iteration()
         if run.has_listeners:
             yield Emit(IterationStarted(iteration=iteration, at=started))
-        # Until it is kept, the iteration is in progress, and an interruption settles it.
+        # Until its context is kept, the iteration is in progress, and `_settle` ends it if it is interrupted.
         progress = self._progress = Progress()
         progress.item = self.context.evolve(
             iteration=iteration,
@@ -374,7 +374,7 @@ class Run:
         self.state.history = context.messages
 
     def _interrupt(self, unanswered: str) -> Steps[None]:
-        """Settle a run that was interrupted; log what a stage raised in its cleanup, as it is not the reason."""
+        """Settle an interrupted run; log what a stage raised in its cleanup, since it is not the reason."""
         if self._failure is not None:
             log_suppressed(self._failure)
         self._settle(unanswered)
@@ -422,7 +422,7 @@ class Run:
 
         Args:
             handle: the handle of the run.
-            ends: the run ends if there are none, and the handle accepts no more.
+            ends: whether the run ends if there are none; then the handle accepts no more.
         """
         key = str(self.context.iteration + 1)
         if self.run.finishing is None:
@@ -431,7 +431,7 @@ class Run:
         return Call.of(handle.close, (), label=labels.STEER, key=key)
 
     def _add_pending(self) -> Steps[None]:
-        """Add the user messages that arrived meanwhile, with which the run continues."""
+        """Add the user messages that arrived meanwhile; the run continues with them."""
         given, self.pending_messages = self.pending_messages, ()
         self._add_messages(given)
         self.context = self.context.evolve(decision=None, output=None, guidance=None)
@@ -514,7 +514,7 @@ class Run:
         if self._paused is None:
             end_state(self.state, reason, ended)
         self.result = result = self._result(reason)
-        self.handle = None  # which refers to the run: without it, the run is no reference cycle
+        self.handle = None  # which refers to the run: avoid a reference cycle
         if reason is not None or self.run.has_listeners:  # a failed run is logged in any case
             yield Emit(
                 RunFinished(
@@ -572,7 +572,7 @@ _BLANK = Context(
 
 
 def _has_nothing_to_ask(context: Context) -> bool:
-    """Whether the response is a text to which no stage has added anything, and so the answer."""
+    """Whether the response is a text to which no stage has added anything, so that it is the answer."""
     is_text = not context.tool_calls and not context.response.is_blank
     return is_text and context.guidance is None and context.messages.ends_with_assistant
 

@@ -137,7 +137,7 @@ def _reviewed(stage: str, before: Context, after: Context) -> Context:
 
 
 def _asked_from(before: Context, after: Context) -> Context:
-    """What the stage started from: where it asked the model again, with the first exchange in the history."""
+    """The context to compare with: if the stage asked again, the one with the first exchange in its history."""
     if not before.is_asked or before.run.asked_again is None:
         return before
     again, response = before.run.asked_again
@@ -259,14 +259,14 @@ def _stopped(ctx: Context) -> list[str]:
 
 
 def _is_new_response(before: Context, after: Context) -> bool:
-    """Whether a stage replaced the response before anything of it has run."""
+    """Whether a stage replaced the response before any of its calls ran."""
     is_replaced = before.is_asked and _changed("response", before, after)
     has_run = before.is_injected or _started(before) or _started(after)
     return is_replaced and not has_run
 
 
 def _with_calls_of_response(stage: str, before: Context, after: Context) -> Context:
-    """Replace the calls of the old response, which do not run, by those of the new one."""
+    """Replace the calls of the old response, which do not run, with those of the new one."""
     for call in before.plan.calls:
         after.run.release(call)
     nothing: dict[str, Any] = {"tool_results": {}, "plan": Plan(), "validation_errors": {}}
@@ -284,7 +284,7 @@ def _with_calls_of_response(stage: str, before: Context, after: Context) -> Cont
 
 
 def _with_ids_of_calls(ctx: Context) -> Context:
-    """The calls of the response with the ids that they got, which they keep if they are parsed once more."""
+    """Give the calls of the response their unique ids, which they keep if they are parsed again."""
     given, calls = ctx.response.tool_calls, ctx.tool_calls
     if ctx.is_injected or len(given) != len(calls):
         return ctx
@@ -386,7 +386,7 @@ class _Calls:
             results[call_id] = (
                 result if is_right else dataclasses.replace(result, tool_call_id=call_id)
             )
-        # A stage that calls `dispatch_tools` itself can drop what has run within it.
+        # A stage that calls `dispatch_tools` itself can drop the results of calls that ran within it.
         earlier = {**_ran(before), **_ran(after), **before.tool_results}
         dropped = [one for one in earlier if one not in results and one not in self._void]
         if dropped:
@@ -433,7 +433,7 @@ class _Calls:
         return self._before.tools.get(call.name) is not self._after.tools.get(call.name)
 
     def _check_not_terminal(self, call: ToolCall) -> None:
-        """Check that an added or edited call does not have to end the run, which `loop_decision` did not see."""
+        """Refuse an added or edited call of a terminal tool after `loop_decision`, which did not see the call."""
         tool = self._after.tools.get(call.name)
         is_open = tool is not None and tool.terminal and call.id not in self._results
         if is_open and "loop_decision" in self._before.trace:
@@ -462,7 +462,7 @@ class _Calls:
         return self._validated(call) if self._are_validated else call
 
     def _edited(self, known: ToolCall, call: ToolCall) -> ToolCall:
-        """Check an edited call: if it has its answer, it is restored; otherwise it is validated again."""
+        """Check an edited call: if it was answered, it is restored; otherwise it is validated again."""
         is_answered = call.id in self._before.tool_results and call.id not in self._void
         if call.id in self._started or is_answered:
             if (call.name, call.input) != (known.name, known.input):
@@ -470,7 +470,7 @@ class _Calls:
                 self._report(f"call {call.id} {did}; its name and input were restored")
             return dataclasses.replace(known, arguments=call.arguments, extra=call.extra)
         if call.name != known.name:
-            self._after.run.release(known)  # the uses of another tool are counted
+            self._after.run.release(known)  # it now counts as a use of another tool
         if not self._are_validated:
             return call
         if (call.name, call.arguments) == (known.name, known.arguments):
@@ -591,7 +591,7 @@ def _is_validated(ctx: Context) -> bool:
 
 
 def _with_history(stage: str, before: Context, after: Context) -> Context:
-    """A valid history that contains this iteration once, or not yet."""
+    """Make a valid history that contains this iteration once if it is injected, else not at all."""
     if not _changed("messages", before, after):
         return after
     if _is_only_injected(before, after):
@@ -609,7 +609,7 @@ def _with_history(stage: str, before: Context, after: Context) -> Context:
 
 
 def _is_only_injected(before: Context, after: Context) -> bool:
-    """Whether all that was done to a history is what `inject_results` does."""
+    """Whether the only change of a history is that of `inject_results`."""
     messages: Any = after.messages  # a stage may have returned a list
     if before.is_injected or not after.is_injected or not isinstance(messages, History):
         return False
@@ -622,7 +622,7 @@ def _call_ids(message: Any) -> list[str]:
 
 
 def _belongs(message: Any, ids: set[str]) -> bool:
-    """Whether a message makes or answers one of some calls."""
+    """Whether a message requests or answers one of the given calls."""
     if not is_dict(message):
         return False
     return message.get("tool_call_id") in ids or not ids.isdisjoint(_call_ids(message))
@@ -686,7 +686,7 @@ def _with_names(edited: JSONDict, made: JSONDict) -> JSONDict:
 
 
 def _has_answer(given: list[Any], answer: JSONDict, before: Context) -> bool:
-    """Whether a text answer is in an edited history: as it was, or as the stage rewrote it."""
+    """Whether a text answer is in an edited history, either unchanged or rewritten by the stage."""
     if any(message == answer for message in given):
         return True
     spoken = [m for m in given if is_dict(m) and m.get("role") == "assistant"]

@@ -80,7 +80,7 @@ def start_subagent(
     parent: RunContext,
     call_id: str,
 ) -> tuple[Steps[Result], Observers | None]:
-    """Make a run that is a call of another run.
+    """Make the run of a subagent, which is a call of another run.
 
     Args:
         loop: the loop of the subagent.

@@ -68,7 +68,7 @@ class Subagent:
         """Make the steps of one call.
 
         Args:
-            ctx: of the run that makes the call.
+            ctx: the context of the run that makes the call.
             call: the call.
         """
         parent = ctx.run
@@ -123,7 +123,7 @@ def _value_of(result: Result, call: ToolCall) -> Any:
 
 
 def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -> Steps[Any]:
-    """The steps of a run inside another's: its events and the keys of its calls have the call's id.
+    """Wrap the steps of a subagent: its events and the keys of its calls get the id of its call.
 
     Args:
         steps: the run.
@@ -174,7 +174,7 @@ class _Reporter:
         if listener is not None:  # of a subagent of the subagent
             return self._inner.emit(event, listener)
         observers, outer = self._observers, SubagentEvent(call_id=self._call_id, event=event)
-        # Where the listeners of the outer run are called, too.
+        # Called in the same thread as the listeners of the outer run.
         observed = None if observers is None else self._inner.emit(event, observers)
         return self._inner.emit(outer) if observed is None else self._both(observed, outer)
 

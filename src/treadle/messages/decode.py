@@ -1,4 +1,4 @@
-"""Makes responses and chunks of what a backend returns: text, dicts, SDK objects."""
+"""Converts the return values of a backend (text, dicts, SDK objects) to responses and chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usag
 
 T = TypeVar("T", Response, Chunk)
 MOST_TOKENS = 2**63
-"""A larger number is not a count of tokens."""
+"""A count of tokens is below this number."""
 
 
 class NotAResponseError(TreadleError, TypeError):
@@ -23,10 +23,10 @@ class NotAResponseError(TreadleError, TypeError):
 
 _TEXT = (str, "text")
 _TEXT_OR_NONE = ((str, type(None)), "text")
-_EXTRA = ((dict, Mapping), "a mapping")  # nearly always a dict, which is quick to tell
+_EXTRA = ((dict, Mapping), "a mapping")  # nearly always a dict, which is fast to check
 _CALLS = ((tuple, list), "a tuple of calls")
 _Fields: TypeAlias = Mapping[str, tuple[type | tuple[type, ...], str]]
-"""What each field may be, and how an error names that."""
+"""The types that each field may have, and their description for errors."""
 _CALL_FIELDS: _Fields = {"id": _TEXT, "name": _TEXT, "arguments": _TEXT, "extra": _EXTRA}
 _CALL_CHUNK_FIELDS: _Fields = {**_CALL_FIELDS, "index": (int, "a number")}
 _RESPONSE_FIELDS: _Fields = {
@@ -90,7 +90,7 @@ def _are_counts(*values: Any) -> bool:
 
 
 def is_cost(value: Any) -> bool:
-    """Whether a value is a number of US dollars."""
+    """Whether a value is a valid number of US dollars."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 <= value < math.inf
 
@@ -108,7 +108,7 @@ def _check_usage(usage: Any) -> None:
 
 
 def to_response(raw: Any) -> Response:
-    """Make a response of what a backend returned.
+    """Convert the return value of a backend to a response.
 
     Raises:
         NotAResponseError: it is not a response; the text says what it is.
@@ -195,7 +195,7 @@ def text_or_none(value: Any) -> str | None:
 
 
 def _text_of(content: Any) -> str | None:
-    """The text of a content: itself, or that of its text parts."""
+    """The text of message content: the content itself, or the text of its parts."""
     if content is None or isinstance(content, str):
         return content
     if is_list(content):
@@ -232,7 +232,7 @@ def _to_call(raw: Any) -> ToolCall:
 
 
 def _as_text(arguments: Any) -> str:
-    """Encode arguments that a server returned as an object; what is not JSON is answered as malformed later."""
+    """Encode arguments that a server returned as an object; if they are not JSON, they are rejected later."""
     try:
         return json.dumps(arguments, default=safe_str)
     except (TypeError, ValueError, RecursionError):
@@ -240,7 +240,7 @@ def _as_text(arguments: Any) -> str:
 
 
 def to_usage(raw: Any) -> Usage | None:
-    """Make usage of the keys of OpenAI's two APIs; None if nothing was reported."""
+    """Read the usage by the keys of OpenAI's two APIs; None if nothing was reported."""
     value = _as_mapping(raw) if raw is not None else None
     if not value:
         return raw if isinstance(raw, Usage) else None
@@ -261,7 +261,7 @@ def to_usage(raw: Any) -> Usage | None:
 
 
 def _count(source: Mapping[str, Any], *names: str) -> int | None:
-    """The first of these keys that is a number of tokens."""
+    """The first value of these keys that is a number of tokens."""
     # A generator expression would take three times as long.
     for name in names:
         number: Any = source.get(name)
@@ -271,7 +271,7 @@ def _count(source: Mapping[str, Any], *names: str) -> int | None:
 
 
 def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
-    """A count next to the others, or in one of the mappings of details."""
+    """A count at the top level, or in one of the mappings of details."""
     number = _count(value, name)
     for key in within:
         given = None if number is not None else value.get(key)
@@ -282,7 +282,7 @@ def _detail(value: Mapping[str, Any], name: str, *within: str) -> int | None:
 
 
 def to_chunk(raw: Any) -> Chunk:
-    """Make a chunk of one piece of a stream.
+    """Convert one piece of a stream to a chunk.
 
     Raises:
         NotAResponseError: it is neither text, a chunk, nor a chat-completion chunk.

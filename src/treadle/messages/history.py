@@ -42,9 +42,9 @@ class _Log:
                 self.call_ids.add(call.get("id", ""))
 
     def last_number(self, call_id: str) -> int:
-        """The last of the numbers 2, 3, ... that ids of calls have after this one.
+        """The last of the consecutive suffixes 2, 3, ... with which a call id is in use; 1 if there is none.
 
-        It is remembered: thousands of calls may come under one id.
+        It is cached, since thousands of calls may have the same id.
         """
         number = self.numbers.get(call_id, 1)
         while f"{call_id}_{number + 1}" in self.call_ids:
@@ -67,17 +67,17 @@ class History(Sequence[JSONDict]):
         """Make a history with these messages at the end; this one is not changed.
 
         Args:
-            *messages: are not copied: the caller must not change them afterwards.
+            *messages: not copied; the caller must not change them afterwards.
         """
         return self.extended(messages)
 
     def extended(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> History:
-        """As `append`, for callers that already have copies of the messages.
+        """Like `append`, for callers that already have copies of the messages.
 
         Args:
-            messages: are not copied: the caller must not change them afterwards.
+            messages: not copied; the caller must not change them afterwards.
             copies: a copy of each message, to hand out; None makes them.
         """
         longer = object.__new__(History)

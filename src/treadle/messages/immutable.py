@@ -1,4 +1,4 @@
-"""Dicts and lists that raise if they are edited in place: what a context shares with other contexts."""
+"""Dicts and lists that raise if they are edited in place, for data that contexts share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReadOnlyList(_ReadOnly, list[Any]):
 
 
 def read_only(value: Any) -> Any:
-    """Copy JSON data as read-only dicts and lists; any other value is kept as it is."""
+    """Copy JSON data as read-only dicts and lists; any other value is kept unchanged."""
     if isinstance(value, _ReadOnly):
         return value
     if isinstance(value, dict):

@@ -22,16 +22,16 @@ def safe_str(value: object) -> str:
 
 
 MAX_LENGTH = 80
-"""Characters of a value of the model that are repeated to it in an error."""
+"""The number of characters of a model's value that an error text repeats."""
 
 MAX_PATH = 3 * MAX_LENGTH
-"""Characters of a path into arguments."""
+"""The maximum length of a path into arguments, in characters."""
 
 MAX_VIOLATIONS = 20
-"""Violations that are listed for one call; further ones are counted."""
+"""The number of violations that are listed for one call; further ones are counted."""
 
 MAX_DEPTH = 100
-"""Levels of nesting that arguments may have: more than tools need, and few enough for recursive code."""
+"""The maximum nesting depth of arguments: more than tools need, and small enough for recursive code."""
 
 
 class MalformedJSONError(TreadleError, ValueError):
@@ -53,7 +53,7 @@ _decoder = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite
 
 
 def _check_depth(value: Any, levels: int) -> None:
-    """Raise `RecursionError` for containers that are nested more than so many levels deep."""
+    """Raise `RecursionError` for containers that are nested more than ``levels`` deep."""
     if not isinstance(value, (dict, list)):
         return
     if levels == 0:
@@ -96,11 +96,11 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-"""Encodes a value so that equal values have the same text, whatever the order of their keys."""
+"""Encodes a value so that equal values have the same text, regardless of the order of their keys."""
 
 
 def _implementation() -> Callable[[bytes], Any]:
-    """SHA-256 of CPython: hashlib loads OpenSSL, which takes 3 ms, and is slower for short texts."""
+    """CPython's own SHA-256: hashlib loads OpenSSL, which takes 3 ms and is slower for short texts."""
     with contextlib.suppress(ImportError):
         module = importlib.import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
         return module.sha256

@@ -67,8 +67,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def copy_json(value: Any) -> Any:
-    """Copy JSON data deeply; any other value is kept as it is, and tuples become lists."""
-    # It runs for every message of every iteration. To copy the container and then replace the nested values
+    """Copy JSON data deeply; tuples become lists, and any other value is kept unchanged."""
+    # Called for every message of every iteration. Copying the container and then replacing the nested values
     # takes two thirds of the time of copying value by value.
     if isinstance(value, dict):
         fields: JSONDict = value  # pyright: ignore[reportUnknownVariableType]
@@ -101,7 +101,7 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 
 
 def is_part(value: object) -> bool:
-    """Whether a value is a part of a content."""
+    """Whether a value is a content part."""
     return is_dict(value) and isinstance(value.get("type"), str)
 
 
@@ -111,7 +111,7 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def to_message(given: Any) -> Any:
-    """Make a dict of a message: a copy of a mapping, or the dump of an SDK's object; else return it unchanged."""
+    """Convert a message to a dict: copy a mapping, or dump an SDK's object; return other values unchanged."""
     if is_mapping(given):
         return copy_json(dict(given))
     dumped = dumped_of(given, mode="json")
@@ -185,7 +185,7 @@ def _problems_of_calls(calls: Any) -> _Problems:
         if not _is_text(call.get("id")):
             yield f"{where}.id", "text", call.get("id")
         if call.get("type", "function") != "function":
-            continue  # a special kind of call of a provider
+            continue  # a provider-specific kind of call
         function: Any = call.get("function")
         if not is_dict(function) or not _is_text(function.get("name")):
             yield f"{where}.function.name", "text", function
@@ -210,4 +210,4 @@ def describe(value: Any) -> str:
 
 
 MAX_SHOWN = 40
-"""Characters of a ``repr`` that are shown in an error."""
+"""The maximum length of a ``repr`` that is shown in an error."""

@@ -50,7 +50,7 @@ def validate_messages(
         A valid history of copies, and one line for each repair.
 
     Raises:
-        InvalidMessagesError: it is not a list, a message is malformed, or no message is left.
+        InvalidMessagesError: it is not a list, a message is malformed, or no message remains.
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}] if given.strip() else []
@@ -115,7 +115,7 @@ def valid_name(name: str) -> str:
 
 
 MAX_NAME = 128
-"""MCP's length of a name, which is the longest. OpenAI, Anthropic and MCP agree on the characters."""
+"""MCP's maximum length of a name, the longest one. OpenAI, Anthropic and MCP allow the same characters."""
 _NOT_OF_A_NAME = re.compile(r"[^a-zA-Z0-9_.-]+")
 
 
@@ -197,7 +197,7 @@ class _Repair:
         self._results.clear()
 
     def _result_of(self, call: JSONDict, index: int) -> tuple[int, JSONDict]:
-        """Repair a call and take its result, with the index of that; one that is missing is made, with 0."""
+        """Repair a call; return the index of its result, and the result; a missing one is made, with index 0."""
         old_id = call["id"]
         found = next((pair for pair in self._results if pair[1]["tool_call_id"] == old_id), None)
         self._repair_call(call, index)
@@ -256,7 +256,7 @@ _FIELDS_OF_CALL = frozenset({"id", "type", "function"})
 
 
 def is_blank(content: Any) -> bool:
-    """Whether a content has only white space, and no parts of other types than text."""
+    """Whether message content is only white space, and has no parts of types other than text."""
     if is_list(content):
         texts = [part.get("text") for part in content]
         return all(isinstance(text, str) and not text.strip() for text in texts)
@@ -274,7 +274,7 @@ def join_messages(before: JSONDict, message: JSONDict) -> JSONDict:
 
 
 def _joined(first: Any, second: Any, separator: str) -> Any:
-    """Join two contents: texts by the separator, else as parts."""
+    """Join two message contents: texts with the separator, else as parts."""
     if not first or not second:
         return first or second
     if isinstance(first, str) and isinstance(second, str):

@@ -1,4 +1,4 @@
-"""Responses of a model, whole or in chunks, with their tool calls, the results of these, and token usage."""
+"""Responses of a model, whole or in chunks, with their tool calls, tool results and token usage."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Usage:
             object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
 
     def plus(self, other: Usage | None) -> Usage:
-        """The sum. None is unknown usage and not zero: the sum is a lower bound then."""
+        """The sum. None means unknown usage, not zero; the sum is then a lower bound."""
         if other is None:
             if self.is_lower_bound:
                 return self

@@ -109,7 +109,7 @@ class _CallAccumulator:
         self.extra = _ExtraAccumulator()
 
     def ends_before(self, piece: CallChunk) -> bool:
-        """Whether a piece with the same index starts another call: some servers give every call the same one."""
+        """Whether a piece with the same index starts another call: some servers give all calls the same index."""
         if self.id and piece.id:
             return self.id != piece.id
         has_ids = self.id or piece.id  # some give no ids either; a name comes before its arguments

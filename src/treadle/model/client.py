@@ -60,9 +60,9 @@ class ModelClient:
     """A model, with any of the supported signatures.
 
     Args:
-        fn: sync or async, takes messages alone, or with options as one dict or as keywords; messages may
-            be keyword-only, as those of OpenAI's client are.
-        llm_opts: options that the user wants every request to have.
+        fn: sync or async, takes messages alone, or with options as one dict or as keywords; ``messages`` may
+            be keyword-only, as in OpenAI's client.
+        llm_opts: options for every request.
 
     Raises:
         OptionError: it is not callable, takes no messages, or does not take an option of ``llm_opts``.
@@ -98,10 +98,10 @@ class ModelClient:
         """Make one request, ready to be sent.
 
         Args:
-            messages: what to send; the list becomes the request's.
-            tools: the tools in OpenAI's form, as ``messages``; where there are none, the request has no such key.
+            messages: the messages to send; the request takes over the list.
+            tools: the tools in OpenAI's form; the request takes over the list, and omits the key if it is empty.
             options: the options of this request.
-            tool_choice: as OpenAI takes it; None leaves the key out.
+            tool_choice: in OpenAI's form; None leaves the key out.
             events_of: makes the events of each piece of a streamed response.
 
         Raises:
@@ -126,7 +126,7 @@ EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
 
 
 class ModelRequest:
-    """One request to a model. `send` is what a `Call` effect calls; the outcome is the whole response."""
+    """One request to a model. A `Call` effect calls `send`; its outcome is the whole response."""
 
     __slots__ = (
         "_events_of",
@@ -163,7 +163,7 @@ class ModelRequest:
             The response with the times of its start and end, a `Timed`; or an awaitable of it.
 
         Raises:
-            NotAResponseError: the backend returned something that no response can be made of.
+            NotAResponseError: the backend returned something that cannot be converted to a response.
             ConnectionError: a stream ended before the response did.
         """
         started = reporter.now()
@@ -171,7 +171,7 @@ class ModelRequest:
         raw = send(self._messages, self._opts)
         is_whole = raw.__class__ in _WHOLE
         if is_awaitable(raw) or (not is_whole and isinstance(raw, AsyncIterable)):
-            # Made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
+            # If made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.
             self._unawaited = raw
             if self._is_abandoned:
                 _close_unawaited(raw)
@@ -190,7 +190,7 @@ class ModelRequest:
         return response, started, reporter.now()
 
     def _read(self, iterator: Iterator[Any], reporter: Reporter) -> Response:
-        """Read a stream where blocking is allowed; one that breaks off is closed."""
+        """Read a stream where blocking is allowed; close it if it breaks off."""
         # A generator may keep a span open between pieces, so it has separate context variables.
         context, accumulator = copy_context(), StreamAccumulator()
         self._iterator = iterator
@@ -208,17 +208,17 @@ class ModelRequest:
         raise ConnectionError("the response was abandoned")
 
     async def _read_async(self, raw: Any, reporter: Reporter) -> Response:
-        """Read a stream on an event loop; one that breaks off is closed, shielded from cancellation."""
+        """Read a stream on an event loop; close it if it breaks off, shielded from cancellation."""
         import anyio.lowlevel  # noqa: PLC0415 - slow to import, and only streams need it
 
         context, accumulator = copy_context(), StreamAccumulator()
-        # An iterator is used as it is: that of OpenAI's client returns another in __aiter__, which closes
-        # nothing.
+        # An iterator is used directly: the `__aiter__` of OpenAI's client returns another iterator, which
+        # closes nothing.
         iterator: Any = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)  # pyright: ignore[reportUnknownVariableType]
         try:
             for count in itertools.count(1):
                 if count % CHUNKS_AT_ONCE == 0:
-                    # A stream whose pieces are ready never waits, and a time limit needs a wait to strike.
+                    # A stream whose pieces are ready never waits, and a time limit only takes effect in a wait.
                     await anyio.lowlevel.checkpoint()
                 piece = await _next_of(iterator, context)
                 if piece is _END:
@@ -236,7 +236,7 @@ class ModelRequest:
     def _add(
         self, piece: Any, accumulator: StreamAccumulator, reporter: Reporter
     ) -> Iterator[Awaitable[None]]:
-        """Add a piece to the response and emit its events; yield what has to be awaited for that."""
+        """Add a piece to the response and emit its events; yield the awaitables of async listeners."""
         chunk = to_chunk(piece)
         accumulator.add(chunk)
         if self._events_of is not None:
@@ -254,13 +254,13 @@ class ModelRequest:
 
 
 CHUNKS_AT_ONCE = 32
-"""Pieces of a stream that are read before other tasks have their turn."""
+"""The number of pieces of a stream that are read before other tasks may run."""
 CLOSE_SECONDS = 5.0
-"""How long closing a stream may take."""
+"""The maximum duration of closing a stream, in seconds."""
 
 
 def _close_unawaited(raw: Any) -> None:
-    """Close a coroutine that was never awaited, and would warn of it."""
+    """Close a coroutine that was never awaited, to avoid Python's warning."""
     if inspect.iscoroutine(raw) and inspect.getcoroutinestate(raw) == inspect.CORO_CREATED:
         raw.close()
 
@@ -271,7 +271,7 @@ def _awaited(awaitable: Awaitable[None]) -> Steps[None]:
 
 async def _next_of(iterator: Any, context: Context) -> Any:
     """The next piece, or `_END`."""
-    import anyio.to_thread  # noqa: PLC0415 - as above
+    import anyio.to_thread  # noqa: PLC0415 - slow to import
 
     if isinstance(iterator, AsyncIterator):
         return await InContext(_anext(iterator), context)  # pyright: ignore[reportUnknownArgumentType]
@@ -280,7 +280,7 @@ async def _next_of(iterator: Any, context: Context) -> Any:
 
 
 async def _anext(iterator: AsyncIterator[Any]) -> Any:
-    # Not `anext(iterator, _END)`: it ends the interpreter where `__anext__` raises at once (CPython 3.11).
+    # Not `anext(iterator, _END)`: it crashes CPython 3.11 if `__anext__` raises at once.
     try:
         return await iterator.__anext__()
     except StopAsyncIteration:
@@ -289,7 +289,7 @@ async def _anext(iterator: AsyncIterator[Any]) -> Any:
 
 @contextlib.contextmanager
 def _logged() -> Generator[None]:
-    """Log what closing raises: the response is given up already, and that is what the caller has to see."""
+    """Log an exception of closing: the caller has to see the earlier one, which broke off the response."""
     try:
         yield
     except Exception:
@@ -314,7 +314,7 @@ async def _close_async(iterator: Any, context: Context) -> None:
 
 _END = object()
 _WHOLE = frozenset({dict, str, Response})
-"""Classes of responses that come at once."""
+"""The classes of responses that are not streams."""
 
 
 Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
@@ -323,10 +323,10 @@ Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
 def _adapted(
     fn: LLMSendFn, parameters: Parameters | None, llm_opts: Mapping[str, Any]
 ) -> tuple[Send, frozenset[str] | None]:
-    """Make ``call(messages, opts)`` of a callable, by its signature.
+    """Adapt a callable to ``call(messages, opts)``, by its signature.
 
     Returns:
-        The call, and the names of the options that it takes; None where it takes any.
+        The call, and the names of the options that it takes; None if it takes any.
     """
     if parameters is None:  # a builtin without a signature: the common form
         return lambda messages, opts: fn(messages, **opts), None
@@ -357,10 +357,11 @@ def _adapted(
 def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
     """How a callable is called, and its parameters; None for a builtin that has no signature.
 
-    To read them takes longer than an iteration, and closures made anew for each run share their code.
+    Reading them takes longer than an iteration. They are cached by code object, which closures made anew for each
+    run share.
     """
     plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
-    # What wraps another function has its signature.
+    # A wrapper has the signature of the function that it wraps.
     if type(plain) is not FunctionType or plain.__dict__:
         return _read_form(fn)
     defaults = len(plain.__defaults__ or ()), *(plain.__kwdefaults__ or ())
@@ -386,7 +387,7 @@ def _read_form(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
 Parameters: TypeAlias = tuple[inspect.Parameter, ...]
 _forms: dict[Any, tuple[Mode, Parameters | None]] = {}
 MAX_FORMS = 256
-"""Forms of callables that are remembered."""
+"""The maximum number of cached forms of callables."""
 
 
 def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
@@ -397,7 +398,7 @@ def _check_options(options: Mapping[str, Any], known: frozenset[str]) -> None:
 
 
 def _is_opts(second: inspect.Parameter, llm_opts: Mapping[str, Any]) -> bool:
-    """Whether the second parameter takes all options as one dict, not one of them."""
+    """Whether the second parameter takes all options as one dict, not a single option."""
     if second.name in _OPTS_NAMES:
         return True
     is_one = second.name in _OPTION_NAMES or second.name in llm_opts

@@ -34,7 +34,7 @@ OPTIONS = frozenset(
         "top_p",
     }
 )
-"""OpenAI's options for the response. No other is read: a header may hold a secret."""
+"""OpenAI's options for the response. No other option is read: a header may hold a secret."""
 
 
 class ModelInfo(NamedTuple):
@@ -83,7 +83,7 @@ def _name(value: Any) -> str | None:
 
 
 def attribute_of(holder: Any, name: str) -> Any:
-    """An attribute of an object of another library; None if it is missing or raises."""
+    """An attribute of another library's object; None if it is missing or raises."""
     try:
         return getattr(holder, name, None)
     except Exception:  # noqa: BLE001 - a property may raise anything

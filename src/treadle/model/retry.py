@@ -14,7 +14,7 @@ MAX_DELAY = 30.0
 """Seconds. The delays of OpenAI's client start at the same value and have the same jitter."""
 
 MAX_DOUBLINGS = 64
-"""The delay is the longest long before; a larger power of two is beyond what a number can be."""
+"""The delay reaches its maximum long before this; a large power of two would overflow a float."""
 
 _RETRYABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)})
 """The statuses that OpenAI's client retries; and 425 (too early)."""
@@ -32,8 +32,8 @@ _CONNECTION_CLASSES = frozenset(
         "TimeoutException",
         "ClientConnectionError",  # aiohttp
         "ClientPayloadError",
-        "gaierror",  # of the module socket, which is slow to import
-        "ConnectionError",  # requests, botocore: theirs derive from another class than Python's
+        "gaierror",  # from socket, which is slow to import
+        "ConnectionError",  # requests, botocore: not derived from Python's
         "Timeout",
         "ChunkedEncodingError",
         "IncompleteRead",  # http.client, urllib3
@@ -42,12 +42,12 @@ _CONNECTION_CLASSES = frozenset(
         "ConnectTimeoutError",
     }
 )
-"""Names of exceptions, and of their base classes, of connections that failed or were too slow."""
+"""Class names of exceptions, or of their base classes, for connections that failed or timed out."""
 
 _CONNECTION_ERRNO = frozenset(
     {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH}
 )
-"""Errors of the network that Python raises as a plain `OSError`."""
+"""Network errors that Python raises as a plain `OSError`."""
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -58,10 +58,10 @@ def is_retryable(error: BaseException) -> bool:
     1. an attribute ``retryable`` that is True or False, by which an adapter declares it;
     2. OpenAI's code for a request that cannot succeed, such as ``insufficient_quota``;
     3. the HTTP status: 408, 409, 425, 429 and 5xx are retryable;
-    4. a failed connection or a time-out, of Python or, by the name of its class, of an SDK.
+    4. a failed connection or a timeout: an exception of Python, or of an SDK, known by its class name.
 
     Args:
-        error: what ``llm_send_fn`` raised.
+        error: the exception that ``llm_send_fn`` raised.
     """
     declared = attribute_of(error, "retryable")
     if isinstance(declared, bool):
@@ -98,7 +98,7 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     """Determine how long to wait: as the server asks, else twice as long each time, with jitter.
 
     Args:
-        error: what ``llm_send_fn`` raised.
+        error: the exception that ``llm_send_fn`` raised.
         attempt: the number of the attempt that failed, from 1.
         base: seconds before the second attempt.
 

@@ -35,11 +35,11 @@ Filled: TypeAlias = frozenset[str] | None
 """The fields that are filled at a position; None if they are unknown or it is unreachable."""
 
 Review: TypeAlias = Callable[[str, Any, Any], Any]
-"""Called with a stage's name, the item before it and after it; returns the item that goes on."""
+"""Called with a stage's name, the item before it and after it; returns the item to continue with."""
 
 
 class Reviewer(NamedTuple):
-    """The review of a pipeline, what prepares an item for it, and the functions that are not reviewed."""
+    """The review of a pipeline, the function that prepares its items, and the functions that are not reviewed."""
 
     review: Review
     trusted: tuple[Fn, ...]
@@ -106,7 +106,7 @@ class Named(NamedTuple):
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Program:
-    """What a pipeline is compiled to.
+    """The result of compiling a pipeline.
 
     Args:
         ops: the operations, in the order in which the components were written.
@@ -151,7 +151,7 @@ def classes_of(item: Any) -> tuple[type, ...]:
 
 @dataclasses.dataclass(eq=False)
 class _Scope:
-    """What `done`, ``until`` and `goto` refer to: a pipeline, an embedded one, or a plug."""
+    """The scope of `done`, ``until`` and `goto`: a pipeline, an embedded pipeline, or a plug."""
 
     prefix: str
     until: Condition | None = None
@@ -162,7 +162,7 @@ class _Scope:
         default_factory=list[tuple[Goto, Op, Filled]]
     )
     left: list[Filled] = dataclasses.field(default_factory=list[Filled])
-    """What is filled at each `done`."""
+    """The fields that are filled at each `done`."""
 
 
 class Compiler:
@@ -261,7 +261,7 @@ class Compiler:
                 if point in scope.points:
                     raise PipelineError(f"there are two goto_points named {name!r}")
                 scope.points[point] = len(self._ops)
-                # A goto further down has what is filled here, and more.
+                # A goto further down jumps back with at least the fields that are filled here.
                 return _in_all(
                     filled, *(there for goto, _, there in scope.gotos if goto.point == point)
                 )
@@ -285,7 +285,7 @@ class Compiler:
         """
         reviewers = _reviewers_of(fn, scope)
         op.review = _in_turn([reviewer.review for reviewer in reviewers])
-        if op.kind is not Kind.UNPLUG:  # its item is one from inside
+        if op.kind is not Kind.UNPLUG:  # its item comes from inside the plug
             op.fn = _prepared(op.fn, reviewers)
         if scope.until is not None:
             op.until = scope.until
@@ -340,7 +340,7 @@ class Compiler:
 
 
 def _in_all(*ways: Filled) -> Filled:
-    """The fields that are filled whichever way an item has taken."""
+    """The fields that are filled on every path."""
     known = [filled for filled in ways if filled is not None]
     return known[0].intersection(*known) if known else None
 
@@ -369,7 +369,7 @@ def _prepared(fn: Fn, reviewers: Sequence[Reviewer]) -> Fn:
 
 
 def _in_turn(reviews: Sequence[Review]) -> Review | None:
-    """One review for several, in their order; None for none."""
+    """Chain several reviews, in their order; None if there are none."""
 
     def review(name: str, before: Any, after: Any) -> Any:
         for one in reviews:
@@ -395,7 +395,7 @@ def _check_call(fn: Fn, name: str) -> None:
 def _kind_of(fn: Fn, name: str) -> Kind:
     while isinstance(fn, functools.partial):
         fn = fn.func
-    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - it is inspected
+    for code in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - inspected, not called
         if inspect.isasyncgenfunction(code):
             raise PipelineError(
                 f"stage {name!r} is an async generator; only a plain generator may yield effects"

@@ -34,7 +34,7 @@ class Component:
 
 
 ComponentLike: TypeAlias = Component | Fn | Sequence[Component | Fn | Sequence[Any]]
-"""What a user writes for components: a component, a bare callable, or a sequence of these."""
+"""Anything that is accepted as components: a component, a bare callable, or a sequence of these."""
 
 
 @fast_dataclass
@@ -285,7 +285,7 @@ def dead_end(name: str | None = None) -> DeadEnd:
 
 @fast_dataclass
 class Composer(Component):
-    """Makes zero, one or many items of one, made by `composer`."""
+    """Makes zero, one or many items from each item, made by `composer`."""
 
     fn: Callable[[Any, Any], tuple[Iterable[Any], Any]]
     memo: Any
@@ -297,9 +297,9 @@ def composer(
     """Make zero, one or many items of each, with a memo that is passed from item to item.
 
     Args:
-        fn: takes the item and the memo, returns the items that go on and the new memo.
-        memo: the initial memo of every run: of each `run` and each `stream`. It is copied; runs
-            share no state if the function returns a new memo and does not change the old one.
+        fn: takes the item and the memo, returns the items to continue with and the new memo.
+        memo: the initial memo of each `run` and each `stream`. It is copied; runs share no state
+            if the function returns a new memo and does not change the old one.
         name: the name; None takes the name of the function.
     """
     label = name or name_of(fn)
@@ -321,7 +321,7 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
 
     Args:
         adapter: an object with ``plug(item)``, which makes the inner item, and
-            ``unplug(inner, original)``, which makes the item that goes on; or a pair of these
+            ``unplug(inner, original)``, which makes the item to continue with; or a pair of these
             functions.
         components: the components that the inner item passes through.
         name: the name; None takes the name of the adapter.
@@ -374,7 +374,7 @@ tbd = Tbd
 
 
 def components_of(given: ComponentLike) -> tuple[Component, ...]:
-    """Make components of a component, a bare callable, or a list or tuple of these.
+    """Convert a component, a bare callable, or a list or tuple of these to components.
 
     Raises:
         PipelineError: it is something else.

@@ -15,7 +15,7 @@ _PLAIN, _GENERATOR, _CALL, _GOTO = Kind.PLAIN, Kind.GENERATOR, Kind.CALL, Kind.G
 _END = Kind.END
 _NO_OP = Op(Kind.PLAIN)
 _NOWHERE = -1
-"""The position of an item that does not go on."""
+"""The position of an item that does not continue."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class Progress:
 
 
 class Pending(NamedTuple):
-    """An item that a composer made and that has not gone on yet."""
+    """An item that a composer made and that has not continued yet."""
 
     item: Any
     position: int
@@ -57,7 +57,7 @@ class Execution:
 
     Attributes:
         out: the items that left the program.
-        pending: the items that a composer made and that have not gone on yet.
+        pending: the items that a composer made and that have not continued yet.
     """
 
     __slots__ = ("admit", "classes", "memos", "ops", "out", "pending")
@@ -165,7 +165,7 @@ def _awaiting(op: Op, awaitable: Any) -> Call:
 
 
 def run_stage(op: Op, item: Any) -> Steps[Any]:
-    """Run one stage as steps, so that they can be wrapped; the same as `execute` does."""
+    """Run one stage as steps, so that they can be wrapped; does the same as `execute`."""
     if op.kind is Kind.CALL:
         return (yield Call(op.fn, item, mode=op.mode, label="stage", key=op.name))
     try:
@@ -199,7 +199,7 @@ def _next_position(op: Op, position: int, item: Any) -> int:
 def _change_item(
     run: Execution, op: Op, position: int, item: Any, progress: Progress
 ) -> Steps[tuple[Any, int]]:
-    """Perform an operation after which another item goes on, or none; return it and its position."""
+    """Perform an operation that may replace or drop the item; return the next item and its position."""
     match op.kind:
         case Kind.PLUG:
             progress.stages.append(op.name)
@@ -234,7 +234,7 @@ def _position_after(op: Op, position: int, item: Any) -> int:
 
 
 def _compose(run: Execution, op: Op, position: int, item: Any, progress: Progress) -> list[Any]:
-    """Make several items of one. The memo is kept only if all of them are valid."""
+    """Make several items from one. The new memo is kept only if all of them are valid."""
     if position not in run.memos:
         run.memos[position] = copy.deepcopy(op.memo)
     parts, memo = op.fn(item, run.memos[position])

@@ -41,12 +41,12 @@ class Pipeline(Generic[T]):
         given: the fields of the item that are filled when it enters.
         on_stage: observers of every stage's start, stop and exception.
         review: called with the stage's name, the item before it and the item after it, for each
-            item that a stage, a composer or the end of a ``plug_with`` produced. The item that it
-            returns goes on; an exception that it raises is a `StageError` of that stage. It is not
-            called inside a ``plug_with``, where items have another type.
+            item that a stage, a composer or the end of a ``plug_with`` produced. The pipeline
+            continues with the item that it returns; an exception that it raises is a `StageError` of
+            that stage. It is not called inside a ``plug_with``, where items have another type.
         prepare: called with each item before a stage, a composer or a ``plug_with`` that is reviewed.
-        trusted: the functions whose results are not reviewed, as they were before `stage` was
-            applied to them (``Stage.fn``).
+        trusted: the functions whose results are not reviewed: those that `stage` was applied to
+            (``Stage.fn``).
 
     Raises:
         PipelineError: two components or points have the same name, a goto has no point, no earlier
@@ -111,7 +111,7 @@ class Pipeline(Generic[T]):
         Args:
             item: the item.
             progress: updated during execution.
-            start: the name of the component that the item enters first; None is the first one. It
+            start: the name of the component that the item enters first; None means the first one. It
                 must be at the top level, and no composer may come before it.
 
         Returns:

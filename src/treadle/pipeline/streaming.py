@@ -103,7 +103,7 @@ class Sequencer:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Note that an item will not enter again, or never will."""
+        """Note that an item will not enter, or not enter again."""
         if number < self._next:
             return
         self._finished.add(number)
@@ -128,7 +128,7 @@ class Stream:
         self, ops: Sequence[Op], classes: tuple[type, ...], observers: Sequence[StageObserver]
     ) -> None:
         threaded = [_threaded(op) for op in ops]
-        # An item that waits for a semaphore has not started the stage for its observers.
+        # For the observers, an item that waits for a semaphore has not started the stage.
         self._ops = [
             _limited(op) for op in (observed(threaded, observers) if observers else threaded)
         ]
@@ -164,9 +164,9 @@ class Stream:
     async def read(
         self, items: Iterable[T] | AsyncIterable[T], concurrency: int, ordered: bool
     ) -> AsyncGenerator[AsyncIterator[T]]:
-        """Run it on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
+        """Run the stream on the event loop until the ``async with`` ends; see `Pipeline.stream`."""
         order = OutcomeOrder(ordered)
-        # One more than items in progress: for an exception of the source.
+        # One more than the items in progress, for an exception of the source.
         finished, outcomes = anyio.create_memory_object_stream[tuple[int, Outcome]](concurrency + 1)
         # Acquired before an item is drawn, released after its outcome was read.
         slots = anyio.Semaphore(concurrency)
@@ -198,7 +198,7 @@ class Stream:
             yield reader
 
     def read_sync(self, items: Iterable[T], concurrency: int, ordered: bool) -> Iterator[T]:
-        """Run it without an event loop, while it is read; see `Pipeline.stream_sync`."""
+        """Run the stream without an event loop, while it is read; see `Pipeline.stream_sync`."""
         scheduler, order = Scheduler(SyncDriver()), OutcomeOrder(ordered)
         settled: deque[Outcome] = deque()
         running: dict[int, Task] = {}
@@ -258,7 +258,7 @@ def _limited(op: Op) -> Op:
 
 
 def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
-    """Whether no item gets to a position twice, which another composer before it or a loop allow."""
+    """Whether no item can reach a position twice, as it can after another composer or in a loop."""
     return not any(
         (op.kind is Kind.COMPOSE and position < at)
         or (op.kind is Kind.GOTO and position > at >= op.target)
@@ -267,7 +267,7 @@ def _is_entered_once(ops: Sequence[Op], at: int) -> bool:
 
 
 class OutcomeOrder:
-    """Yields outcomes in the order of their items, or as they come."""
+    """Yields outcomes in the order of their items, or as they arrive."""
 
     def __init__(self, ordered: bool) -> None:
         self._ordered = ordered

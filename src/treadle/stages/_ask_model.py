@@ -101,7 +101,7 @@ def ask_model(
         yield Emit(
             ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
         )
-    if sent.tools != request.tools:  # by `on_retry`; calls are checked against what was offered
+    if sent.tools != request.tools:  # `on_retry` changed them; calls are checked against these
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
     if again is not None:
         run.asked_again = again, response
@@ -127,11 +127,11 @@ def _sent(
     retry_delay: float,
     on_retry: OnRetry | None,
 ) -> Steps[tuple[Response, Request] | LLMError]:
-    """Send a request, again where an error may pass.
+    """Send a request; retry after a temporary error.
 
     Returns:
-        The response, counted, and what was sent; or the reason, where the error is not temporary, or it was the
-        last attempt. The reason is not raised, since its traceback would keep the frames of the whole run.
+        The response, counted, and the request that was sent; or the reason, if the error is not temporary or the
+        last attempt failed. The reason is not raised, since its traceback would keep the frames of the whole run.
     """
     model = ctx.run.model
     if model is None:
@@ -161,7 +161,7 @@ def _sent(
 
 
 def report_edits(ctx: Context) -> Steps[None]:
-    """Report what was repaired of the edits of stages, and the planned calls that do not run after all."""
+    """Report the repairs of the stages' edits, and the planned calls that do not run after all."""
     run = ctx.run
     while run.repairs:
         name, lines = run.repairs.pop(0)
@@ -183,7 +183,7 @@ def _guidance(ctx: Context) -> str | None:
 
 
 def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
-    """The request as it is sent."""
+    """Make the request to send."""
     run = ctx.run
     if request.messages is ctx.messages:
         messages = ctx.messages.for_model()
@@ -270,7 +270,7 @@ def _changed(
 
 
 def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
-    """End the run: the model failed."""
+    """End the run because the model failed."""
     run = ctx.run
     run.state.record_usage(None)
     run.budget.record_usage(None)
@@ -324,7 +324,7 @@ def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> 
 
 
 def _counted(ctx: Context, request: Request, response: Response, ended: float) -> Response:
-    """The response, its usage and cost counted."""
+    """Count the usage of a response; return the response, with its cost."""
     run = ctx.run
     if run.cost_of is not None:
         response = _with_cost(response, run.cost_of)

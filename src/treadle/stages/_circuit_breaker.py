@@ -14,7 +14,7 @@ Streaks = Mapping[str, Sequence[str | int]]
 
 _NO_STREAKS: Streaks = {}
 _NEWS = frozenset({"done", "timeout", "invalid", "broken"})
-"""The statuses of calls that ran to their end; others say nothing about the tool."""
+"""The statuses of results that count as a success or a failure of the tool."""
 
 
 @stage(requires=("tool_results",), provides=("decision", "error"))
@@ -25,7 +25,7 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
 
     Args:
         ctx: the context.
-        threshold: iterations. Three is LlmCore's number.
+        threshold: the number of iterations. Three is LlmCore's number.
     """
     if not ctx.tool_calls:
         return ctx
@@ -42,7 +42,7 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
 
 
 def _has_error(results: Mapping[str, ToolResult]) -> bool:
-    for result in results.values():  # noqa: SIM110 - takes half the time for the usual one or two
+    for result in results.values():  # noqa: SIM110 - half the time of `any` for one or two results
         if result.is_error:
             return True
     return False

@@ -26,7 +26,7 @@ Batches: TypeAlias = tuple[tuple[ToolCall, ...], ...]
 def dispatch_tools(ctx: Context) -> Steps[Context]:
     """Run the planned calls, batch after batch, those of one batch at the same time.
 
-    Every call gets a result, also if its tool raises, is cancelled, or reaches a time limit. A call that fails
+    Every call gets a result, even if its tool raises, is cancelled, or reaches a time limit. A call that fails
     does not affect the others. If a call needs approval, the calls before it run, and the run pauses.
     """
     if not ctx.plan.batches or ctx.result_messages:  # the answers to the calls are in the history
@@ -35,7 +35,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     plan = ctx.plan
     batches, calls = plan.batches, plan.calls
     in_flight = ctx.run.in_flight
-    if in_flight.results:  # of calls that this iteration ran before
+    if in_flight.results:  # calls of this iteration ran before
         ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
     still_paused: Mapping[str, Paused] = {}
     if plan.approvals or ctx.paused_runs or ctx.tool_results:
@@ -53,7 +53,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
             break
     if still_paused:
         in_flight.paused.update(still_paused)
-    before = ctx.tool_results  # in this order, and as stages have edited them
+    before = ctx.tool_results  # they keep their order, and the edits of stages
     ctx = ctx.evolve(tool_results={**before, **in_flight.results, **before})
     waiting = _pending(ctx) if plan.approvals or in_flight.paused else ()
     if waiting or in_flight.paused:  # a stage of a subagent may have paused it for another reason
@@ -115,7 +115,7 @@ def _run_batch(
     try:
         yield Bounded(running, until=in_flight.stop)
     except Stopped:
-        in_flight.cancel_all()  # again: a recording has only the effects, not who cancelled
+        in_flight.cancel_all()  # again: a replay has only the effects, not the handle
         ctx.run.release_new(ctx.plan.calls)
         return True
     return False
@@ -131,7 +131,7 @@ def _together(
 def _nodes(
     ctx: Context, calls: tuple[ToolCall, ...]
 ) -> tuple[dict[str, RunNode], tuple[ToolCall, ...]]:
-    """The nodes of calls in the run state, and the calls that have got one just now.
+    """The nodes of calls in the run state, and the calls whose nodes are new.
 
     A call that continues after a pause has one already, and was counted.
     """
@@ -154,7 +154,7 @@ def _nodes(
 
 
 def _concluded(ctx: Context) -> Context:
-    """Note what the calls returned, and answer the duplicates of a batch with the result of the first."""
+    """Record what the calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
     learned: list[tuple[str, str, bool]] = []
     has_changed = False
@@ -163,7 +163,7 @@ def _concluded(ctx: Context) -> Context:
         if result is not None and result.status in _RAN:
             learned.append((call.fingerprint, result.content, result.is_error))
             tool = ctx.tools.get(call.name)
-            # A tool that must not run beside others may have changed what they return.
+            # A tool that must not run next to others may have changed what they return.
             if tool is not None and not tool.parallel_safe and not result.is_error:
                 has_changed = True
     if learned:
@@ -192,7 +192,7 @@ def _duplicate(call_id: str, first: ToolResult | None) -> ToolResult:
 
 
 def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]:
-    """Decide what may run of a plan, some calls of which need approval.
+    """Decide which calls of a plan may run, if some of them need approval.
 
     In the order of the request, everything before the first undecided call may run.
 
@@ -224,7 +224,7 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
                 results[call.id] = _denied(call, decided.reason)
                 ctx.run.release(call)
             elif decided.arguments is not None and decided.arguments != dict(call.input or {}):
-                # A stage has parsed the response once more.
+                # A stage has parsed the response again.
                 results[call.id] = _denied(call, "its arguments are not those that were approved")
                 ctx.run.release(call)
             else:
@@ -235,7 +235,7 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
 
 
 def _has_decision(ctx: Context, call_id: str) -> bool:
-    """Whether there is a decision for which the subagent of a call waits."""
+    """Whether there is a decision that the subagent of a call waits for."""
     waiting = [pending["id"] for pending in ctx.paused_runs[call_id]["pending"]]
     return not waiting or any(f"{call_id}/{inner}" in ctx.approvals for inner in waiting)
 

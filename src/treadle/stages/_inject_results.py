@@ -27,7 +27,7 @@ from treadle.pipeline import stage
 from treadle.stages._parse_tool_calls import parse_tool_calls
 
 NUDGE_FROM = 3
-"""From this number of identical calls in a turn, the result has a note. Three is Planck's number."""
+"""From this number of identical calls in a turn on, the result has a note. Three is Planck's number."""
 
 EDITED = "[note: a person changed the arguments of this call before it ran, to: "
 
@@ -102,7 +102,7 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
     if not ctx.tool_calls and ctx.response.is_blank:
         return ctx
     history, message = ctx.messages, assistant_message(ctx)
-    is_joined = history.ends_with_assistant  # given so, or left so by stages that let a text go on
+    is_joined = history.ends_with_assistant  # given so, or a stage continued after a text
     if is_joined:
         before = history.raw()
         history, message = History(before[:-1]), join_messages(before[-1], message)
@@ -117,10 +117,9 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
 
 
 def with_answer(ctx: Context) -> Context:
-    """Put a response in the history with which a stage replaced the one that was injected.
+    """Put the response of a stage in the history, if it replaced the one that was injected.
 
-    A text takes the place of the text that was the response. After calls, it is one more message if it is the
-    answer of the run.
+    A text replaces the injected text. After calls, it becomes another message if it is the answer of the run.
     """
     answer, injected = sendable(ctx.response.text), ctx.run.injected
     if not ctx.result_messages or not answer.strip():
@@ -149,7 +148,7 @@ def _text_of(message: JSONDict) -> str:
 
 
 def _without(message: JSONDict, response: Response | None) -> JSONDict:
-    """A message without the content of a response, which is at its end."""
+    """A message without the content of a response at its end."""
     if response is None:
         return message
     content: Any = message.get("content")
@@ -163,10 +162,10 @@ def _without(message: JSONDict, response: Response | None) -> JSONDict:
 
 
 def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
-    """Copies of messages that were made here: they are flat except for the calls, so this takes half the time.
+    """Copy messages that were made here: they are flat except for the calls, so this takes half the time.
 
     Returns:
-        None if the provider added keys, which may have nested values.
+        The copies; None if the provider added keys, which may have nested values.
     """
     if ctx.response.extra:
         return None

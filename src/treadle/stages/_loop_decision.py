@@ -17,12 +17,12 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     """Decide whether the run is over.
 
     Text without a call is the answer. A valid call of a terminal tool is the answer too: its arguments are
-    the output, and the other calls are answered and do not run. An empty response, without text and calls,
+    the output, and the other calls are answered and do not run. An empty response, without text or calls,
     is a blank stop: the model is asked again, with a nudge that is not stored in the history.
 
     Args:
         ctx: the context.
-        max_blank_stops: consecutive blank stops that are tolerated. Three is LlmCore's budget.
+        max_blank_stops: the number of consecutive blank stops that are tolerated. Three is LlmCore's budget.
     """
     if ctx.tool_calls:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx

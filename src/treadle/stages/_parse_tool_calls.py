@@ -1,4 +1,4 @@
-"""`parse_tool_calls`: takes the calls of this iteration out of the response."""
+"""`parse_tool_calls`: reads the calls of this iteration from the response."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from treadle.stages._validate_calls import validate_calls
 from treadle.tools import CachedResult, NotRunReason, Plan, PlanReason, Tool, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
-"""Characters of an earlier result that are shown again: the history has all of it."""
+"""The maximum size of an earlier result that is shown again: the history has all of it."""
 
 NOT_RUN = "Not run: the budget for this task is spent. Give your final answer with what you have."
 """The answer to calls of a model that was asked for its last answer."""
@@ -86,7 +86,7 @@ class Planner:
         )
 
     def _sees_what_is_known(self, tool: Tool | None) -> bool:
-        """Whether no other call has to run before this one, so that it would see the current state."""
+        """Whether no other call has to run first, so that this one would see the current state."""
         seen_by = {None, PlanReason.PARALLEL_BATCH_CUT}
         return not self._is_ordered and self._conflict(tool) in seen_by
 
@@ -188,7 +188,7 @@ def approval_questions(ctx: Context, calls: Iterable[ToolCall]) -> Mapping[str, 
 
 
 def shown_again(content: str) -> str:
-    """An earlier result in the form in which it is shown again."""
+    """Truncate an earlier result to show it again."""
     return truncate(content, AGAIN_LINES, AGAIN_BYTES)
 
 
@@ -239,11 +239,11 @@ def plan_calls(
     ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
 
     A call that was answered before is skipped if nothing new was learned since, and answered with the earlier
-    result. The same call twice in a batch runs once. Calls beyond a budget are answered as such.
+    result. The same call twice in a batch runs once. Calls beyond a budget are answered as over budget.
 
     Args:
         ctx: the context.
-        sequential: how the calls after the first batch are treated: ``defer`` answers that the model may repeat
+        sequential: how the calls after the first batch are treated: ``defer`` tells the model that it may repeat
             them, ``in_step`` runs them in further batches. Calls that require fresh input are deferred in
             either case.
         dedupe: skip duplicates.
@@ -315,14 +315,14 @@ def _report(ctx: Context) -> Steps[None]:
     )
     for call in ctx.tool_calls if plan.not_run else ():
         reason = plan.not_run.get(call.id)
-        if reason is None or reason is NotRunReason.REMOVED:  # `report_edits` says so
+        if reason is None or reason is NotRunReason.REMOVED:  # `report_edits` reports it
             continue
         event = _OUTCOMES[reason].event
         yield Emit(event(iteration=ctx.iteration, call=call, reason=reason))
 
 
 class _Outcome(NamedTuple):
-    """What becomes of a call that does not run: its event, and the status of its result."""
+    """How a call that does not run is reported: its event, and the status of its result."""
 
     event: type[CallSuppressed | CallDeferred | CallRefused]
     status: str

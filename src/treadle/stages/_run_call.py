@@ -47,7 +47,7 @@ from treadle.tools import (
 )
 
 RETRY_DELAY = 0.1
-"""Seconds before the second attempt of a tool; each further delay is twice as long, up to half a minute."""
+"""Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
 
 log = logging.getLogger("treadle.tools")
 
@@ -65,7 +65,7 @@ class SubagentPausedError(Exception):
 
 
 def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
-    """Run a valid call that was started, by its recipe where the resolver has one, and note its result.
+    """Run a valid call that was started, by its recipe if the resolver has one, and record its result.
 
     Args:
         ctx: the context.
@@ -89,7 +89,7 @@ def _run(
     work: Steps[Timed[ToolResult]],
     within: str | None = None,
 ) -> Steps[ToolResult]:
-    """Run a call that holds its locks: started, finished, recorded and reported, at any end.
+    """Run a call that holds its locks; record and report its start and its end, whatever the outcome.
 
     Args:
         ctx: the context.
@@ -116,7 +116,7 @@ def _run(
     except BaseException:
         yield from _interrupted(ctx, call, node, started, within)
         raise
-    in_flight.running.pop(call.id, None)  # a thread may have cancelled the call as it was done
+    in_flight.running.pop(call.id, None)  # a thread may have cancelled the call as it ended
     in_flight.results[call.id] = result
     in_flight.calls_run += within is None
     node.started_at = began if is_new else node.started_at
@@ -147,7 +147,7 @@ def _interrupted(
     if within is None:
         in_flight.calls_run += 1
     ended = yield NOW
-    # "cancelled", or what it returned meanwhile: an effect, since it comes from outside.
+    # "cancelled", or what it returned meanwhile: an effect, since it is set outside of the steps.
     late = yield Call(in_flight.late_result, call.id, label=labels.CANCELLED, key=call.id)
     if late is None:
         node.fail("cancelled", ended)
@@ -229,7 +229,7 @@ def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
     return result, now, now
 
 
-# Tries
+# Attempts
 
 
 def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
@@ -356,7 +356,7 @@ def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
 
 
 def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
-    """The result of an attempt that raised; a time-out that the tool raised itself is an ordinary error."""
+    """The result of an attempt that raised; a timeout that the tool raised itself is an ordinary error."""
     if isinstance(error, TimeLimitReached) and tool is not None and tool.timeout is not None:
         text = f"Error: {call.name!r} took longer than {tool.timeout:g} s."
         return ToolResult(call.id, text, True, "timeout")
@@ -379,7 +379,7 @@ def _by_recipe(
 ) -> Steps[Timed[ToolResult]]:
     """Run a call by the resolver's recipe, or directly if there is none or it cannot be built.
 
-    If a recipe fails after its steps ran, the call fails: to resolve it directly would repeat their side
+    If a recipe fails after its steps ran, the call fails: resolving it directly would repeat their side
     effects.
     """
     try:
@@ -406,7 +406,7 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     results: dict[str, ToolResult] = {}
 
     def sub_call(label: str, step: Step) -> Steps[ToolResult]:
-        """The steps of a sub-call. Its node has its place at once, whichever a driver starts first."""
+        """Make the steps of a sub-call, and its node at once, so that the driver does not affect the order."""
         made = RunNode(
             node.agent_name,
             node.step_index,
@@ -431,7 +431,7 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
 
 
 def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) -> dict[str, Step]:
-    """The steps by label, those of one label numbered."""
+    """The steps by label; steps with the same label are numbered."""
     labelled: dict[str, Step] = {}
     for step in steps:
         label, number = step.label or step.tool, 1
@@ -445,7 +445,7 @@ def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) 
 def _run_step(
     ctx: Context, outer_id: str, node: RunNode, step: Step, results: Mapping[str, ToolResult]
 ) -> Steps[ToolResult]:
-    """Make a sub-call, which is checked like any call; its failure is its result."""
+    """Make a sub-call, which is checked like any other call; a failure becomes its result."""
     call_id = node.group_id or ""
     try:
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
@@ -505,7 +505,7 @@ def _returned(result: ToolResult) -> Steps[ToolResult]:
 
 
 def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
-    """Why a call that is not in a plan may not run; if it may, None, and it counts as a use of its tool."""
+    """The refusal of a call that is not in a plan; None if it may run, which counts as a use of its tool."""
     tool = ctx.tools.get(call.name)
     if tool is None:
         return None

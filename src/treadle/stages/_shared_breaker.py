@@ -16,14 +16,14 @@ from treadle.tools import Admission, BreakerState
 
 
 def refused_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[dict[str, str]]:
-    """Ask the breaker of a run for each call.
+    """Ask the breaker of a run about each call.
 
     Args:
         ctx: the context.
         calls: the calls that would be made.
 
     Returns:
-        The ids of the calls that may not be made, each with the error for which its breaker is open.
+        The ids of the calls that may not be made, each with the error that opened its breaker.
     """
     errors: dict[str, str] = {}
     breaker = ctx.run.breaker
@@ -77,7 +77,7 @@ def report_calls(ctx: Context, calls: Iterable[ToolCall]) -> Steps[None]:
 
 
 def _name(ctx: Context, call: ToolCall) -> str:
-    """The name of a call among all runs that share a breaker."""
+    """The id of a call, unique among all runs that share a breaker."""
     return f"{ctx.run.state.run_id}/{call.id}"
 
 

@@ -27,8 +27,8 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
     An invalid call is answered with every violation and its path. It never runs, its arguments never become
-    ``{}``, and the other calls are not affected. Nothing is coerced. The answer that a stage gave to a call
-    before stays.
+    ``{}``, and the other calls are not affected. Nothing is coerced. If a stage has already answered a
+    call, its answer is kept.
 
     Args:
         ctx: the context.
@@ -36,7 +36,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     """
     if not ctx.tool_calls:
         return ctx
-    # What a stage has run or answered already; the verdict of an earlier check is no answer.
+    # The calls that a stage has run or answered already; the result of an earlier check is no answer.
     answered = ctx.tool_results.keys() - ctx.validation_errors.keys() if ctx.tool_results else ()
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
@@ -63,7 +63,7 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
                 call.id, invalid_call_text(call, problems), True, "invalid"
             )
     if results or ctx.validation_errors:
-        # The check of stages validates a new response as well, without `repair_call`: its verdicts are replaced.
+        # `stage_guard` validates a new response as well, without `repair_call`: its results are replaced.
         others = {
             call_id: result
             for call_id, result in ctx.tool_results.items()
@@ -90,8 +90,8 @@ def check_call(
     Args:
         ctx: has the tools and the resolver.
         call: the call.
-        is_ours: it is a step of a recipe: the tools need not be offered to the model, and the resolver is
-            asked for names that it does not list, too.
+        is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
+            resolver runs names that it does not list, too.
 
     Returns:
         The call, with its input if it is valid, and the problems: none if it is.
@@ -131,7 +131,7 @@ def check_call(
 
 
 def _present(ctx: Context, names: Iterable[str]) -> list[str]:
-    """The names of tools without those that a stage removed since."""
+    """The names of tools without those that a stage has removed since."""
     return [name for name in names if name in ctx.tools]
 
 

@@ -1,4 +1,4 @@
-"""What a tool is: its schema, validation, invocation, policies, plan, locks, breaker and stored results.
+"""Tools: their schemas, validation, invocation, policies, plan, locks, circuit breaker and cached results.
 
 `treadle.stages` runs plans.
 """

@@ -41,7 +41,7 @@ def edit(arguments: Mapping[str, Any]) -> Approval:
     """Run the call with other arguments; a note in its result informs the model.
 
     Args:
-        arguments: all arguments of the call, valid by the tool's schema.
+        arguments: all arguments of the call, valid according to the tool's schema.
 
     Raises:
         OptionError: they are not a mapping.

@@ -38,7 +38,7 @@ class Admission:
     Args:
         before: the state before.
         after: the state now.
-        error: the error for which the breaker is open; None if the call may be made.
+        error: the error that opened the breaker; None if the call may be made.
         retry_in: seconds until a call may be made again.
     """
 
@@ -96,14 +96,14 @@ class CircuitBreaker:
             if circuit is None or circuit.state is BreakerState.CLOSED:
                 return _ADMITTED
             before, waited = circuit.state, now - circuit.opened_at
-            if waited >= self.cool_down:  # also if the last probe never ended
+            if waited >= self.cool_down:  # even if the last probe never ended
                 circuit.state, circuit.probe = BreakerState.HALF_OPEN, call_id
                 circuit.opened_at = now
                 return Admission(before, circuit.state)
             return Admission(before, before, circuit.error, self.cool_down - waited)
 
     def release(self, tool: str, call_id: str) -> bool:
-        """Withdraw a probe that did not run, so that the next call is one.
+        """Withdraw a probe that did not run, so that the next call becomes the probe.
 
         Returns:
             Whether the call was the probe.

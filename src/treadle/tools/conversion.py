@@ -1,4 +1,4 @@
-"""Makes tools of functions, schemas, pydantic models and the dicts of other libraries."""
+"""Makes tools from functions, schemas, pydantic models and the dicts of other libraries."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
         **options: options of `Tool`; ``name`` and ``description`` override those of the function.
 
     Returns:
-        A `Tool`, which can still be called as the function; or a decorator.
+        A `Tool`, which can still be called like the function; or a decorator.
 
     Raises:
         ToolDefinitionError: a model cannot fill the parameters of the function, or an option is invalid.
@@ -74,10 +74,10 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
         return functools.partial(tool, **options)
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
-        if "annotations" in given:  # what they say replaces the earlier defaults
+        if "annotations" in given:  # new annotations replace the earlier defaults
             given = {"parallel_safe": None, "idempotent": None, **given}
         return dataclasses.replace(as_tool(fn), **given)
-    from treadle.tools.function_schema import Signature  # noqa: PLC0415 - see there
+    from treadle.tools.function_schema import Signature  # noqa: PLC0415 - slow to import
 
     signature = Signature(fn)
     facts: dict[str, Any] = {"name": signature.name, "description": signature.description}
@@ -86,7 +86,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:
-    """Make a tool of a function, a schema or another description of a tool.
+    """Make a tool from a function, a schema or another description of a tool.
 
     Args:
         given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;
@@ -101,7 +101,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
     if is_mapping(given):
         return _from_dict(given, where)
     if _is_model(given):
-        from treadle.tools.function_schema import schema_of  # noqa: PLC0415 - see there
+        from treadle.tools.function_schema import schema_of  # noqa: PLC0415 - slow to import
 
         description, _ = read_docstring(given.__doc__)
         return Tool(given.__name__, description, schema_of(given, where), model=given)
@@ -144,8 +144,8 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
     """Make the tools of a run.
 
     Args:
-        given: a list of what `as_tool` accepts; None is no tools.
-        where: what the list is called, for errors.
+        given: a list of values that `as_tool` accepts; None means no tools.
+        where: the name of the list in errors.
 
     Returns:
         The tools by name, in the order of the list.
@@ -171,5 +171,5 @@ def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:
 
 
 def terminal_copy(given: Tool) -> Tool:
-    """A copy of the tool that ends the run when it is called."""
+    """Copy a tool as a terminal one: a call of the copy ends the run."""
     return dataclasses.replace(given, terminal=True)

@@ -1,4 +1,4 @@
-"""`Tool`: what a model may call; and `ToolContext`: what it can read of the run that calls it."""
+"""`Tool`, which a model may call; and `ToolContext`, with the facts about the run that a tool can read."""
 
 from __future__ import annotations
 
@@ -105,31 +105,30 @@ class Tool:
             unless ``destructiveHint`` is set.
         requires_fresh_input: its arguments depend on the results of all calls before it: it runs alone, and only
             as the first call of a response.
-        max_parallel: the maximum number of its calls that run at the same time; None is the limit of the run.
+        max_parallel: the maximum number of its calls that run at the same time; None means the limit of the run.
         lock: a key, or a function of the arguments that returns a key, several keys or None; calls that share a
             key never overlap.
         dedupe: whether a repeated call is skipped if nothing new was learned since its earlier result.
-        dedupe_fields: the arguments that decide whether two calls are the same; None is all of them.
-        volatile: the same call may return something else, as clocks and polling do; a repetition is never a
+        dedupe_fields: the arguments that decide whether two calls are the same; None means all of them.
+        volatile: the same call may return another result, as with clocks and polling; a repetition is never a
             duplicate or a loop.
         idempotent: calling it twice has the same effect as calling it once. None takes the default from the
             annotations: True if ``idempotentHint`` or ``readOnlyHint`` is set.
-        timeout: seconds that one attempt may take; None is no limit.
+        timeout: seconds that one attempt may take; None means no limit.
         retries: the number of further attempts if it raises.
-        max_uses: the maximum number of its calls in one run; None is no limit.
+        max_uses: the maximum number of its calls in one run; None means no limit.
         requires_approval: whether its calls need a person's approval; or a function of the arguments that
-            returns whether, or the question to ask.
+            returns this, or the question to ask.
         terminal: its call ends the run, and its arguments are the output.
         annotations: MCP's annotations, such as ``readOnlyHint``: defaults of the options above.
         steps: a function of the context of the run and the call that returns the steps of the call, as effects.
             A subagent is a tool with steps. None if `fn` or a resolver runs the tool.
-        signature: what `fn` takes; made by `tool`.
-        model: the pydantic model whose fields are the arguments, if the tool was made of one.
+        signature: the parameters of `fn`; set by `tool`.
+        model: the pydantic model whose fields are the arguments, if the tool was made from one.
 
     Attributes:
-        invoke: calls `fn` with valid arguments, and with a `ToolContext` if it takes one. It is compiled once for
-            the tool. Each call gets its own copy of nested arguments, since a function may change what it is
-            given.
+        invoke: calls `fn` with valid arguments, and with a `ToolContext` if it takes one. It is compiled once per
+            tool. Each call gets its own copy of nested arguments, since a function may change them.
         takes_context: whether `fn` takes a `ToolContext`.
         is_async: whether calling `fn` returns an awaitable.
         is_plain: whether a plan has nothing to check but duplicates.
@@ -197,7 +196,7 @@ class Tool:
                 f"got {type(self.input_schema).__name__}"
             )
         self._set(input_schema=copy_json(dict(self.input_schema)))
-        if self.fn is not None:  # tools for documentation show the function
+        if self.fn is not None:  # documentation tools then show the function
             self._set(**{name: getattr(self.fn, name, None) for name in _SHOWN})
         self._compile()
 
@@ -207,14 +206,14 @@ class Tool:
 
     def _compile(self) -> None:
         """Compute everything that does not depend on a call."""
-        from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - see there
+        from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - slow to import
 
         schema, signature = self.input_schema, self.signature
         model, check_types = self.model, None
         if signature is not None:
             model = None if signature.is_plain else signature.model
         if model is not None:
-            from treadle.tools.function_schema import model_problems  # noqa: PLC0415 - see there
+            from treadle.tools.function_schema import model_problems  # noqa: PLC0415 - slow to import
 
             check_types = functools.partial(model_problems, model)
         is_as_signed = signature is None or schema == signature.input_schema
@@ -251,7 +250,7 @@ class Tool:
         return {name: arguments[name] for name in self.dedupe_fields if name in arguments}
 
     def lock_keys(self, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys that a call has to hold, in the order in which to take them.
+        """The keys that a call has to hold, in the order in which to acquire them.
 
         Args:
             arguments: valid arguments.
@@ -264,7 +263,7 @@ class Tool:
     def approval_question(self, arguments: Mapping[str, Any]) -> str | None:
         """The question to ask before a call runs; None if it needs no approval.
 
-        A rule that raises decides nothing, so that a person has to.
+        If a rule raises, a person has to decide.
 
         Args:
             arguments: valid arguments.
@@ -309,7 +308,7 @@ class Tool:
         return problems, arguments
 
     def as_openai(self) -> dict[str, Any]:
-        """The tool as OpenAI's chat completions API and compatible ones take it."""
+        """The tool in the form of OpenAI's chat completions API and compatible ones."""
         function = {
             "name": self.name,
             "description": self.description,
@@ -325,7 +324,7 @@ class Tool:
 
 
 def _compile_call(tool: Tool) -> Invoke:
-    """Make `Tool.invoke`, but for the copy of nested arguments."""
+    """Make `Tool.invoke`, without the copying of nested arguments."""
     fn, signature = tool.fn, tool.signature
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
@@ -345,7 +344,7 @@ def _compile_call(tool: Tool) -> Invoke:
 
 
 def _collecting(invoke: Invoke) -> Invoke:
-    """Invoke a generator function; an async one returns as many items as are rendered of an iterator."""
+    """Invoke a generator function; of an async one, collect as many items as are rendered of an iterator."""
 
     async def collected(items: AsyncGenerator[Any]) -> list[Any]:
         made: list[Any] = []

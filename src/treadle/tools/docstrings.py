@@ -1,4 +1,4 @@
-"""Reads the description of a tool, and those of its arguments, from a docstring."""
+"""Reads the descriptions of a tool and of its arguments from a docstring."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     """Parse a docstring in the style of Google, Sphinx or NumPy.
 
     Args:
-        text: the docstring; None is an empty one.
+        text: the docstring; None means an empty one.
 
     Returns:
         The description (everything before the first section), and the descriptions of arguments by name.

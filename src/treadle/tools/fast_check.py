@@ -21,7 +21,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
-"""Exact types: ``True`` is not an integer. ``1.0`` is one, which is left to jsonschema."""
+"""Exact types: ``True`` is not an integer. ``1.0`` is one, but is left to jsonschema."""
 
 _ANNOTATIONS = frozenset(
     {"$comment", "$schema", "default", "deprecated", "description", "examples", "format", "title"}
@@ -39,7 +39,7 @@ def compile_check(schema: Any) -> Check | None:
         A function that returns True only for valid values; None if the schema has keywords that it does not
         support.
     """
-    if not is_mapping(schema) or "draft-03" in str(schema.get("$schema")):  # it has other types
+    if not is_mapping(schema) or "draft-03" in str(schema.get("$schema")):  # its types differ
         return None
     compiler = _COMPILERS.get(frozenset(schema.keys() - _ANNOTATIONS), _object)
     return compiler(schema)
@@ -117,14 +117,14 @@ def _object(schema: Mapping[str, Any]) -> Check | None:
 
 
 def is_flat(schema: Mapping[str, Any]) -> bool:
-    """Whether the schema of an object plainly admits no value that can be changed in place."""
+    """Whether the schema of an object clearly allows no value that can be changed in place."""
     is_plain = schema.keys() <= _OF_AN_OBJECT | {"title", "description"}
     is_closed = is_plain and schema.get("additionalProperties") is False
     return is_closed and all(map(_is_atomic, schema.get("properties", {}).values()))
 
 
 def _is_atomic(schema: Any) -> bool:
-    """Whether a schema plainly admits no container."""
+    """Whether a schema clearly allows no container."""
     return is_mapping(schema) and "type" in schema and _kinds(schema["type"]) <= ATOMS
 
 
@@ -136,4 +136,4 @@ _COMPILERS: Mapping[frozenset[str], Callable[[Mapping[str, Any]], Check | None]]
     frozenset({"type", "items"}): _array,
     frozenset({"anyOf"}): _alternatives,
 }
-"""The functions that compile a schema, by its keywords; any other keywords may be those of an object."""
+"""The functions that compile a schema, by its keywords; `_object` is tried for all other keywords."""

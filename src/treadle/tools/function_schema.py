@@ -1,4 +1,4 @@
-"""Makes a JSON Schema of a function's signature, and converts arguments to the types of its parameters.
+"""Makes a JSON Schema from a function's signature, and converts arguments to the types of its parameters.
 
 The module is imported with the first tool, not with the package, since importing pydantic is slow.
 """
@@ -34,7 +34,7 @@ class _Untitled(GenerateJsonSchema):
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        if isinstance(dft, float) and not math.isfinite(dft):  # no request can have it
+        if isinstance(dft, float) and not math.isfinite(dft):  # JSON cannot represent it
             raise PydanticSerializationError("not JSON")
         return super().encode_default(dft)
 
@@ -51,7 +51,7 @@ class Signature:
         model: the pydantic model of the arguments.
         input_schema: the JSON Schema of the arguments.
         context_parameter: the name of the parameter that the loop fills; None if there is none.
-        is_plain: whether the schema says everything about the types.
+        is_plain: whether the schema fully describes the types.
         takes_as_given: whether valid arguments can be passed by keyword without conversion.
 
     Raises:
@@ -143,7 +143,7 @@ def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
 
     Args:
         model: the model.
-        where: what is made of it, for errors.
+        where: the start of error texts.
 
     Raises:
         ToolDefinitionError: a field has a type without a schema.
@@ -168,7 +168,7 @@ def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list
 
 
 def _validated(model: Any, arguments: Mapping[str, Any]) -> Any:
-    """An instance of a model, made of JSON: a strict field takes a date as text there, and only there."""
+    """Make an instance of a model from JSON text: only there does a strict field accept a date as text."""
     try:
         text = json_encoder()(arguments)
     except ValueError:  # a lone surrogate
@@ -204,7 +204,7 @@ def _parameters_of(fn: Callable[..., Any], inner: Any, name: str) -> list[inspec
 
 
 def _hints_of(fn: Any, name: str) -> dict[str, Any]:
-    # As for the signature, what wraps a function has the parameters of that.
+    # As with signatures, a wrapper has the type hints of the function that it wraps.
     fn = inspect.unwrap(fn, stop=lambda wrapper: hasattr(wrapper, "__signature__"))
     call = fn.__init__ if inspect.isclass(fn) else type(fn).__call__
     target = fn if inspect.isroutine(fn) else call
@@ -219,7 +219,7 @@ def _hints_of(fn: Any, name: str) -> dict[str, Any]:
 
 def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]) -> Any:
     default = ... if parameter.default is parameter.empty else parameter.default
-    # Without a description in the docstring, that of the type hint is kept.
+    # Without a description in the docstring, the description in the type hint is kept.
     facts: dict[str, Any] = {"alias": parameter.name}
     if parameter.name in described:
         facts["description"] = described[parameter.name]
@@ -234,12 +234,12 @@ _PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether JSON Schema says everything about a type."""
+    """Whether JSON Schema fully describes a type."""
     origin = typing.get_origin(hint)
     if origin is None:
         return (isinstance(hint, type) and hint in _PLAIN) or hint is Any
     parts = typing.get_args(hint)
-    if origin is Literal:  # a member of an enumeration is not the value that stands for it
+    if origin is Literal:  # a member of an enumeration is not its value in JSON
         return _PLAIN.issuperset(map(type, parts))
     if origin is dict and parts[0] not in {str, Any}:  # keys are text in JSON
         return False

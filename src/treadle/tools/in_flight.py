@@ -13,7 +13,7 @@ class InFlight:
     """The calls of a batch, from their start to their results.
 
     Args:
-        can_cancel: whether a handle can cancel calls; a table without one costs less.
+        can_cancel: whether a handle can cancel calls; without a handle, the table costs less.
 
     Attributes:
         running: the running calls, by id.
@@ -91,7 +91,7 @@ class InFlight:
         self.renew()
 
     def next_iteration(self) -> None:
-        """Forget the results of the iteration before."""
+        """Forget the results of the previous iteration."""
         self.results.clear()
         self.paused.clear()
 

@@ -32,14 +32,14 @@ class Locks:
         """Queue for a key.
 
         Returns:
-            A ticket, which is set when the key is held.
+            A ticket, which is set when the caller holds the key.
         """
         ticket = Signal()
         with self._mutex:
             queue = self._queues.setdefault(key, deque())
             queue.append(ticket)
             if len(queue) == 1:
-                ticket.set()  # nothing waits for it yet
+                ticket.set()  # it has no subscribers yet
         return ticket
 
     def leave(self, key: str, ticket: Signal) -> None:
@@ -73,7 +73,7 @@ class Locks:
             for key, may_wait in keys.items():
                 ticket = self.enter(key)
                 held.append((key, ticket))
-                # An effect, since the keys of other runs are outside of this one.
+                # An effect, since other runs affect the answer.
                 is_free = yield Call(_is_set, ticket, label=labels.LOCK, key=key)
                 if not is_free:
                     if not may_wait:

@@ -36,7 +36,7 @@ class NotRunReason(StrEnum):
     """It was answered, and nothing new was learned since."""
     PARALLEL_CAP = "parallel_cap"
     DEFERRED = "deferred"
-    """Others have to run, and be seen, before it."""
+    """Other calls have to run first, and the model has to see their results."""
     OVER_BUDGET = "over_budget"
     MAX_USES = "max_uses"
     BREAKER_OPEN = "breaker_open"
@@ -56,11 +56,11 @@ class Plan:
     """Which calls run in an iteration, together or one after another.
 
     Args:
-        batches: the calls that run, in the order of the batches, those of one batch at once.
+        batches: the calls that run: one batch after another, the calls of a batch at the same time.
         reason: the reason for the plan.
         not_run: why the other calls do not run, by id of the call.
-        duplicates: calls that get the result of another call of the plan, by id: the id of the other.
-        approvals: calls that need approval, by id: the question to ask.
+        duplicates: the ids of calls that get the result of another call of the plan, each with that call's id.
+        approvals: the questions to ask for calls that need approval, by id of the call.
     """
 
     batches: tuple[tuple[ToolCall, ...], ...] = ()

@@ -35,11 +35,11 @@ def render(value: Any) -> str:
     elif type(value) is int and abs(value) <= sys.maxsize:  # str refuses very long numbers
         return str(value)
     else:
-        if isinstance(value, Iterator):  # it may have no end
+        if isinstance(value, Iterator):  # it may be endless
             value = list(itertools.islice(value, MAX_ITEMS))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         try:
             text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
-        except Exception:  # noqa: BLE001 - a cycle, bytes that are no text, a lone surrogate
+        except Exception:  # noqa: BLE001 - a cycle, bytes that are not text, a lone surrogate
             text = safe_str(value)
     if "\0" in text:
         return f"(binary output, {len(text.encode('utf-8', 'replace'))} bytes)"
@@ -49,7 +49,7 @@ def render(value: Any) -> str:
 @functools.cache
 def json_encoder() -> Callable[..., bytes]:
     """The encoder of pydantic, which supports dataclasses, dates and the like; imported when first needed."""
-    from pydantic_core import to_json  # noqa: PLC0415 - as said above
+    from pydantic_core import to_json  # noqa: PLC0415 - slow to import
 
     return to_json
 
@@ -69,7 +69,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
-    """Truncate a text at the limit that comes first, and append a note of how much is missing.
+    """Truncate a text at the limit that is reached first, and append a note of how much is missing.
 
     Args:
         text: a text for the model; lone surrogates, which cannot be sent, are replaced.

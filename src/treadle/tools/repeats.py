@@ -21,7 +21,7 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
         SHA-256 in hexadecimal.
     """
     try:
-        # pydantic's encoder takes half the time of json's; name and arguments go through it at once.
+        # pydantic's encoder takes half the time of json's; name and arguments are encoded together.
         text = json_encoder()([name, _sorted(arguments)])
     except (ValueError, RecursionError):  # lone surrogates; endless nesting
         text = canonical_json([name, arguments]).encode()
@@ -29,7 +29,7 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
 
 
 def marked(call: ToolCall) -> ToolCall:
-    """An invalid call, without an input and with the fingerprint of its text, whatever it was before an edit."""
+    """Mark a call as invalid: without input, with the fingerprint of its text, even if an edit left others."""
     print_ = fingerprint(call.name, call.arguments)
     return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra)
 
@@ -39,7 +39,7 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
         ordered: dict[str, Any] = {}
-        for key in sorted(fields):  # keys alone: to sort items, or to write it as one, takes longer
+        for key in sorted(fields):  # sorting items, or one expression, takes longer
             part = fields[key]
             ordered[key] = part if part.__class__ in ATOMS else _sorted(part)
         return ordered
@@ -57,7 +57,7 @@ def signature(fingerprints: Iterable[str]) -> str:
 
 
 class CachedResult(NamedTuple):
-    """The result of a call when it was last made.
+    """The latest result of a call.
 
     Args:
         version: the version of the known facts after its iteration.
@@ -113,7 +113,7 @@ class ResultCache:
         """
         is_new = has_changed
         for fingerprint, content, _ in results:
-            # Every result is looked at: the previous one is noted where it differs.
+            # Every result is checked, since `_is_other` notes the previous one if they differ.
             if fingerprint not in self._results or self._is_other(fingerprint, content):
                 is_new = True
         if is_new:
@@ -122,7 +122,7 @@ class ResultCache:
             self._results[fingerprint] = (self.version, iteration, content, is_error)
 
     def _is_other(self, fingerprint: str, content: str) -> bool:
-        """Whether a call never returned this result before."""
+        """Whether a call has never returned this result before."""
         last = self._results[fingerprint][2]
         if last == content:
             return False

@@ -23,7 +23,7 @@ class Step:
     Args:
         tool: the name of the tool to call.
         arguments: its arguments, or a function that makes them from the results so far, by label.
-        label: the name of its result; None is the tool's name.
+        label: the name of its result; None means the tool's name.
     """
 
     tool: str
@@ -100,7 +100,7 @@ def _name_of(available: Any) -> str:
 
 
 def as_recipe(made: Any) -> Recipe:
-    """Make a recipe of a `Recipe`, a mapping with its fields, or a triple of them; steps likewise."""
+    """Make a recipe from a `Recipe`, a mapping with its fields, or a triple of them; steps likewise."""
     recipe = _as(Recipe, made)
     serial, parallel = (
         tuple(_as(Step, given) for given in steps) for steps in (recipe.serial, recipe.parallel)
@@ -122,7 +122,7 @@ def check_implementations(
     Args:
         tools: the tools.
         resolver: runs the tools without a function; None if there is none.
-        where: what starts the text of the error.
+        where: the start of the error text.
 
     Raises:
         ToolDefinitionError: a tool has no function, and there is no resolver.

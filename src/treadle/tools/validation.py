@@ -38,7 +38,7 @@ class SchemaValidator:
         where: the place of the schema, for errors.
 
     Raises:
-        ToolDefinitionError: the schema is invalid, not that of an object, or has a dangling reference.
+        ToolDefinitionError: the schema is invalid, not of type ``object``, or has a dangling reference.
     """
 
     __slots__ = ("_iter_errors",)
@@ -75,7 +75,7 @@ class SchemaValidator:
 def _with_linear_unique_items(validator: Any) -> Any:
     """A validator class whose ``uniqueItems`` takes time linear in the length of the list.
 
-    That of jsonschema is quadratic if the items are of several types: 7 s for 54 kB.
+    jsonschema's own check is quadratic if the items are of several types: 7 s for 54 kB.
     """
     extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return extend(validator, {"uniqueItems": _check_unique_items})
@@ -99,7 +99,7 @@ def _identity_of(value: Any) -> Any:
 
 
 def _check_references(schema: Any, resolver: Any, where: str) -> None:
-    """Check the references of a schema and of those within it; a value that has ``$ref`` is no schema."""
+    """Check the references of a schema and its subschemas; a ``$ref`` in a plain value is not a reference."""
     reference = schema.contents.get("$ref") if is_mapping(schema.contents) else None
     if isinstance(reference, str):
         try:
