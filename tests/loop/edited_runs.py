@@ -616,6 +616,7 @@ REFUSED = {
             "plan_all",
             "refuse_by_plan",
             "change_everything",
+            "decide_done",
         ),
         range(1),
     ),

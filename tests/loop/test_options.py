@@ -17,6 +17,9 @@ USER = [{"role": "user", "content": "Hi"}]
 def add(a: int): ...
 
 
+async def coroutine_function(_value): ...
+
+
 def test_the_types_the_settings_and_the_limits_name_the_same_options():
     """So that a type checker accepts exactly the options that exist."""
     names = {spec.name for spec in dataclasses.fields(Settings)} | LIMIT_NAMES
@@ -71,7 +74,11 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
             "on_event: expected a callable that takes an event, or a list of such, got int",
         ),
         ("on_iteration", 5, "on_iteration: expected a callable that takes a Context, got int"),
-        ("repair_call", 5, "repair_call: expected a callable that takes a call and its problems"),
+        (
+            "repair_call",
+            5,
+            "repair_call: expected a sync callable that takes a call and its problems",
+        ),
         ("state", {}, "state: expected a RunState, got dict"),
         ("handle", 5, "handle: expected a RunHandle, got int"),
         ("max_retries", -1, "max_retries: expected a whole number of at least 0, got -1"),
@@ -92,13 +99,24 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
         ("max_blank_stops", -1, "max_blank_stops: expected a whole number of at least 0, got -1"),
         ("max_iterations", 0, "max_iterations: expected a whole number of at least 1, got 0"),
         ("max_seconds", "1", "max_seconds: expected a number of seconds of at least 0, got '1'"),
+        (
+            "instructions",
+            coroutine_function,
+            "instructions: expected text or a sync function, got ",
+        ),
+        ("cost_of", coroutine_function, "cost_of: expected a sync callable that takes a response"),
+        (
+            "repair_call",
+            coroutine_function,
+            "repair_call: expected a sync callable that takes a call and its problems",
+        ),
         ("resolve_tool", 5, "resolve_tool: expected a callable that takes a call"),
         ("on_limit", "ask", "on_limit: expected 'stop' or 'finish', got 'ask'"),
         ("on_limit", None, "on_limit: expected 'stop' or 'finish', got None"),
         ("sequential", "no", "sequential: expected 'defer' or 'in_step', got 'no'"),
         ("show_budget", 1, "show_budget: expected True or False, got int"),
         ("dedupe", None, "dedupe: expected True or False, got NoneType"),
-        ("cost_of", 5, "cost_of: expected a callable that takes a response, got int"),
+        ("cost_of", 5, "cost_of: expected a sync callable that takes a response, got int"),
         ("breaker", 3, "breaker: expected a CircuitBreaker, got int"),
         ("locks", {}, "locks: expected Locks, got dict"),
         ("pause_secret", "", "pause_secret: expected text or bytes, got str"),

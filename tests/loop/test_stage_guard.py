@@ -280,6 +280,14 @@ def test_an_added_call_needs_an_id_that_is_unique_in_the_history(call_id):
     assert "an id that is unique in the history" in result.reason.message
 
 
+@pytest.mark.parametrize("iteration", [1, 2])
+def test_a_run_cannot_be_done_without_a_request_or_an_answer(iteration):
+    done = lambda ctx: ctx.done() if ctx.iteration == iteration else ctx  # noqa: E731
+    result = EditedRun(ONE).run(at(0, done))
+    assert result.reason.stage == "edit"
+    assert "the model was not asked yet, and there is no answer" in result.reason.message
+
+
 END = Tool("end", "End.", {"type": "object", "required": ["n"]}, terminal=True)
 INTO_CALLS_OF_END = {
     "added": lambda first: (first, ToolCall("extra", "end", '{"n": 9}')),

@@ -12,6 +12,7 @@ from treadle import (
     tool,
 )
 from treadle.effects import map_effects
+from treadle.errors import OptionError
 from treadle.events import RunFinished
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
@@ -118,6 +119,12 @@ class TestOptions:
             ("chat", "k/2"),
             ("chat", "2"),
         ]
+
+    def test_an_unknown_option_is_an_error_with_a_suggestion(self):
+        with pytest.raises(
+            OptionError, match=r"^as_tool: there is no option 'retrys'; did you mean 'retries'"
+        ):
+            Loop().as_tool("helper", "Helps.", len, retrys=2)
 
     def test_one_subagent_may_run_concurrently(self, way):
         def model(messages):

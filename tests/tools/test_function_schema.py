@@ -222,6 +222,15 @@ def test_arbitrary_keywords_are_passed_to_a_function_that_accepts_them():
     assert called(take, a=1, p0=2, name="x") == (1, {"p0": 2, "name": "x"})
 
 
+def test_two_context_parameters_are_an_error():
+    def take(first: ToolContext, n: int, second: ToolContext): ...
+
+    with pytest.raises(
+        ToolDefinitionError, match="first and second are both a ToolContext; a tool takes one"
+    ):
+        tool(take)
+
+
 def test_variadic_positional_parameters_are_an_error():
     def take(*numbers: int): ...
 

@@ -7,6 +7,12 @@ from treadle.tools import Tool
 
 POSITIVE = [0, -1, 1.5, "2", True]
 FLAGS = [1, 0, "yes", None]
+
+
+async def coroutine_function(_arguments):
+    """An async function, where the option takes a sync one."""
+
+
 WRONG = {
     "timeout": ("above 0", [0, -1, float("nan"), "5", True]),
     "retries": ("a whole number of at least 0", [-1, 1.5, "2", None, True]),
@@ -19,8 +25,14 @@ WRONG = {
     "volatile": ("True or False", FLAGS),
     "terminal": ("True or False", FLAGS),
     "dedupe_fields": ("names of fields", ["q", [1], ("q", None), {"q"}, 5]),
-    "lock": ("a key, or a function of the arguments that makes one", [5, ["a"], True]),
-    "requires_approval": ("True, False, or a function of the arguments", [1, "yes", None]),
+    "lock": (
+        "a key, or a sync function of the arguments that makes one",
+        [5, ["a"], True, coroutine_function],
+    ),
+    "requires_approval": (
+        "True, False, or a sync function of the arguments",
+        [1, "yes", None, coroutine_function],
+    ),
 }
 RIGHT = {
     "timeout": [None, 1, 0.5, float("inf")],

@@ -30,6 +30,7 @@ from treadle.effects.effects import (
     call_mode,
     failure_of,
     is_awaitable,
+    is_sync_callable,
 )
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
 
@@ -99,6 +100,7 @@ __all__ = [
     "failure_of",
     "intercept",
     "is_awaitable",
+    "is_sync_callable",
     "log_suppressed",
     "map_effects",
     "map_nested",

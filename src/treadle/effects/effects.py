@@ -49,6 +49,11 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
     return Mode.THREAD
 
 
+def is_sync_callable(value: object) -> bool:
+    """Whether a value can be called, and is no coroutine function."""
+    return callable(value) and call_mode(value) is not Mode.ASYNC
+
+
 def is_awaitable(value: object) -> bool:
     """Whether the value that a callable returned has to be awaited."""
     kind = type(value)

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from treadle.context import Context
-from treadle.effects import Steps
+from treadle.effects import Steps, is_sync_callable
 from treadle.errors import OptionError, did_you_mean
 from treadle.events import Completion
 from treadle.fast_dataclass import light_dataclass
@@ -290,11 +290,14 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),
-    "instructions": (lambda value: isinstance(value, str) or callable(value), "text or a function"),
+    "instructions": (
+        lambda value: isinstance(value, str) or is_sync_callable(value),
+        "text or a sync function",
+    ),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
     "show_budget": (lambda value: isinstance(value, bool), "True or False"),
     "dedupe": (lambda value: isinstance(value, bool), "True or False"),
-    "cost_of": (callable, "a callable that takes a response"),
+    "cost_of": (is_sync_callable, "a sync callable that takes a response"),
     "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
     "locks": (lambda value: isinstance(value, Locks), "Locks"),
     "pause_secret": (
@@ -310,7 +313,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "on_complete": (callable, "a callable that takes a Completion"),
     "capture_content": (lambda value: isinstance(value, bool), "True, False or None"),
     "chat_telemetry": (lambda value: isinstance(value, bool), "True or False"),
-    "repair_call": (callable, "a callable that takes a call and its problems"),
+    "repair_call": (is_sync_callable, "a sync callable that takes a call and its problems"),
     "state": (lambda value: isinstance(value, RunState), "a RunState"),
     "handle": (lambda value: isinstance(value, RunHandle), "a RunHandle"),
     "tracer_provider": (lambda value: hasattr(value, "get_tracer"), "a TracerProvider"),

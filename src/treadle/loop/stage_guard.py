@@ -160,6 +160,11 @@ def _checked(before: Context, after: Context) -> Context:
             raise TypeError(f"{name}: expected {expected}, got {describe(value)}")
     if after.decision is Decision.STOP and after.error is None:
         raise TypeError("error: a decision to stop needs a reason, as in ctx.stop('why')")
+    if after.decision is Decision.DONE and not after.is_asked and _has_no_answer(after):
+        raise TypeError(
+            "decision: the model was not asked yet, and there is no answer; to answer without asking it, set a "
+            "response as well: ctx.replace(response=...).done()"
+        )
     if not all(isinstance(one, PendingCall) for one in after.waiting):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError("waiting: expected PendingCall objects")
     if _changed("response", before, after):
@@ -167,6 +172,10 @@ def _checked(before: Context, after: Context) -> Context:
     if _changed("tools", before, after):
         after = after.evolve(tools=_checked_tools(after))
     return after
+
+
+def _has_no_answer(ctx: Context) -> bool:
+    return ctx.output is None and ctx.response.is_blank
 
 
 def _check_times(before: Context, after: Context) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from treadle.effects import Mode, call_mode
+from treadle.effects import Mode, call_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
@@ -74,12 +74,12 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(_FLAGS, (_is_flag, "True or False")),
     "dedupe_fields": (_is_names, "names of fields"),
     "lock": (
-        lambda value: isinstance(value, str) or callable(value),
-        "a key, or a function of the arguments that makes one",
+        lambda value: isinstance(value, str) or is_sync_callable(value),
+        "a key, or a sync function of the arguments that makes one",
     ),
     "requires_approval": (
-        lambda value: isinstance(value, bool) or callable(value),
-        "True, False, or a function of the arguments",
+        lambda value: isinstance(value, bool) or is_sync_callable(value),
+        "True, False, or a sync function of the arguments",
     ),
 }
 """The check of each option, and its description for errors. An option whose default is None may be None."""

@@ -78,6 +78,11 @@ class Signature:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional.append(parameter.name)
             if _takes_context(hint):
+                if self.context_parameter is not None:
+                    raise ToolDefinitionError(
+                        f"tool {self.name!r}: {self.context_parameter} and {parameter.name} are both a "
+                        f"ToolContext; a tool takes one"
+                    )
                 self.context_parameter = parameter.name
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(
