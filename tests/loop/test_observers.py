@@ -4,9 +4,20 @@ import logging
 
 import anyio
 import pytest
+from tests.time_limit import TimeLimit
 
-from treadle import Loop, tool
-from treadle.events import CallsPlanned, IterationFinished, RunFinished, RunStarted
+from treadle import Loop, RunHandle, tool
+from treadle.events import (
+    CallsPlanned,
+    FirstChunk,
+    IterationFinished,
+    ModelRequested,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+)
 from treadle.testing import ScriptedLLM, call, calls
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -80,6 +91,61 @@ def test_an_observer_that_raises_is_logged_and_changes_nothing(run, ran, caplog,
     assert ran == [1, 1]
     assert "an observer raised at " in caplog.text
     assert "ValueError: observer" in caplog.text
+
+
+def streamed(*_):
+    yield "He"
+    yield "llo"
+
+
+class Stuck:
+    """An async observer that ends the run at the first event of a kind, and never returns."""
+
+    def __init__(self, kind, how):
+        self.kind, self.limit, self.handle = kind, TimeLimit(), RunHandle()
+        self.end = self.handle.cancel if how == "cancelled" else self.limit.strike
+        self.was_cancelled = False
+
+    async def observe(self, event):
+        if type(event) is self.kind:
+            self.end()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.was_cancelled = True
+
+    @property
+    def options(self):
+        middleware = [self.limit.middleware]
+        return {"on_event": self.observe, "handle": self.handle, "middleware": middleware}
+
+
+@pytest.mark.parametrize("how", ["cancelled", "deadline_exceeded"])
+@pytest.mark.parametrize(
+    "kind", [ModelRequested, FirstChunk, TextDelta, ToolStarted, ToolFinished, IterationFinished]
+)
+def test_an_async_observer_that_never_returns_ends_with_the_run(way, kind, how):
+    @tool
+    def double(n: int):
+        return n * 2
+
+    stuck = Stuck(kind, how)
+    model = streamed if kind in {FirstChunk, TextDelta} else script()
+    result = way.run(Loop(tools=[double], max_seconds=60), model, **stuck.options)
+    assert (result.stop_reason, stuck.was_cancelled) == (how, True)
+
+
+def test_async_observers_get_the_events_of_one_call_in_order(way):
+    """Also where the call is in another thread, and its outcome does not overtake them."""
+    got = []
+
+    async def observe(event):
+        if isinstance(event, (FirstChunk, TextDelta)):
+            await anyio.sleep(0.001 if got else 0.01)
+            got.append(getattr(event, "text", "first"))
+
+    result = way.run(Loop(max_seconds=60), lambda *_: iter("abcdef"), on_event=observe)
+    assert (got, result.unwrap().content) == (["first", *"abcdef"], "abcdef")
 
 
 def test_an_observer_that_raises_does_not_affect_the_others(run):

@@ -12,7 +12,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny
+from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, stage
 from treadle.telemetry import names
 from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
@@ -249,13 +249,17 @@ def test_the_limits_are_those_of_the_documentation():
 
 @pytest.mark.parametrize("order", [("_OTHER", "made_up"), ("made_up", "_OTHER")])
 def test_a_tool_named_like_the_fallback_value_is_not_mixed_up_with_it(order):
-    """An unknown tool does not get its description, in either order."""
+    """A tool that a stage added does not get its description, in either order."""
     watch = Watch()
-    made = Tool("_OTHER", "Mine.", {"type": "object"}, lambda: "x")
+    declared = Tool("_OTHER", "Mine.", {"type": "object"}, lambda: "x")
+    added = Tool("made_up", "", {"type": "object"}, lambda: "y")
     script = [calls(call(name, name)) for name in order]
-    # A list of stages of one's own, without the one that answers unknown tools.
-    stages = [one for one in default_stages() if one.name != "validate_calls"]
-    options = {"tools": [made], "resolve_tool": lambda _: "y", "stages": stages}
+
+    @stage
+    def add_a_tool(ctx):
+        return ctx.with_tools(add=[added])
+
+    options = {"tools": [declared], "stages": [add_a_tool, *default_stages()]}
     Loop.run_sync(USER, ScriptedLLM(*script, "done"), **options, **watch.options)
     described = {
         span.attributes["gen_ai.tool.name"]: span.attributes.get("gen_ai.tool.description")

@@ -48,6 +48,20 @@ class BackgroundCall(Future[Any]):
         """Note that the call has ended."""
         self._has_ended.set()
 
+    def outcome(self) -> tuple[Any, Exception | None]:
+        """Return the value and None, or None and the exception, of a call that has ended without being cancelled.
+
+        Raises:
+            BaseException: an interrupt.
+        """
+        error = self.exception()
+        if error is None:
+            return self.result(), None
+        failure = failure_of(error) or error
+        if not isinstance(failure, Exception):
+            raise failure
+        return None, failure
+
     def wait_for_end(self, deadline: float) -> bool:
         """Wait until a cancelled call has ended.
 
@@ -136,31 +150,39 @@ class PostingReporter:
     """A reporter that calls the listeners in the thread that made it.
 
     Args:
-        reporter: its counterpart, to be used in this thread only.
+        now: see `Reporter`.
+        emit: see `Reporter`; is called in that thread only.
         post: takes a function that the thread has to call; raises `Cancelled` if the call was
             abandoned.
     """
 
-    __slots__ = ("_home", "_post", "_reporter", "now")
+    __slots__ = ("_emit", "_home", "_post", "now")
 
-    def __init__(self, reporter: Reporter, post: Callable[[Callable[[], object]], object]) -> None:
-        self._reporter = reporter
+    def __init__(
+        self,
+        now: Callable[[], float],
+        emit: Callable[..., Any],
+        post: Callable[[Callable[[], Any]], object],
+    ) -> None:
+        self.now = now
+        self._emit = emit
         self._post = post
         self._home = threading.get_ident()
-        self.now = reporter.now
 
     def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
         """See `Reporter`."""
         if threading.get_ident() == self._home:
-            self._reporter.emit(event, listener)
+            self._emit(event, listener)
         else:
-            self._post(lambda: self._reporter.emit(event, listener))
+            self._post(lambda: self._emit(event, listener))
 
 
 def call(
     effect: Call,
     reporter: Reporter | None = None,
     awaiting: Callable[[BackgroundCall], object] | None = None,
+    *,
+    waits: bool = True,
 ) -> Any:
     """Make a call from a thread that may block.
 
@@ -169,9 +191,10 @@ def call(
         reporter: the reporter for a ``reporting`` call, used in this thread only; None if it is already
             among the arguments.
         awaiting: receives the future of an awaitable outcome, to be able to cancel it.
+        waits: whether to await an awaitable outcome.
 
     Returns:
-        The return value of the callable, awaited if it is awaitable.
+        The return value of the callable, awaited if it is awaitable and the function waits.
 
     Raises:
         Exception: the exception of the callable; a cancellation becomes a `CallCancelled`, and a
@@ -180,10 +203,12 @@ def call(
     inbox: _Inbox = queue.SimpleQueue()
     try:
         if effect.reporting and reporter is not None:
-            value: Any = effect.fn(*effect.args, PostingReporter(reporter, inbox.put))
+            value: Any = effect.fn(
+                *effect.args, PostingReporter(reporter.now, reporter.emit, inbox.put)
+            )
         else:
             value = effect.fn(*effect.args)
-        if not is_awaitable(value):
+        if not waits or not is_awaitable(value):
             while not inbox.empty():  # from threads of the callable
                 inbox.get()()
             return value

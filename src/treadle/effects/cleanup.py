@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeVar
 
-from treadle.effects.effects import Call, Steps
+from treadle.effects.effects import Effect, Steps
 
 E = TypeVar("E", bound=BaseException)
 
@@ -74,9 +74,9 @@ def log_suppressed(error: Exception) -> None:
     log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)
 
 
-def log_abandoned(call: Call | None) -> None:
-    """Log that a call has ignored its cancellation for the grace period."""
-    log.warning("%r still runs %g s after it was cancelled: it is abandoned", call, GRACE_SECONDS)
+def log_abandoned(effect: Effect | None) -> None:
+    """Log that a callable or a listener has ignored its cancellation for the grace period."""
+    log.warning("%r still runs %g s after it was cancelled: it is abandoned", effect, GRACE_SECONDS)
 
 
 def settle(outcome: tuple[Any, BaseException | None]) -> Any:

@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
 R = TypeVar("R")
 
@@ -54,7 +54,7 @@ def is_sync_callable(value: object) -> bool:
     return callable(value) and call_mode(value) is not Mode.ASYNC
 
 
-def is_awaitable(value: object) -> bool:
+def is_awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     """Whether the value that a callable returned has to be awaited."""
     kind = type(value)
     return kind not in _PLAIN and hasattr(kind, "__await__")
@@ -301,6 +301,9 @@ class Emit(Effect):
 
     def __init__(self, event: Any) -> None:
         self.event = event
+
+    def __repr__(self) -> str:
+        return f"Emit({type(self.event).__name__})"
 
 
 Steps: TypeAlias = Generator[Effect, Any, R]

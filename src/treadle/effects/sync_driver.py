@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypeVar, cast
 
 from treadle.effects import cleanup
@@ -28,6 +28,7 @@ from treadle.effects.background import (
     PostingReporter,
     call,
     may_block,
+    run_on_background_loop,
 )
 from treadle.effects.cleanup import (
     close_steps,
@@ -51,6 +52,7 @@ from treadle.effects.effects import (
     TimeLimitReached,
     Wait,
     failure_of,
+    is_awaitable,
 )
 
 R = TypeVar("R")
@@ -134,17 +136,14 @@ class Task:
         self.ticket: object = None
         self.outcome: tuple[Any, Exception | None] = _NOTHING
         self.children: list[Task] = []
-        self.awaited: list[tuple[Call, BackgroundCall]] = []
+        self.awaited: dict[BackgroundCall, Effect] = {}
         self.on_cancel: Callable[[], object] | None = None
         self.is_alone = False
         self.is_over = False
 
-    def within_context(self, act: Callable[..., object], *args: Any) -> None:
+    def within_context(self, act: Callable[..., R], *args: Any) -> R:
         """Call a function with the context variables of the steps."""
-        if self.context is None:
-            act(*args)
-        else:
-            self.context.run(act, *args)
+        return act(*args) if self.context is None else self.context.run(act, *args)
 
     def copied_context(self) -> contextvars.Context:
         """Copy the context variables, for work that runs concurrently with the steps."""
@@ -206,7 +205,7 @@ class Scheduler:
 
     def _resume(self, task: Task, value: Any, error: Exception | None = None) -> None:
         task.ticket = task.on_cancel = None
-        task.children, task.awaited = [], []
+        task.children, task.awaited = [], {}
         task.outcome = value, error
         self._ready.append(task)
 
@@ -223,9 +222,11 @@ class Scheduler:
                     break
                 value, error = None, None
                 try:
-                    value = self._driver.perform_at_once(effect)
+                    value = self._driver.perform_at_once(effect, waits=task.is_alone)
                 except Exception as raised:  # noqa: BLE001 - raised in the steps
                     error = raised
+                if not task.is_alone and is_awaitable(value):
+                    return self._outcome_of_awaitable(task, effect, value)
                 if not self._inbox.empty():  # a signal that ends the steps may have been set
                     return self._resume(task, value, error)
         except StopIteration as stop:
@@ -281,13 +282,48 @@ class Scheduler:
         ticket = task.ticket
         self._timers.add(seconds, act, lambda: task.ticket is ticket)
 
+    def _outcome_of_awaitable(self, task: Task, effect: Effect, awaitable: Awaitable[Any]) -> None:
+        """Await what a callable or a listener returned: it is the outcome of the effect of a task."""
+
+        def finish(value: Any, error: Exception | None) -> None:
+            if error is not None and isinstance(effect, Emit):
+                log_suppressed(error)
+                error = None
+            self._resume(task, value, error)
+
+        task.ticket = object()
+        task.on_cancel = functools.partial(_cancel, task.awaited)
+        self.start_awaiting(task, effect, awaitable, finish)
+
+    def start_awaiting(
+        self, task: Task, effect: Effect, awaitable: Awaitable[Any], finish: Finish
+    ) -> None:
+        """Await something on a background loop, until the task is cancelled.
+
+        Args:
+            task: the task, which waits.
+            effect: the effect that it waits for.
+            awaitable: a coroutine or any other awaitable.
+            finish: receives the outcome, if the task still waits.
+        """
+        awaited = task.awaited
+
+        def done() -> None:
+            del awaited[future]
+            finish(*future.outcome())
+
+        answer = self._answer(task, done)
+        future = run_on_background_loop(awaitable, lambda call: awaited.update({call: effect}))
+        future.add_done_callback(lambda _: answer())
+
     def _call(self, task: Task, effect: Call) -> None:
         ticket = task.ticket
         awaited = task.awaited
+        deliveries = Deliveries(self, task, effect)
         outcome: list[Any] = []
 
         def awaiting(call: BackgroundCall) -> None:
-            awaited.append((effect, call))
+            awaited[call] = effect
             if task.ticket is not ticket:  # cancelled while the coroutine was being made
                 call.cancel()
 
@@ -299,10 +335,10 @@ class Scheduler:
                 raise error  # an interrupt ends the run
             self._resume(task, value, error)
 
-        answer = self._answer(task, done)
+        answer = self._answer(task, lambda: deliveries.add(done))
         args = effect.args
         if effect.reporting:
-            args = (*args, self._reporter(task))
+            args = (*args, self._reporter(task, deliveries))
 
         def work() -> None:
             try:
@@ -311,7 +347,7 @@ class Scheduler:
                 outcome[:] = None, raised
             answer()
 
-        task.on_cancel = lambda: [call.cancel() for _, call in awaited]
+        task.on_cancel = functools.partial(_cancel, task.awaited)
         # A daemon: a callable that never returns must not keep the interpreter from exiting.
         worker = threading.Thread(
             target=task.copied_context().run, args=(work,), name="treadle-worker", daemon=True
@@ -321,16 +357,17 @@ class Scheduler:
         except RuntimeError as error:  # the system has no more threads to give
             self._resume(task, None, error)
 
-    def _reporter(self, task: Task) -> PostingReporter:
+    def _reporter(self, task: Task, deliveries: Deliveries) -> PostingReporter:
         ticket = task.ticket
 
-        def post(act: Callable[[], object]) -> None:
+        def post(act: Callable[[], Awaitable[Any] | None]) -> None:
             if task.ticket is ticket:
-                self._answer(task, lambda: task.within_context(act), ticket)()
+                self._answer(task, lambda: deliveries.add(act), ticket)()
             elif asyncio._get_running_loop() is None:  # noqa: SLF001 - a coroutine is cancelled anyway
                 raise Cancelled("the call was abandoned")
 
-        return PostingReporter(self._driver, post)
+        driver = self._driver
+        return PostingReporter(driver.now, functools.partial(driver.emit, waits=False), post)
 
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
@@ -413,10 +450,60 @@ class Scheduler:
         for child in list(task.children):
             self._unwind(child, end, deadline)
         task.is_over = True
-        for effect, started in task.awaited:
+        for started, effect in list(task.awaited.items()):
             if not started.wait_for_end(deadline):
                 log_abandoned(effect)
         task.within_context(self._driver.clean_up, task.steps, end)
+
+
+def _cancel(calls: Iterable[BackgroundCall]) -> None:
+    for started in list(calls):  # a copy, since a worker thread may add one
+        started.cancel()
+
+
+class Deliveries:
+    """What a call in another thread delivers to the thread of its steps: its events, and then its outcome.
+
+    They are delivered one after another. The next one waits until the async listeners of an event have returned.
+
+    Args:
+        scheduler: awaits the listeners.
+        task: the task that waits for the call.
+        effect: the call.
+    """
+
+    __slots__ = ("_effect", "_is_waiting", "_queue", "_scheduler", "_task")
+
+    def __init__(self, scheduler: Scheduler, task: Task, effect: Call) -> None:
+        self._scheduler = scheduler
+        self._task = task
+        self._effect = effect
+        self._queue: deque[Callable[[], Awaitable[Any] | None]] = deque()
+        self._is_waiting = False
+
+    def add(self, deliver: Callable[[], Awaitable[Any] | None]) -> None:
+        """Call a function in the context of the task, when its predecessors are done; await what it returns."""
+        self._queue.append(deliver)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._queue and not self._is_waiting:
+            awaitable = self._task.within_context(self._queue.popleft())
+            if awaitable is not None:
+                self._is_waiting = True
+                self._task.within_context(
+                    self._scheduler.start_awaiting,
+                    self._task,
+                    self._effect,
+                    awaitable,
+                    self._delivered,
+                )
+
+    def _delivered(self, _: Any, error: Exception | None) -> None:
+        if error is not None:
+            log_suppressed(error)
+        self._is_waiting = False
+        self._go_on()
 
 
 def drive_sync(steps: Steps[R], emit: Callable[[Any], Any] | None = None) -> R:
@@ -453,29 +540,34 @@ class SyncDriver:
             if failure is not None:
                 log_suppressed(failure)
 
-    def perform_at_once(self, effect: Call | Now | Emit) -> Any:
-        """Perform an effect that does not wait."""
-        kind = type(effect)
-        if kind is Now:
-            return self.now()
+    def perform_at_once(self, effect: Call | Now | Emit, *, waits: bool) -> Any:
+        """Perform an effect.
+
+        Args:
+            effect: the effect.
+            waits: whether to await what a callable or a listener returns, or to return it.
+        """
         if isinstance(effect, Call):
-            return call(effect, self)
-        if isinstance(effect, Emit):
-            self.emit(effect.event)
-        return None
+            return call(effect, self, waits=waits or effect.reporting)
+        return self.emit(effect.event, waits=waits) if isinstance(effect, Emit) else self.now()
 
     def now(self) -> float:
         """See `Reporter`: the driver is the reporter of the calls in its thread."""
         return self._clock_origin + time.perf_counter()
 
-    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
-        """See `Reporter`."""
+    def emit(
+        self, event: Any, listener: Callable[[Any], Any] | None = None, *, waits: bool = True
+    ) -> Awaitable[Any] | None:
+        """See `Reporter`; unless it waits, it returns what the caller has to await."""
         listener = listener or self._emit
         if listener is not None:
             try:
-                call(Call(listener, event))
+                value = call(Call(listener, event), waits=waits)
             except Exception as error:  # noqa: BLE001 - a listener must not affect the run
                 log_suppressed(error)
+            else:
+                return value if not waits and is_awaitable(value) else None
+        return None
 
 
 def _outcome_of(effect: Effect) -> Steps[Any]:
