@@ -49,7 +49,7 @@ RUNS: list[tuple[Any, dict[str, Any]]] = [
     (says("Yes."), {}),
     (new_place, {"max_iterations": 2}),
     (new_place, {"max_tool_calls": 1}),
-    (says(calls(call("wait"))), {"max_seconds": 0.05}),
+    (says(calls(call("wait"))), {"max_seconds": 0.5}),
     (says(calls(call("look", place="x"))), {}),
     (says(calls(call("look", place="the hall"))), {}),
     (says(ConnectionError("connection refused")), {"max_retries": 0}),

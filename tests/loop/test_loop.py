@@ -367,7 +367,10 @@ def test_a_tool_that_cancels_its_own_task_next_to_another_has_run_and_failed():
     result = asyncio.run(Loop.run(USER, model, tools=[cancel, look]))
     assert result.tool_calls_count == 2
     cancelled, seen = (m["content"] for m in result.messages if m["role"] == "tool")
-    assert cancelled == "Error: CallCancelled: it was cancelled from within"
+    assert (
+        cancelled
+        == "Error: CallCancelled: the callable raised CancelledError, but was not cancelled"
+    )
     assert seen == "seen"
 
 

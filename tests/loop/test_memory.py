@@ -154,7 +154,7 @@ def test_a_run_is_freed_with_its_result(run, model, options):
         gc.enable()
 
 
-@pytest.mark.parametrize("run", ["asyncio", "trio", "stream", "async in sync"])
+@pytest.mark.parametrize("run", ["asyncio", "trio", "stream", "sync", "async in sync"])
 def test_a_run_that_its_deadline_ended_is_freed_with_its_result(run):
     def slow(messages):
         return anyio.sleep(60)

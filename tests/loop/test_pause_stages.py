@@ -81,7 +81,7 @@ class TestNotJSON:
             "pipeline_failed",
             "PausedStateError",
         )
-        assert "no run can enter at stage 'plug/asking'" in result.reason.message
+        assert "a run cannot be resumed at stage 'plug/asking'" in result.reason.message
 
     def test_json_in_the_memo_is_restored(self, recorded):
         seen = []

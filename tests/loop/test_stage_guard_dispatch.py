@@ -5,6 +5,7 @@ import dataclasses
 import time
 
 import pytest
+from tests.time_limit import TimeLimit
 
 from treadle import (
     CircuitBreaker,
@@ -21,7 +22,7 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.effects import Bounded, Sleep, TimeLimitReached
+from treadle.effects import Bounded, Signal, Sleep, Stopped
 from treadle.messages import Response, ToolCall
 from treadle.pipeline import goto, goto_point, switch
 from treadle.stages import (
@@ -124,18 +125,19 @@ def test_calls_that_are_in_the_history_before_they_are_dispatched_do_not_run():
 
 @pytest.mark.parametrize("place", ["in place of dispatch_tools", "before it"])
 def test_a_call_that_a_stage_stops_is_answered_as_cancelled_and_does_not_run_again(place):
-    started = []
+    started, has_started = [], Signal()
 
     @tool
     async def pay(n: int):
         started.append(n)
+        has_started.set()
         await asyncio.sleep(30)
 
     @stage(provides=("tool_results",))
     def bounded(ctx):
         try:
-            return (yield Bounded(dispatch_tools(ctx), seconds=0.02))
-        except TimeLimitReached:
+            return (yield Bounded(dispatch_tools(ctx), until=has_started))
+        except Stopped:
             return ctx
 
     pipeline = Loop().pipeline
@@ -160,7 +162,9 @@ def another_response(ctx):
     yield from run_calls(ctx)
     other = Response(tool_calls=(ToolCall("other", "note", '{"n": 9}'),))
     ctx = yield from run_calls(ctx.replace(response=other))
-    yield Sleep(0 if ctx.deps is None else 30)
+    if ctx.deps is not None:
+        ctx.deps.strike()
+        yield Sleep(30)
     return ctx
 
 
@@ -186,7 +190,9 @@ def test_all_that_a_stage_dispatched_is_in_the_history_if_it_forgets_some(steps,
 
 def test_all_that_a_stage_dispatched_is_in_the_history_if_it_is_interrupted():
     run = EditedRun(TWO)
-    result = run.run(at(1, in_first(another_response)), deps="wait", max_seconds=0.05)
+    limit = TimeLimit()
+    options = {"deps": limit, "max_seconds": 60, "middleware": [limit.middleware]}
+    result = run.run(at(1, in_first(another_response)), **options)
     assert isinstance(result.reason, DeadlineExceeded)
     assert (answer_to(result, "a"), answer_to(result, "other")) == ("noted 1", "noted 9")
 
@@ -306,7 +312,7 @@ def test_a_duplicate_of_a_call_that_a_stage_changed_is_deferred():
     run = EditedRun((calls(call("note", "a", n=1), call("note", "b", n=1)), "Done."))
     result = run.run(at(5, change_first))
     assert run.ran == [100]
-    assert answer_to(result, "b").startswith("Not run yet: edit changed the call next to it.")
+    assert answer_to(result, "b").startswith("Not run yet: edit changed an identical call.")
 
 
 # Limits
@@ -362,7 +368,10 @@ def test_the_probe_of_a_shared_breaker_is_released_if_the_run_ends_after_the_pla
     def stop_now(ctx):
         return ctx.stop("no")
 
+    limit = TimeLimit()
+
     def wait(ctx):
+        limit.strike()
         yield Sleep(30)
         return ctx
 
@@ -371,6 +380,7 @@ def test_the_probe_of_a_shared_breaker_is_released_if_the_run_ends_after_the_pla
     Loop.run_sync("Go.", model(), tools=[fail], breaker=breaker)
     time.sleep(0.06)
     stages = Loop().pipeline.insert_after("plan_calls", stop_now if ends is Err else wait)
-    Loop.run_sync("Go.", model(), tools=[fail], breaker=breaker, stages=stages, max_seconds=0.05)
+    options = {"stages": stages, "max_seconds": 60, "middleware": [limit.middleware]}
+    Loop.run_sync("Go.", model(), tools=[fail], breaker=breaker, **options)
     result = Loop.run_sync("Go.", model(), tools=[fail], breaker=breaker)
     assert result.tool_calls_count == 1  # the next call is the probe

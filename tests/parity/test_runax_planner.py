@@ -153,7 +153,7 @@ def test_a_call_that_is_twice_in_a_batch_runs_once(planned):
     assert of_kind(events, CallSuppressed) == [("again", NotRunReason.DUPLICATE_IN_BATCH)]
     assert result.tool_calls_count == 2
     assert answers(result)[:2] == ["a is empty", "b is empty"]
-    assert "the same call is next to it" in answers(result)[2]
+    assert "this response has an identical call" in answers(result)[2]
     assert "a is empty" in answers(result)[2]
 
 

@@ -27,7 +27,7 @@ class TestDuplicates:
         assert result_of(ctx, "c1") == ("done", "t1 done")
         assert result_of(ctx, "c2") == (
             "suppressed",
-            "Not run twice: the same call is next to it. Its result:\nt1 done",
+            "Not run twice: this response has an identical call. Its result:\nt1 done",
         )
         assert not ctx.tool_results["c2"].is_error
         assert ctx.tool_calls_count == 1
@@ -47,7 +47,7 @@ class TestDuplicates:
         plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
         ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)
         result = through(ctx, dispatch_tools).tool_results["c2"]
-        text = "Not run: the same call next to it was not."
+        text = "Not run: the identical call of this response was not."
         assert result == ToolResult("c2", text, True, "skipped")
 
 

@@ -279,7 +279,9 @@ class AsyncDriver:
         elif self.task.was_asked_to_cancel():
             raise error
         else:
-            log_suppressed(CallCancelled("a listener was cancelled from within"))
+            log_suppressed(
+                CallCancelled("the listener raised CancelledError, but was not cancelled")
+            )
 
     async def _failure_of(self, error: BaseException) -> BaseException:
         """The exception of a call whose callable raised one; a cancellation of its own becomes `CallCancelled`.

@@ -47,6 +47,7 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
     Returns:
         The exception that they raised instead of the cancellation, if any.
     """
+    trace = _traceback_of(end)
     try:
         effect = steps.throw(end)
         while True:
@@ -66,12 +67,14 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
         close_steps(steps)
         raise
     finally:
-        del end  # its traceback refers to this frame
+        # The frames of the steps refer to the whole run, and to those of the driver, which hold the cancellation.
+        BaseException.with_traceback(end, trace)
+        del end, trace
 
 
 def log_suppressed(error: Exception) -> None:
     """Log an exception that must not affect the run."""
-    log.error("%s was raised where it changes nothing", type(error).__name__, exc_info=error)
+    log.error("exception ignored: %s", type(error).__name__, exc_info=error)
 
 
 def log_abandoned(effect: Effect | None) -> None:

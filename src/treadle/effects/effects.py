@@ -342,7 +342,7 @@ def failure_of(error: BaseException) -> Exception | None:
 
     failure: Exception
     if isinstance(error, (asyncio.CancelledError, CancelledError)):
-        failure = CallCancelled("it was cancelled from within")
+        failure = CallCancelled("the callable raised CancelledError, but was not cancelled")
     elif isinstance(error, StopIteration):
         failure = RuntimeError("the callable raised StopIteration")
     else:

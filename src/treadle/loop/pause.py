@@ -64,7 +64,9 @@ def suspend(run: Run) -> Steps[JSONDict]:
     nonce = yield Call(_nonce, label=labels.RANDOM, key=f"pause {key}")
     context = run.context
     if not run.config.pipeline.has_entry(context.stage):
-        raise PausedStateError(f"the run cannot pause: no run can enter at stage {context.stage!r}")
+        raise PausedStateError(
+            f"the run cannot pause: a run cannot be resumed at stage {context.stage!r}"
+        )
     try:
         state = _snapshot(run, now)
         state["version"] = VERSION
@@ -176,7 +178,7 @@ class Resumption:
         stage = self.state["trace"][-1]
         if not loop.pipeline.has_entry(stage):
             raise PausedStateError(
-                f"the paused state is stale: it waits in stage {stage!r}, which is not there"
+                f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
             )
         self.decisions = dict(decisions)
         self._check_decisions()

@@ -463,7 +463,9 @@ class _Calls:
     def _added(self, call: ToolCall) -> ToolCall:
         """Check a call that the stage made, like those of the model."""
         if self._before.is_injected:
-            raise TypeError(f"tool_calls: {call.id!r} comes too late, its iteration is over")
+            raise TypeError(
+                f"tool_calls: {call.id!r} was added after inject_results, not before it"
+            )
         if not call.id or self._before.messages.has_call(call.id):
             raise TypeError(
                 f"tool_calls: expected an id that is unique in the history, not {call.id!r}"
@@ -543,7 +545,7 @@ class _Calls:
                 duplicates[call_id] = first_id
             else:
                 text = (
-                    f"Not run yet: {self._stage} changed the call next to it. "
+                    f"Not run yet: {self._stage} changed an identical call. "
                     f"Call {call.name!r} again if you still need it."
                 )
                 self._refuse(call, text, NotRunReason.DEFERRED, "deferred")

@@ -138,7 +138,7 @@ class History(Sequence[JSONDict]):
             return [self._log.view(place) for place in range(*index.indices(self._length))]
         if -self._length <= index < self._length:
             return self._log.view(index if index >= 0 else index + self._length)
-        raise IndexError(f"there are {self._length} messages, and none at {index}")
+        raise IndexError(f"index {index} is out of range: the history has {self._length} messages")
 
     def __len__(self) -> int:
         return self._length

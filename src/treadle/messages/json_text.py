@@ -45,7 +45,7 @@ def _refuse_constant(name: str) -> Any:
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise MalformedJSONError(f"{text[:MAX_LENGTH]} is beyond what a number can be")
+        raise MalformedJSONError(f"{text[:MAX_LENGTH]} is too large for a number")
     return value
 
 

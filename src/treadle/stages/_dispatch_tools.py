@@ -183,8 +183,10 @@ _RAN = frozenset({"done", "timeout"})
 
 def _duplicate(call_id: str, first: ToolResult | None) -> ToolResult:
     if first is None:
-        return ToolResult(call_id, "Not run: the same call next to it was not.", True, "skipped")
-    text = f"Not run twice: the same call is next to it. Its result:\n{shown_again(first.content)}"
+        return ToolResult(
+            call_id, "Not run: the identical call of this response was not.", True, "skipped"
+        )
+    text = f"Not run twice: this response has an identical call. Its result:\n{shown_again(first.content)}"
     return ToolResult(call_id, text, first.is_error, "suppressed")
 
 

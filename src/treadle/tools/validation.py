@@ -106,7 +106,7 @@ def _check_references(schema: Any, resolver: Any, where: str) -> None:
             resolver.lookup(reference)
         except Unresolvable:
             raise ToolDefinitionError(
-                f"{where}: the reference {reference!r} leads nowhere within the schema"
+                f"{where}: the reference {reference!r} cannot be resolved within the schema"
             ) from None
     for part in schema.subresources():
         _check_references(part, resolver.in_subresource(part), where)
