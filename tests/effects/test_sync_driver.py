@@ -188,9 +188,12 @@ class TestBackgroundLoop:
 
     @pytest.mark.parametrize("how", ["a bound", "a failing branch"])
     def test_a_cancelled_async_call_has_a_grace_period_to_end_in(self, how):
-        seen = []
+        seen, begun, both_have_begun = [], [], Signal()
 
         async def call():
+            begun.append("call")
+            if len(begun) == 2:
+                both_have_begun.set()
             try:
                 await asyncio.sleep(LONG)
             finally:
@@ -198,13 +201,14 @@ class TestBackgroundLoop:
                 seen.append("ended")
 
         async def fails():
-            await asyncio.sleep(SOON)
+            while not both_have_begun.is_set:
+                await asyncio.sleep(0)
             raise ValueError
 
         def steps():
             calls = [steps_of(Call(call, mode=Mode.ASYNC)) for _ in range(2)]
             if how == "a bound":
-                ends, failure = Bounded(steps_of(Parallel(calls)), seconds=SOON), TimeLimitReached
+                ends, failure = Bounded(steps_of(Parallel(calls)), until=both_have_begun), Stopped
             else:
                 ends, failure = (
                     Parallel([*calls, steps_of(Call(fails, mode=Mode.ASYNC))]),
