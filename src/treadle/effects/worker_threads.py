@@ -5,39 +5,44 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
+from treadle.effects.carriers import CallersTask
 from treadle.effects.cleanup import settle
-from treadle.effects.effects import Call, Cancelled, Reporter, is_awaitable
+from treadle.effects.effects import Call, Cancelled, is_awaitable
+
+if TYPE_CHECKING:
+    from treadle.effects.async_driver import AsyncDriver
 
 
 class _ThreadReporter:
     """The reporter of a call in a worker thread.
 
     Args:
-        reporter: its counterpart on the event loop.
+        driver: the driver that makes the call.
     """
 
-    __slots__ = ("_home", "_reporter", "_token", "is_abandoned", "now")
+    __slots__ = ("_driver", "_home", "_listening", "_token", "is_abandoned", "now")
 
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
+    def __init__(self, driver: AsyncDriver) -> None:
+        self._driver = driver
         self._home = threading.get_ident()
+        self._listening: dict[anyio.CancelScope, anyio.Event] = {}
         self._token = anyio.lowlevel.current_token()
         self.is_abandoned = False
-        self.now = reporter.now
+        self.now = driver.now
 
     def emit(
         self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[None] | None:
         """See `Reporter`."""
         if threading.get_ident() == self._home:  # in the awaitable that the callable returned
-            return self._reporter.emit(event, listener)
+            return self._driver.emit(event, listener)
         if not self.is_abandoned:
             try:
                 interrupt = anyio.from_thread.run(self._on_loop, event, listener, token=self._token)
@@ -55,22 +60,42 @@ class _ThreadReporter:
         """Call the listeners; return an interrupt, which would end the event loop if raised in a task."""
         if not self.is_abandoned:
             try:
-                emitted = self._reporter.emit(event, listener)
+                emitted = self._driver.in_task(CallersTask()).emit(event, listener)
                 if emitted is not None:
-                    await emitted
+                    await self._until_abandoned(emitted)
             except (KeyboardInterrupt, SystemExit) as interrupt:
                 return interrupt
         return None
 
+    async def _until_abandoned(self, emitted: Awaitable[None]) -> None:
+        with anyio.CancelScope() as scope:
+            ended = self._listening[scope] = anyio.Event()
+            try:
+                await emitted
+            finally:
+                del self._listening[scope]
+                ended.set()
 
-async def call_in_thread(effect: Call, reporter: Reporter) -> Any:
+    async def abandon(self) -> None:
+        """Deliver no further events; cancel the async listeners, and wait for their end."""
+        self.is_abandoned = True
+        listening = list(self._listening.items())
+        for scope, _ in listening:
+            scope.cancel()
+        if listening:
+            with anyio.CancelScope(shield=True):
+                for _, ended in listening:
+                    await ended.wait()
+
+
+async def call_in_thread(effect: Call, driver: AsyncDriver) -> Any:
     """Make a call in a worker thread, which is abandoned when the call is cancelled.
 
     Args:
         effect: the call. If its function returns an awaitable, that is awaited on the event loop.
-        reporter: the reporter of the call if it is ``reporting``, on the event loop.
+        driver: makes the call.
     """
-    value = await _in_thread(effect, _ThreadReporter(reporter))
+    value = await _in_thread(effect, _ThreadReporter(driver))
     return await value if is_awaitable(value) else value
 
 
@@ -94,7 +119,7 @@ async def _in_thread(effect: Call, reporter: _ThreadReporter) -> Any:
     try:
         await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
     except BaseException:
-        reporter.is_abandoned = True
+        await reporter.abandon()
         _discard(outcome)
         raise
     return settle(outcome.pop())
