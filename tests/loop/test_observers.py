@@ -1,5 +1,7 @@
 """Observers get events in order, sync or async; one that raises is logged and changes nothing."""
 
+import asyncio
+import contextlib
 import logging
 
 import anyio
@@ -7,6 +9,7 @@ import pytest
 from tests.time_limit import TimeLimit
 
 from treadle import Loop, RunHandle, tool
+from treadle.effects import cleanup
 from treadle.events import (
     CallsPlanned,
     FirstChunk,
@@ -19,6 +22,8 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import Way
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -135,6 +140,24 @@ def test_an_async_observer_that_never_returns_ends_with_the_run(way, kind, how):
     model = streamed if kind in {FirstChunk, TextDelta} else script()
     result = way.run(Loop(tools=[double], max_seconds=60), model, **stuck.options)
     assert (result.stop_reason, stuck.ended_before_the_run) == (how, True)
+
+
+@pytest.mark.parametrize("way", [Way("sync"), Way("asyncio")], ids=repr)
+def test_an_async_observer_that_ignores_its_cancellation_is_abandoned(way, monkeypatch, caplog):
+    """On trio, nothing can ignore it."""
+    monkeypatch.setattr(cleanup, "GRACE_SECONDS", 0.01)
+    handle = RunHandle()
+
+    async def observe(event):
+        if isinstance(event, IterationFinished):
+            handle.cancel()
+            for _ in range(2):
+                with contextlib.suppress(asyncio.CancelledError):
+                    await anyio.sleep_forever()
+
+    result = way.run(Loop(), lambda _: "done", handle=handle, on_event=observe)
+    assert result.stop_reason == "cancelled"
+    assert "Emit(IterationFinished) still runs 0.01 s after it was cancelled" in caplog.text
 
 
 def test_async_observers_get_the_events_of_one_call_in_order(way):

@@ -24,7 +24,6 @@ from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps
 from treadle.effects.effects import (
     Bounded,
     Call,
-    CallCancelled,
     Cancelled,
     Effect,
     Emit,
@@ -115,7 +114,7 @@ class AsyncDriver:
                 try:
                     # The most frequent effects are performed inline, without a further call.
                     if type(effect) is Call:
-                        task.call = effect
+                        task.effect = effect
                         try:
                             if effect.mode is _THREAD:
                                 outcome = await call_in_thread(effect, self)
@@ -131,6 +130,7 @@ class AsyncDriver:
                     elif type(effect) is Emit:
                         outcome, emitted = None, self.emit(effect.event)
                         if emitted is not None:
+                            task.effect = effect
                             await emitted
                     elif type(effect) is Now:
                         outcome = origin + perf_counter()
@@ -171,7 +171,7 @@ class AsyncDriver:
             if region is not None:
                 region.leave(task)
             if not task.generators:  # frames in the traceback of a result may refer to this driver
-                self._emit = task.call = None
+                self._emit = task.effect = None
         task.is_unwinding = False
         raise (region and region.reason) or AssertionError("unreachable: a bound ended the steps")
 
@@ -274,14 +274,9 @@ class AsyncDriver:
 
     def _listener_failed(self, error: BaseException) -> None:
         """Log the exception of a listener; re-raise a cancellation of the task."""
-        if isinstance(error, Exception):
-            log_suppressed(error)
-        elif self.task.was_asked_to_cancel():
+        if not isinstance(error, Exception) and self.task.was_asked_to_cancel():
             raise error
-        else:
-            log_suppressed(
-                CallCancelled("the listener raised CancelledError, but was not cancelled")
-            )
+        log_suppressed(error)
 
     async def _failure_of(self, error: BaseException) -> BaseException:
         """The exception of a call whose callable raised one; a cancellation of its own becomes `CallCancelled`.

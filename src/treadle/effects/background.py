@@ -181,8 +181,6 @@ def call(
     effect: Call,
     reporter: Reporter | None = None,
     awaiting: Callable[[BackgroundCall], object] | None = None,
-    *,
-    waits: bool = True,
 ) -> Any:
     """Make a call from a thread that may block.
 
@@ -191,10 +189,9 @@ def call(
         reporter: the reporter for a ``reporting`` call, used in this thread only; None if it is already
             among the arguments.
         awaiting: receives the future of an awaitable outcome, to be able to cancel it.
-        waits: whether to await an awaitable outcome.
 
     Returns:
-        The return value of the callable, awaited if it is awaitable and the function waits.
+        The return value of the callable, awaited if it is awaitable.
 
     Raises:
         Exception: the exception of the callable; a cancellation becomes a `CallCancelled`, and a
@@ -208,7 +205,7 @@ def call(
             )
         else:
             value = effect.fn(*effect.args)
-        if not waits or not is_awaitable(value):
+        if not is_awaitable(value):
             while not inbox.empty():  # from threads of the callable
                 inbox.get()()
             return value

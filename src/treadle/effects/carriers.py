@@ -25,7 +25,7 @@ from anyio.abc import TaskGroup
 
 from treadle.effects import cleanup
 from treadle.effects.cleanup import log_abandoned, log_suppressed
-from treadle.effects.effects import Call, Cancelled, Steps, failure_of
+from treadle.effects.effects import Cancelled, Effect, Steps, failure_of
 from treadle.effects.signal_bridge import running_trio
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class CallersTask:
     """The task that called `drive`, which the driver neither cancels nor abandons."""
 
     __slots__ = (
-        "_cancellations", "call", "cancelling", "generators", "is_abandoned", "is_cancelled",
+        "_cancellations", "cancelling", "effect", "generators", "is_abandoned", "is_cancelled",
         "is_unwinding", "scope", "waits_for",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._cancellations = 0
-        self.call: Call | None = None
+        self.effect: Effect | None = None  # the call or the event that it performs
         self.generators: list[Steps[Any]] = []  # in progress in this task, innermost last
         self.scope: anyio.CancelScope | None = None
         self.waits_for: CarrierGroup | None = None
@@ -132,7 +132,7 @@ class Carrier(CallersTask):
     def abandon(self) -> None:
         """Stop waiting for the task, which continues to run; its outcome is dropped."""
         self.is_abandoned = self.is_cancelled = True
-        log_abandoned(self.call)
+        log_abandoned(self.effect)
 
     def was_asked_to_cancel(self) -> bool:
         """Whether a CancelledError in this task comes from the driver."""

@@ -72,7 +72,7 @@ def remaining_steps(steps: Steps[object], end: BaseException) -> Steps[Exception
         del end, trace
 
 
-def log_suppressed(error: Exception) -> None:
+def log_suppressed(error: BaseException) -> None:
     """Log an exception that must not affect the run."""
     log.error("exception ignored: %s", type(error).__name__, exc_info=error)
 

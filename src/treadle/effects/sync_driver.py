@@ -223,8 +223,8 @@ class Scheduler:
                 value, error = None, None
                 try:
                     value = self._driver.perform_at_once(effect, waits=task.is_alone)
-                except Exception as raised:  # noqa: BLE001 - raised in the steps
-                    error = raised
+                except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised in the steps
+                    error = failure_of(raised) or cast("Exception", raised)
                 if not task.is_alone and is_awaitable(value):
                     return self._outcome_of_awaitable(task, effect, value)
                 if not self._inbox.empty():  # a signal that ends the steps may have been set
@@ -367,7 +367,7 @@ class Scheduler:
                 raise Cancelled("the call was abandoned")
 
         driver = self._driver
-        return PostingReporter(driver.now, functools.partial(driver.emit, waits=False), post)
+        return PostingReporter(driver.now, driver.notify, post)
 
     def _parallel(self, task: Task, effect: Parallel) -> None:
         results: list[Any] = [None] * len(effect.steps)
@@ -547,27 +547,37 @@ class SyncDriver:
             effect: the effect.
             waits: whether to await what a callable or a listener returns, or to return it.
         """
+        if isinstance(effect, Emit):
+            return self.emit(effect.event) if waits else self.notify(effect.event)
         if isinstance(effect, Call):
-            return call(effect, self, waits=waits or effect.reporting)
-        return self.emit(effect.event, waits=waits) if isinstance(effect, Emit) else self.now()
+            waits = waits or effect.reporting
+            return call(effect, self) if waits else effect.fn(*effect.args)
+        return self.now()
 
     def now(self) -> float:
         """See `Reporter`: the driver is the reporter of the calls in its thread."""
         return self._clock_origin + time.perf_counter()
 
-    def emit(
-        self, event: Any, listener: Callable[[Any], Any] | None = None, *, waits: bool = True
+    def emit(self, event: Any, listener: Callable[[Any], Any] | None = None) -> None:
+        """See `Reporter`."""
+        try:
+            call(Call(self.notify, event, listener))
+        except Exception as error:  # noqa: BLE001 - a listener must not affect the run
+            log_suppressed(error)
+
+    def notify(
+        self, event: Any, listener: Callable[[Any], Any] | None = None
     ) -> Awaitable[Any] | None:
-        """See `Reporter`; unless it waits, it returns what the caller has to await."""
+        """Call the listeners as `emit` does, but return what has to be awaited."""
         listener = listener or self._emit
-        if listener is not None:
-            try:
-                value = call(Call(listener, event), waits=waits)
-            except Exception as error:  # noqa: BLE001 - a listener must not affect the run
-                log_suppressed(error)
-            else:
-                return value if not waits and is_awaitable(value) else None
-        return None
+        if listener is None:
+            return None
+        try:
+            value = listener(event)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
+            log_suppressed(error)
+            return None
+        return value if is_awaitable(value) else None
 
 
 def _outcome_of(effect: Effect) -> Steps[Any]:

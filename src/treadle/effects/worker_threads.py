@@ -60,7 +60,7 @@ class _ThreadReporter:
         """Call the listeners; return an interrupt, which would end the event loop if raised in a task."""
         if not self.is_abandoned:
             try:
-                # This is a task of its own: a cancellation of the call does not reach it.
+                # This is a separate task, which a cancellation of the call does not reach.
                 emitted = self._driver.in_task(CallersTask()).emit(event, listener)
                 if emitted is not None:
                     await self._until_abandoned(emitted)
