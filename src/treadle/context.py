@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self, TypedDict, Unpack
 
-from treadle.errors import OptionError, did_you_mean
+from treadle.errors import OptionError, check_names, did_you_mean
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Budget, Limits
 from treadle.messages import (
@@ -91,9 +91,7 @@ def check_request_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
         OptionError: a field that does not exist, or a value of the wrong type.
     """
     known = RequestChanges.__annotations__
-    for name in changes:
-        if name not in known:
-            raise OptionError(f"a request has no field {name!r}{did_you_mean(name, known)}")
+    check_names(changes, known, "a request has no field")
     checked = dict(changes)
     for name, (kinds, expected) in _REQUEST_KINDS.items():
         value = checked.get(name)
@@ -418,11 +416,7 @@ class Context(_OwnDict):
                 "with_request: the model was asked already; put the stage before ask_model"
             )
         checked = check_request_changes(changes)
-        for name in checked.get("tools", ()):
-            if name not in self.tools:
-                raise OptionError(
-                    f"with_request: there is no tool {name!r}{did_you_mean(name, self.tools)}"
-                )
+        check_names(checked.get("tools", ()), self.tools, "with_request: there is no tool")
         before = self.request_changes
         if "options" in checked and "options" in before:
             checked["options"] = {**before["options"], **checked["options"]}
@@ -442,12 +436,8 @@ class Context(_OwnDict):
             OptionError: a tool to remove that does not exist.
             ToolDefinitionError: an invalid tool, or one that nothing can run.
         """
-        removed = set(_names_of("with_tools: remove", remove))
-        for name in removed:
-            if name not in self.tools:
-                raise OptionError(
-                    f"with_tools: there is no tool {name!r}{did_you_mean(name, self.tools)}"
-                )
+        removed = _names_of("with_tools: remove", remove)
+        check_names(removed, self.tools, "with_tools: there is no tool")
         added = toolset(add, "with_tools: add")
         check_implementations(added.values(), self.run.resolver, "with_tools: ")
         kept = {name: tool for name, tool in self.tools.items() if name not in removed}

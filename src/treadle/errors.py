@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class TreadleError(Exception):
@@ -29,6 +29,22 @@ class MissingExtraError(TreadleError, ImportError):
         super().__init__(f"{what} is not installed; install it with: {command}")
         self.what = what
         self.command = command
+
+
+def check_names(names: Iterable[str], known: Collection[str], what: str) -> None:
+    """Check that names are known.
+
+    Args:
+        names: the given names.
+        known: the known names.
+        what: the start of the error text.
+
+    Raises:
+        OptionError: one of them is not; the text ends with a hint.
+    """
+    for name in names:
+        if name not in known:
+            raise OptionError(f"{what} {name!r}{did_you_mean(name, known)}")
 
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:

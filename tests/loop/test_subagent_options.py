@@ -122,7 +122,7 @@ class TestOptions:
 
     def test_an_unknown_option_is_an_error_with_a_suggestion(self):
         with pytest.raises(
-            OptionError, match=r"^as_tool: there is no option 'retrys'; did you mean 'retries'"
+            OptionError, match=r"^as_tool: unknown option 'retrys'; did you mean 'retries'"
         ):
             Loop().as_tool("helper", "Helps.", len, retrys=2)
 

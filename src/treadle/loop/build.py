@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.context import Context
-from treadle.errors import OptionError, did_you_mean
+from treadle.errors import check_names
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
 from treadle.loop.stage_guard import protect, review
 from treadle.messages import ReadOnlyDict, is_mapping
@@ -84,8 +84,7 @@ def _tools_of(settings: Settings) -> Mapping[str, Tool]:
     if output is None:
         return tools
     if isinstance(output, str):
-        if output not in tools:
-            raise OptionError(f"output: there is no tool {output!r}{did_you_mean(output, tools)}")
+        check_names([output], tools, "output: there is no tool")
         return {**tools, output: terminal_copy(tools[output])}
     if is_mapping(output) and output.get("type") == "object":
         output = Tool("final_answer", "Give the final answer.", output)

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
-from treadle.errors import OptionError, did_you_mean
+from treadle.errors import check_names
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, LoopOptions, Settings
@@ -215,11 +215,12 @@ class Loop:
             messages: makes the initial messages from the arguments; by default one user message.
             instructions: the option of that name, for these runs; None means that of this loop.
             **options: options of the tool, see `Tool`.
+
+        Raises:
+            OptionError: an unknown option.
+            ToolDefinitionError: an option is invalid.
         """
-        for option in options:
-            if option not in ToolBehaviour.__annotations__:
-                hint = did_you_mean(option, ToolBehaviour.__annotations__)
-                raise OptionError(f"as_tool: there is no option {option!r}{hint}")
+        check_names(options, ToolBehaviour.__annotations__, "as_tool: unknown option")
         loop = self if instructions is None else self.with_options(instructions=instructions)
         steps = Subagent(loop, llm_send_fn, messages)
         return Tool(name, description, input_schema, steps=steps, **options)

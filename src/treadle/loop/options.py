@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from treadle.context import Context
 from treadle.effects import Steps, is_sync_callable
-from treadle.errors import OptionError, did_you_mean
+from treadle.errors import OptionError, check_names
 from treadle.events import Completion
 from treadle.fast_dataclass import light_dataclass
 from treadle.limits import LIMIT_NAMES, Limits
@@ -213,11 +213,7 @@ class Settings:
         if not options:
             return self
         given: dict[str, Any] = dict(options)
-        for name in given:
-            if name not in _NAMES and name not in LIMIT_NAMES:
-                raise OptionError(
-                    f"there is no option {name!r}{did_you_mean(name, sorted(_NAMES | LIMIT_NAMES))}"
-                )
+        check_names(given, _OPTIONS, "there is no option")
         limits = {name: given.pop(name) for name in list(given) if name in LIMIT_NAMES}
         if limits:
             base = given.get("limits", self.limits)
@@ -321,4 +317,5 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "logger_provider": (lambda value: hasattr(value, "get_logger"), "a LoggerProvider"),
 }
 _NAMES = frozenset(spec.name for spec in dataclasses.fields(Settings))
+_OPTIONS = dict.fromkeys(sorted(_NAMES | LIMIT_NAMES))
 _DEFAULTS: Mapping[str, Any] = {spec.name: spec.default for spec in dataclasses.fields(Settings)}

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
 
-from treadle.errors import OptionError, ToolDefinitionError, did_you_mean
+from treadle.errors import ToolDefinitionError, check_names
 from treadle.messages import is_mapping
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
@@ -66,10 +66,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
         ToolDefinitionError: a model cannot fill the parameters of the function, or an option is invalid.
         OptionError: an option is unknown.
     """
-    for name in options:
-        if name not in ToolOptions.__annotations__:
-            hint = did_you_mean(name, ToolOptions.__annotations__)
-            raise OptionError(f"tool: unknown option {name!r}{hint}")
+    check_names(options, ToolOptions.__annotations__, "tool: unknown option")
     if fn is None:
         return functools.partial(tool, **options)
     given = {name: value for name, value in options.items() if value is not None}
