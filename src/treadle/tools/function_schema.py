@@ -78,12 +78,7 @@ class Signature:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 self._positional.append(parameter.name)
             if _takes_context(hint):
-                if self.context_parameter is not None:
-                    raise ToolDefinitionError(
-                        f"tool {self.name!r}: {self.context_parameter} and {parameter.name} are both a "
-                        f"ToolContext; a tool takes one"
-                    )
-                self.context_parameter = parameter.name
+                self._set_context_parameter(parameter.name)
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 raise ToolDefinitionError(
                     f"tool {self.name!r}: a model names its arguments, so *{parameter.name} "
@@ -110,6 +105,14 @@ class Signature:
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
         self.input_schema = schema_of(self.model, f"tool {self.name!r}")
+
+    def _set_context_parameter(self, name: str) -> None:
+        if self.context_parameter is not None:
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: {self.context_parameter} and {name} are both a ToolContext; "
+                f"a tool takes one"
+            )
+        self.context_parameter = name
 
     def normal(
         self, arguments: Mapping[str, Any], with_defaults: Collection[str] = ()
