@@ -176,7 +176,7 @@ class RunContext:
     breaker: CircuitBreaker | None = None
     resolver: Resolver | None = None
     model: ModelClient | None = None
-    instructions: Any = None
+    instructions: str | Callable[[Context], str | None] | None = None
     show_budget: bool = False
     finishing: Reason | None = None
     has_listeners: bool = False
@@ -332,7 +332,7 @@ class Context(_OwnDict):
     @property
     def instructions(self) -> str | None:
         """The system message of every request of the run; None if there is none."""
-        given: Any = self.run.instructions
+        given = self.run.instructions
         if not callable(given):
             return given
         made: Any = given(self)
@@ -425,7 +425,7 @@ class Context(_OwnDict):
             self.run.note_repairs(repairs, self.stage)
         return self.evolve(request_changes={**before, **checked})
 
-    def with_tools(self, *, add: Any = (), remove: Iterable[str | Tool] = ()) -> Context:
+    def with_tools(self, *, add: Iterable[Any] = (), remove: Iterable[str | Tool] = ()) -> Context:
         """Change the tools from now on; before `ask_model`, from this request on.
 
         Args:

@@ -15,7 +15,7 @@ from treadle.errors import check_names
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, LoopOptions, Settings
-from treadle.loop.pause import Resumption
+from treadle.loop.pause import PausedForm, Resumption
 from treadle.loop.start import start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
@@ -134,7 +134,7 @@ class Loop:
     @_ClassOrInstanceMethod
     def resume(
         self,
-        paused: Any,
+        paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn,
         **options: Unpack[LoopOptions],
@@ -161,7 +161,7 @@ class Loop:
     @_ClassOrInstanceMethod
     def resume_sync(
         self,
-        paused: Any,
+        paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn,
         **options: Unpack[LoopOptions],
@@ -173,7 +173,7 @@ class Loop:
     @_ClassOrInstanceMethod
     def resume_stream(
         self,
-        paused: Any,
+        paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn,
         **options: Unpack[LoopOptions],
@@ -184,7 +184,7 @@ class Loop:
 
     def resumption(
         self,
-        paused: Any,
+        paused: PausedForm,
         decisions: Mapping[str, Approval],
         consume: Callable[[str], Any] | None = None,
     ) -> Resumption:

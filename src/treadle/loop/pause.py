@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
@@ -38,6 +38,8 @@ VERSION = 4
 """The version of the format of a paused state. A state of another version is refused."""
 MAX_CONSUMED = 100_000
 """The number of resumed pauses that a process remembers, without ``consume_pause=``."""
+PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes
+"""A paused run, its state, or that as JSON text."""
 WAITING = "Not run yet: the run waits for a person's approval."
 
 
@@ -164,7 +166,7 @@ class Resumption:
     def __init__(
         self,
         loop: Loop,
-        given: Any,
+        given: PausedForm,
         decisions: Mapping[str, Approval],
         consume: Callable[[str], Any] | None = None,
     ) -> None:
@@ -274,7 +276,7 @@ def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[st
     }
 
 
-def _opened(given: Any, secret: bytes | None) -> JSONDict:
+def _opened(given: PausedForm, secret: bytes | None) -> JSONDict:
     """Decode the state from any form, and check that it is unchanged."""
     state: Any = given.state if isinstance(given, Paused) else given
     if isinstance(state, (str, bytes)):
