@@ -484,12 +484,12 @@ class TestCallsThatEnd:
             try:
                 await anyio.sleep(LONG)
             finally:
-                raise SystemExit(3)
+                raise KeyboardInterrupt
 
         async def main():
             await drive(stopped(tool))
 
-        with pytest.raises(SystemExit):
+        with pytest.raises(KeyboardInterrupt):
             go(main)
 
     def test_with_an_interrupt_ends_a_run_that_is_cancelled(self, go):
@@ -500,7 +500,7 @@ class TestCallsThatEnd:
                 scope.cancel()
                 await anyio.sleep(LONG)
             finally:
-                raise SystemExit(3)
+                raise KeyboardInterrupt
 
         async def main():
             nonlocal scope
@@ -508,7 +508,7 @@ class TestCallsThatEnd:
                 await drive(steps_of(carried(tool)))
 
         scope = None
-        with pytest.raises(SystemExit):
+        with pytest.raises(KeyboardInterrupt):
             go(main)
 
     def test_in_a_task_group_ends_all_tasks_of_the_group(self, go):
@@ -1213,14 +1213,13 @@ class TestParallel:
 
 
 class TestInterrupts:
-    @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-    def test_in_a_carrier_reach_the_caller(self, go, interrupt):
+    def test_in_a_carrier_reach_the_caller(self, go):
         """They do not reach the event loop, which would end before the steps are cleaned up."""
         seen = []
 
         async def raises():
             await anyio.sleep(0)
-            raise interrupt
+            raise KeyboardInterrupt
 
         def steps():
             try:
@@ -1229,7 +1228,7 @@ class TestInterrupts:
                 seen.append((yield call(_seven)))
 
         async def main():
-            with pytest.raises(interrupt):
+            with pytest.raises(KeyboardInterrupt):
                 await drive(steps_of(Bounded(steps(), seconds=LONG)))
             return "went on"
 

@@ -830,12 +830,11 @@ def test_yielding_a_value_that_is_not_an_effect_is_a_type_error_in_the_steps(run
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("mode", [Mode.INLINE, Mode.THREAD, Mode.ASYNC])
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_ends_the_run_after_the_cleanup_of_its_steps(runner, nested, mode, interrupt):
+def test_an_interrupt_ends_the_run_after_the_cleanup_of_its_steps(runner, nested, mode):
     seen = []
 
     def raises():
-        raise interrupt
+        raise KeyboardInterrupt
 
     def steps():
         try:
@@ -852,6 +851,68 @@ def test_an_interrupt_ends_the_run_after_the_cleanup_of_its_steps(runner, nested
             yield Call(seen.append, "sibling closed")
 
     whole = steps_of(Parallel([sibling(), steps()])) if nested else steps()
-    with pytest.raises(interrupt):
+    with pytest.raises(KeyboardInterrupt):
         runner.drive(whole)
     assert sorted(seen) == sorted(["closed", "sibling closed"] if nested else ["closed"])
+
+
+def raising(error, mode, *, waits=False):
+    """A call that raises, at once or when it has waited."""
+
+    async def raises_later():
+        await anyio.sleep(0)
+        raise error
+
+    return Call(raises_later if waits else callables(error=error)[mode], mode=mode)
+
+
+PLACES = [(mode, False) for mode in Mode] + [(Mode.ASYNC, True)]
+
+
+@pytest.mark.parametrize("nested", ["plain", "bounded", "parallel"])
+@pytest.mark.parametrize(("mode", "waits"), PLACES)
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SystemExit(3), "the callable called sys.exit(3)"),
+        (SystemExit("bye"), "the callable called sys.exit('bye')"),
+        (SystemExit(), "the callable called sys.exit()"),
+        (GeneratorExit(), "the callable raised GeneratorExit"),
+    ],
+    ids=repr,
+)
+def test_a_callable_that_exits_fails(runner, nested, mode, waits, error, text):
+    """``sys.exit()`` in a thread ends the thread; here it ends the callable."""
+    steps = caught(raising(error, mode, waits=waits))
+    if nested == "bounded":
+        steps = steps_of(Bounded(steps, seconds=LONG))
+    elif nested == "parallel":
+        steps = steps_of(Parallel([steps, steps_of(NOW)]))
+    failure = runner.drive(steps)
+    failure = failure[0] if nested == "parallel" else failure
+    assert isinstance(failure, Exception)
+    assert str(failure) == text
+    assert failure.__cause__ is error
+
+
+def test_closing_a_driver_that_awaits_a_call_is_not_the_failure_of_the_call():
+    seen = []
+
+    async def waits():
+        await asyncio.sleep(LONG)
+
+    def steps():
+        try:
+            yield Call(waits, mode=Mode.ASYNC)
+        except Exception as error:
+            seen.append(error)
+        finally:
+            seen.append("closed")
+
+    async def main():
+        coroutine = drive(steps())
+        coroutine.send(None)
+        coroutine.close()
+
+    asyncio.run(main())
+    assert seen == ["closed"]

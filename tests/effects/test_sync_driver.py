@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import functools
 import gc
 import os
 import signal
@@ -16,6 +17,7 @@ from treadle.effects import (
     NOW,
     Bounded,
     Call,
+    CallExited,
     Emit,
     Mode,
     Parallel,
@@ -167,7 +169,7 @@ class TestBackgroundLoop:
             asyncio.get_running_loop().stop()
             return "stopped"
 
-        with pytest.raises(SystemExit):
+        with pytest.raises(CallExited):
             drive_sync(steps_of(Call(exits, mode=Mode.ASYNC)))
         assert drive_sync(steps_of(Call(stops, mode=Mode.ASYNC))) == "stopped"
         assert drive_sync(steps_of(Call(thread_of_an_async_call, mode=Mode.ASYNC)))
@@ -579,3 +581,49 @@ def test_a_variable_that_is_set_stays_set_in_the_caller():
     context = contextvars.copy_context()
     context.run(drive_sync, steps_of(Bounded(steps(), seconds=LONG)))
     assert context[variable] == "inner"
+
+
+def handlers(seen):
+    """Handlers of a process signal, of every kind, that end the program."""
+
+    def function(number, frame):
+        seen.append(number)
+        sys.exit(5)
+
+    class Handler:
+        def method(self, number, frame):
+            function(number, frame)
+
+        def __call__(self, number, frame):
+            function(number, frame)
+
+    return {
+        "a function": function,
+        "a method": Handler().method,
+        "an object": Handler(),
+        "a partial": functools.partial(lambda one, number, frame: function(number, frame), 1),
+    }
+
+
+@pytest.mark.parametrize("kind", handlers([]))
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_a_signal_handler_that_exits_ends_the_run(kind, is_bounded):
+    """It is called while a callable runs, and means the program."""
+    seen = []
+
+    def steps():
+        try:
+            yield Call(signal.raise_signal, signal.SIGUSR1)
+        except Exception:
+            seen.append("swallowed")
+        finally:
+            seen.append("closed")
+
+    before = signal.signal(signal.SIGUSR1, handlers(seen)[kind])
+    try:
+        with pytest.raises(SystemExit) as caught:
+            drive_sync(steps_of(Bounded(steps(), seconds=LONG)) if is_bounded else steps())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert caught.value.code == 5
+    assert seen == [signal.SIGUSR1, "closed"]

@@ -130,13 +130,34 @@ def test_a_cancellation_that_a_generator_stage_raises_itself_is_a_failure(runner
         runner.run(Pipeline(stage), 1)
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit])
-def test_base_exceptions_are_not_wrapped(raised):
+def test_an_interrupt_is_not_wrapped():
     def stage(item):
-        raise raised
+        raise KeyboardInterrupt
 
-    with pytest.raises(raised):
+    with pytest.raises(KeyboardInterrupt):
         Pipeline(stage).run_sync(1)
+
+
+def exits(item):
+    raise SystemExit(3)
+
+
+def exits_with_effects(item):
+    yield Sleep(0)
+    raise SystemExit(3)
+
+
+async def exits_later(item):
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("fn", [exits, exits_with_effects, exits_later])
+def test_a_stage_that_exits_fails(runner, fn, observed):
+    options = {"on_stage": [lambda _: None]} if observed else {}
+    with pytest.raises(StageError, match=r"raised CallExited: .* sys.exit\(3\)") as caught:
+        runner.run(Pipeline(fn, **options), 1)
+    assert isinstance(caught.value.cause.__cause__, SystemExit)
 
 
 def test_a_stage_error_can_be_pickled_and_copied():

@@ -6,13 +6,20 @@ The drivers are imported when they are first used: asyncio takes a third of ``im
 import importlib
 from typing import TYPE_CHECKING
 
-from treadle.effects.cleanup import CLEANUP_SECONDS, close_steps, log_suppressed, without_frame
+from treadle.effects.cleanup import (
+    CLEANUP_SECONDS,
+    close_steps,
+    is_thrown_here,
+    log_suppressed,
+    without_frame,
+)
 from treadle.effects.coroutines import InContext, Then
 from treadle.effects.effects import (
     NOW,
     Bounded,
     Call,
     CallCancelled,
+    CallExited,
     Cancelled,
     Effect,
     Emit,
@@ -32,6 +39,7 @@ from treadle.effects.effects import (
     is_awaitable,
     is_sync_callable,
 )
+from treadle.effects.exits import is_exit
 from treadle.effects.middleware import intercept, map_effects, map_nested, with_reporter
 
 if TYPE_CHECKING:
@@ -72,6 +80,7 @@ __all__ = [
     "Bounded",
     "Call",
     "CallCancelled",
+    "CallExited",
     "Cancelled",
     "Effect",
     "Emit",
@@ -100,7 +109,9 @@ __all__ = [
     "failure_of",
     "intercept",
     "is_awaitable",
+    "is_exit",
     "is_sync_callable",
+    "is_thrown_here",
     "log_suppressed",
     "map_effects",
     "map_nested",

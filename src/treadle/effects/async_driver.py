@@ -20,7 +20,13 @@ from treadle.effects.carriers import (
     CarrierGroup,
     copy_back,
 )
-from treadle.effects.cleanup import close_steps, log_suppressed, remaining_steps, without_frame
+from treadle.effects.cleanup import (
+    close_steps,
+    is_thrown_here,
+    log_suppressed,
+    remaining_steps,
+    without_frame,
+)
 from treadle.effects.effects import (
     Bounded,
     Call,
@@ -38,11 +44,15 @@ from treadle.effects.effects import (
     failure_of,
     is_awaitable,
 )
+from treadle.effects.exits import is_exit
 from treadle.effects.regions import Outcome, Region
 from treadle.effects.signal_bridge import subscribe_on_loop, wait_for
 from treadle.effects.worker_threads import call_in_thread
 
 R = TypeVar("R")
+
+_FAILURES = (Exception, asyncio.CancelledError, SystemExit, GeneratorExit)
+"""The exceptions of callables that may become another one; see `failure_of`."""
 
 # Members are looked up slowly, and this is the hot path.
 _ASYNC, _THREAD = Mode.ASYNC, Mode.THREAD
@@ -125,7 +135,7 @@ class AsyncDriver:
                                     outcome = await outcome
                                 if cancelling is not None and cancelling():
                                     await task.absorb_cancellation()
-                        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_failure_of`
+                        except _FAILURES as error:
                             raise await self._failure_of(error)  # noqa: B904 - it has its own cause
                     elif type(effect) is Emit:
                         outcome, emitted = None, self.emit(effect.event)
@@ -259,7 +269,7 @@ class AsyncDriver:
             return None
         try:
             emitted = listener(event)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged or re-raised
+        except _FAILURES as error:
             self._listener_failed(error)
             return None
         if emitted is None or not is_awaitable(emitted):
@@ -269,12 +279,18 @@ class AsyncDriver:
     async def _await_listener(self, emitted: Awaitable[Any]) -> None:
         try:
             await emitted
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged or re-raised
+        except _FAILURES as error:
             self._listener_failed(error)
 
     def _listener_failed(self, error: BaseException) -> None:
-        """Log the exception of a listener; re-raise a cancellation of the task."""
-        if not isinstance(error, Exception) and self.task.was_asked_to_cancel():
+        """Log the exception of a listener; re-raise an interrupt, and a cancellation of the task."""
+        if isinstance(error, asyncio.CancelledError):
+            is_end = self.task.was_asked_to_cancel()
+        elif isinstance(error, GeneratorExit):
+            is_end = is_thrown_here(error)  # then the coroutine is closed
+        else:
+            is_end = not isinstance(error, Exception) and not is_exit(error)
+        if is_end:
             raise error
         log_suppressed(error)
 
@@ -283,9 +299,12 @@ class AsyncDriver:
 
         It is returned, since raising it here would make a reference cycle of the exception and this frame.
         """
+        is_closed = is_thrown_here(error)
         task, error = self.task, without_frame(error)
         if isinstance(error, asyncio.CancelledError) and task.was_asked_to_cancel():
             return error
+        if isinstance(error, GeneratorExit) and is_closed:
+            return error  # this coroutine is closed: nothing can be awaited
         await task.absorb_cancellation()
         return failure_of(error) or error
 

@@ -106,4 +106,10 @@ def without_frame(error: E) -> E:
     return error
 
 
+def is_thrown_here(error: BaseException) -> bool:
+    """Whether a caught exception was thrown into the frame that caught it, and not raised by what it called."""
+    trace = _traceback_of(error)
+    return trace is None or trace.tb_next is None
+
+
 _traceback_of = vars(BaseException)["__traceback__"].__get__

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from enum import Enum
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
+from treadle.effects.exits import is_exit
+
 R = TypeVar("R")
 
 
@@ -329,10 +331,27 @@ class CallCancelled(Exception):  # noqa: N818 - named after what happened to the
     """A callable raised a cancellation, though the call had not been cancelled."""
 
 
+class CallExited(Exception):  # noqa: N818 - as above
+    """A callable raised SystemExit, as ``sys.exit()`` does.
+
+    Args:
+        code: the exit code, or the text that the interpreter would have written.
+    """
+
+    def __init__(self, code: Any = None) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"the callable called sys.exit({'' if self.code is None else repr(self.code)})"
+
+
 def failure_of(error: BaseException) -> Exception | None:
     """Return the exception to raise in place of one that a callable raised and that steps must not see.
 
-    A cancellation that was not requested would end a task silently, and a StopIteration would end the steps.
+    A cancellation that was not requested would end a task silently, and a StopIteration or GeneratorExit would
+    end the steps. ``sys.exit()`` in a callable ends the callable, as in a thread, and not the program; in a
+    handler of a process signal it ends the program, as a KeyboardInterrupt does.
 
     Returns:
         The other exception, with this one as its cause; None for an exception that may be raised itself.
@@ -343,8 +362,10 @@ def failure_of(error: BaseException) -> Exception | None:
     failure: Exception
     if isinstance(error, (asyncio.CancelledError, CancelledError)):
         failure = CallCancelled("the callable raised CancelledError, but was not cancelled")
-    elif isinstance(error, StopIteration):
-        failure = RuntimeError("the callable raised StopIteration")
+    elif isinstance(error, (StopIteration, GeneratorExit)):
+        failure = RuntimeError(f"the callable raised {type(error).__name__}")
+    elif is_exit(error):
+        failure = CallExited(getattr(error, "code", None))
     else:
         return None
     failure.__cause__ = error

@@ -223,8 +223,8 @@ class Scheduler:
                 value, error = None, None
                 try:
                     value = self._driver.perform_at_once(effect, waits=task.is_alone)
-                except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - raised in the steps
-                    error = failure_of(raised) or cast("Exception", raised)
+                except BaseException as raised:  # noqa: BLE001 - raised in the steps
+                    error = _failure(raised)
                 if not task.is_alone and is_awaitable(value):
                     return self._outcome_of_awaitable(task, effect, value)
                 if not self._inbox.empty():  # a signal that ends the steps may have been set
@@ -574,10 +574,20 @@ class SyncDriver:
             return None
         try:
             value = listener(event)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - as above
+        except BaseException as error:
+            if not isinstance(error, Exception) and failure_of(error) is None:
+                raise
             log_suppressed(error)
             return None
         return value if is_awaitable(value) else None
+
+
+def _failure(error: BaseException) -> Exception:
+    """The exception of a callable that is raised in the steps; an interrupt is raised here."""
+    failure = failure_of(error) or error
+    if isinstance(failure, Exception):
+        return failure
+    raise failure
 
 
 def _outcome_of(effect: Effect) -> Steps[Any]:

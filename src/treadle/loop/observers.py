@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 from treadle.context import Context
-from treadle.effects import is_awaitable
+from treadle.effects import is_awaitable, is_exit
 from treadle.events import Completion, Event, IterationFinished, RunFinished, RunStarted
 
 log = logging.getLogger("treadle.loop")
@@ -68,12 +67,12 @@ class Observers:
         for place, observer in enumerate(self._observers):
             try:
                 result = observer(event)
-            except Exception:  # noqa: BLE001 - an observer may raise anything
-                _report(event)
+            except BaseException as error:
+                if not _is_failure(error):
+                    self._call_now(event, place + 1)
+                    raise
+                _report(event, error)
                 continue
-            except BaseException:
-                self._call_now(event, place + 1)
-                raise
             if result is not None and is_awaitable(result):
                 return self._go_on(event, result, place + 1)
         return None
@@ -81,13 +80,13 @@ class Observers:
     async def _go_on(self, event: Event, result: Awaitable[Any], place: int) -> None:
         try:
             await result
-        except Exception:  # noqa: BLE001 - as above
-            _report(event)
         except GeneratorExit:
             raise
-        except BaseException:
-            self._call_now(event, place)
-            raise
+        except BaseException as error:
+            if not _is_failure(error):
+                self._call_now(event, place)
+                raise
+            _report(event, error)
         rest = Observers(self._observers[place:])(event)
         if rest is not None:
             await rest
@@ -100,12 +99,17 @@ class Observers:
         for observer in self._observers[place:]:
             try:
                 result = observer(event)
-            except Exception:  # noqa: BLE001 - as above
-                _report(event)
+            except Exception as error:  # noqa: BLE001 - an observer may raise anything
+                _report(event, error)
                 continue
             if isinstance(result, Coroutine):
                 result.close()  # pyright: ignore[reportUnknownMemberType]
 
 
-def _report(event: Event) -> None:
-    log.error("an observer raised at %s", type(event).__name__, exc_info=sys.exc_info())
+def _is_failure(error: BaseException) -> bool:
+    """Whether the exception of an observer is its failure, and not a cancellation or an interrupt of the run."""
+    return isinstance(error, Exception) or is_exit(error)
+
+
+def _report(event: Event, error: BaseException) -> None:
+    log.error("an observer raised at %s", type(event).__name__, exc_info=error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from treadle.effects import Call, Mode, Steps, failure_of, is_awaitable
+from treadle.effects import Call, Mode, Steps, failure_of, is_awaitable, is_exit
 from treadle.pipeline.compiler import Kind, Op, same
 from treadle.pipeline.errors import StageError
 
@@ -148,6 +148,8 @@ def execute(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call costs more t
         cause = error if isinstance(error, Exception) else None
         if kind is _PLAIN:  # nothing else can have raised it
             cause = cause or failure_of(error)
+        elif cause is None and is_exit(error):
+            cause = failure_of(error)
         if cause is None:
             raise
         raise _stage_error(op.name, progress, cause) from cause

@@ -24,6 +24,7 @@ from treadle.effects import (
     Steps,
     intercept,
     is_awaitable,
+    is_thrown_here,
     map_nested,
     with_reporter,
 )
@@ -186,11 +187,10 @@ def _attached(inner: Coroutine[Any, Any, Any], context: Context) -> Generator[An
     token = attach(context)
     try:
         value = yield from inner.__await__()
-    except GeneratorExit:
-        # It was dropped, and is closed in a context in which it was not attached.
-        raise
-    except BaseException:
-        detach(token)
+    except BaseException as error:
+        # One that is dropped is closed in a context in which this was not attached.
+        if not (isinstance(error, GeneratorExit) and is_thrown_here(error)):
+            detach(token)
         raise
     detach(token)
     return value
