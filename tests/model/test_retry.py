@@ -83,22 +83,122 @@ def test_a_connection_that_failed_is_retried(error):
     assert is_retryable(error)
 
 
+CONNECTIONS = {
+    "httpx": [
+        "ConnectError", "ConnectTimeout", "DecodingError", "PoolTimeout", "ProxyError", "ReadError",
+        "ReadTimeout", "RemoteProtocolError", "WriteError", "WriteTimeout",
+    ],
+    "httpcore": ["ConnectError", "ConnectTimeout", "ReadError", "RemoteProtocolError"],
+    "openai": ["APIConnectionError", "APITimeoutError"],
+    "requests.exceptions": [
+        "ChunkedEncodingError", "ConnectionError", "ConnectTimeout", "ContentDecodingError",
+        "JSONDecodeError", "ProxyError", "ReadTimeout",
+    ],
+    "urllib3.exceptions": [
+        "ConnectTimeoutError", "DecodeError", "IncompleteRead", "NewConnectionError",
+        "ProtocolError", "ReadTimeoutError",
+    ],
+    "http.client": ["IncompleteRead", "RemoteDisconnected"],
+    "asyncio": ["IncompleteReadError", "TimeoutError"],
+    "anyio": ["BrokenResourceError"],
+    "trio": ["BrokenResourceError", "TooSlowError"],
+    "ssl": ["SSLEOFError", "SSLZeroReturnError"],
+    "json": ["JSONDecodeError"],
+}  # fmt: skip
+BUGS = {
+    "httpx": ["InvalidURL", "LocalProtocolError", "StreamConsumed", "TooManyRedirects", "UnsupportedProtocol"],
+    "openai": ["APIResponseValidationError", "LengthFinishReasonError", "OpenAIError"],
+    "requests.exceptions": ["InvalidURL", "MissingSchema"],
+    "ssl": ["SSLCertVerificationError", "SSLError"],
+    "asyncio": ["InvalidStateError", "QueueEmpty"],
+}  # fmt: skip
+
+
+def made(package, name):
+    """An exception of an SDK, made without the arguments of its constructor."""
+    kind = getattr(pytest.importorskip(package), name)
+    return kind.__new__(kind)
+
+
 @pytest.mark.parametrize(
-    ("package", "names"),
+    ("package", "name"), [(p, name) for p in CONNECTIONS for name in CONNECTIONS[p]]
+)
+def test_a_connection_error_of_an_sdk_is_retried(package, name):
+    assert is_retryable(made(package, name))
+
+
+@pytest.mark.parametrize(("package", "name"), [(p, name) for p in BUGS for name in BUGS[p]])
+def test_another_error_of_an_sdk_is_not_retried(package, name):
+    assert not is_retryable(made(package, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "again"),
     [
-        (
-            "httpx",
-            ["ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "RemoteProtocolError"],
-        ),
-        ("openai", ["APIConnectionError", "APITimeoutError"]),
-        ("requests", ["ConnectionError", "ConnectTimeout", "ReadTimeout"]),
+        ("BadRequestError", 400, False),
+        ("AuthenticationError", 401, False),
+        ("PermissionDeniedError", 403, False),
+        ("NotFoundError", 404, False),
+        ("ConflictError", 409, True),
+        ("UnprocessableEntityError", 422, False),
+        ("RateLimitError", 429, True),
+        ("InternalServerError", 500, True),
     ],
 )
-def test_a_connection_error_of_an_sdk_is_retried(package, names):
-    sdk = pytest.importorskip(package)
-    for name in names:
-        kind = getattr(sdk, name)
-        assert is_retryable(kind.__new__(kind)), name
+def test_a_status_error_of_openai(name, status, again):
+    openai, httpx = pytest.importorskip("openai"), pytest.importorskip("httpx")
+    response = httpx.Response(status, request=httpx.Request("POST", "http://x"))
+    assert is_retryable(getattr(openai, name)("no", response=response, body=None)) is again
+
+
+def test_an_http_error_of_urllib():
+    for status, again in ((503, True), (404, False)):
+        with urllib.error.HTTPError(
+            "http://x", status, "no", http.client.HTTPMessage(), None
+        ) as error:
+            assert is_retryable(error) is again
+
+
+@pytest.mark.parametrize(("status", "again"), [(429, True), (500, True), (400, False)])
+def test_a_status_error_of_botocore(status, again):
+    response = {"Error": {"Code": "Oh"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    assert is_retryable(failure(response=response)) is again
+
+
+@pytest.mark.parametrize(
+    ("facts", "again"),
+    [
+        (
+            {"status_code": 200, "body": {"type": "error", "error": {"type": "overloaded_error"}}},
+            True,
+        ),
+        ({"code": "server_error"}, True),
+        ({"body": {"type": "server_error"}}, True),
+        ({"status_code": 400, "type": "rate_limit_error"}, False),
+        ({"status_code": 200, "body": {"error": {"type": "invalid_request_error"}}}, False),
+        ({"body": {"error": {"code": "insufficient_quota", "type": "server_error"}}}, False),
+        ({"body": ["server_error"]}, False),
+    ],
+    ids=repr,
+)
+def test_an_error_that_a_stream_reports_is_known_by_its_code(facts, again):
+    """The status of such a response is 200."""
+    assert is_retryable(failure(**facts)) is again
+
+
+def test_an_invalid_certificate_is_not_retried():
+    """Although the SDKs report it as a connection that failed."""
+    error = failure(ConnectionError)
+    error.__cause__ = failure()
+    error.__cause__.__context__ = made("ssl", "SSLCertVerificationError")
+    assert not is_retryable(error)
+    error.__cause__.__context__ = error  # a circle
+    assert is_retryable(error)
+
+
+def test_a_group_is_retried_if_all_of_its_errors_are():
+    assert is_retryable(ExceptionGroup("two", [ConnectionError("a"), TimeoutError("b")]))
+    assert not is_retryable(ExceptionGroup("two", [ConnectionError("a"), ValueError("b")]))
 
 
 @pytest.mark.parametrize(
