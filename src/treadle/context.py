@@ -164,6 +164,8 @@ class RunContext:
         asked_again: if a stage asked the model again in one iteration, the context with the first exchange
             in the history, and the new response; None before.
         injected: the latest response that was put in the history; None before the first.
+        failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
+            iteration and the id of the call.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
     """
 
@@ -185,6 +187,9 @@ class RunContext:
     dispatched: tuple[Context, ...] = ()
     asked_again: tuple[Context, Response] | None = None
     injected: Response | None = None
+    failures: dict[tuple[int, str], BaseException] = field(
+        default_factory=dict[tuple[int, str], BaseException]
+    )
     clock: float = 0.0
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]
@@ -196,6 +201,17 @@ class RunContext:
         default_factory=dict[str, tuple[Tool, JSONDict]]
     )
     reserved: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+
+    def note_failure(self, iteration: int, call_id: str, error: BaseException) -> None:
+        """Keep the exception of a call until a call of a later iteration raises.
+
+        Args:
+            iteration: the number of the iteration of the call.
+            call_id: the id of the call.
+            error: its exception.
+        """
+        kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
+        self.failures = {**kept, (iteration, call_id): error}
 
     def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
         """Reserve the budget of calls that are planned to run.

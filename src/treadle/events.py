@@ -229,6 +229,7 @@ class ToolRetried:
         error_type: the class of the exception, or ``timeout``.
         delay: seconds until the next attempt.
         at: seconds since the epoch.
+        exception: what the tool raised, with its traceback; None after a timeout.
     """
 
     iteration: int
@@ -238,17 +239,29 @@ class ToolRetried:
     error_type: str
     delay: float = field(compare=False)
     at: float = field(compare=False)
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @fast_dataclass_kw
 class ToolFinished:
-    """A call has run and has its result, after ``duration`` seconds, including retries."""
+    """A call has run and has its result.
+
+    Args:
+        iteration: the number of the iteration.
+        call: the call.
+        result: its result.
+        at: seconds since the epoch.
+        duration: seconds, including retries.
+        exception: what the last attempt raised, with its traceback, or an exception that the tool returned as
+            ``Err(exception)``; None if there is none, as after a timeout.
+    """
 
     iteration: int
     call: ToolCall
     result: ToolResult
     at: float = field(compare=False)
     duration: float = field(compare=False)
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @fast_dataclass_kw

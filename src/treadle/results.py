@@ -78,11 +78,15 @@ class DeadlineExceeded(Reason):
 
 @light_dataclass()
 class CircuitBroken(Reason):
-    """A tool failed with the same error in several consecutive iterations."""
+    """A tool failed with the same error in several consecutive iterations.
+
+    ``cause`` is the last exception of the tool, if it raised one.
+    """
 
     tool: str
     error: str
     iterations: int
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
     stop_reason: ClassVar[str] = "circuit_broken"
 
     def __str__(self) -> str:

@@ -304,3 +304,19 @@ def test_content_of_models_tools_and_users_is_not_logged(run):
         assert len(records) >= 4
         assert not any("canary" in formatted.format(record) for record in records)
         assert not any("canary" in repr(vars(record)) for record in records)
+
+
+def test_only_the_traceback_of_an_exception_has_its_text(run):
+    """Neither its message nor its attributes do."""
+
+    def observe(event):
+        raise ValueError("canary")
+
+    records = [one for one in run("x", on_event=observe) if one.exc_info]
+    assert {record.levelno for record in records} == {logging.ERROR}
+    for record in records:
+        assert record.exc_info[0] is ValueError
+        others = {
+            name: vars(record)[name] for name in vars(record).keys() - {"exc_info", "exc_text"}
+        }
+        assert "canary" not in record.getMessage() + repr(others)

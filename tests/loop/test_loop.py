@@ -318,17 +318,6 @@ def test_tools_and_stages_receive_the_deps_of_the_caller():
     assert seen == [deps, deps, deps]
 
 
-def test_an_exception_of_a_tool_is_logged_once_with_its_traceback(caplog):
-    @tool(retries=1)
-    def bug() -> str:
-        return {}["missing"]
-
-    Loop.run_sync("Hi", ScriptedLLM(calls(call("bug")), "done"), tools=[bug])
-    (record,) = [record for record in caplog.records if record.name == "treadle.tools"]
-    assert (record.levelname, record.getMessage()) == ("WARNING", "call of bug raised KeyError")
-    assert record.exc_info[2].tb_next is not None
-
-
 BOUNDS = {
     "no bound": dict,
     "a time limit": lambda: {"max_seconds": 20},

@@ -41,6 +41,12 @@ def calling(name, calls=1):
     return send
 
 
+def always_calling(messages):
+    function = {"name": "fail", "arguments": '{"a": 1}'}
+    made = [{"id": f"c{len(messages)}", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
 def as_async(fn):
     """The function as a coroutine function; an event loop calls a plain function in a thread."""
 
@@ -118,6 +124,7 @@ MODELS = {
     "failing call": calling("fail"),
     "failing calls": calling("fail", 3),
     "failing model": failing,
+    "broken circuit": always_calling,
 }
 OPTIONS = {
     "plain": dict,

@@ -184,7 +184,7 @@ def test_a_recipe_that_fails_after_its_steps_is_an_error_and_runs_no_step_again(
     assert ctx.tool_results["c1"] == ToolResult("c1", "Error: ValueError: broken", True)
     assert resolver.resolved == ["small"]
     assert ctx.state.current_node.tool_calls[0].status is RunNodeStatus.FAILED
-    assert "the recipe of 'big' failed" in caplog.text
+    assert "call of big raised ValueError" in caplog.text
 
 
 def test_a_name_without_a_recipe_is_resolved_directly(context, through):

@@ -5,8 +5,10 @@ failed or a guard ended it, a model call is retried, a breaker opened. Warnings 
 are made only if there is a listener.
 
 Each log record has the attributes ``run_id`` and ``agent_name``, and ``iteration`` and ``call_id`` if they
-apply. No record contains texts of models, tools or users. Exceptions of tools are logged with their tracebacks,
-as WARNING, to ``treadle.tools``, whose records may contain such texts.
+apply. Neither these attributes nor the messages contain texts of models, tools or users. A record about an
+exception of user-supplied code has its traceback (``exc_info``), which may contain such texts: here those of
+listeners, as ERROR; in ``treadle.tools`` those of tools and recipes, in ``treadle.stages`` those of ``cost_of=``,
+as WARNING; in ``treadle.pipeline`` those of cleanups, as ERROR.
 """
 
 from __future__ import annotations

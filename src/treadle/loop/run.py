@@ -66,6 +66,7 @@ from treadle.results import (
 from treadle.run_state import RunState
 from treadle.stages import inject, report_edits, with_answer
 from treadle.tools import Plan, Tool
+from treadle.tracebacks import from_user_code
 
 log = logging.getLogger("treadle.loop")
 
@@ -323,7 +324,7 @@ class Run:
             )
         except StageError as error:
             self._settle(_FAILED)
-            cause = self._failure = error.cause
+            cause = self._failure = from_user_code(error.cause)
             reason = PipelineFailed(error.stage, safe_str(cause), type(cause).__name__, cause)
         else:
             if context.decision is _PAUSE:

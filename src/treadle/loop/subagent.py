@@ -23,10 +23,10 @@ from treadle.events import SubagentEvent
 from treadle.loop.pause import Resumption, decisions_within
 from treadle.loop.start import start_subagent
 from treadle.messages import JSONDict, Messages, ToolCall
-from treadle.results import Err, Ok, Paused, Result
+from treadle.results import Err, LLMError, Ok, Paused, PipelineFailed, Result
 from treadle.run_state import RunState
-from treadle.stages import SubagentPausedError
-from treadle.tools import Approval
+from treadle.stages import ReturnedError, SubagentPausedError
+from treadle.tools import Approval, truncate
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
@@ -118,8 +118,11 @@ def _value_of(result: Result, call: ToolCall) -> Any:
             return result.response.text if result.output is None else result.output
         case Paused():
             raise SubagentPausedError(result)
-        case Err():
-            return Err(f"{call.name!r} gave no answer: {result.reason}")
+        case Err(reason):
+            text = f"{call.name!r} gave no answer: {reason}"
+            if isinstance(reason, (LLMError, PipelineFailed)):  # others are no faults of a program
+                raise ReturnedError(reason, truncate(f"Error: {text}"))
+            return Err(text)
 
 
 def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -> Steps[Any]:

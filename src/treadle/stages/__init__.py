@@ -15,7 +15,7 @@ from treadle.stages._inject_results import assistant_message, inject, inject_res
 from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
-from treadle.stages._run_call import SubagentPausedError, held_locks, prepare_call
+from treadle.stages._run_call import ReturnedError, SubagentPausedError, held_locks, prepare_call
 from treadle.stages._validate_calls import RepairCall, check_call, invalid_call_text, validate_calls
 
 GIVEN = ("messages", "tools", "run", "iteration", "guidance")
@@ -66,6 +66,7 @@ __all__ = [
     "NOT_RUN",
     "OnRetry",
     "RepairCall",
+    "ReturnedError",
     "Stage",
     "SubagentPausedError",
     "approval_questions",

@@ -43,6 +43,7 @@ from treadle.results import LLMError
 from treadle.stages._inject_results import inject
 from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
+from treadle.tracebacks import from_user_code
 
 log = logging.getLogger("treadle.stages")
 
@@ -145,7 +146,7 @@ def _sent(
             )
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             if attempt > max_retries or not is_retryable(error):
-                cause = without_frame(error)
+                cause = from_user_code(without_frame(error))
                 failure = LLMError(safe_str(error), type(error).__name__, attempt, cause)
                 failure.__cause__ = cause
                 return failure

@@ -37,8 +37,19 @@ def circuit_breaker(ctx: Context, *, threshold: int = 3) -> Context:
         ctx = ctx.remember("circuit_breaker", streaks)
     for tool, (error, count) in streaks.items():
         if int(count) >= threshold and streaks.get(tool) != before.get(tool):
-            return ctx.stop(CircuitBroken(tool, str(error), int(count)))
+            return ctx.stop(
+                CircuitBroken(tool, str(error), int(count), _exception(ctx, tool, error))
+            )
     return ctx
+
+
+def _exception(ctx: Context, tool: str, error: str | int) -> BaseException | None:
+    """The exception that a tool raised in this iteration; None if it failed in another way."""
+    for call in ctx.tool_calls:
+        result = ctx.tool_results.get(call.id)
+        if call.name == tool and result is not None and result.content == error:
+            return ctx.run.failures.get((ctx.iteration, call.id))
+    return None
 
 
 def _has_error(results: Mapping[str, ToolResult]) -> bool:

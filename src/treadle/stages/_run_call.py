@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from treadle import labels
 from treadle.context import Context
@@ -24,6 +24,7 @@ from treadle.effects import (
     Timed,
     TimeLimitReached,
     is_awaitable,
+    without_frame,
 )
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
 from treadle.messages import ToolCall, ToolResult, copy_json
@@ -45,6 +46,7 @@ from treadle.tools import (
     render,
     truncate,
 )
+from treadle.tracebacks import from_user_code, has_traceback
 
 RETRY_DELAY = 0.1
 """Seconds before the second attempt of a tool; each further delay is twice as long, up to 30 s."""
@@ -62,6 +64,20 @@ class SubagentPausedError(Exception):
     def __init__(self, paused: Paused) -> None:
         super().__init__("a subagent of this call waits for approval")
         self.paused = paused
+
+
+class ReturnedError(Exception):
+    """A tool returned an exception as ``Err(exception)``: the call failed, and is not tried again.
+
+    Args:
+        error: the exception.
+        text: the result of the call, for the model.
+    """
+
+    def __init__(self, error: BaseException, text: str) -> None:
+        super().__init__(text)
+        self.error = error
+        self.text = text
 
 
 def run_call(ctx: Context, call: ToolCall, node: RunNode) -> Steps[ToolResult]:
@@ -178,6 +194,7 @@ def _finished(
             result=result,
             at=ended,
             duration=ended - started,
+            exception=ctx.run.failures.get((ctx.iteration, call.id)) if result.is_error else None,
         )
     )
 
@@ -201,7 +218,7 @@ def _locked(
     try:
         keys = ctx.tools[call.name].lock_keys(call.input or {})
     except Exception as error:  # noqa: BLE001 - a function of the tool's author
-        result = ToolResult(call.id, error_text(error), True, "skipped")
+        result = _failed(ctx, call, _failure(call, None, error), "skipped")
     else:
         outer = run.held_locks if within is None else held_locks(ctx, within)
         names = {key: f"{outer[key]}>" if key in outer else key for key in keys}
@@ -247,15 +264,12 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
             return (yield Bounded(_one(effect), seconds=tool.timeout))
         except SubagentPausedError:
             raise
-        except Exception as error:  # a tool may raise anything; it becomes the result
-            result = _failed(call, tool, error)
-            kind = "timeout" if result.status == "timeout" else type(error).__name__
-            # Without a handler, Python would write it to stderr.
-            if attempt > retries and kind != "timeout" and log.hasHandlers():
-                log.warning("call of %s raised %s", call.name, type(error).__name__, exc_info=error)
+        except Exception as raised:  # noqa: BLE001 - a tool may raise anything; it becomes the result
+            failure = _failure(call, tool, raised)
+            is_final = attempt > retries or isinstance(raised, ReturnedError)
         ended = yield NOW
-        if attempt > retries:
-            return result, started, ended
+        if is_final:
+            return _failed(ctx, call, failure), started, ended
         delay = doubled(RETRY_DELAY, attempt)
         if ctx.run.has_listeners:
             yield Emit(
@@ -263,12 +277,14 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
                     iteration=ctx.iteration,
                     call=call,
                     attempt=attempt,
-                    error=result.content,
-                    error_type=kind,
+                    error=failure.text,
+                    error_type="timeout" if failure.error is None else type(failure.error).__name__,
                     delay=delay,
                     at=ended,
+                    exception=failure.error,
                 )
             )
+        del failure  # the exception, and with it the frames of the tool
         yield Sleep(delay)
         attempt += 1
 
@@ -355,16 +371,60 @@ def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
     )
 
 
-def _failed(call: ToolCall, tool: Tool | None, error: Exception) -> ToolResult:
-    """The result of an attempt that raised; a timeout that the tool raised itself is an ordinary error."""
-    if isinstance(error, TimeLimitReached) and tool is not None and tool.timeout is not None:
-        text = f"Error: {call.name!r} took longer than {tool.timeout:g} s."
+class _Failure(NamedTuple):
+    """Why an attempt failed: the text for the model, and the exception; None if it took too long."""
+
+    text: str
+    error: BaseException | None
+
+
+def _failure(call: ToolCall, tool: Tool | None, raised: Exception) -> _Failure:
+    """Describe the exception of an attempt. A TimeoutError of the tool itself is an ordinary one."""
+    if isinstance(raised, ReturnedError):
+        return _Failure(raised.text, from_user_code(raised.error))
+    if isinstance(raised, TimeLimitReached) and tool is not None and tool.timeout is not None:
+        return _Failure(f"Error: {call.name!r} took longer than {tool.timeout:g} s.", None)
+    return _Failure(error_text(raised), from_user_code(without_frame(raised)))
+
+
+def _failed(ctx: Context, call: ToolCall, failure: _Failure, status: str = "done") -> ToolResult:
+    """The result of a call that failed; its exception is logged with its traceback."""
+    text, error = failure
+    if error is None:
         return ToolResult(call.id, text, True, "timeout")
-    return ToolResult(call.id, error_text(error), True)
+    ctx.run.note_failure(ctx.iteration, call.id, error)
+    if has_traceback(error):
+        _log_exception(ctx, call, "call of %s raised %s", type(error).__name__, error=error)
+    return ToolResult(call.id, text, True, status)
+
+
+def _log_exception(
+    ctx: Context, call: ToolCall, text: str, *values: object, error: BaseException
+) -> None:
+    """Log an exception of user-supplied code that belongs to a call.
+
+    Args:
+        ctx: the context.
+        call: the call.
+        text: a format string; its first value is the name of the tool.
+        *values: the other values.
+        error: the exception.
+    """
+    if log.hasHandlers():  # else Python would write it to stderr
+        extra = {
+            "run_id": ctx.run.state.run_id,
+            "agent_name": ctx.run.state.agent_name,
+            "iteration": ctx.iteration,
+            "call_id": call.id,
+            "tool": call.name,
+        }
+        log.warning(text, call.name, *values, exc_info=error, extra=extra)
 
 
 def _result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, Err):
+        if isinstance(value.reason, BaseException):
+            raise ReturnedError(value.reason, error_text(value.reason))
         return ToolResult(call.id, truncate(f"Error: {render(value.reason)}"), True)
     if isinstance(value, Ok):
         value = value.response
@@ -385,19 +445,17 @@ def _by_recipe(
     try:
         maker = resolver.recipe(call.name)
         recipe = None if maker is None else as_recipe(maker(call.input or {}))
-    except Exception:
-        log.warning(
-            "the recipe of %r cannot be built; resolving it directly", call.name, exc_info=True
-        )
+    except Exception as error:  # noqa: BLE001 - a function of the resolver's author
+        text = "the recipe of %r cannot be built; resolving it directly"
+        _log_exception(ctx, call, text, error=from_user_code(without_frame(error)))
         recipe = None
     if recipe is None:
         return (yield from _attempts(ctx, call, ctx.tools.get(call.name)))
     started = yield NOW
     try:
         result = yield from _run_recipe(ctx, call, node, recipe)
-    except Exception as error:
-        log.warning("the recipe of %r failed", call.name, exc_info=True)
-        result = ToolResult(call.id, error_text(error), True)
+    except Exception as error:  # noqa: BLE001 - as above
+        result = _failed(ctx, call, _failure(call, None, error))
     ended = yield NOW
     return result, started, ended
 
@@ -451,7 +509,8 @@ def _run_step(
         arguments = step.arguments(dict(results)) if callable(step.arguments) else step.arguments
         result = yield from prepare_call(ctx, step.tool, call_id, arguments, node, within=outer_id)
     except Exception as error:  # noqa: BLE001 - a function of the recipe's author
-        return ToolResult(call_id, error_text(error), True)
+        call = ToolCall(call_id, step.tool, "{}")
+        return _failed(ctx, call, _failure(call, None, error))
     ctx.run.in_flight.results.pop(call_id, None)
     if ctx.run.in_flight.paused.pop(call_id, None) is not None:
         text = "Error: it needs approval, which cannot be requested within a recipe."
