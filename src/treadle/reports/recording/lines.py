@@ -55,6 +55,7 @@ class Lines:
         if type(event) not in EVENT_NAMES:
             return {"kind": type(event).__name__, "data": event}
         facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
+        facts.pop("exception", None)  # it is no data
         match event:
             case RunStarted():
                 del facts["run_id"], facts["state"]
