@@ -200,6 +200,11 @@ class Trial:
         self._children = [ChaosTools(seed + SUBAGENT_SEED)] if self._share(0.1) else []
         self._has_resolver = not self._children and self._share(0.1)
         self._offered: list[Tool] = [*self.tools, *map(_subagent, self._children)]
+        if "output" in self.options:
+            ends = [tool.name for tool in self._offered if tool.terminal]
+            self.options["output"] = [SCHEMA, *ends]
+            if not ends and self._share(0.3):
+                self.options.update(output=SCHEMA, output_mode="json")
         hangs = self._share(0.04)
         if hangs:
             self.options["max_seconds"] = 0.2

@@ -26,6 +26,7 @@ ONLY_IN = {
     "referencing": {"tools"},
     "rich": {"cli", "reports"},
     "sniffio": {"effects"},
+    "typing_extensions": {"type_vars"},  # for type checkers only
     "xllamacpp": {"providers"},
 }
 """Where each third-party package may be imported. All others (trio, for example) may not be imported at all."""

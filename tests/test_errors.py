@@ -5,7 +5,7 @@ import pytest
 from treadle import PausedStateError, RunPausedError
 from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
 from treadle.messages import MalformedJSONError, NotAResponseError
-from treadle.results import Reason
+from treadle.results import RunError
 from treadle.run_state import IllegalMoveError
 from treadle.tools import LockedError
 
@@ -22,7 +22,7 @@ from treadle.tools import LockedError
         (LockedError, RuntimeError),
         (MalformedJSONError, ValueError),
         (NotAResponseError, TypeError),
-        (Reason, Exception),
+        (RunError, Exception),
     ],
 )
 def test_an_error_is_a_treadle_error_and_a_standard_exception(error, kind):

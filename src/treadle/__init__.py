@@ -1,7 +1,7 @@
 """The LLM tool loop as a staged pipeline: it always ends, loses nothing, and says why it stopped."""
 
 from treadle.context import Context, Decision, Request
-from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
+from treadle.errors import MissingExtraError, OptionError, Retry, ToolDefinitionError, TreadleError
 from treadle.events import (
     BreakerChanged,
     CallDeferred,
@@ -52,12 +52,14 @@ from treadle.results import (
     LoopDetected,
     MaxIterationsReached,
     Ok,
+    OutputMissing,
     Paused,
     PendingCall,
     PipelineFailed,
     Reason,
     Result,
     RunCancelled,
+    RunError,
     RunPausedError,
     StoppedByStage,
 )
@@ -127,6 +129,7 @@ __all__ = [
     "NotRunReason",
     "Ok",
     "OptionError",
+    "OutputMissing",
     "Paused",
     "PausedStateError",
     "PendingCall",
@@ -142,7 +145,9 @@ __all__ = [
     "Request",
     "Response",
     "Result",
+    "Retry",
     "RunCancelled",
+    "RunError",
     "RunFinished",
     "RunHandle",
     "RunNode",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from treadle.errors import OptionError, check_names, did_you_mean
 from treadle.fast_dataclass import fast_dataclass
@@ -35,6 +35,9 @@ from treadle.tools import (
     check_implementations,
     toolset,
 )
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
 
 
 class Decision(StrEnum):
@@ -154,6 +157,8 @@ class RunContext:
         finishing: the limit that was reached, once the model is asked for a last answer; None before.
         has_listeners: whether there are listeners; without them, no events are made.
         deps: the object that the caller passed for tools and stages.
+        output: what the run has to end with; None if the text of the answer is the output.
+        accepted: the output that was checked; a stage may end the run with another one.
         cost_of: returns the cost of a response in US dollars; None if only the model reports costs.
         repairs: the repairs of the stages' edits, by stage, until they are reported.
         refused: the planned calls that do not run after all, until they are reported: each with the reason, or
@@ -183,6 +188,8 @@ class RunContext:
     finishing: Reason | None = None
     has_listeners: bool = False
     deps: Any = None
+    output: Output | None = None
+    accepted: Any = None
     cost_of: Callable[[Response], float | None] | None = None
     dispatched: tuple[Context, ...] = ()
     asked_again: tuple[Context, Response] | None = None
@@ -409,7 +416,11 @@ class Context(_OwnDict):
         options: Mapping[str, Any] = {} if model is None else model.options
         instructions = None if self.run.instructions is None else self.instructions
         request = Request(self.messages, tuple(self.tools), None, options, instructions)
-        changes = self.request_changes
+        changes: Mapping[str, Any] = self.request_changes
+        output = self.run.output
+        if output is not None and (self.run.finishing or output.is_last_attempt(self.memo)):
+            offered = changes.get("tools", self.tools)
+            changes = {"tool_choice": output.tool_choice(offered), **changes}
         if not changes:
             return request
         if "tools" in changes:  # a later edit may have removed some of them
@@ -487,7 +498,8 @@ class Context(_OwnDict):
         """End the run without an answer.
 
         Args:
-            reason: a reason; a text becomes a `StoppedByStage` with the name of the current stage.
+            reason: a text, which becomes a `StoppedByStage` with the name of the current stage; or a
+                reason, such as one of a limit that the stage guards.
 
         Raises:
             TypeError: it is neither.

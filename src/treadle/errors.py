@@ -31,6 +31,19 @@ class MissingExtraError(TreadleError, ImportError):
         self.command = command
 
 
+class Retry(TreadleError):  # noqa: N818 - it is a request, not a failure
+    """Raised by a tool or an output validator: the model reads the text, and may try again.
+
+    It is not a failure of the tool: it is not logged, and no circuit breaker counts it.
+
+    Args:
+        why: what the model should do differently.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+
+
 def check_names(names: Iterable[str], known: Collection[str], what: str) -> None:
     """Check that names are known.
 

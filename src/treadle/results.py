@@ -6,16 +6,17 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias
 
 from treadle.errors import TreadleError
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, safe_str
 from treadle.run_state import RunState
+from treadle.type_vars import OutputT_co
 
 
-class Reason(TreadleError):  # noqa: N818 - it is raised only by `unwrap`
-    """Why a run ended without an answer.
+class RunError(TreadleError):
+    """Why a run ended without an answer: the base of every `Reason`. `unwrap` raises it.
 
     A reason that has a field ``cause`` is chained to that exception, so that a traceback shows both.
     """
@@ -30,14 +31,12 @@ class Reason(TreadleError):  # noqa: N818 - it is raised only by `unwrap`
 
     def __reduce__(self) -> Any:
         made: Any = self
-        if not dataclasses.is_dataclass(made):  # a custom reason
-            return super().__reduce__()
         values = {spec.name: getattr(made, spec.name) for spec in dataclasses.fields(made)}
         return functools.partial(type(self), **values), ()
 
 
 @light_dataclass()
-class MaxIterationsReached(Reason):
+class MaxIterationsReached(RunError):
     """The model called tools in every iteration. The calls of the last iteration ran; their results are kept."""
 
     limit: int
@@ -48,7 +47,7 @@ class MaxIterationsReached(Reason):
 
 
 @light_dataclass()
-class BudgetExhausted(Reason):
+class BudgetExhausted(RunError):
     """A limit other than ``max_iterations`` was reached; ``kind`` is its name."""
 
     kind: str
@@ -66,7 +65,7 @@ def _format_amount(amount: float) -> str:
 
 
 @light_dataclass()
-class DeadlineExceeded(Reason):
+class DeadlineExceeded(RunError):
     """The run took longer than ``max_seconds``; calls in flight were cancelled and answered."""
 
     seconds: float
@@ -77,7 +76,7 @@ class DeadlineExceeded(Reason):
 
 
 @light_dataclass()
-class CircuitBroken(Reason):
+class CircuitBroken(RunError):
     """A tool failed with the same error in several consecutive iterations.
 
     ``cause`` is the last exception of the tool, if it raised one.
@@ -95,7 +94,7 @@ class CircuitBroken(Reason):
 
 
 @light_dataclass()
-class LoopDetected(Reason):
+class LoopDetected(RunError):
     """The model made the same calls several times in a row, with the same results.
 
     ``period`` is the number of iterations that repeat: more than 1 if several alternate.
@@ -118,7 +117,7 @@ class LoopDetected(Reason):
 
 
 @light_dataclass()
-class LLMError(Reason):
+class LLMError(RunError):
     """The model call failed, or did not return a response."""
 
     message: str
@@ -134,7 +133,7 @@ class LLMError(Reason):
 
 
 @light_dataclass()
-class EmptyResponse(Reason):
+class EmptyResponse(RunError):
     """The model returned too many consecutive responses with neither text nor calls."""
 
     iteration: int
@@ -153,7 +152,27 @@ class EmptyResponse(Reason):
 
 
 @light_dataclass()
-class StoppedByStage(Reason):
+class OutputMissing(RunError):
+    """The model gave no valid output, although it was asked again.
+
+    Args:
+        attempts: how often it answered without a valid output.
+        problems: why the last answer is no output.
+        cause: the limit at which the last answer was asked for, if one was reached.
+    """
+
+    attempts: int
+    problems: tuple[str, ...]
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+    stop_reason: ClassVar[str] = "output_missing"
+
+    def __str__(self) -> str:
+        tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"no valid output after {tries}: {'; '.join(self.problems)}"
+
+
+@light_dataclass()
+class StoppedByStage(RunError):
     """A stage ended the run with ``ctx.stop(text)``."""
 
     stage: str
@@ -165,7 +184,7 @@ class StoppedByStage(Reason):
 
 
 @light_dataclass()
-class PipelineFailed(Reason):
+class PipelineFailed(RunError):
     """A stage raised, or returned something invalid; the stages after it did not run."""
 
     stage: str
@@ -179,7 +198,7 @@ class PipelineFailed(Reason):
 
 
 @light_dataclass()
-class InvalidInput(Reason):
+class InvalidInput(RunError):
     """The messages are malformed; each problem names the place, what was expected and what was found."""
 
     problems: tuple[str, ...]
@@ -190,13 +209,30 @@ class InvalidInput(Reason):
 
 
 @light_dataclass()
-class RunCancelled(Reason):
+class RunCancelled(RunError):
     """The run was ended through its handle."""
 
     stop_reason: ClassVar[str] = "cancelled"
 
     def __str__(self) -> str:
         return "the run was cancelled"
+
+
+Reason: TypeAlias = (
+    MaxIterationsReached
+    | BudgetExhausted
+    | DeadlineExceeded
+    | CircuitBroken
+    | LoopDetected
+    | LLMError
+    | EmptyResponse
+    | OutputMissing
+    | StoppedByStage
+    | PipelineFailed
+    | InvalidInput
+    | RunCancelled
+)
+"""Why a run ended without an answer. All are `RunError`."""
 
 
 @fast_dataclass
@@ -218,14 +254,15 @@ class PendingCall:
 
 
 @fast_dataclass
-class Ok:
+class Ok(Generic[OutputT_co]):
     """The model answered. A tool or a resolver may return one too: ``Ok(value)``.
 
     Args:
         response: the answer; from a tool, its value.
         messages: the whole history, including the answer. They are not copied; ``run.messages`` copies them.
-        output: the validated arguments of the terminal tool that ended the run; a pydantic model if the tool
-            was made from one; or what a stage passed to ``ctx.done``. None if plain text ended the run.
+        output: the text of the answer; with the option ``output``, a value of that type. If a terminal tool ended
+            the run, its arguments, as a pydantic model if the tool was made from one. If a stage ended it with
+            ``ctx.done(output)``, that output. From a tool, it has no meaning.
         usage: the tokens of all model calls.
         iterations: the number of model calls.
         tool_calls_count: the number of tool calls that ran.
@@ -235,9 +272,9 @@ class Ok:
         limit: the limit that was reached, if ``stop_reason`` is ``finished``.
     """
 
-    response: Any
+    response: Response
     messages: list[JSONDict] = field(default_factory=list[JSONDict])
-    output: Any = None
+    output: OutputT_co = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]  # from a tool
     usage: Usage = field(default_factory=Usage)
     iterations: int = 0
     tool_calls_count: int = 0
@@ -245,10 +282,29 @@ class Ok:
     run: RunState | None = field(default=None, compare=False, repr=False)
     limit: Reason | None = None
 
+    if TYPE_CHECKING:  # a tool returns any value as the response
+
+        def __init__(  # noqa: PLR0917 - the fields of the class
+            self,
+            response: Any,
+            messages: list[JSONDict] = ...,
+            output: OutputT_co = ...,
+            usage: Usage = ...,
+            iterations: int = ...,
+            tool_calls_count: int = ...,
+            stop_reason: str = ...,
+            run: RunState | None = ...,
+            limit: Reason | None = ...,
+        ) -> None: ...
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the output is more than the text of the answer."""
+        return not (isinstance(self.output, str) and self.output == self.response.text)
+
     def unwrap(self) -> Response:
         """Return the answer."""
-        response: Response = self.response  # for a run, it is a `Response`
-        return response
+        return self.response
 
 
 @fast_dataclass
@@ -266,25 +322,38 @@ class Err:
         run: the state of the run.
     """
 
-    reason: Any
+    reason: Reason
     messages: list[JSONDict] = field(default_factory=list[JSONDict])
-    output: Any = None
+    output: None = None
     usage: Usage = field(default_factory=Usage)
     iterations: int = 0
     tool_calls_count: int = 0
     stop_reason: str = "error"
     run: RunState | None = field(default=None, compare=False, repr=False)
 
+    if TYPE_CHECKING:  # a tool returns any value as the reason
+
+        def __init__(  # noqa: PLR0917 - the fields of the class
+            self,
+            reason: Any,
+            messages: list[JSONDict] = ...,
+            output: None = ...,
+            usage: Usage = ...,
+            iterations: int = ...,
+            tool_calls_count: int = ...,
+            stop_reason: str = ...,
+            run: RunState | None = ...,
+        ) -> None: ...
+
     def unwrap(self) -> NoReturn:
         """Raise the reason.
 
         Raises:
-            Reason: why the run ended; its cause is chained.
+            RunError: why the run ended; its cause is chained.
             TreadleError: the result of a tool or a resolver, with its text.
         """
-        if isinstance(self.reason, Reason):
-            raise self.reason
-        raise TreadleError(safe_str(self.reason))
+        reason: Any = self.reason
+        raise reason if isinstance(reason, RunError) else TreadleError(safe_str(reason))
 
 
 class RunPausedError(TreadleError, RuntimeError):
@@ -310,7 +379,7 @@ class Paused:
     pending: tuple[PendingCall, ...]
     messages: list[JSONDict] = field(default_factory=list[JSONDict])
     state: JSONDict = field(default_factory=dict[str, Any], repr=False)
-    output: Any = None
+    output: None = None
     usage: Usage = field(default_factory=Usage)
     iterations: int = 0
     tool_calls_count: int = 0
@@ -323,5 +392,5 @@ class Paused:
         raise RunPausedError(f"the run is paused and waits for approval of {waiting}")
 
 
-Result: TypeAlias = Ok | Err | Paused
-"""What a run returns."""
+Result: TypeAlias = Ok[OutputT_co] | Err | Paused
+"""What a run returns: ``Result[Invoice]`` with ``output=Invoice``, ``Result[str]`` without ``output=``."""

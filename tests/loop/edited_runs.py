@@ -16,6 +16,7 @@ from treadle.results import (
     EmptyResponse,
     LoopDetected,
     MaxIterationsReached,
+    OutputMissing,
     StoppedByStage,
 )
 from treadle.stages import (
@@ -47,6 +48,7 @@ ENDS = (
     BudgetExhausted,
     LoopDetected,
     EmptyResponse,
+    OutputMissing,
     StoppedByStage,
 )
 """Reasons that end a run whose edits are all valid."""

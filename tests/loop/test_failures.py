@@ -8,9 +8,9 @@ import traceback
 import anyio
 import pytest
 
-from treadle import Err, Loop, Recipe, Step, SubagentEvent, default_stages, tool
+from treadle import Err, Loop, Recipe, RunError, Step, SubagentEvent, default_stages, tool
 from treadle.events import ToolFinished, ToolRetried
-from treadle.results import CircuitBroken, LLMError, PipelineFailed, Reason
+from treadle.results import CircuitBroken, LLMError, PipelineFailed
 from treadle.stages import ask_model
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -403,7 +403,7 @@ def test_unwrap_shows_the_users_own_frame_last(way, end, limits):
     if not callable(model):
         model = ScriptedLLM(*[model] * 4)
     result, _ = run(way, model, **options(), **limits)
-    with pytest.raises(Reason) as caught:
+    with pytest.raises(RunError) as caught:
         result.unwrap()
     assert isinstance(caught.value, kind)
     shown = traceback.format_exception(caught.value)

@@ -12,6 +12,7 @@ from treadle import (
     LoopDetected,
     MaxIterationsReached,
     Ok,
+    OutputMissing,
     Response,
     Usage,
     tool,
@@ -147,10 +148,19 @@ class TestOutput:
         assert texts["c"] == "Accepted: this is the final output."
         assert texts["b"] == "Not run: the call of 'Answer' ended the run."
 
-    def test_an_invalid_call_is_reported_and_followed_by_a_text(self, way):
-        result, _ = finished(way, calls(call("Answer", "c", text=5)), "42", **self.options())
+    def test_an_invalid_call_is_reported_and_followed_by_another(self, way):
+        wrong, right = (calls(call("Answer", "c", text=text)) for text in (5, "42"))
+        result, model = finished(way, wrong, right, **self.options())
         assert "expected string, got integer 5" in answers(result.messages)["c"]
-        assert (result.output, result.unwrap().content) == (None, "42")
+        assert (result.output, result.stop_reason) == (Answer(text="42"), "finished")
+        for sent in model.sent[1:]:
+            assert sent.opts["tool_choice"] == {"type": "function", "function": {"name": "Answer"}}
+
+    def test_without_a_valid_output_the_reason_names_the_limit(self, way):
+        wrong = calls(call("Answer", "c", text=5))
+        result, _ = finished(way, wrong, wrong, **self.options())
+        assert result.reason == OutputMissing(2, ("text: expected string, got integer 5",))
+        assert result.reason.cause == MaxIterationsReached(1)
 
     def test_several_terminal_tools_are_named(self, way):
         ends = [tool(name=name)(lambda: 1) for name in ("stop", "halt")]

@@ -147,10 +147,6 @@ class TestOutput:
         assert result.output == Answer(text="5")
         assert "expected string, got integer 5" in model.sent[1].messages[-1]["content"]
 
-    def test_a_plain_answer_ends_the_run_without_output(self):
-        result = Loop.run_sync(USER, lambda m: "Hello", output=Answer)
-        assert (result.output, result.stop_reason) == (None, "answered")
-
     def test_an_unknown_tool_name_is_an_error_that_names_the_closest(self):
         with pytest.raises(
             OptionError, match=r"^output: there is no tool 'dubble'; did you mean 'double"
@@ -158,7 +154,10 @@ class TestOutput:
             Loop(tools=[double], output="dubble")
 
     def test_anything_else_is_an_error(self):
-        with pytest.raises(ToolDefinitionError, match=r"^output: expected a Tool"):
+        with pytest.raises(
+            OptionError,
+            match=r"^output: expected a type, a JSON Schema, a Tool or the name of a tool, got 5",
+        ):
             Loop(output=5)
 
     def test_the_named_tool_itself_is_not_changed(self):

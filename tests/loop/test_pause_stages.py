@@ -1,6 +1,5 @@
 """Any stage may pause a run; a state that is not JSON cannot be stored."""
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import anyio
@@ -13,7 +12,7 @@ from treadle import (
     Ok,
     OptionError,
     PendingCall,
-    Reason,
+    StoppedByStage,
     approve,
     deny,
     stage,
@@ -126,23 +125,17 @@ class TestCustomStages:
         assert entered == [{}, {"q": approve}]
 
     def test_it_handles_a_denial_itself(self, way):
-        @dataclass(eq=True)
-        class Rejected(Reason):
-            why: str
-            stop_reason = "rejected"
-            __hash__ = Reason.__hash__
-
         @stage
         def gate(ctx):
             decision = ctx.approvals.get("q")
             if decision is None:
                 return asking(ctx)
-            return ctx if decision.runs else ctx.stop(Rejected(decision.reason))
+            return ctx if decision.runs else ctx.stop(decision.reason)
 
         loop = Loop(stages=after_model(gate))
         paused = way.run(loop, ScriptedLLM("Darn"))
         result = way.resume(loop, paused, {"q": deny("no swearing")}, ScriptedLLM())
-        assert (result.reason, result.stop_reason) == (Rejected("no swearing"), "rejected")
+        assert result.reason == StoppedByStage("gate", "no swearing")
         assert result.messages[-1] == {"role": "assistant", "content": "Darn"}
         assert (result.run.status, result.iterations) == ("failed", 1)
 

@@ -152,9 +152,9 @@ def test_invalid_arguments_of_the_terminal_tool_do_not_end_the_run(run):
 
 
 def test_plain_text_still_ends_a_run_that_has_a_terminal_tool(run):
-    """The terminal tool is optional: a text answer is an answer too, and has no output."""
-    result = run("Rope.", ScriptedLLM("Which one?"), output=ORDER)
-    assert (result.response.content, result.output) == ("Which one?", None)
+    """A terminal tool is optional, unlike an `output`: a text answer is an answer too."""
+    result = run("Rope.", ScriptedLLM("Which one?"), tools=[tool(ORDER, terminal=True)])
+    assert result.output == result.response.content == "Which one?"
     assert result.stop_reason == "answered"
 
 
@@ -163,7 +163,7 @@ def test_a_tool_of_the_same_name_without_the_option_is_dispatched_as_usual(run):
     resolve, resolved = recorder("ordered")
     llm = ScriptedLLM(calls(call("order", item="rope", count=1)), "Done.")
     result = run("Rope.", llm, tools=[ORDER], resolve_tool=resolve)
-    assert (answers(result), result.output) == (["ordered"], None)
+    assert (answers(result), result.stop_reason) == (["ordered"], "answered")
     assert resolved == [("order", {"item": "rope", "count": 1})]
 
 

@@ -237,7 +237,7 @@ def test_a_response_with_calls_that_a_stage_makes_the_answer_is_not_an_output():
     given = [*default_stages()]
     given.insert(1, stop)
     result = run(given, calls(call("double", n=1)))
-    assert (result.stop_reason, result.output) == ("answered", None)
+    assert (result.stop_reason, result.output) == ("answered", "")
 
 
 def test_a_stage_may_add_messages():

@@ -51,36 +51,36 @@ def test_a_blank_response_continues_the_run_with_guidance(decide):
     assert "Your last reply was empty" in ctx.guidance
 
 
-def test_consecutive_blanks_are_tolerated_up_to_the_limit(context):
+def test_consecutive_blanks_are_tolerated_up_to_the_limit(context, through):
     ctx = context(response=BLANK, iteration=7)
     stage = loop_decision(max_blank_stops=2)
     for _ in range(2):
-        ctx = stage(ctx)
+        ctx = through(ctx, stage)
         assert ctx.decision is None
-    ctx = stage(ctx)
+    ctx = through(ctx, stage)
     assert ctx.decision is Decision.STOP
     assert ctx.error == EmptyResponse(7, 3, ("stop",) * 3, "acme", "m1")
 
 
-def test_three_blanks_are_tolerated_by_default(context):
+def test_three_blanks_are_tolerated_by_default(context, through):
     ctx = context(response=BLANK)
     for _ in range(3):
-        ctx = loop_decision(ctx)
+        ctx = through(ctx, loop_decision)
         assert ctx.decision is None
-    assert loop_decision(ctx).decision is Decision.STOP
+    assert through(ctx, loop_decision).decision is Decision.STOP
 
 
-def test_with_a_limit_of_zero_no_blank_is_tolerated(context):
+def test_with_a_limit_of_zero_no_blank_is_tolerated(context, through):
     stage = loop_decision(max_blank_stops=0)
-    assert stage(context(response=BLANK)).decision is Decision.STOP
+    assert through(context(response=BLANK), stage).decision is Decision.STOP
 
 
 def test_a_call_resets_the_count(context, through):
     stage = loop_decision(max_blank_stops=1)
-    ctx = stage(context(response=BLANK))
+    ctx = through(context(response=BLANK), stage)
     calling = context(("add", {"a": 1}), tools=[add]).response
     ctx = through(ctx.replace(response=calling, guidance=None), parse_tool_calls, stage)
-    ctx = stage(ctx.replace(response=BLANK, tool_calls=()))
+    ctx = through(ctx.replace(response=BLANK, tool_calls=()), stage)
     assert ctx.decision is None
 
 

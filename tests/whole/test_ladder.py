@@ -224,7 +224,7 @@ def test_taking_turns_is_suppressed_then_nudged_then_stopped(driven: Way, places
 def insisting(ctx: Any) -> Any:
     """The decision of a custom stage: a text without a number is no answer, and gets a nudge."""
     if ctx.tool_calls or any(letter.isdigit() for letter in ctx.response.text):
-        return loop_decision(ctx)
+        return (yield from loop_decision(ctx))
     return ctx.replace(guidance="Say a number.")
 
 

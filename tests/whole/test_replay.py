@@ -108,7 +108,7 @@ def _lifeless(one: Tool) -> Tool:
     if isinstance(one.steps, Subagent):
         child: Any = copy.copy(one.steps)
         child._loop = child._loop.with_options(
-            tools=list(map(_lifeless, child._loop.tools.values()))
+            tools=[_lifeless(made) for made in child._loop.tools.values() if not made.terminal]
         )
         child._llm_send_fn = forbidden
         return dataclasses.replace(one, steps=child)

@@ -28,7 +28,7 @@ def as_json(result: Result) -> str:
         "reason": why(result),
         "stop_reason": result.stop_reason,
         "content": result.response.text if isinstance(result, Ok) else None,
-        "output": result.output,
+        "output": result.output if isinstance(result, Ok) and result.has_data else None,
         "messages": result.messages,
         "usage": dataclasses.asdict(result.usage),
         "iterations": result.iterations,
@@ -82,8 +82,8 @@ def _jsonable(value: Any) -> Any:
 
 
 def answer(result: Ok) -> str:
-    """The answer as text; the output of a terminal tool as JSON."""
-    if result.output is not None:
+    """The answer as text; other output as JSON."""
+    if result.has_data:
         return json.dumps(result.output, default=_jsonable, ensure_ascii=False)
     return str(result.response.text)
 

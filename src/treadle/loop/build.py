@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treadle.context import Context
-from treadle.errors import check_names
+from treadle.errors import OptionError
 from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
 from treadle.loop.stage_guard import protect, review
-from treadle.messages import ReadOnlyDict, is_mapping
+from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.components import Component, Composer, DeadEnd, components_of, nested_in
 from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
-from treadle.tools import Tool, as_tool, terminal_copy, toolset
+from treadle.tools import Tool, toolset
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
 
 _is_decided = operator.attrgetter("decision")
 """Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
@@ -31,7 +34,12 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
     stages: Any = settings.stages
     components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
     _check_keeps_one_context(components)
-    if any(map(_asks, components)):
+    if settings.output is not None and not any(_provides(c, "output") for c in components):
+        raise PipelineError(
+            "output: the list of stages has no loop_decision, which takes the output; add it, or declare "
+            "provides=('output',) for the stage that ends the run with ctx.done(output)"
+        )
+    if any(_provides(component, "response") for component in components):
         settings.check_is_default(OF_ASK_MODEL)
         return _pipeline(components)
     asking = ask_model(**{name: options[name] for name in OF_ASK_MODEL})
@@ -49,11 +57,11 @@ def _check_keeps_one_context(components: Iterable[Component]) -> None:
             _check_keeps_one_context(inner)
 
 
-def _asks(component: Component) -> bool:
-    """Whether a component asks the model, or has a stage nested in it that does."""
+def _provides(component: Component, name: str) -> bool:
+    """Whether a component, or a stage nested in it, provides a field of the context."""
     if isinstance(component, Stage):
-        return component.fn is ask_model.fn or "response" in component.provides
-    return any(_asks(inner) for inner_list in nested_in(component) for inner in inner_list)
+        return name in component.provides
+    return any(_provides(inner, name) for part in nested_in(component) for inner in part)
 
 
 @functools.lru_cache(maxsize=64)
@@ -73,20 +81,30 @@ def _pipeline(stages: Any) -> Pipeline[Context]:
     )
 
 
-def tools_of(settings: Settings) -> Mapping[str, Tool]:
-    """The tools of a loop by name, including the terminal tool; raises the errors of `as_tool`."""
-    return ReadOnlyDict(_tools_of(settings))  # runs share them
+def tools_of(settings: Settings) -> tuple[Mapping[str, Tool], Output | None]:
+    """The tools of a loop by name, including those for its output; and the output, None if it is text.
 
-
-def _tools_of(settings: Settings) -> Mapping[str, Tool]:
+    Raises:
+        OptionError: the output is invalid.
+        ToolDefinitionError: a tool is invalid.
+    """
     tools = toolset(settings.tools)
-    output = settings.output
-    if output is None:
-        return tools
-    if isinstance(output, str):
-        check_names([output], tools, "output: there is no tool")
-        return {**tools, output: terminal_copy(tools[output])}
-    if is_mapping(output) and output.get("type") == "object":
-        output = Tool("final_answer", "Give the final answer.", output)
-    made = terminal_copy(as_tool(output, "output"))
-    return {**tools, made.name: made}
+    if settings.output is None:
+        return ReadOnlyDict(tools), None  # runs share them
+    from treadle.tools.output import make_output  # noqa: PLC0415 - it imports pydantic
+
+    validators = settings.output_validators
+    output = make_output(
+        settings.output,
+        tools,
+        mode=settings.output_mode,
+        validators=(validators,) if callable(validators) else tuple(validators),
+        max_retries=settings.max_output_retries,
+    )
+    for tool in tools.values():
+        if tool.terminal and tool.name not in output.names:
+            raise OptionError(
+                f"output: the terminal tool {tool.name!r} would end the run with another output; add its name "
+                f"to the alternatives: output=[..., {tool.name!r}]"
+            )
+    return ReadOnlyDict({**tools, **{tool.name: tool for tool in output.tools}}), output

@@ -59,7 +59,8 @@ class Loop:
     def _configure(self, settings: Settings, pipeline: Pipeline[Context]) -> None:
         self.settings = settings
         self.pipeline = pipeline
-        self.tools: Mapping[str, Tool] = tools_of(settings)
+        self.tools: Mapping[str, Tool]
+        self.tools, self.output = tools_of(settings)
         secret = settings.pause_secret
         self.pause_secret = secret.encode() if isinstance(secret, str) else secret
         resolve = settings.resolve_tool

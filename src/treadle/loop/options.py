@@ -49,6 +49,9 @@ class LoopOptions(TypedDict, total=False):
     tools: Iterable[Any] | None
     resolve_tool: Any
     output: Any
+    output_mode: Literal["tool", "json"]
+    max_output_retries: int
+    output_validators: Callable[..., Any] | Sequence[Callable[..., Any]]
     deps: Any
     llm_opts: Mapping[str, Any]
     max_retries: int
@@ -95,8 +98,17 @@ class Settings:
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
             object with ``resolve(call)``.
-        output: a tool that ends the run with its arguments as ``result.output``: the name of one of
-            ``tools``, a tool, a pydantic model, or a JSON Schema.
+        output: the type of ``result.output``: a pydantic model, dataclass, TypedDict, union, list, scalar or any
+            type that pydantic validates; a JSON Schema; a tool, or the name of one of ``tools``, whose arguments
+            are the output; or a list of alternatives. ``str`` among them allows plain text. None means the text
+            of the answer.
+        output_mode: how the model gives the output: ``tool``, by the call of a tool, works with every model;
+            ``json``, as text, uses the provider's ``response_format``.
+        max_output_retries: how often the model is asked again if it gives no valid output. In tool mode, the last
+            request forces the call.
+        output_validators: functions that check the output, sync or async: they take it, or the context and it.
+            They return what to use instead, or None, and raise `Retry` with the reason if the model should
+            correct it.
         deps: any object, for tools and stages: ``ctx.deps``.
         llm_opts: options of every request to the model, by OpenAI's names.
         max_retries: see `treadle.stages.ask_model`.
@@ -142,6 +154,9 @@ class Settings:
     tools: Iterable[Any] | None = None
     resolve_tool: Any = None
     output: Any = None
+    output_mode: Literal["tool", "json"] = "tool"
+    max_output_retries: int = 2
+    output_validators: Callable[..., Any] | Sequence[Callable[..., Any]] = ()
     deps: Any = None
     llm_opts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     max_retries: int = 3
@@ -249,7 +264,7 @@ def _check_kind(name: str, value: Any) -> None:
         raise OptionError(f"{name}: expected {expected}, got {type(value).__name__}")
 
 
-def _is_observer(value: Any) -> bool:
+def _is_callables(value: Any) -> bool:
     return callable(value) or (isinstance(value, (list, tuple)) and all(map(callable, value)))  # pyright: ignore[reportUnknownArgumentType]
 
 
@@ -267,8 +282,9 @@ _LEAST: Mapping[str, float] = {
     "loop_threshold": 1,
     "breaker_threshold": 1,
     "max_blank_stops": 0,
+    "max_output_retries": 0,
 }
-_MANY = frozenset({"tools", "stages", "middleware", "on_event"})
+_MANY = frozenset({"tools", "stages", "middleware", "on_event", "output", "output_validators"})
 OF_ASK_MODEL = ("max_retries", "retry_delay")
 OF_DEFAULT_STAGES = (
     *OF_ASK_MODEL,
@@ -283,6 +299,7 @@ _MAY_BE_OFF = frozenset({"loop_threshold"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "on_limit": ("stop", "finish"),
     "sequential": ("defer", "in_step"),
+    "output_mode": ("tool", "json"),
 }
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),
@@ -303,9 +320,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "consume_pause": (callable, "a callable that takes the id of a pause"),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),
+    "output_validators": (_is_callables, "a callable that takes the output, or a list of such"),
     "middleware": (_is_middleware, "a list of middleware"),
     "on_iteration": (callable, "a callable that takes a Context"),
-    "on_event": (_is_observer, "a callable that takes an event, or a list of such"),
+    "on_event": (_is_callables, "a callable that takes an event, or a list of such"),
     "on_complete": (callable, "a callable that takes a Completion"),
     "capture_content": (lambda value: isinstance(value, bool), "True, False or None"),
     "chat_telemetry": (lambda value: isinstance(value, bool), "True or False"),

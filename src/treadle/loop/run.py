@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from treadle import labels
 from treadle.context import Context, Decision, RunContext
@@ -57,6 +57,7 @@ from treadle.results import (
     LoopDetected,
     MaxIterationsReached,
     Ok,
+    OutputMissing,
     Paused,
     PipelineFailed,
     Reason,
@@ -67,6 +68,9 @@ from treadle.run_state import RunState
 from treadle.stages import inject, report_edits, with_answer
 from treadle.tools import Plan, Tool
 from treadle.tracebacks import from_user_code
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
 
 log = logging.getLogger("treadle.loop")
 
@@ -346,13 +350,9 @@ class Run:
         if run.repairs or run.refused:
             yield from report_edits(context)
         repeated = self.detector.look(context, node)
-        if reason is None and context.decision is _STOP:
-            reason = context.error
-        if reason is None and context.decision is None:
-            if _has_nothing_to_ask(context):
-                self.context = context = context.done()
-            elif run.finishing is None:
-                reason = repeated
+        if reason is None:
+            reason = self._reason_to_end(repeated)
+            context = self.context
         if reason is not None and context.decision is not _STOP:
             self.context = context = context.stop(reason)
         if run.has_listeners:
@@ -366,6 +366,34 @@ class Run:
                 IterationFinished(iteration=context.iteration, context=context, at=run.clock)
             )
         return reason
+
+    def _reason_to_end(self, repeated: Reason | None) -> Reason | None:
+        """Why an iteration that did not fail ends the run without an answer; None if it does not.
+
+        Args:
+            repeated: the loop that was detected, if any.
+        """
+        run, context = self.run, self.context
+        if context.decision is _STOP:
+            return context.error
+        if context.decision is not None:
+            return None if run.output is None else self._problem_of_output(run.output)
+        if not _has_nothing_to_ask(context):
+            return repeated if run.finishing is None else None
+        self.context = context.done()
+        return None
+
+    def _problem_of_output(self, output: Output) -> Reason | None:
+        """Check the output with which a custom stage ended the run; those of the model are checked already."""
+        given = self.context.output
+        if given is self.run.accepted and given is not None:
+            return None
+        value, problems = output.check(given)
+        if not problems:
+            self.context = self.context.evolve(output=value)
+            return None
+        text = f"done: the output is not of the type that output= requires: {'; '.join(problems)}"
+        return PipelineFailed(self.context.stage, text, "TypeError")
 
     def keep(self, context: Context) -> None:
         """Make a context the latest one."""
@@ -465,7 +493,8 @@ class Run:
         """Ask for a last answer (RunaxAI's policy); the guidance for it is not stored in the history.
 
         The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
-        with tools disabled. If there is still no text, a fixed sentence is the answer.
+        with tools disabled. If there is still no text, a fixed sentence is the answer. With the option ``output``,
+        both requests force the call of the output tool.
 
         Args:
             reason: the limit that was reached.
@@ -478,7 +507,10 @@ class Run:
         guidance = GUIDANCE.format(reason=reason, how=how)
         self.run.finishing = reason
         self.run.budget.finish()
-        for changes in (None, {"tool_choice": "none"}):
+        output = self.run.output
+        # `Context.request` forces the call of an output tool.
+        without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
+        for changes in (None, without_calls):
             self.context = self.context.evolve(decision=None, error=None, output=None)
             failed = (yield from self._begin_iteration(guidance, changes)) or (
                 yield from self._pass()
@@ -489,8 +521,12 @@ class Run:
                 return failed
             if self.context.decision is _PAUSE:
                 return (yield from self._suspend())
-            if not self.context.tool_calls:
+            if not self.context.tool_calls and output is None:
                 break
+        if output is not None:
+            rejected = output.rejected(self.context.memo)
+            problems = rejected[-1] if rejected else ("the model called other tools at the limit",)
+            return OutputMissing(max(len(rejected), 2), tuple(problems), reason)
         self.keep(_without_answer(self.context, reason))
         return None
 
@@ -543,12 +579,13 @@ class Run:
             return Err(reason, stop_reason=reason.stop_reason, **facts)
         if self._paused is not None:
             return Paused(context.waiting, state=self._paused, **facts)
-        stop_reason = "answered" if context.output is None else "output"
+        is_text = context.output is None and self.run.output is None
+        stop_reason = "answered" if is_text else "output"
         if self._limit is not None:
             stop_reason = "finished"
         return Ok(
             context.response,
-            output=context.output,
+            output=context.response.text if is_text else context.output,
             stop_reason=stop_reason,
             limit=self._limit,
             **facts,
@@ -575,6 +612,7 @@ _BLANK = Context(
 def _has_nothing_to_ask(context: Context) -> bool:
     """Whether the response is a text to which no stage has added anything, so that it is the answer."""
     is_text = not context.tool_calls and not context.response.is_blank
+    is_text = is_text and context.run.output is None
     return is_text and context.guidance is None and context.messages.ends_with_assistant
 
 

@@ -137,6 +137,12 @@ def _config_of(loop: Loop) -> RunConfig:
     )
 
 
+def _options_of(loop: Loop) -> Mapping[str, Any]:
+    """The options of every request of a loop."""
+    options = loop.settings.llm_opts
+    return options if loop.output is None else {**options, **loop.output.options}
+
+
 def _run_context(
     loop: Loop,
     llm_send_fn: LLMSendFn,
@@ -160,9 +166,10 @@ def _run_context(
         held_locks=held,
         breaker=settings.breaker,
         resolver=loop.resolver,
-        model=ModelClient(llm_send_fn, settings.llm_opts),
+        model=ModelClient(llm_send_fn, _options_of(loop)),
         instructions=settings.instructions,
         show_budget=settings.show_budget,
         deps=settings.deps,
+        output=loop.output,
         cost_of=settings.cost_of,
     )

@@ -112,10 +112,10 @@ def _attach(parent: RunState, call: ToolCall, state: RunState) -> None:
 
 
 def _value_of(result: Result, call: ToolCall) -> Any:
-    """The result of the call: the output or the text of the answer; a failure is an ordinary tool error."""
+    """The result of the call: the output; a failure is an ordinary tool error."""
     match result:
         case Ok():
-            return result.response.text if result.output is None else result.output
+            return result.output
         case Paused():
             raise SubagentPausedError(result)
         case Err(reason):

@@ -39,10 +39,11 @@ class ToolResult:
         tool_call_id: the id of the call.
         content: the text for the model.
         is_error: whether the call failed or did not run.
-        status: ``done`` (it ran, with or without an error), ``invalid`` (the call is invalid), ``suppressed`` (a
-            repeated call that was skipped), ``deferred`` (the model may request it again), ``over_budget``,
-            ``denied`` (not approved), ``broken`` (the circuit breaker of its tool is open), ``skipped`` (not run
-            for another reason), ``cancelled`` or ``timeout``.
+        status: ``done`` (it ran, with or without an error), ``retry`` (the tool raised `Retry`, or the output was
+            not accepted), ``invalid`` (the call is invalid), ``suppressed`` (a repeated call that was skipped),
+            ``deferred`` (the model may request it again), ``over_budget``, ``denied`` (not approved), ``broken``
+            (the circuit breaker of its tool is open), ``skipped`` (not run for another reason), ``cancelled`` or
+            ``timeout``.
     """
 
     tool_call_id: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from treadle.context import Context
-from treadle.messages import ToolCall, ToolResult
+from treadle.effects import Steps
 from treadle.pipeline import stage
 from treadle.results import EmptyResponse
+from treadle.stages._take_output import take_output, terminal_call, with_output
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
@@ -13,12 +14,15 @@ BLANK_NUDGE = (
 
 
 @stage(requires=("tool_calls",), provides=("decision", "output", "guidance", "tool_results"))
-def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
+def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Steps[Context]:
     """Decide whether the run is over.
 
     Text without a call is the answer. A valid call of a terminal tool is the answer too: its arguments are
     the output, and the other calls are answered and do not run. An empty response, without text or calls,
     is a blank stop: the model is asked again, with a nudge that is not stored in the history.
+
+    In a loop with the option ``output``, only a valid output is the answer. The model is asked again, with the
+    reason, for anything else.
 
     Args:
         ctx: the context.
@@ -26,16 +30,26 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
     """
     if ctx.tool_calls:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
-        for call in ctx.tool_calls:
-            tool = ctx.tools.get(call.name)
-            if tool is not None and tool.terminal and call.id not in ctx.tool_results:
-                return _with_output(ctx, call)
-        return ctx
-    if not ctx.response.is_blank:
+        if ctx.run.output is not None:
+            return (yield from take_output(ctx, ctx.run.output))
+        ending = terminal_call(ctx)
+        if ending is None:
+            return ctx
+        return with_output(ctx, ending, ctx.tools[ending.name].output_of(ending.input or {}))
+    if ctx.response.is_blank:
+        return _after_blank(ctx, max_blank_stops)
+    if ctx.run.output is None:
         return ctx.done()
-    finish_reasons = (*ctx.memo.get(_BLANKS, ()), ctx.response.finish_reason)
+    return (yield from take_output(ctx, ctx.run.output))
+
+
+_BLANKS = "loop_decision.blanks"
+
+
+def _after_blank(ctx: Context, max_blank_stops: int) -> Context:
+    response = ctx.response
+    finish_reasons = (*ctx.memo.get(_BLANKS, ()), response.finish_reason)
     if len(finish_reasons) > max_blank_stops:
-        response = ctx.response
         provider = response.provider or response.extra.get("provider")
         return ctx.stop(
             EmptyResponse(
@@ -43,18 +57,3 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Context:
             )
         )
     return ctx.remember(_BLANKS, finish_reasons).evolve(guidance=BLANK_NUDGE)
-
-
-_BLANKS = "loop_decision.blanks"
-
-
-def _with_output(ctx: Context, ending: ToolCall) -> Context:
-    results = dict(ctx.tool_results)
-    results[ending.id] = ToolResult(ending.id, "Accepted: this is the final output.")
-    for call in ctx.tool_calls:
-        if call.id not in results:
-            text = f"Not run: the call of {ending.name!r} ended the run."
-            results[call.id] = ToolResult(call.id, text, True, "skipped")
-    model = ctx.tools[ending.name].model
-    output = dict(ending.input or {}) if model is None else model.model_validate(ending.input)
-    return ctx.evolve(tool_results=results).done(output)

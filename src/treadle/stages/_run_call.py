@@ -26,8 +26,9 @@ from treadle.effects import (
     is_awaitable,
     without_frame,
 )
+from treadle.errors import Retry
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
-from treadle.messages import ToolCall, ToolResult, copy_json
+from treadle.messages import ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
@@ -264,6 +265,9 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
             return (yield Bounded(_one(effect), seconds=tool.timeout))
         except SubagentPausedError:
             raise
+        except Retry as error:
+            ended = yield NOW
+            return ToolResult(call.id, truncate(safe_str(error)), True, "retry"), started, ended
         except Exception as raised:  # noqa: BLE001 - a tool may raise anything; it becomes the result
             failure = _failure(call, tool, raised)
             is_final = attempt > retries or isinstance(raised, ReturnedError)
@@ -423,9 +427,10 @@ def _log_exception(
 
 def _result(call: ToolCall, value: Any) -> ToolResult:
     if isinstance(value, Err):
-        if isinstance(value.reason, BaseException):
-            raise ReturnedError(value.reason, error_text(value.reason))
-        return ToolResult(call.id, truncate(f"Error: {render(value.reason)}"), True)
+        reason: Any = value.reason
+        if isinstance(reason, BaseException):
+            raise ReturnedError(reason, error_text(reason))
+        return ToolResult(call.id, truncate(f"Error: {render(reason)}"), True)
     if isinstance(value, Ok):
         value = value.response
     return ToolResult(call.id, truncate(render(value)))

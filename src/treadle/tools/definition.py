@@ -17,8 +17,6 @@ from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.rendering import MAX_ITEMS
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from treadle.tools.function_schema import Signature
     from treadle.tools.validation import SchemaValidator
 
@@ -124,7 +122,8 @@ class Tool:
         steps: a function of the context of the run and the call that returns the steps of the call, as effects.
             A subagent is a tool with steps. None if `fn` or a resolver runs the tool.
         signature: the parameters of `fn`; set by `tool`.
-        model: the pydantic model whose fields are the arguments, if the tool was made from one.
+        parse: makes an instance of the type from which the tool was made, from its arguments; raises pydantic's
+            ``ValidationError``. None if it was not made from a type.
 
     Attributes:
         invoke: calls `fn` with valid arguments, and with a `ToolContext` if it takes one. It is compiled once per
@@ -160,7 +159,7 @@ class Tool:
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
     steps: Callable[..., Any] | None = field(default=None, repr=False)
     signature: Signature | None = field(default=None, repr=False, compare=False)
-    model: type[BaseModel] | None = field(default=None, repr=False)
+    parse: Callable[[Mapping[str, Any]], Any] | None = field(default=None, repr=False)
     invoke: Invoke = field(init=False, repr=False, compare=False)
     takes_context: bool = field(init=False, repr=False, compare=False, default=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
@@ -209,13 +208,13 @@ class Tool:
         from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - slow to import
 
         schema, signature = self.input_schema, self.signature
-        model, check_types = self.model, None
+        parse, check_types = self.parse, None
         if signature is not None:
-            model = None if signature.is_plain else signature.model
-        if model is not None:
-            from treadle.tools.function_schema import model_problems  # noqa: PLC0415 - slow to import
+            parse = None if signature.is_plain else signature.parse
+        if parse is not None:
+            from treadle.tools.function_schema import type_problems  # noqa: PLC0415 - slow to import
 
-            check_types = functools.partial(model_problems, model)
+            check_types = functools.partial(type_problems, parse)
         is_as_signed = signature is None or schema == signature.input_schema
         mode = None if self.fn is None else call_mode(self.fn)
         invoke = _compile_call(self)
@@ -306,6 +305,14 @@ class Tool:
             text = short_name(f"{type(error).__name__}: {error}")
             problems = [f"arguments: they cannot be checked: {text}"]
         return problems, arguments
+
+    def output_of(self, arguments: Mapping[str, Any]) -> Any:
+        """The output of a run that a call of this tool ended: an instance of its type, or the arguments.
+
+        Args:
+            arguments: valid arguments.
+        """
+        return dict(arguments) if self.parse is None else self.parse(arguments)
 
     def as_openai(self) -> dict[str, Any]:
         """The tool in the form of OpenAI's chat completions API and compatible ones."""

@@ -12,7 +12,7 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -49,6 +49,7 @@ class Signature:
         name: the function's name.
         description: the description in its docstring.
         model: the pydantic model of the arguments.
+        parse: makes an instance of the model from arguments.
         input_schema: the JSON Schema of the arguments.
         context_parameter: the name of the parameter that the loop fills; None if there is none.
         is_plain: whether the schema fully describes the types.
@@ -104,6 +105,7 @@ class Signature:
             self.model: Any = create_model(f"{self.name}_arguments", __config__=config, **fields)
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
+        self.parse = parser_of(self.model.__pydantic_validator__)
         self.input_schema = schema_of(self.model, f"tool {self.name!r}")
 
     def _set_context_parameter(self, name: str) -> None:
@@ -121,7 +123,7 @@ class Signature:
 
         A default is included only for the parameters ``with_defaults``.
         """
-        model = _validated(self.model, arguments)
+        model = self.parse(arguments)
         given = model.model_fields_set
         values = {
             name: getattr(model, field)
@@ -147,10 +149,16 @@ class Signature:
 
 
 def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
-    """The JSON Schema of a pydantic model, without generated titles.
+    """The JSON Schema of a pydantic model, as the schema of a tool's arguments; raises as `type_schema`."""
+    schema = type_schema(model.model_json_schema, where)
+    return {**schema, "properties": schema.get("properties", {})}
+
+
+def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, Any]:
+    """The JSON Schema of a type, without generated titles.
 
     Args:
-        model: the model.
+        make: pydantic's method that makes it, of a model or a ``TypeAdapter``.
         where: the start of error texts.
 
     Raises:
@@ -159,29 +167,47 @@ def schema_of(model: type[BaseModel], where: str) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that is not JSON
         try:
-            schema = model.model_json_schema(by_alias=True, schema_generator=_Untitled)
+            schema = make(by_alias=True, schema_generator=_Untitled)
         except PydanticUserError as error:
             raise ToolDefinitionError(f"{where}: {error}") from error
     schema.pop("title", None)
-    return {**schema, "properties": schema.get("properties", {})}
+    return schema
 
 
-def model_problems(model: type[BaseModel], arguments: Mapping[str, Any]) -> list[str]:
-    """Violations, with their paths, that a pydantic model finds in arguments that its schema allows."""
+def type_problems(parse: Parse, arguments: Mapping[str, Any]) -> list[str]:
+    """Violations, with their paths, that a type finds in arguments that its schema allows."""
     try:
-        _validated(model, arguments)
+        parse(arguments)
     except ValidationError as error:
-        return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
+        return problems_in(error)
     return []
 
 
-def _validated(model: Any, arguments: Mapping[str, Any]) -> Any:
-    """Make an instance of a model from JSON text: only there does a strict field accept a date as text."""
-    try:
-        text = json_encoder()(arguments)
-    except ValueError:  # a lone surrogate
-        return model.model_validate(arguments)
-    return model.model_validate_json(text)
+def problems_in(error: ValidationError) -> list[str]:
+    """The violations that pydantic found, with their paths."""
+    return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
+
+
+Parse: TypeAlias = Callable[[Any], Any]
+"""Makes an instance of a type from JSON data; raises pydantic's ``ValidationError``."""
+
+
+def parser_of(validator: Any) -> Parse:
+    """Make the function that makes instances of a type.
+
+    Args:
+        validator: pydantic's validator of the type.
+    """
+
+    def parse(data: Any) -> Any:
+        # From JSON text: only there does a strict field accept a date as text.
+        try:
+            text = json_encoder()(data)
+        except ValueError:  # a lone surrogate
+            return validator.validate_python(data)
+        return validator.validate_json(text)
+
+    return parse
 
 
 def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:

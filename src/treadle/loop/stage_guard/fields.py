@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from treadle.context import Context, Decision
 from treadle.messages import (
@@ -122,7 +122,7 @@ _KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "plan": ((Plan,), "a Plan"),
     "validation_errors": ((Mapping,), "a mapping of problems by id"),
     "decision": ((Decision, _NONE), "a Decision or None"),
-    "error": ((Reason, _NONE), "a Reason or None"),
+    "error": ((*get_args(Reason), _NONE), "a Reason or None"),
     "guidance": ((str, _NONE), "a text or None"),
     "memo": ((Mapping,), "a mapping"),
     "waiting": ((tuple, list), "a tuple of PendingCall objects"),

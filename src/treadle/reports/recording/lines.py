@@ -21,7 +21,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.messages import JSONDict, safe_str
-from treadle.results import Err, Ok, Paused, Reason, Result
+from treadle.results import Err, Ok, Paused, Result, RunError
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -125,10 +125,10 @@ class Lines:
             # Nothing is returned, but the run state has the history.
             state = self._started and self._started.state
             return facts | self._change(state.history if state else self._written)
-        facts["output"] = result.output
         match result:
             case Ok(limit=limit):
-                facts |= {"status": "ok", "limit": reason_as_json(limit)}
+                output = result.output if result.has_data else None  # the text is in the messages
+                facts |= {"status": "ok", "limit": reason_as_json(limit), "output": output}
             case Err(reason=reason):
                 facts |= {"status": "error", "reason": reason_as_json(reason)}
             case Paused(pending=pending):
@@ -140,7 +140,7 @@ def reason_as_json(reason: Any) -> Fields | None:
     """A reason as its stop reason and its text."""
     if reason is None:
         return None
-    kind = reason.stop_reason if isinstance(reason, Reason) else "error"
+    kind = reason.stop_reason if isinstance(reason, RunError) else "error"
     return {"kind": kind, "text": safe_str(reason)}
 
 

@@ -16,6 +16,7 @@ HEADLINES: Mapping[str, str] = {
     "deadline_exceeded": "Stopped: the deadline was exceeded",
     "circuit_broken": "Stopped: a tool kept failing",
     "loop_detected": "Stopped: the model repeated itself",
+    "output_missing": "No valid output",
     "stopped_by_stage": "Stopped by a stage",
     "llm_error": "Failed: the model call failed",
     "empty_response": "Failed: the model returned empty responses",

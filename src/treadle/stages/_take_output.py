@@ -1,0 +1,112 @@
+"""Taking the output of a run from a response: checks it, and asks the model again if it is not valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from treadle import labels
+from treadle.context import Context
+from treadle.effects import Call, Steps, call_mode
+from treadle.errors import Retry
+from treadle.messages import MAX_VIOLATIONS, ToolCall, ToolResult, safe_str
+from treadle.results import OutputMissing
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
+
+
+def terminal_call(ctx: Context) -> ToolCall | None:
+    """The first call of a terminal tool that has no result yet; None if there is none."""
+    for call in ctx.tool_calls:
+        tool = ctx.tools.get(call.name)
+        if tool is not None and tool.terminal and call.id not in ctx.tool_results:
+            return call
+    return None
+
+
+def with_output(ctx: Context, ending: ToolCall, output: Any) -> Context:
+    """End the run with a call of a terminal tool; the other calls are answered and do not run."""
+    results = dict(ctx.tool_results)
+    results[ending.id] = ToolResult(ending.id, "Accepted: this is the final output.")
+    for call in ctx.tool_calls:
+        if call.id not in results:
+            text = f"Not run: the call of {ending.name!r} ended the run."
+            results[call.id] = ToolResult(call.id, text, True, "skipped")
+    return ctx.evolve(tool_results=results).done(output)
+
+
+def take_output(ctx: Context, output: Output) -> Steps[Context]:
+    """End the run if the response has a valid output; if it has an invalid one, ask again.
+
+    Args:
+        ctx: the context; its response has text or calls.
+        output: what the run has to end with.
+    """
+    ending = terminal_call(ctx)
+    problems: Sequence[str]
+    if ending is not None:
+        value, problems = ctx.tools[ending.name].output_of(ending.input or {}), ()
+    elif ctx.tool_calls:
+        value, problems = None, _problems_of_calls(ctx, output.names)
+        if not problems:  # calls of other tools
+            return ctx
+    else:
+        value, problems = output.of_text(ctx.response.text)
+    if not problems:
+        try:
+            value = yield from _validated(ctx, output, value)
+        except Retry as error:
+            problems = (safe_str(error),)
+    if not problems:
+        ctx.run.accepted = value
+        return ctx.done(value) if ending is None else with_output(ctx, ending, value)
+    if ending is not None:
+        text = f"Error: the output was not accepted: {problems[0]}"
+        result = ToolResult(ending.id, text, True, "retry")
+        ctx = ctx.evolve(tool_results={**ctx.tool_results, ending.id: result})
+    return _rejected(ctx, output, problems)
+
+
+def _validated(ctx: Context, output: Output, value: Any) -> Steps[Any]:
+    """Call the validators in order; each may replace the output."""
+    for validator, takes_context in output.validators:
+        args = (ctx, value) if takes_context else (value,)
+        mode = call_mode(validator)
+        made = yield Call.of(validator, args, mode, label=labels.STAGE, key="output_validator")
+        if made is not None:
+            value = made
+    return value
+
+
+def _problems_of_calls(ctx: Context, names: Iterable[str]) -> tuple[str, ...]:
+    """The violations of the invalid calls of output tools; empty if there are none."""
+    return tuple(
+        problem
+        for call in ctx.tool_calls
+        if call.name in names
+        for problem in ctx.validation_errors.get(call.id, ())
+    )
+
+
+def _rejected(ctx: Context, output: Output, problems: Sequence[str]) -> Context:
+    """Ask again; end the run if the model was asked often enough.
+
+    While the model is asked for its last answer at a limit, the run decides how often that is.
+    """
+    ctx = ctx.evolve(memo=output.reject(ctx.memo, problems))
+    attempts = len(output.rejected(ctx.memo))
+    if attempts > output.max_retries and ctx.run.finishing is None:
+        return ctx.stop(OutputMissing(attempts, tuple(problems)))
+    return ctx if ctx.tool_calls else ctx.evolve(guidance=_reminder(output, problems))
+
+
+def _reminder(output: Output, problems: Sequence[str]) -> str:
+    listed = "\n".join(f"- {problem}" for problem in problems[:MAX_VIOLATIONS])
+    if output.parse_text is not None:
+        how = "Reply with JSON that matches the schema, and nothing else."
+    elif output.allows_text:
+        how = "Answer again."
+    else:
+        how = f"Call {' or '.join(map(repr, output.names))} with your final answer."
+    return f"Your last reply was not accepted as the answer:\n{listed}\n{how}"
