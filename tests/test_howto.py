@@ -22,6 +22,7 @@ CODES = sorted({code for cell in LAST_CELLS for code in re.findall(r"`([^`]+)`",
 OWNERS = {"ctx": treadle.Context, "result": treadle.Ok, "functools": functools}
 OPTIONS = {
     *treadle.LoopOptions.__annotations__,
+    "output",
     *ToolBehaviour.__annotations__,
     "on_retry",
 }

@@ -10,6 +10,7 @@ import pytest
 from treadle import Err, Loop, OptionError, tool
 from treadle.effects import Mode
 from treadle.model import ModelClient
+from treadle.testing import ScriptedLLM, call, calls
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -206,10 +207,41 @@ def test_sync_or_async_is_decided_once(fn, mode):
     assert ModelClient(fn, {}).mode is mode
 
 
-@pytest.mark.parametrize("fn", [5, None, "gpt", object(), {"model": "x"}])
+@pytest.mark.parametrize("fn", [5, "gpt", object(), {"model": "x"}])
 def test_a_model_that_is_not_callable_is_an_error_before_anything_runs(fn):
     with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable, got "):
         Loop.run_sync(USER, fn)
+
+
+class TestTheModelOfALoop:
+    """It is given once, to the loop; the runs may have another."""
+
+    def test_it_is_the_model_of_each_run(self, way):
+        loop = Loop(llm_send_fn=lambda messages: "a")
+        assert way.run(loop, None).unwrap().content == "a"
+        assert way.run(loop.with_options(max_iterations=2), None).unwrap().content == "a"
+
+    def test_a_run_may_have_another(self, way):
+        loop = Loop(llm_send_fn=lambda messages: "a")
+        assert way.run(loop, lambda messages: "b").unwrap().content == "b"
+        assert loop.run_sync(USER, llm_send_fn=lambda messages: "b").unwrap().content == "b"
+
+    def test_a_subagent_has_that_of_its_loop(self, way):
+        child = Loop(llm_send_fn=lambda messages: "4").as_tool("child", "Add.")
+        result = way.run(Loop(tools=[child]), ScriptedLLM(calls(call("child", task="2+2")), "4."))
+        assert [m["content"] for m in result.messages if m["role"] == "tool"] == ["4"]
+
+    def test_without_one_nothing_runs(self):
+        expected = r"^llm_send_fn: there is no model; give one to the run, or to Loop"
+        for start in (Loop.run_sync, Loop.run, Loop().steps):
+            with pytest.raises(OptionError, match=expected):
+                start(USER)
+        with pytest.raises(OptionError, match=expected):
+            Loop().as_tool("child", "Add.")
+
+    def test_one_that_is_not_callable_is_an_error(self):
+        with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable .*, got str$"):
+            Loop(llm_send_fn="gpt")
 
 
 @pytest.mark.parametrize("fn", [lambda: "x", lambda *, model: "x"])

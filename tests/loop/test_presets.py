@@ -1,5 +1,7 @@
 """Presets: their values, and runs with them."""
 
+import inspect
+
 import pytest
 
 from treadle import (
@@ -136,7 +138,7 @@ def test_there_are_no_other_presets():
     made = {
         name
         for name, value in vars(presets).items()
-        if getattr(value, "__module__", "") == presets.__name__
+        if inspect.isfunction(value) and value.__module__ == presets.__name__
     }
     assert made == set(VALUES)
 

@@ -225,7 +225,8 @@ def test_a_trial_that_raises_or_changes_the_messages_of_its_caller_is_a_violatio
 def test_trials_have_every_option_and_driver():
     trials = [Trial(seed) for seed in range(150)]
     assert {trial.way for trial in trials} == {"sync", "asyncio", "trio", "stream"}
-    assert {option for trial in trials for option in trial.options} == {*OPTIONS, "retry_delay"}
+    options = {option for trial in trials for option in trial.options}
+    assert options == {*OPTIONS, "retry_delay", "output_mode"}
     stories = " ".join(trial.story for trial in trials)
     for what in (
         "with a listener",

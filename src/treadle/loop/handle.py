@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from treadle.effects import Signal
 from treadle.errors import OptionError
@@ -13,6 +13,7 @@ from treadle.events import Event
 from treadle.messages import JSONDict, ToolCall, copy_json, problems_of
 from treadle.results import Result
 from treadle.run_state import RunState
+from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
     import anyio
@@ -136,7 +137,7 @@ EVENTS_AHEAD = 64
 """The number of unread events at which a run waits for its reader."""
 
 
-class EventStream(RunHandle):
+class EventStream(RunHandle, Generic[OutputT_co]):
     """The handle that ``Loop.stream`` returns; also an async iterator of the events of the run."""
 
     def __init__(self) -> None:
@@ -145,6 +146,20 @@ class EventStream(RunHandle):
         self._arrived: anyio.Event | None = None
         self._taken: anyio.Event | None = None
         self._is_over = False
+
+    @property
+    def result(self) -> Result[OutputT_co]:
+        """The result of the run.
+
+        Raises:
+            RuntimeError: the run has not ended.
+        """
+        result = super().result
+        if result is None:
+            raise RuntimeError(
+                "the run has not ended; read the result after the last event, or after the block"
+            )
+        return result
 
     def put(self, event: Event) -> Awaitable[None] | None:
         """Add an event, for the run; the result has to be awaited if the reader is too far behind."""

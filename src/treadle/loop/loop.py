@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
-from treadle.errors import check_names
+from treadle.errors import OptionError, check_names
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, LoopOptions, Settings
@@ -23,27 +23,56 @@ from treadle.model import LLMSendFn
 from treadle.pipeline import Pipeline
 from treadle.results import Result
 from treadle.tools import Approval, Resolver, Tool, ToolBehaviour, check_implementations
+from treadle.type_vars import OutputT_co
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from treadle.loop.signatures import (
+        Resume,
+        ResumeStream,
+        ResumeSync,
+        Run,
+        RunSync,
+        StepsOf,
+        Stream,
+    )
+else:
+    Resume = ResumeStream = ResumeSync = Run = RunSync = StepsOf = Stream = None
+
+T = TypeVar("T")
+U = TypeVar("U")
+V = TypeVar("V")
 
 
-class _ClassOrInstanceMethod(Generic[P, R]):
-    """A method that also works on the class, as on an instance without options."""
+def _class_or_instance(_signature: type[T]) -> Callable[[Callable[..., Any]], T]:
+    """Make a method that also works on the class, as on an instance without options.
 
-    def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
+    Args:
+        _signature: its type, for type checkers.
+    """
+    made: Any = _ClassOrInstanceMethod
+    return made
+
+
+class _ClassOrInstanceMethod:
+    def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
         functools.update_wrapper(self, method)  # type: ignore[arg-type]  # for its docstring
 
-    def __get__(self, instance: Loop | None, owner: type[Loop]) -> Callable[P, R]:
-        bound: Any = MethodType(self._method, _default(owner) if instance is None else instance)
-        return bound
+    def __get__(self, instance: Loop[Any] | None, owner: type[Loop[Any]]) -> Any:
+        return MethodType(self._method, _default(owner) if instance is None else instance)
 
 
-class Loop:
+class Loop(Generic[OutputT_co]):
     """An immutable, thread-safe, reusable configuration of the tool loop.
 
+    ``Loop[Invoice]`` is a loop with ``output=Invoice``; its results are ``Ok[Invoice]``, `Err` or `Paused`.
+    Without ``output``, it is a ``Loop[str]``.
+
     Args:
+        llm_send_fn: the model of the runs that are not given another: any callable, sync or async, that takes
+            ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``, and returns text, an assistant message,
+            a chat completion, a `Response`, or an iterator of chunks.
+        output: the type of the output; see `treadle.loop.options.Settings`.
         **options: see `treadle.loop.options.Settings`, which describes each option and its default.
 
     Raises:
@@ -52,7 +81,42 @@ class Loop:
         PipelineError: the list of stages is invalid.
     """
 
-    def __init__(self, **options: Unpack[LoopOptions]) -> None:
+    @overload
+    def __init__(
+        self: Loop[str],
+        *,
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Loop[U | V],
+        *,
+        output: tuple[type[U], type[V]],
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Loop[U],
+        *,
+        output: type[U] | Sequence[type[U]],
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Loop[Any],
+        *,
+        output: Any,
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> None: ...
+
+    def __init__(self, **options: Any) -> None:
         settings = Settings().with_options(options)
         self._configure(settings, pipeline_of(settings))
 
@@ -67,8 +131,43 @@ class Loop:
         self.resolver = None if resolve is None else Resolver(resolve)
         check_implementations(self.tools.values(), self.resolver)
 
-    def with_options(self, **options: Unpack[LoopOptions]) -> Self:
+    @overload
+    def with_options(
+        self, *, llm_send_fn: LLMSendFn | None = None, **options: Unpack[LoopOptions]
+    ) -> Self: ...
+
+    @overload
+    def with_options(
+        self,
+        *,
+        output: tuple[type[U], type[V]],
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> Loop[U | V]: ...
+
+    @overload
+    def with_options(
+        self,
+        *,
+        output: type[U] | Sequence[type[U]],
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> Loop[U]: ...
+
+    @overload
+    def with_options(
+        self,
+        *,
+        output: Any,
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Unpack[LoopOptions],
+    ) -> Loop[Any]: ...
+
+    def with_options(self, **options: Any) -> Any:
         """Make a loop with some options changed; raises the errors of the constructor."""
+        return self._with(options)
+
+    def _with(self, options: Mapping[str, Any]) -> Loop[Any]:
         if not options:
             return self
         changed = object.__new__(type(self))
@@ -81,64 +180,63 @@ class Loop:
         """Draw the stages, as a ``mermaid`` flowchart or as ``text``."""
         return self.pipeline.diagram(kind)
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(Run)
     def run(
-        self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
+        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> Coroutine[Any, Any, Result]:
         """Run on the running event loop, asyncio or trio.
 
         Args:
             messages: a text, or a list of OpenAI chat dicts. They are copied, validated, and repaired where a
                 provider would reject them.
-            llm_send_fn: any callable, sync or async, that takes ``(messages)``, ``(messages, opts)`` or
-                ``(messages, **opts)``, and returns text, an assistant message, a chat completion, a
-                `Response`, or an iterator of chunks.
+            llm_send_fn: the model, see `Loop`; None means that of the loop.
             **options: options of `Loop`, for this run.
 
         Returns:
             ``Ok`` with the answer, ``Err`` with the reason, or ``Paused``; each with everything that was done.
 
         Raises:
-            OptionError, ToolDefinitionError, PipelineError: as in the constructor, before anything runs.
+            OptionError, ToolDefinitionError, PipelineError: as in the constructor, before anything runs. There is
+                no model.
         """
-        return effects.drive(*start_run(self.with_options(**options), messages, llm_send_fn))
+        return effects.drive(*start_run(self._with(options), messages, llm_send_fn))
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(RunSync)
     def run_sync(
-        self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
+        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> Result:
         """As `run`, in this thread, without an event loop; it also works while one is running.
 
         Async tools and models run on an event loop in a background thread.
         """
-        return effects.drive_sync(*start_run(self.with_options(**options), messages, llm_send_fn))
+        return effects.drive_sync(*start_run(self._with(options), messages, llm_send_fn))
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(Stream)
     def stream(
-        self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
-    ) -> AbstractAsyncContextManager[EventStream]:
+        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
+    ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `run`, with its events as they happen: ``async with Loop.stream(...) as events``.
 
         Returns:
             A context manager. It returns an `EventStream`, an async iterator of the events and the handle of
             the run: ``events.result`` is the result after the last event. Leaving early cancels the run.
         """
-        return _streamed(self.with_options(**options), messages, llm_send_fn)
+        return _streamed(self._with(options), messages, llm_send_fn)
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(StepsOf)
     def steps(
-        self, messages: Messages, llm_send_fn: LLMSendFn, **options: Unpack[LoopOptions]
+        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
-        return start_run(self.with_options(**options), messages, llm_send_fn)[0]
+        return start_run(self._with(options), messages, llm_send_fn)[0]
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(Resume)
     def resume(
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn,
-        **options: Unpack[LoopOptions],
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Any,
     ) -> Coroutine[Any, Any, Result]:
         """Continue a paused run, as `run` does; also in another process.
 
@@ -146,7 +244,7 @@ class Loop:
             paused: the `Paused`, its ``state``, or the state as JSON text.
             decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the waiting calls.
                 The run pauses again when it reaches a call without a decision.
-            llm_send_fn: the model.
+            llm_send_fn: the model, see `Loop`; None means that of the loop.
             **options: as for `run`. The tools of the waiting calls have to be among the tools of the loop.
 
         Returns:
@@ -156,32 +254,41 @@ class Loop:
             PausedStateError: the state was changed, belongs to other tools, or was resumed already.
             OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
-        loop = self.with_options(**options)
+        loop = self._with(options)
         return effects.drive(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(ResumeSync)
     def resume_sync(
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn,
-        **options: Unpack[LoopOptions],
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Any,
     ) -> Result:
         """As `resume`, in this thread, without an event loop."""
-        loop = self.with_options(**options)
+        loop = self._with(options)
         return effects.drive_sync(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
 
-    @_ClassOrInstanceMethod
+    @_class_or_instance(ResumeStream)
     def resume_stream(
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn,
-        **options: Unpack[LoopOptions],
-    ) -> AbstractAsyncContextManager[EventStream]:
+        llm_send_fn: LLMSendFn | None = None,
+        **options: Any,
+    ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `resume`, with the events as they happen; see `stream`."""
-        loop = self.with_options(**options)
+        loop = self._with(options)
         return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
+
+    def model_for(self, llm_send_fn: LLMSendFn | None) -> LLMSendFn:
+        """The model of a run: the one given to it, else that of the loop; raises `OptionError` without one."""
+        chosen = self.settings.llm_send_fn if llm_send_fn is None else llm_send_fn
+        if chosen is None:
+            raise OptionError(
+                "llm_send_fn: there is no model; give one to the run, or to Loop(llm_send_fn=...)"
+            )
+        return chosen
 
     def resumption(
         self,
@@ -196,7 +303,7 @@ class Loop:
         self,
         name: str,
         description: str,
-        llm_send_fn: LLMSendFn,
+        llm_send_fn: LLMSendFn | None = None,
         *,
         input_schema: Mapping[str, Any] = TASK_SCHEMA,
         messages: MakeMessages | None = None,
@@ -211,7 +318,7 @@ class Loop:
         Args:
             name: the tool's name.
             description: what it does, for the model that calls it.
-            llm_send_fn: the model of these runs.
+            llm_send_fn: the model of these runs; None means that of this loop.
             input_schema: its arguments; by default one text, the ``task``.
             messages: makes the initial messages from the arguments; by default one user message.
             instructions: the option of that name, for these runs; None means that of this loop.
@@ -223,25 +330,25 @@ class Loop:
         """
         check_names(options, ToolBehaviour.__annotations__, "as_tool: unknown option")
         loop = self if instructions is None else self.with_options(instructions=instructions)
-        steps = Subagent(loop, llm_send_fn, messages)
+        steps = Subagent(loop, loop.model_for(llm_send_fn), messages)
         return Tool(name, description, input_schema, steps=steps, **options)
 
 
-def _default(owner: type[Loop]) -> Loop:
+def _default(owner: type[Loop[Any]]) -> Loop[Any]:
     """The loop of a class with every option at its default."""
     if owner not in _defaults:
         _defaults[owner] = owner()
     return _defaults[owner]
 
 
-_defaults: dict[type[Loop], Loop] = {}
+_defaults: dict[type[Loop[Any]], Loop[Any]] = {}
 
 
 @asynccontextmanager
 async def _streamed(
-    loop: Loop, messages: Any, llm_send_fn: LLMSendFn
-) -> AsyncGenerator[EventStream]:
-    stream = EventStream()
+    loop: Loop[Any], messages: Any, llm_send_fn: LLMSendFn | None
+) -> AsyncGenerator[EventStream[Any]]:
+    stream: EventStream[Any] = EventStream()
     steps, emit = start_run(loop, messages, llm_send_fn, stream)
 
     async def run() -> None:

@@ -17,23 +17,29 @@ from treadle.limits import LIMIT_NAMES, Limits
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.messages import Response
-from treadle.model import BASE_DELAY
+from treadle.model import BASE_DELAY, LLMSendFn
 from treadle.pipeline import Pipeline
+from treadle.pipeline.components import ComponentLike
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.stages import RepairCall
 from treadle.tools import CircuitBreaker, Locks
 
+StageList: TypeAlias = Sequence[ComponentLike | Callable[[Context], Any]] | Pipeline[Context]
+"""Stages, in order: those of `treadle.stages`, functions of a context, components, and lists of these."""
 Middleware: TypeAlias = Callable[[Steps[Result]], Steps[Result]]
 """A function from steps to steps, which sees every effect of a run, and its outcome."""
 
 
 class LoopOptions(TypedDict, total=False):
-    """The options of `Loop`, and of each of its runs; `Settings` describes them."""
+    """The options of `Loop`, and of each of its runs; `Settings` describes them.
+
+    ``output``, which decides the type of the result, and ``llm_send_fn`` are parameters.
+    """
 
     name: str
     instructions: str | Callable[[Context], str | None] | None
-    stages: Sequence[Any] | None
+    stages: StageList | None
     limits: Limits
     max_iterations: int
     max_tool_calls: int | None
@@ -48,7 +54,6 @@ class LoopOptions(TypedDict, total=False):
     cost_of: Callable[[Response], float | None] | None
     tools: Iterable[Any] | None
     resolve_tool: Any
-    output: Any
     output_mode: Literal["tool", "json"]
     max_output_retries: int
     output_validators: Callable[..., Any] | Sequence[Callable[..., Any]]
@@ -87,6 +92,7 @@ class Settings:
         name: the name of the agent, in the run state and in telemetry.
         instructions: the system message of every request, or a function of the context that makes it. It is
             not stored in the history.
+        llm_send_fn: the model of the runs that are not given another.
         stages: the stages, in order; None means `treadle.stages.default_stages`. Plain functions from context to
             context are stages, too. A list without `ask_model` gets it at the start.
         limits: the limits of a run. Its fields are options as well: ``max_iterations=5``.
@@ -146,7 +152,8 @@ class Settings:
 
     name: str = ""
     instructions: str | Callable[[Context], str | None] | None = None
-    stages: Sequence[Any] | None = None
+    llm_send_fn: LLMSendFn | None = None
+    stages: StageList | None = None
     limits: Limits = field(default_factory=Limits)
     on_limit: Literal["stop", "finish"] = "stop"
     show_budget: bool = False
@@ -219,7 +226,7 @@ class Settings:
                     f"give it to the stage itself"
                 )
 
-    def with_options(self, options: LoopOptions) -> Settings:
+    def with_options(self, options: Mapping[str, Any]) -> Settings:
         """A copy with some options changed.
 
         Raises:
@@ -307,6 +314,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, str) or is_sync_callable(value),
         "text or a sync function",
     ),
+    "llm_send_fn": (callable, "a callable that takes messages"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
     "show_budget": (lambda value: isinstance(value, bool), "True or False"),
     "dedupe": (lambda value: isinstance(value, bool), "True or False"),

@@ -1,14 +1,31 @@
 """Known policies by name. Each function returns options for `Loop`.
 
-``Loop(**presets.runax(), tools=[...])``; ``Loop(**{**presets.planck(), "max_iterations": 20})``.
+``Loop(**presets.runax(), tools=[...])``; ``Loop(**presets.planck()).with_options(max_iterations=20)``.
 """
 
 from __future__ import annotations
 
-from treadle.loop.options import LoopOptions
+from typing import Literal, TypedDict
 
 
-def recommended() -> LoopOptions:
+class Preset(TypedDict, total=False):
+    """The options that a policy sets; see `treadle.loop.options.Settings`."""
+
+    max_iterations: int
+    max_tool_calls: int | None
+    max_parallel_calls: int
+    max_total_tokens: int | None
+    max_seconds: float | None
+    on_limit: Literal["stop", "finish"]
+    sequential: Literal["defer", "in_step"]
+    dedupe: bool
+    loop_threshold: int | None
+    breaker_threshold: int
+    max_blank_stops: int
+    max_retries: int
+
+
+def recommended() -> Preset:
     """Limits for a loop that runs unattended; they suit most tasks.
 
     At a limit the model is asked for a last answer, so that the work is not lost.
@@ -29,7 +46,7 @@ def recommended() -> LoopOptions:
     }
 
 
-def llmcore() -> LoopOptions:
+def llmcore() -> Preset:
     """LlmCore's agent loop: ten iterations, a circuit breaker, blank stops tolerated.
 
     It detects neither duplicates nor endless loops, and runs every call of a response.
@@ -45,7 +62,7 @@ def llmcore() -> LoopOptions:
     }
 
 
-def orbiter() -> LoopOptions:
+def orbiter() -> Preset:
     """Orbiter's call runner: retries of the model, and detection of endless loops by the calls.
 
     Its limit of steps is not part of the call runner; ten is our choice.
@@ -60,7 +77,7 @@ def orbiter() -> LoopOptions:
     }
 
 
-def planck() -> LoopOptions:
+def planck() -> Preset:
     """Planck's tool runner: every call runs, and results have a note from the third identical call on.
 
     It has no limit of iterations. A loop of treadle always has one; a hundred is our choice.
@@ -73,7 +90,7 @@ def planck() -> LoopOptions:
     }
 
 
-def runax() -> LoopOptions:
+def runax() -> Preset:
     """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer at the end."""
     return {
         "max_iterations": 3,  # RunaxAI: reasoning steps
@@ -85,6 +102,6 @@ def runax() -> LoopOptions:
     }
 
 
-def runax_project() -> LoopOptions:
+def runax_project() -> Preset:
     """RunaxAI's policy for projects: the strict one, with four tool calls."""
     return {**runax(), "max_tool_calls": 4}  # RunaxAI: three steps and four calls

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 def start_run(
-    loop: Loop,
+    loop: Loop[Any],
     given: Any,
-    llm_send_fn: LLMSendFn,
-    stream: EventStream | None = None,
+    llm_send_fn: LLMSendFn | None,
+    stream: EventStream[Any] | None = None,
 ) -> tuple[Steps[Result], Observers | None]:
     """Make a run, ready to be driven.
 
     Args:
         loop: the loop.
         given: the messages of the caller, or a paused run.
-        llm_send_fn: the model.
+        llm_send_fn: the model; None means that of the loop.
         stream: the handle of a stream, which receives the events too; None if there is none.
 
     Returns:
@@ -72,9 +72,9 @@ def start_run(
 
 
 def start_subagent(
-    loop: Loop,
+    loop: Loop[Any],
     given: Any,
-    llm_send_fn: LLMSendFn,
+    llm_send_fn: LLMSendFn | None,
     state: RunState,
     *,
     parent: RunContext,
@@ -126,7 +126,7 @@ def _state_for(settings: Settings, given: Any) -> RunState:
     return settings.state if settings.state is not None else RunState(settings.name)
 
 
-def _config_of(loop: Loop) -> RunConfig:
+def _config_of(loop: Loop[Any]) -> RunConfig:
     settings = loop.settings
     return RunConfig(
         loop.pipeline,
@@ -137,15 +137,15 @@ def _config_of(loop: Loop) -> RunConfig:
     )
 
 
-def _options_of(loop: Loop) -> Mapping[str, Any]:
+def _options_of(loop: Loop[Any]) -> Mapping[str, Any]:
     """The options of every request of a loop."""
     options = loop.settings.llm_opts
     return options if loop.output is None else {**options, **loop.output.options}
 
 
 def _run_context(
-    loop: Loop,
-    llm_send_fn: LLMSendFn,
+    loop: Loop[Any],
+    llm_send_fn: LLMSendFn | None,
     state: RunState,
     handle: RunHandle | None,
     *,
@@ -166,7 +166,7 @@ def _run_context(
         held_locks=held,
         breaker=settings.breaker,
         resolver=loop.resolver,
-        model=ModelClient(llm_send_fn, _options_of(loop)),
+        model=ModelClient(loop.model_for(llm_send_fn), _options_of(loop)),
         instructions=settings.instructions,
         show_budget=settings.show_budget,
         deps=settings.deps,

@@ -242,7 +242,7 @@ class Compiler:
     ) -> Filled:
         match component:
             case Stage():
-                return self._stage(component, name, scope, filled)
+                return self._stage(cast("Stage", component), name, scope, filled)
             case Switch():
                 return self._switch(component, name, scope, filled)
             case Embed():
@@ -292,7 +292,7 @@ class Compiler:
             scope.exits.append(op)
         self._emit(op)
 
-    def _stage(self, stage: Stage, name: str, scope: _Scope, filled: Filled) -> Filled:
+    def _stage(self, stage: Stage[..., Any], name: str, scope: _Scope, filled: Filled) -> Filled:
         for field in (*stage.requires, *stage.provides):
             if self._fields is not None and field not in self._fields:
                 raise PipelineError(

@@ -6,15 +6,31 @@ import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.errors import PipelineError
+from treadle.type_vars import ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
     from treadle.pipeline.pipeline import Pipeline
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Fn: TypeAlias = Callable[..., Any]
 Condition: TypeAlias = Callable[[Any], object]
@@ -38,24 +54,26 @@ ComponentLike: TypeAlias = Component | Fn | Sequence[Component | Fn | Sequence[A
 
 
 @fast_dataclass
-class Stage(Component):
+class Stage(Component, Generic[ParamsT, ReturnT_co]):
     """A function from item to item, made by `stage`.
 
     Called with an item, it runs the function. Called with keywords alone, it returns a copy with
     these options: ``circuit_breaker(threshold=2)``.
     """
 
-    fn: Fn
+    fn: Callable[Concatenate[Any, ParamsT], ReturnT_co]
     options: Mapping[str, Any]
     count: int | None = None
     requires: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
 
     @overload
-    def __call__(self, item: Any, /, *rest: Any, **options: Any) -> Any: ...
+    def __call__(
+        self, item: Any, /, *rest: ParamsT.args, **options: ParamsT.kwargs
+    ) -> ReturnT_co: ...
     @overload
-    def __call__(self, **options: Any) -> Stage: ...
-    def __call__(self, *item: Any, **options: Any) -> Any:
+    def __call__(self, *none: ParamsT.args, **options: ParamsT.kwargs) -> Self: ...
+    def __call__(self, *item: Any, **options: Any) -> Any:  # type: ignore[misc]  # it takes any
         """Run the function on an item; without one, copy the stage with other options."""
         if item:
             return self.fn(*item, **{**self.options, **options})
@@ -73,16 +91,20 @@ class Stage(Component):
         return functools.partial(self.fn, **options) if options else self.fn
 
 
+class _Decorator(Protocol):
+    def __call__(self, fn: Callable[Concatenate[Any, P], R], /) -> Stage[P, R]: ...
+
+
 @overload
 def stage(
-    fn: Fn,
+    fn: Callable[Concatenate[Any, P], R],
     name: str | None = None,
     *,
     count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     **options: Any,
-) -> Stage: ...
+) -> Stage[P, R]: ...
 @overload
 def stage(
     fn: None = None,
@@ -92,16 +114,16 @@ def stage(
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     **options: Any,
-) -> Callable[[Fn], Stage]: ...
+) -> _Decorator: ...
 def stage(
-    fn: Fn | None = None,
+    fn: Any = None,
     name: str | None = None,
     *,
     count: int | None = None,
     requires: Sequence[str] = (),
     provides: Sequence[str] = (),
     **options: Any,
-) -> Stage | Callable[[Fn], Stage]:
+) -> Any:
     """Make a stage of a function; also a decorator, with or without arguments.
 
     Args:
@@ -128,7 +150,8 @@ def stage(
     if count is not None and count < 1:
         raise PipelineError(f"stage {name or name_of(fn)!r}: count must be at least 1, not {count}")
     label = name_of(fn)
-    old = fn if isinstance(fn, Stage) else Stage(label, fn, {}, anonymous=label == "lambda")
+    is_stage = isinstance(fn, Stage)
+    old = cast("Stage", fn) if is_stage else Stage(label, fn, {}, anonymous=label == "lambda")
     made = replace(
         old,
         name=name or old.name,

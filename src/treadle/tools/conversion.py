@@ -6,7 +6,18 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from treadle.errors import ToolDefinitionError, check_names
 from treadle.messages import is_mapping
@@ -15,6 +26,10 @@ from treadle.tools.docstrings import read_docstring
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ToolBehaviour(TypedDict, total=False):
@@ -43,14 +58,16 @@ class ToolOptions(ToolBehaviour, total=False):
     description: str | None
 
 
+class _Decorator(Protocol):
+    def __call__(self, fn: Callable[P, R], /) -> Tool[P, R]: ...
+
+
 @overload
-def tool(fn: Any, /, **options: Unpack[ToolOptions]) -> Tool: ...
+def tool(fn: Mapping[str, Any], /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
-def tool(
-    fn: None = None,
-    /,
-    **options: Unpack[ToolOptions],
-) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+@overload
+def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> _Decorator: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Make a tool of a function: the schema from its type hints, the descriptions from its docstring.
 
@@ -94,7 +111,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
         ToolDefinitionError: it is none of these, or invalid.
     """
     if isinstance(given, Tool):
-        return given
+        return cast("Tool", given)
     if is_mapping(given):
         return _from_dict(given, where)
     if _is_model(given):

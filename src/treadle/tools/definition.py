@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from treadle.effects import Mode, call_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError
@@ -15,6 +15,7 @@ from treadle.limits import Remaining
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.rendering import MAX_ITEMS
+from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
     from treadle.tools.function_schema import Signature
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 
 @fast_dataclass
-class ToolContext:
+class ToolContext(Generic[DepsT_co]):
     """What a tool can read about the run that calls it; the loop fills a parameter of this type.
+
+    ``ToolContext[Deps]`` states the type of `deps`, for type checkers.
 
     Args:
         call_id: the id of the call.
@@ -43,7 +46,7 @@ class ToolContext:
     run_id: str = ""
     agent_name: str = ""
     remaining: Remaining = field(default_factory=Remaining, compare=False)
-    deps: Any = field(default=None, compare=False, repr=False)
+    deps: DepsT_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -86,13 +89,13 @@ _SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
-Invoke: TypeAlias = Callable[[Mapping[str, Any], ToolContext | None], Any]
+Invoke: TypeAlias = Callable[[Mapping[str, Any], "ToolContext[Any] | None"], Any]
 """Takes valid arguments, and the context if the tool takes one; returns what the tool returns."""
 
 
 @light_dataclass(frozen=True)
-class Tool:
-    """A tool that a model may call. Calling the object calls its function.
+class Tool(Generic[ParamsT, ReturnT_co]):
+    """A tool that a model may call. Calling the object calls its function, with the same parameters.
 
     Args:
         name: 1 to 128 letters, digits, ``_``, ``-`` and ``.``.
@@ -142,7 +145,7 @@ class Tool:
     input_schema: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    fn: Callable[..., Any] | None = None
+    fn: Callable[ParamsT, ReturnT_co] | None = None
     parallel_safe: bool | None = None
     requires_fresh_input: bool = False
     max_parallel: int | None = None
@@ -323,7 +326,7 @@ class Tool:
         }
         return {"type": "function", "function": function}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ReturnT_co:
         """Call the function."""
         if self.fn is None:
             raise ToolDefinitionError(f"tool {self.name!r} has no function; a resolver runs it")

@@ -261,7 +261,8 @@ def _field(parameter: inspect.Parameter, hint: Any, described: Mapping[str, str]
 
 
 def _takes_context(hint: Any) -> bool:
-    return hint is ToolContext or any(map(_takes_context, typing.get_args(hint)))
+    is_context = hint is ToolContext or typing.get_origin(hint) is ToolContext
+    return is_context or any(map(_takes_context, typing.get_args(hint)))
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None), Any, list, dict})

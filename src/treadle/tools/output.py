@@ -151,7 +151,7 @@ def make_output(
     kept = tuple((validator, _takes_context(validator)) for validator in validators)
     if mode == "json":
         return _json_output(_json_form(alternatives), kept, max_retries)
-    made = [one for one in alternatives if isinstance(one, Tool)]
+    made: list[Tool] = [one for one in alternatives if isinstance(one, Tool)]
     forms = _forms([one for one in alternatives if not isinstance(one, Tool) and one is not str])
     made.extend(map(_tool_of, forms))
     named: dict[str, Tool] = {}
