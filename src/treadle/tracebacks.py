@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar
 
 E = TypeVar("E", bound=BaseException)
+
+MAX_FRAMES = 1_000
+"""The number of frames of one exception that are formatted, from the last. Python's recursion limit is 1,000."""
+MAX_LENGTH = 20_000
+"""The maximum length of a formatted traceback, in characters."""
+MAX_LINE = 1_000
+"""The maximum length of one of its lines, in characters."""
 
 _INTERNAL = frozenset(
     {"treadle", "anyio", "asyncio", "collections", "concurrent", "threading", "trio"}
@@ -44,6 +53,37 @@ def _first_of_user(trace: TracebackType | None) -> TracebackType | None:
 def has_traceback(error: BaseException) -> bool:
     """Whether an exception, or its cause, was raised; one that was only made has no traceback to show."""
     return traceback_of(error) is not None or error.__cause__ is not None
+
+
+def format_traceback(error: BaseException) -> str:
+    """Format an exception with its causes and their tracebacks, as Python does, as a text of at most `MAX_LENGTH`.
+
+    The start and the end are kept: where the user's code was entered, and where it failed.
+    """
+    import traceback  # noqa: PLC0415 - only failures need it
+
+    try:
+        lines = "".join(traceback.format_exception(error, limit=-MAX_FRAMES)).splitlines()
+    except Exception:  # noqa: BLE001 - an attribute of a user-supplied exception may raise
+        return f"{type(error).__name__}: its traceback cannot be formatted"
+    lines = [shortened(line) for line in lines]
+    if sum(map(len, lines)) + len(lines) <= MAX_LENGTH:
+        return "\n".join(lines)
+    start = _fitting(lines, MAX_LENGTH // 4)
+    end = _fitting(lines[start:][::-1], MAX_LENGTH - MAX_LENGTH // 4 - MAX_LINE)
+    left_out = f"  [{len(lines) - start - end:,} lines left out]"
+    return "\n".join((*lines[:start], left_out, *lines[len(lines) - end :]))
+
+
+def shortened(line: str) -> str:
+    """A line of at most `MAX_LINE` characters, and a note if it was longer."""
+    return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} [cut]"
+
+
+def _fitting(lines: Sequence[str], length: int) -> int:
+    """The number of lines at the start that fit into a length."""
+    ends = itertools.accumulate(len(line) + 1 for line in lines)
+    return sum(1 for _ in itertools.takewhile(lambda end: end <= length, ends))
 
 
 # The accessor of the base class, since that of a subclass may raise.

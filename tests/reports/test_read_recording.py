@@ -70,6 +70,29 @@ def test_calls_come_back_with_what_became_of_them(eventful_run):
     assert run.iterations[1].calls[0].problems != ()
 
 
+def test_tracebacks_of_tools_come_back(eventful_run):
+    """Those of failed attempts, too."""
+    run, _ = eventful_run
+    add, flaky, broken = run.iterations[0].calls
+    assert add.traceback is flaky.traceback is None
+    assert broken.traceback.endswith(
+        'in broken\n    raise ValueError("it is broken")\nValueError: it is broken'
+    )
+    assert flaky.retries[0].traceback.endswith("ConnectionError: not yet")
+    assert run.traceback is None
+
+
+def test_the_traceback_of_the_cause_of_a_reason_comes_back(path):
+    def model(messages):
+        raise ValueError("no key")
+
+    with Recorder(path) as recorder:
+        Loop(on_event=recorder).run_sync(QUESTION, model)
+    (run,) = read_recording(path).runs
+    assert run.traceback.startswith("Traceback")
+    assert run.traceback.endswith("ValueError: no key")
+
+
 def test_what_the_model_did_comes_back(eventful_run):
     """Its answers, its failures, and when the first piece of a stream came."""
     run, _ = eventful_run

@@ -70,8 +70,8 @@ RENAMED = {
     ("RunStarted", "run_id"): "run",
     ("RunStarted", "state"): None,
     ("ToolStarted", "within"): "of",
-    ("ToolRetried", "exception"): None,
-    ("ToolFinished", "exception"): None,
+    ("ToolRetried", "exception"): "traceback",
+    ("ToolFinished", "exception"): "traceback",
     ("IterationFinished", "context"): "calls",
     ("RunFinished", "result"): "output",
 }

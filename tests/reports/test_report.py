@@ -181,6 +181,15 @@ def test_the_data_has_what_happened(record):
     assert run["t"] <= inner["t"] <= inner["e"] <= run["e"]
 
 
+def test_the_data_has_the_tracebacks_of_failures(record):
+    """Of calls, of their failed attempts, and of the cause of the reason."""
+    (run,) = Page(render_report(record)).data["runs"]
+    _, flaky, broken = (row for row in run["steps"][0]["rows"] if row["k"] == "call")
+    assert broken["trace"].endswith("ValueError: it is broken")
+    assert (flaky["trace"], run["trace"]) == (None, None)
+    assert flaky["retries"][0]["trace"].endswith("ConnectionError: not yet")
+
+
 def test_there_are_plain_words_for_every_way_to_end():
     """For each reason, and for the ends that have none."""
     assert {reason.stop_reason for reason in get_args(Reason)} <= set(HEADLINES)
@@ -223,6 +232,7 @@ def test_without_javascript_there_is_a_summary_and_a_transcript(record):
     assert "Answered" in noscript
     assert "It is forty-two." in noscript
     assert "2. call of add: invalid" in noscript
+    assert "in broken\n" in noscript
     assert plain["title", ""].strip() == "outer: Answered"
 
 

@@ -57,13 +57,42 @@ def test_steps_unfold_to_what_was_said_and_done(report, opened):
     page = opened(report).page
     page.locator(".row", has_text="flaky").last.locator(".head").click()
     body = page.locator(".row.on .body")
-    assert body.locator("pre").all_inner_texts() == [
+    assert body.locator("pre:visible").all_inner_texts() == [
         '{"key": "k"}',
         "Error: ConnectionError: not yet",
         "k at last",
     ]
     page.locator(".row", has_text="suppressed").locator(".head").click()
     assert "nothing new has been learned since" in page.locator(".row.on .note").first.inner_text()
+
+
+def test_a_traceback_is_folded_beneath_its_failed_call(report, opened):
+    """It unfolds with the mouse and with the keyboard, and where it has what is searched for."""
+    page = opened(report).page
+    page.locator(".row", has_text="broken").last.locator(".head").click()
+    trace = page.locator(".row.on .body details")
+    assert trace.locator("summary").inner_text() == "traceback"
+    assert not trace.locator("pre").is_visible()
+    trace.locator("summary").click()
+    assert trace.locator("pre").inner_text().endswith("ValueError: it is broken")
+    trace.locator("summary").press("Enter")
+    assert not trace.locator("pre").is_visible()
+    press(page, "/")
+    page.keyboard.type("in broken")
+    press(page, "Enter")
+    page.locator(".row.on .body details[open] mark").wait_for()
+
+
+def test_the_traceback_of_a_failed_run_is_beneath_its_reason(tmp_path, opened):
+    def model(messages):
+        raise ValueError("no key")
+
+    made = page_of(tmp_path, lambda to: Loop(on_event=to).run_sync(QUESTION, model))
+    page = opened(made).page
+    trace = page.locator(".summary details")
+    assert not trace.locator("pre").is_visible()
+    trace.locator("summary").click()
+    assert trace.locator("pre").inner_text().endswith("ValueError: no key")
 
 
 def test_runs_within_a_run_are_folded_inside_their_call(report, opened):

@@ -368,3 +368,44 @@ def test_arguments_are_recorded_as_written_and_an_empty_text_as_no_arguments(wri
     assert content.call_attributes(ToolCall("c1", "t", written)) == {
         names.TOOL_CALL_ARGUMENTS: recorded
     }
+
+
+@tool
+def broken():
+    raise LookupError("no such city\ud800")
+
+
+class TestExceptions:
+    """The span of a call has the exception of its tool, if content is captured."""
+
+    def span_of(self, driver, **options):
+        watch = Watch()
+        model = ScriptedLLM(calls(call("broken", "c1")), "ok")
+        go(driver, USER, model, tools=[broken], **watch.options, **options)
+        return watch.one("execute_tool broken")
+
+    @pytest.mark.parametrize("driver", DRIVERS)
+    def test_it_is_an_event_of_the_conventions(self, driver):
+        span = self.span_of(driver, capture_content=True)
+        (event,) = span.events
+        assert event.name == "exception"
+        assert event.timestamp == span.end_time
+        facts = dict(event.attributes)
+        trace = facts.pop("exception.stacktrace")
+        assert facts == {
+            "exception.type": "LookupError",
+            "exception.message": "no such city?",
+        }
+        assert "in broken\n" in trace
+        assert trace.endswith("LookupError: no such city?")
+
+    @pytest.mark.parametrize("driver", DRIVERS)
+    def test_without_content_there_is_only_the_type_of_the_error(self, driver):
+        span = self.span_of(driver, capture_content=False)
+        assert span.events == ()
+        assert span.attributes["error.type"] == "tool_error"
+
+    def test_the_type_has_its_module_unless_it_is_a_builtin(self):
+        assert content.exception_attributes(jsonschema.SchemaError("x"))["exception.type"] == (
+            "jsonschema.exceptions.SchemaError"
+        )

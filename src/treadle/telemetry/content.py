@@ -19,10 +19,12 @@ from treadle.messages import (
     ToolResult,
     is_list,
     is_mapping,
+    safe_str,
     sendable,
     sendable_json,
 )
 from treadle.telemetry import names
+from treadle.tracebacks import format_traceback, shortened
 
 _YES = frozenset({"1", "true", "yes", "span", "span_only", "span_and_event"})
 
@@ -76,6 +78,17 @@ def call_attributes(call: ToolCall) -> dict[str, str]:
 def result_attributes(result: ToolResult) -> dict[str, str]:
     """Return the attributes of the result of a call."""
     return {names.TOOL_CALL_RESULT: sendable(result.content)}
+
+
+def exception_attributes(error: BaseException) -> dict[str, str]:
+    """Return the attributes of the event ``exception``, in the form of OpenTelemetry's conventions."""
+    kind = type(error)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return {
+        names.EXCEPTION_TYPE: f"{module}{kind.__qualname__}",
+        names.EXCEPTION_MESSAGE: shortened(safe_str(error)),
+        names.EXCEPTION_STACKTRACE: format_traceback(error),
+    }
 
 
 def as_json(value: Any) -> str:

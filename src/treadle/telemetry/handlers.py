@@ -204,6 +204,9 @@ def _tool_finished(run: RunTelemetry, event: ToolFinished) -> None:
         return
     if run.telemetry.captures:
         tool.span.set_attributes(content.result_attributes(result))
+        if event.exception is not None and tool.span.is_recording():
+            facts = content.exception_attributes(event.exception)
+            spans.add_event(tool.span, names.EXCEPTION, facts, event.at)
     failed: dict[str, str] = {}
     if result.is_error:
         error_type = result.status if result.status in {"timeout", "cancelled"} else "tool_error"

@@ -101,6 +101,7 @@ class RunBuilder:
         run.ended_at, run.status, run.stop_reason = at, line["status"], line["stop_reason"]
         reason, limit = line["reason"], line["limit"]
         run.reason = reason["text"] if reason is not None else line["error"] or ""
+        run.traceback = line.get("traceback")
         run.limit = "" if limit is None else limit["text"]
         run.output, run.pending = line["output"], line["pending"]
         run.total_iterations = line["total_iterations"]
@@ -120,6 +121,7 @@ class RunBuilder:
                 call.retries.append(_retry(line, at))
             case "tool_finished":
                 call.ended_at, call.duration = at, finite(line["duration"])
+                call.traceback = line.get("traceback")
                 _answer(call, line["result"])
             case "repeat_warned":
                 call.nudges = line["count"]
@@ -251,7 +253,8 @@ def _answer(call: Call, result: JSONDict) -> None:
 
 def _retry(line: JSONDict, at: float | None) -> Retry:
     delay = finite(line["delay"]) or 0.0
-    return Retry(line["attempt"], line["error"], line["error_type"], delay, at)
+    trace = line.get("traceback")
+    return Retry(line["attempt"], line["error"], line["error_type"], delay, at, trace)
 
 
 def _usage(recorded: JSONDict) -> Usage:

@@ -22,6 +22,7 @@ from treadle.events import (
 )
 from treadle.messages import JSONDict, safe_str
 from treadle.results import Err, Ok, Paused, Result, RunError
+from treadle.tracebacks import format_traceback
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -54,8 +55,7 @@ class Lines:
         """The fields of an event, without those that every line has. They become JSON when they are written."""
         if type(event) not in EVENT_NAMES:
             return {"kind": type(event).__name__, "data": event}
-        facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
-        facts.pop("exception", None)  # it is no data
+        facts = _facts_of(event)
         match event:
             case RunStarted():
                 del facts["run_id"], facts["state"]
@@ -120,7 +120,7 @@ class Lines:
 
     def _summary(self, result: Result | None) -> Fields:
         facts: Fields = {"status": "cancelled", "reason": None, "limit": None, "output": None}
-        facts["pending"] = ()
+        facts |= {"pending": (), "traceback": None}
         if result is None:
             # Nothing is returned, but the run state has the history.
             state = self._started and self._started.state
@@ -131,9 +131,17 @@ class Lines:
                 facts |= {"status": "ok", "limit": reason_as_json(limit), "output": output}
             case Err(reason=reason):
                 facts |= {"status": "error", "reason": reason_as_json(reason)}
+                facts["traceback"] = _traceback_of(getattr(reason, "cause", None))
             case Paused(pending=pending):
                 facts |= {"status": "paused", "pending": pending}
         return facts | self._change(result.messages)
+
+
+def _facts_of(event: Event) -> Fields:
+    facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
+    if "exception" in facts:
+        facts["traceback"] = _traceback_of(facts.pop("exception"))
+    return facts
 
 
 def reason_as_json(reason: Any) -> Fields | None:
@@ -142,6 +150,10 @@ def reason_as_json(reason: Any) -> Fields | None:
         return None
     kind = reason.stop_reason if isinstance(reason, RunError) else "error"
     return {"kind": kind, "text": safe_str(reason)}
+
+
+def _traceback_of(error: BaseException | None) -> str | None:
+    return None if error is None else format_traceback(error)
 
 
 def view_of(history: Sequence[JSONDict], sent: Sequence[JSONDict]) -> list[JSONDict | list[int]]:

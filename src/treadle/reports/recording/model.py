@@ -34,6 +34,7 @@ class Retry:
         error_type: the class of the exception, or ``timeout``.
         delay: seconds until the next attempt.
         at: seconds since the epoch.
+        traceback: of the exception of a tool; None if there is none.
     """
 
     attempt: int
@@ -41,6 +42,7 @@ class Retry:
     error_type: str
     delay: float
     at: float | None
+    traceback: str | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Call:
             ``running`` or ``asked`` if the recording ends before there is a result.
         is_error: it failed, or it did not run.
         content: the text of the result; None if there is none.
+        traceback: of the exception that the tool raised; None if there is none.
         started_at: seconds since the epoch; None if it did not run.
         ended_at: seconds since the epoch; None if it did not run or did not end.
         duration: seconds, retries included; None if it did not run or did not end.
@@ -96,6 +99,7 @@ class Call:
     status: str = "asked"
     is_error: bool = False
     content: str | None = None
+    traceback: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
     duration: float | None = None
@@ -176,6 +180,7 @@ class Run:
         status: ``ok``, ``error``, ``paused``, ``cancelled``, or ``did not end``: the recording ends earlier.
         stop_reason: why it ended, in one word; empty if it did not.
         reason: why there is no answer, in a sentence; empty if there is one.
+        traceback: of the exception that is the cause of the reason; None if there is none.
         limit: the limit after which the model was asked for a last answer; empty if there was none.
         output: the arguments of the terminal tool that ended it, as JSON.
         pending: the calls that wait for approval, if it is paused.
@@ -204,6 +209,7 @@ class Run:
     status: str = "did not end"
     stop_reason: str = ""
     reason: str = ""
+    traceback: str | None = None
     limit: str = ""
     output: Any = None
     pending: list[JSONDict] = field(default_factory=list[JSONDict])

@@ -50,6 +50,7 @@ def _run(run: Run, clock: Clock) -> JSONDict:
         "status": run.status,
         "headline": explain.headline(run),
         "why": explain.why(run),
+        "trace": run.traceback,
         "at": run.started_at,
         "t": clock(run.started_at),
         "e": clock(end),
@@ -197,6 +198,7 @@ def _call(call: Call, clock: Clock, content: str | None) -> JSONDict:
         "nudges": call.nudges,
         "retries": [_retry(one, clock) for one in call.retries],
         "result": call.content if content is None else content,
+        "trace": call.traceback,
         "runs": [_run(run, clock) for run in call.runs],
     }
 
@@ -205,7 +207,13 @@ def _retry(retry: Retry, clock: Clock) -> JSONDict:
     # Errors of tools name their class already.
     named = retry.error_type in retry.error
     text = retry.error if named else f"{retry.error_type}: {retry.error}"
-    return {"attempt": retry.attempt, "text": text, "delay": retry.delay, "at": clock(retry.at)}
+    return {
+        "attempt": retry.attempt,
+        "text": text,
+        "trace": retry.traceback,
+        "delay": retry.delay,
+        "at": clock(retry.at),
+    }
 
 
 _KNOWN = frozenset({"role", "content", "tool_calls", "tool_call_id"})

@@ -64,7 +64,8 @@ def _steps(run: Run) -> Iterator[str]:
             yield _folded(f"{iteration.number}. model", text)
         for call in iteration.calls:
             title = f"{iteration.number}. call of {call.name}: {call.status}"
-            yield _folded(title, f"{call.arguments}\n\n{call.content or ''}")
+            texts = (call.arguments, call.content or "", call.traceback)
+            yield _folded(title, "\n\n".join(text for text in texts if text is not None))
     yield from (
         f"<p>{_shown(guard.kind)}: {_shown(explain.explain_guard(guard))}</p>"
         for guard in run.guards

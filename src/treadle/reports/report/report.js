@@ -71,6 +71,7 @@ function summary(run) {
     el("h1", "", gist(run.agent || "Unnamed run", 200)),
     el("p", `verdict ${kind}`, run.headline),
     run.why ? el("p", "why", shown(run.why)) : "",
+    run.trace ? folded("traceback", run.trace) : "",
     figures(run),
     facts(run),
   );
@@ -223,7 +224,7 @@ function pressed(event) {
     }
     return;
   }
-  if (OF_BUTTONS.has(event.key) && target.closest("button, a")) return;
+  if (OF_BUTTONS.has(event.key) && target.closest("button, a, summary")) return;
   const act = SHORTCUTS[event.key];
   if (!act) return;
   event.preventDefault();

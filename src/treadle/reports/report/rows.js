@@ -41,8 +41,8 @@ function wordsOf(node) {
     case "run": return `${data.agent}\n${data.id}\n${data.headline}\n${data.why}`;
     case "end": return `${data.headline}\n${data.why}`;
     case "call":
-      return [data.name, data.id, data.args, pretty(data.args), data.result, data.guard, data.status,
-        ...data.retries.map((one) => one.text)].join("\n");
+      return [data.name, data.id, data.args, pretty(data.args), data.result, data.trace, data.guard, data.status,
+        ...data.retries.flatMap((one) => [one.text, one.trace])].join("\n");
     default: return [data.role, data.text, data.calls, data.extra].join("\n");
   }
 }
@@ -189,10 +189,12 @@ function bodyOfCall(call, options) {
   body.append(...titled("arguments", block(pretty(call.args), options)));
   for (const retry of call.retries) {
     body.append(...titled(`attempt ${retry.attempt} failed, retried after ${seconds(retry.delay)}`, block(retry.text, options)));
+    if (retry.trace) body.append(folded("traceback", retry.trace, options));
   }
   if (call.result !== null) {
     body.append(...titled(call.error ? "error, as sent to the model" : "result", block(pretty(call.result), options)));
   }
+  if (call.trace) body.append(folded("traceback", call.trace, options));
   body.append(el("p", "faint", "id ", el("span", "mono", gist(call.id, 200, options.words))));
   return body;
 }

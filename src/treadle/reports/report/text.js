@@ -113,6 +113,14 @@ function block(text, { words = "", prose = false, changed = () => {} } = {}) {
   return el("div", "", before, pre, after);
 }
 
+// A block of text that is collapsed, unless it has what is searched for.
+function folded(name, text, { words = "", changed = () => {} } = {}) {
+  const made = el("details", "", el("summary", "", name), block(text, { words, changed }));
+  made.open = words !== "" && text.toLowerCase().includes(words);
+  made.addEventListener("toggle", changed);
+  return made;
+}
+
 // A button for text that is not shown yet; null if there is none.
 function more(name, left, show, changed) {
   if (left() === 0) return null;
