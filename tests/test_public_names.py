@@ -33,6 +33,7 @@ NAMES = [
     "IterationFinished",
     "IterationStarted",
     "LLMError",
+    "LimitNotMeasurable",
     "LimitReached",
     "Limits",
     "Locks",

@@ -15,6 +15,7 @@ from treadle.results import (
     EmptyResponse,
     Err,
     InvalidInput,
+    LimitNotMeasurable,
     LLMError,
     LoopDetected,
     MaxIterationsReached,
@@ -34,6 +35,10 @@ REASONS = {
     "budget_exhausted": (
         lambda: BudgetExhausted("max_tool_calls", 3, 4),
         "the budget is spent: max_tool_calls=3, used 4",
+    ),
+    "limit_not_measurable": (
+        lambda: LimitNotMeasurable("max_cost", "cost", "pass cost_of="),
+        "max_cost cannot be measured: the cost of a response is not known; pass cost_of=",
     ),
     "deadline_exceeded": (
         lambda: DeadlineExceeded(2.50),

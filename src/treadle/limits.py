@@ -1,19 +1,23 @@
 """The limits of a run, and the budget that counts usage against them.
 
 Limits of calls are hard: calls are counted before they are made. Limits of tokens and cost are checked between
-iterations, since no provider reports the usage of a response in advance.
+iterations, since no provider reports the usage of a response in advance. A limit that cannot be measured ends the
+run.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from treadle.errors import OptionError
 from treadle.fast_dataclass import fast_dataclass
-from treadle.messages import Usage
-from treadle.results import BudgetExhausted, MaxIterationsReached, Reason
+from treadle.messages import Response, Usage
+from treadle.results import BudgetExhausted, LimitNotMeasurable, MaxIterationsReached, Reason
+
+Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
+"""What happens if a limit of tokens or cost is set, and a response does not report what it used."""
 
 
 @fast_dataclass
@@ -27,7 +31,7 @@ class Limits:
         max_input_tokens: tokens of all prompts.
         max_output_tokens: tokens of all responses.
         max_total_tokens: tokens of both.
-        max_cost: US dollars, where the backend reports a cost or ``cost_of=`` computes one.
+        max_cost: US dollars; the backend reports a cost, or ``cost_of=`` computes one.
         max_seconds: wall time in seconds; calls in flight are cancelled.
 
     Raises:
@@ -85,6 +89,8 @@ class Remaining:
         total_tokens: tokens of both.
         cost: US dollars.
         seconds: wall time in seconds.
+        is_upper_bound: whether at most these tokens and this cost remain, since some usage is unknown.
+        is_estimate: whether some tokens were estimated.
     """
 
     iterations: int | None = None
@@ -94,10 +100,14 @@ class Remaining:
     total_tokens: int | None = None
     cost: float | None = None
     seconds: float | None = None
+    is_upper_bound: bool = False
+    is_estimate: bool = False
 
     def __str__(self) -> str:
+        about = "at most " if self.is_upper_bound else ""
+        about += "about " if self.is_estimate else ""
         parts = [
-            f"{value:,} {words}"
+            f"{value:,} {words}" if words.endswith("calls") else f"{about}{value:,} {words}"
             for value, words in (
                 (self.iterations, "model calls"),
                 (self.tool_calls, "tool calls"),
@@ -108,7 +118,7 @@ class Remaining:
             if value is not None
         ]
         if self.cost is not None:
-            parts.append(f"${self.cost:.4f}")
+            parts.append(f"{about}${self.cost:.4f}")
         if self.seconds is not None:
             parts.append(f"{self.seconds:.0f} s")
         return ", ".join(parts) or "no limit"
@@ -122,19 +132,32 @@ class Budget:
     Args:
         limits: what the run may use.
         parent: the budget of the run that called this one as a subagent.
+        unmeasured: what happens if a limit cannot be measured; None takes that of the parent, else ``stop``.
 
     Attributes:
         has_unlimited_calls: whether there is no limit of tool calls.
+        estimates: whether this run or a parent counts estimates.
+        unknown: what is not known of some response, ``usage`` or ``cost``, with the way to get it; noted only
+            with a limit of tokens or cost.
     """
 
-    def __init__(self, limits: Limits, parent: Budget | None = None) -> None:
+    def __init__(
+        self, limits: Limits, parent: Budget | None = None, unmeasured: Unmeasured | None = None
+    ) -> None:
         self.limits = limits
         self.parent = parent
+        if unmeasured is None:
+            unmeasured = "stop" if parent is None else parent.unmeasured
+        self.unmeasured: Unmeasured = unmeasured
+        self.estimates: bool = self.unmeasured == "estimate" or (
+            parent is not None and parent.estimates
+        )
         self.has_unlimited_calls = parent is None and limits.max_tool_calls is None
         self._limits_only_iterations = parent is None and not limits.has_tokens
         self.iterations = 0
         self.tool_calls = 0
         self.usage = Usage()
+        self.unknown: dict[str, str] = {}
         self.uses: dict[str, int] = {}
         self.started_at = 0.0
         self.is_finishing = False
@@ -172,6 +195,27 @@ class Budget:
         self.usage = self.usage.plus(usage)
         if self.parent is not None:
             self.parent.record_usage(usage)
+
+    def record_response(self, response: Response) -> None:
+        """Add the usage of a response; remember what a limit needs and the response does not report."""
+        usage = response.usage
+        self.usage = self.usage.plus(usage)
+        if not self._limits_only_iterations:
+            if self.limits.has_tokens:
+                self._note_unknown(response)
+            if self.parent is not None:
+                self.parent.record_response(response)
+
+    def _note_unknown(self, response: Response) -> None:
+        usage = response.usage
+        if usage is not None and usage.is_estimate and self.unmeasured == "stop":
+            usage = None  # a subagent counts estimates; this run does not
+        has_usage = usage is not None and not usage.is_lower_bound
+        needs_option = response.is_streamed and not has_usage
+        if not has_usage:
+            self.unknown.setdefault("usage", _OF_STREAM if needs_option else _OF_USAGE)
+        if usage is None or usage.cost is None:
+            self.unknown.setdefault("cost", _OF_COST_STREAM if needs_option else _OF_COST)
 
     def _calls(self) -> Iterator[tuple[int, int]]:
         """The calls left and the limit, for each budget that limits them: this one and its parents."""
@@ -215,21 +259,31 @@ class Budget:
             self.uses[name] = self.uses.get(name, 0) + count
 
     def exhausted(self) -> Reason | None:
-        """The limit that forbids another model call; None if it is allowed.
+        """Why another model call is forbidden; None if it is allowed.
 
         The limit of tool calls does not count: the model may still answer.
         """
-        if self.is_finishing:
-            return None if self.parent is None else self.parent.exhausted()
         limits = self.limits
-        if self.iterations >= limits.max_iterations:
-            return MaxIterationsReached(limits.max_iterations)
-        if self._limits_only_iterations:  # the common case, checked twice per iteration
+        if not self.is_finishing:
+            if self.iterations >= limits.max_iterations:
+                return MaxIterationsReached(limits.max_iterations)
+            if self._limits_only_iterations:  # the common case, checked twice per iteration
+                return None
+            for kind, limit, used in _usage_by_limit(self):
+                if limit is not None and used >= limit:
+                    return BudgetExhausted(kind, limit, used)
+        reason = self._not_measurable()
+        return reason if reason is not None or self.parent is None else self.parent.exhausted()
+
+    def not_measurable(self) -> LimitNotMeasurable | None:
+        """The nearest limit, of this run or a parent, that ends the run since it cannot be measured; else None."""
+        reason = self._not_measurable()
+        return reason if reason is not None or self.parent is None else self.parent.not_measurable()
+
+    def _not_measurable(self) -> LimitNotMeasurable | None:
+        if not self.unknown or self.unmeasured == "ignore":
             return None
-        for kind, limit, used in _usage_by_limit(self):
-            if limit is not None and used >= limit:
-                return BudgetExhausted(kind, limit, used)
-        return None if self.parent is None else self.parent.exhausted()
+        return next(_unmeasured_limits(self), None)
 
     def remaining(self, now: float) -> Remaining:
         """What remains, by the tightest limit of this run and its parents.
@@ -238,7 +292,11 @@ class Budget:
             now: seconds since the epoch.
         """
         tightest: dict[str, Any] = {}
+        is_upper_bound = is_estimate = False
         for one in self.chain():
+            if one.limits.has_tokens:
+                is_upper_bound |= one.usage.is_lower_bound or any(_unmeasured_limits(one))
+                is_estimate |= one.usage.is_estimate
             for kind, limit, used in (
                 ("max_iterations", one.limits.max_iterations, one.iterations),
                 ("max_tool_calls", one.limits.max_tool_calls, one.tool_calls),
@@ -248,7 +306,7 @@ class Budget:
                 if limit is not None:
                     name, left = kind.removeprefix("max_"), max(0, limit - used)
                     tightest[name] = min(left, tightest.get(name, left))
-        return Remaining(**tightest)
+        return Remaining(**tightest, is_upper_bound=is_upper_bound, is_estimate=is_estimate)
 
     def as_json(self) -> dict[str, Any]:
         """What was used, as JSON data for the state of a paused run."""
@@ -256,6 +314,7 @@ class Budget:
             "iterations": self.iterations,
             "tool_calls": self.tool_calls,
             "usage": self.usage.as_json(),
+            "unknown": dict(self.unknown),
             "uses": dict(self.uses),
         }
 
@@ -264,7 +323,21 @@ class Budget:
         self.iterations = used["iterations"]
         self.tool_calls = used["tool_calls"]
         self.usage = Usage.from_json(used["usage"])
+        self.unknown = dict(used["unknown"])
         self.uses = dict(used["uses"])
+
+
+_OPTION = 'stream_options={"include_usage": True}'
+_OR_NOT = 'unmeasured="ignore" runs without this limit'
+_OR_ESTIMATE = f'unmeasured="estimate" counts an estimate, {_OR_NOT}'
+_OF_STREAM = f"send {_OPTION}, with which a streamed response reports it; {_OR_ESTIMATE}"
+_OF_USAGE = (
+    f"return it with the response, as Response(usage=...) and chat completions do; {_OR_ESTIMATE}"
+)
+_OF_COST = (
+    "cost_of= has to return US dollars for each response that does not report its cost; " + _OR_NOT
+)
+_OF_COST_STREAM = f"{_OF_COST}. A streamed response has the usage for it with {_OPTION}"
 
 
 def _usage_by_limit(budget: Budget) -> tuple[tuple[str, float | None, float], ...]:
@@ -276,3 +349,11 @@ def _usage_by_limit(budget: Budget) -> tuple[tuple[str, float | None, float], ..
         ("max_total_tokens", limits.max_total_tokens, usage.total_tokens),
         ("max_cost", limits.max_cost, usage.cost or 0.0),
     )
+
+
+def _unmeasured_limits(budget: Budget) -> Iterator[LimitNotMeasurable]:
+    """The limits of a run for which the usage or the cost of some response is unknown."""
+    for kind, limit, _ in _usage_by_limit(budget):
+        missing = "cost" if kind == "max_cost" else "usage"
+        if limit is not None and missing in budget.unknown:
+            yield LimitNotMeasurable(kind, missing, budget.unknown[missing])

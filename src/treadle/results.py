@@ -65,6 +65,22 @@ def _format_amount(amount: float) -> str:
 
 
 @light_dataclass()
+class LimitNotMeasurable(RunError):
+    """A limit of tokens or cost is set, and a response did not report what it used.
+
+    ``kind`` is the name of the limit, ``missing`` is ``usage`` or ``cost``, and ``advice`` says what to do.
+    """
+
+    kind: str
+    missing: str
+    advice: str
+    stop_reason: ClassVar[str] = "limit_not_measurable"
+
+    def __str__(self) -> str:
+        return f"{self.kind} cannot be measured: the {self.missing} of a response is not known; {self.advice}"
+
+
+@light_dataclass()
 class DeadlineExceeded(RunError):
     """The run took longer than ``max_seconds``; calls in flight were cancelled and answered."""
 
@@ -221,6 +237,7 @@ class RunCancelled(RunError):
 Reason: TypeAlias = (
     MaxIterationsReached
     | BudgetExhausted
+    | LimitNotMeasurable
     | DeadlineExceeded
     | CircuitBroken
     | LoopDetected

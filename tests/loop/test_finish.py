@@ -210,7 +210,7 @@ class TestWhen:
         loop = Loop(tools=[note], on_limit="finish", cost_of=lambda response: 0.5, **limit)
         result = way.run(loop, model)
         assert result.limit.kind == kind
-        assert result.usage == Usage(2, 3, 5, is_lower_bound=True, cost=0.5)
+        assert result.usage == Usage(2, 3, 5, is_lower_bound=True, cost=1.0)
 
     def test_a_broken_circuit_does_not(self, way):
         script = [calls(call("fail", n=n)) for n in range(3)]

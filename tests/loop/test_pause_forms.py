@@ -138,7 +138,7 @@ class TestForms:
             max_tool_calls=4,
             cost_of=lambda r: 0.5,
         )
-        assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=0.5)
+        assert paused.usage == Usage(3, 4, 7, is_lower_bound=True, cost=1.0)
         result = SYNC.resume(loop, stored(paused), {"b": approve}, model)
         made = result.messages[3]
         assert (made["content"], made["reasoning"]) == ("Let me see.", "because")
@@ -149,4 +149,4 @@ class TestForms:
         assert texts["twin"].endswith("Its result:\nnoted 1")
         assert "there is no tool named 'nope'" in texts["bad"]
         assert "the budget of 4 tool calls is spent" in texts["late"]
-        assert result.usage.cost == 0.5
+        assert result.usage.cost == 1.0

@@ -26,6 +26,7 @@ VALUES = {
         "max_total_tokens": 1_000_000,
         "max_seconds": 600,
         "on_limit": "finish",
+        "unmeasured": "estimate",
         "sequential": "defer",
         "dedupe": True,
         "loop_threshold": 3,

@@ -180,6 +180,9 @@ def test_in_a_run_it_is_an_err_without_a_retry(raw):
     assert len(asked) == result.reason.attempts == 1
 
 
+USED = {"prompt_tokens": 1, "completion_tokens": 2}
+
+
 class TestUsage:
     """Usage that was not reported is unknown, not zero."""
 
@@ -190,8 +193,15 @@ class TestUsage:
             ({}, None),
             ({"cost": 0.1}, Usage(is_lower_bound=True, cost=0.1)),
             ({"prompt_tokens": None, "completion_tokens": None}, None),
-            ({"prompt_tokens": 0, "completion_tokens": 0}, Usage()),
-            ({"prompt_tokens": 3}, Usage(3)),
+            ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, None),
+            ({"prompt_tokens": 0, "cost": 0.1}, Usage(is_lower_bound=True, cost=0.1)),
+            ({"prompt_tokens": 3, "completion_tokens": 0}, Usage(3)),
+            ({"prompt_tokens": 3}, Usage(3, is_lower_bound=True)),
+            ({"completion_tokens": 4}, Usage(0, 4, is_lower_bound=True)),
+            ({"total_tokens": 7}, Usage(0, 0, 7, is_lower_bound=True)),
+            ({"prompt_tokens": 3, "total_tokens": 7}, Usage(3, 4, 7)),
+            ({"completion_tokens": 4, "total_tokens": 7}, Usage(3, 4, 7)),
+            ({"completion_tokens": 4, "total_tokens": 2}, Usage(0, 4, 2)),
             ({"input_tokens": 3, "output_tokens": 4}, Usage(3, 4)),
             (
                 {
@@ -203,10 +213,14 @@ class TestUsage:
                 Usage(3, 4, 7, 2, 1),
             ),
             (
-                {"input_tokens": 3, "input_tokens_details": {"cached_tokens": 2}},
+                {
+                    "input_tokens": 3,
+                    "output_tokens": 0,
+                    "input_tokens_details": {"cached_tokens": 2},
+                },
                 Usage(3, 0, 3, 2),
             ),
-            ({"prompt_tokens": 3, "prompt_tokens_details": None}, Usage(3)),
+            ({"input_tokens": 3, "output_tokens": 1, "prompt_tokens_details": None}, Usage(3, 1)),
             (Usage(1, 2), Usage(1, 2)),
             ("x", None),
         ],
@@ -238,9 +252,20 @@ class TestChunks:
                 Chunk(finish_reason="stop", id="x", model="m", ends_with_reason=True),
             ),
             (
-                {"choices": [{"delta": {"reasoning": "hm"}}], "usage": {"prompt_tokens": 1}},
-                Chunk(extra={"reasoning": "hm"}, usage=Usage(1), ends_with_reason=True),
+                {"choices": [{"delta": {"reasoning": "hm"}}], "usage": USED},
+                Chunk(extra={"reasoning": "hm"}, usage=Usage(1, 2), ends_with_reason=True),
             ),
+            ({"choices": [], "usage": USED}, Chunk(usage=Usage(1, 2), ends_with_reason=True)),
+            (  # Moonshot
+                {"choices": [{"delta": {}, "finish_reason": "stop", "usage": USED}]},
+                Chunk(finish_reason="stop", usage=Usage(1, 2), ends_with_reason=True),
+            ),
+            (  # Groq
+                {"choices": [], "x_groq": {"id": "r", "usage": USED}},
+                Chunk(usage=Usage(1, 2), ends_with_reason=True),
+            ),
+            ({"choices": [], "x_groq": {"id": "r"}}, Chunk(ends_with_reason=True)),
+            ({"choices": [], "x_groq": None}, Chunk(ends_with_reason=True)),
         ],
     )
     def test_every_form(self, raw, chunk):

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from treadle import Loop, Usage
-from treadle.messages import CallChunk, Chunk, StreamAccumulator, ToolCall, to_chunk
+from treadle.messages import CallChunk, Chunk, StreamAccumulator, ToolCall, to_chunk, to_response
 
 USER = [{"role": "user", "content": "Hi"}]
 LONG = "x" * 100
@@ -44,6 +44,34 @@ def test_a_field_is_kept_from_whichever_chunk_has_it():
     )
     assert (response.content, response.finish_reason) == ("Hi", "stop")
     assert (response.id, response.model, response.usage) == ("x", "m", Usage(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        (
+            [Usage(10, 1), Usage(10, 4), Usage(10, 9, 19, 3, 2, cost=0.5)],
+            Usage(10, 9, 19, 3, 2, cost=0.5),
+        ),
+        ([Usage(10, is_lower_bound=True), Usage(0, 9, is_lower_bound=True)], Usage(10, 9)),
+        ([Usage(10, 9, cost=0.5), Usage(is_lower_bound=True)], Usage(10, 9, cost=0.5)),
+        ([Usage(10, 9, 30), Usage(10, 9)], Usage(10, 9, 30)),
+        (
+            [Usage(10, is_lower_bound=True), Usage(12, is_lower_bound=True)],
+            Usage(12, is_lower_bound=True),
+        ),
+    ],
+    ids=["cumulated", "first the prompt", "then nothing", "a larger total", "only the prompt"],
+)
+def test_of_usage_in_several_chunks_the_largest_counts_are_used(reported, usage):
+    """No server reports counts that have to be added."""
+    assert assembled("Hi", *(Chunk(usage=one) for one in reported)).usage == usage
+
+
+def test_a_response_knows_that_it_was_streamed():
+    assert assembled("Hi").is_streamed
+    assert not to_response("Hi").is_streamed
+    assert assembled("Hi") == to_response("Hi")
 
 
 def test_the_pieces_of_calls_are_joined_by_index_in_any_order():

@@ -67,7 +67,8 @@ def lines(page):
 
 OURS = """
     html head meta title style body a header span label select option form input output button main dialog
-    noscript script section h1 h2 h3 p ul li b small div dl dt dd i kbd svg g line text rect clippath pre bdi mark
+    details summary noscript script section h1 h2 h3 p ul li b small div dl dt dd i kbd svg g line text rect
+    clippath pre bdi mark
 """
 OURS = {*OURS.split()}
 SEEN = """() => [...document.querySelectorAll("*")].map((one) => [

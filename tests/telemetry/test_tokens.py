@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from treadle import Chunk, Loop, Paused, Response, ToolCall, Usage, approve, deny, tool
 from treadle.messages import CallChunk
 from treadle.telemetry import names
+from treadle.testing import ScriptedLLM
 
 from .watching import DRIVERS, Watch
 
@@ -114,11 +115,13 @@ class Play:
     script: Script
     said: list = field(default_factory=list)
     scripts: dict = field(default_factory=dict)
+    priced: dict = field(default_factory=dict)
     found: Counter = field(default_factory=Counter)
     ids: itertools.count = field(default_factory=itertools.count)
 
     def __post_init__(self):
         self.scripts["root"] = self.script
+        self.priced["root"] = self.script.is_priced
 
     def model(self, messages):
         """Which run is asked is in its first message."""
@@ -130,23 +133,25 @@ class Play:
         self.found[key] += 1
         if then == "raises":
             raise Busy
-        chunks = self.chunks(answer)
+        chunks = self.chunks(answer, key)
         if then == "breaks":
             return self.broken(chunks)
-        self.said.append((answer.usage, script.is_priced))
+        self.said.append((answer.usage, self.priced[key]))
         return iter(chunks) if answer.is_streamed else self.whole(chunks)
 
     def broken(self, chunks):
         yield from chunks[:1]
         raise Busy
 
-    def chunks(self, answer):
+    def chunks(self, answer, key):
         calls = []
         for n, made in enumerate(answer.calls):
             call_id = f"c{next(self.ids)}"
             name, arguments = made, {"n": next(self.ids)}
             if isinstance(made, Script):
                 self.scripts[call_id] = made
+                # A subagent without `cost_of` has that of its parent.
+                self.priced[call_id] = made.is_priced or self.priced[key]
                 name, arguments = self.tool_name(made), {"task": call_id}
             calls.append(CallChunk(n, call_id, name, json.dumps(arguments)))
         return [Chunk("Hm. "), Chunk("So.", tool_calls=tuple(calls)), Chunk(usage=answer.usage)]
@@ -253,9 +258,27 @@ def test_the_scripts_cover_all_kinds_of_usage():
     watch, play = Watch(), Play(NESTED)
     result = play.run("sync", watch)
     assert (result.stop_reason, result.usage.input_tokens) == ("answered", 10 + 20 + 5 + 30)
-    assert play.cost() == 1 / 1024 + 0.5
+    assert play.cost() == (1 + 2 + 5) / 1024 + 0.5
     paused = [
         a for a in watch.kind(names.INVOKE_AGENT) if a.attributes[names.STOP_REASON] == "paused"
     ]
     assert {agent.name for agent in paused} == {"invoke_agent root", "invoke_agent kid"}
     assert watch.total(names.MODEL_RETRIES) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "cost"),
+    [("Hello", 0), (Response("Hello", usage=Usage(is_lower_bound=True, cost=0.5)), 0.5)],
+    ids=["an estimate", "a cost alone"],
+)
+def test_tokens_that_no_provider_counted_are_not_exported(answer, cost):
+    """Neither an estimate, nor the cost of one, nor a count that is only a lower bound."""
+    watch = Watch()
+    unmeasured = "stop" if cost else "estimate"
+    options = {"cost_of": lambda response: 0.25, "unmeasured": unmeasured, **watch.options}
+    result = Loop.run_sync("Hi", ScriptedLLM(answer), **options)
+    assert (result.usage.total_tokens > 0) is not bool(cost)
+    (chat,) = watch.kind(names.CHAT)
+    assert not any(key.startswith("gen_ai.usage") for key in chat.attributes)
+    assert watch.total(names.TOKEN_USAGE) == 0
+    assert watch.total(names.USAGE_COST) == cost

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from treadle import __version__
 from treadle.cli.exits import Exit
+from treadle.limits import Unmeasured
 from treadle.providers import KNOWN_MODELS
 
 DEFAULT_SYSTEM = "You are a helpful assistant. Answer from the results of the tools."
@@ -20,7 +21,7 @@ LIMIT_FLAGS: Mapping[str, tuple[type[int | float], str]] = {
     "max_input_tokens": (int, "maximum number of tokens of all prompts"),
     "max_output_tokens": (int, "maximum number of tokens of all responses"),
     "max_total_tokens": (int, "maximum number of tokens of prompts and responses"),
-    "max_cost": (float, "maximum cost in US dollars, if the model's server reports costs"),
+    "max_cost": (float, "maximum cost in US dollars, for a model whose server reports costs"),
     "max_seconds": (float, "maximum wall time in seconds"),
 }
 """The fields of `Limits`, their types, and their help texts."""
@@ -95,6 +96,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     limits = run.add_argument_group("limits")
     for name, (kind, text) in {**LIMIT_FLAGS, **RETRIES_FLAG}.items():
         limits.add_argument(f"--{name.replace('_', '-')}", metavar="N", type=kind, help=text)
+    limits.add_argument(
+        "--unmeasured",
+        choices=get_args(Unmeasured),
+        help="if the server does not report what a limit needs: stop, count estimated tokens, "
+        "or ignore the limit (default: stop)",
+    )
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
@@ -134,5 +141,6 @@ def _add_dashboard(dashboard: argparse.ArgumentParser) -> None:
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
     """The limits that were given, as options of `Loop`. The others keep their defaults."""
-    values = {name: getattr(args, name) for name in (*LIMIT_FLAGS, *RETRIES_FLAG)}
+    names = (*LIMIT_FLAGS, *RETRIES_FLAG, "unmeasured")
+    values = {name: getattr(args, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from treadle.reports.text import escape_controls, format_count, one_line
+from treadle.reports.text import escape_controls, format_bound, format_count, one_line
 from treadle.results import Err, Ok, Result
 
 
@@ -103,6 +103,6 @@ def transcript(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def summary(result: Result) -> str:
     """Iterations, calls and tokens, on one line."""
-    tokens = f"{'at least ' if result.usage.is_lower_bound else ''}{result.usage.total_tokens}"
+    tokens = f"{format_bound(result.usage)}{result.usage.total_tokens}"
     iterations = format_count(result.iterations, "iteration")
     return f"{iterations}, {format_count(result.tool_calls_count, 'tool call')}, {tokens} tokens"

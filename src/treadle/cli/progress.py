@@ -22,7 +22,7 @@ from treadle.events import (
 )
 from treadle.messages import ToolCall
 from treadle.reports.live import LiveView, can_show
-from treadle.reports.text import format_count, format_seconds, one_line
+from treadle.reports.text import format_bound, format_count, format_seconds, one_line
 
 OnEvent = Callable[[Event], None]
 _BAD = "yellow"
@@ -80,7 +80,9 @@ class ProgressLines:
 def _responded(event: ModelResponded) -> Line:
     calls, usage = event.response.tool_calls, event.response.usage
     made = format_count(len(calls), "tool call") if calls else "an answer"
-    tokens = f", {usage.input_tokens} + {usage.output_tokens} tokens" if usage else ""
+    tokens = ""
+    if usage is not None:
+        tokens = f", {format_bound(usage)}{usage.input_tokens} + {usage.output_tokens} tokens"
     return Line(f"iteration {event.iteration}: {made}{tokens}, {format_seconds(event.duration)}")
 
 

@@ -124,7 +124,7 @@ def _model_responded(event: ModelResponded) -> Line:
     usage, calls = event.response.usage, len(event.response.tool_calls)
     text = "iteration %d: the model responded in %.3f s; tool calls: %d"
     values: tuple[Any, ...] = (event.iteration, event.duration, calls)
-    if usage is None:
+    if usage is None or not usage.is_measured:
         return logging.DEBUG, text, values
     tokens = (usage.input_tokens, usage.output_tokens)
     return logging.DEBUG, f"{text}, tokens: %d + %d", (*values, *tokens)

@@ -13,7 +13,7 @@ from treadle.effects import Steps, is_sync_callable
 from treadle.errors import OptionError, check_names
 from treadle.events import Completion
 from treadle.fast_dataclass import light_dataclass
-from treadle.limits import LIMIT_NAMES, Limits
+from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.messages import Response
@@ -52,6 +52,7 @@ class LoopOptions(TypedDict, total=False):
     on_limit: Literal["stop", "finish"]
     show_budget: bool
     cost_of: Callable[[Response], float | None] | None
+    unmeasured: Unmeasured | None
     tools: Iterable[Any] | None
     resolve_tool: Any
     output_mode: Literal["tool", "json"]
@@ -100,7 +101,11 @@ class Settings:
             detected: ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
         show_budget: show the model what remains of the limits, in each request.
         cost_of: takes a response and returns its cost in US dollars, or None; called if the model does not
-            report a cost.
+            report a cost. None takes that of the run that calls this loop as a subagent.
+        unmeasured: what happens if a limit of tokens or cost is set, and a response does not report what it
+            used: ``stop`` ends the run with `LimitNotMeasurable` before another model call, ``estimate`` counts
+            tokens estimated from the texts, ``ignore`` runs without such a limit. None takes that of the run
+            that calls this loop as a subagent; without one, it is ``stop``.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
             object with ``resolve(call)``.
@@ -158,6 +163,7 @@ class Settings:
     on_limit: Literal["stop", "finish"] = "stop"
     show_budget: bool = False
     cost_of: Callable[[Response], float | None] | None = None
+    unmeasured: Unmeasured | None = None
     tools: Iterable[Any] | None = None
     resolve_tool: Any = None
     output: Any = None
@@ -260,7 +266,8 @@ def _check_number(name: str, value: Any) -> None:
 
 def _check_choice(name: str, value: Any) -> None:
     choices = _CHOICES[name]
-    if value not in choices:
+    is_left_out = value is None and _DEFAULTS[name] is None
+    if not is_left_out and value not in choices:
         raise OptionError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r}")
 
 
@@ -307,6 +314,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "on_limit": ("stop", "finish"),
     "sequential": ("defer", "in_step"),
     "output_mode": ("tool", "json"),
+    "unmeasured": ("stop", "estimate", "ignore"),
 }
 _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "name": (lambda value: isinstance(value, str), "text"),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
 
-VERSION = 4
+VERSION = 5
 """The version of the format of a paused state. A state of another version is refused."""
 MAX_CONSUMED = 100_000
 """The number of resumed pauses that a process remembers, without ``consume_pause=``."""

@@ -28,7 +28,8 @@ class Preset(TypedDict, total=False):
 def recommended() -> Preset:
     """Limits for a loop that runs unattended; they suit most tasks.
 
-    At a limit the model is asked for a last answer, so that the work is not lost.
+    At a limit the model is asked for a last answer, so that the work is not lost. Tokens that the model does not
+    report are estimated, so that the limit holds with any model.
     """
     return {
         "max_iterations": 25,
@@ -37,6 +38,7 @@ def recommended() -> Preset:
         "max_total_tokens": 1_000_000,
         "max_seconds": 600,
         "on_limit": "finish",
+        "unmeasured": "estimate",
         "sequential": "defer",
         "dedupe": True,
         "loop_threshold": 3,

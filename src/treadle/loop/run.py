@@ -54,6 +54,7 @@ from treadle.results import (
     EmptyResponse,
     Err,
     InvalidInput,
+    LimitNotMeasurable,
     LoopDetected,
     MaxIterationsReached,
     Ok,
@@ -80,7 +81,14 @@ GUIDANCE = (
 )
 NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 
-_GUARDS = (MaxIterationsReached, BudgetExhausted, DeadlineExceeded, CircuitBroken, LoopDetected)
+_GUARDS = (
+    MaxIterationsReached,
+    BudgetExhausted,
+    LimitNotMeasurable,
+    DeadlineExceeded,
+    CircuitBroken,
+    LoopDetected,
+)
 _FINISHED = (MaxIterationsReached, BudgetExhausted, LoopDetected)
 """Reasons that leave room for a last answer: there is time left, and the tools work."""
 _DONE, _STOP, _PAUSE = Decision.DONE, Decision.STOP, Decision.PAUSE  # looked up slowly
@@ -253,6 +261,9 @@ class Run:
                     return None
                 yield from self._add_pending()
         if self.config.finishes and isinstance(reason, _FINISHED):
+            unmeasured = self.run.budget.not_measurable()
+            if unmeasured is not None:  # what a last answer would use cannot be measured either
+                return unmeasured
             yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
             self._limit = reason
             return (yield from self._last_answer(reason))

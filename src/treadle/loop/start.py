@@ -158,9 +158,14 @@ def _run_context(
     if parent is not None and locks is None:  # keys of another table are not held here
         locks = parent.locks
         held = parent.in_flight.held_locks.get(call_id, parent.held_locks)
+    cost_of = settings.cost_of
+    if parent is not None and cost_of is None:
+        cost_of = parent.cost_of
     return RunContext(
         state=state,
-        budget=Budget(settings.limits, None if parent is None else parent.budget),
+        budget=Budget(
+            settings.limits, None if parent is None else parent.budget, settings.unmeasured
+        ),
         in_flight=InFlight(can_cancel=handle is not None),
         locks=Locks() if locks is None else locks,
         held_locks=held,
@@ -171,5 +176,5 @@ def _run_context(
         show_budget=settings.show_budget,
         deps=settings.deps,
         output=loop.output,
-        cost_of=settings.cost_of,
+        cost_of=cost_of,
     )

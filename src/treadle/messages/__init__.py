@@ -4,6 +4,7 @@ Nothing here calls a backend.
 """
 
 from treadle.messages.decode import NotAResponseError, is_cost, to_chunk, to_response, to_usage
+from treadle.messages.estimate import estimate_usage
 from treadle.messages.history import History
 from treadle.messages.immutable import NOTHING, ReadOnlyDict, read_only
 from treadle.messages.json_text import (
@@ -82,6 +83,7 @@ __all__ = [
     "canonical_json",
     "copy_json",
     "describe",
+    "estimate_usage",
     "format_path",
     "is_blank",
     "is_cost",

@@ -240,24 +240,34 @@ def _as_text(arguments: Any) -> str:
 
 
 def to_usage(raw: Any) -> Usage | None:
-    """Read the usage by the keys of OpenAI's two APIs; None if nothing was reported."""
+    """Read the usage by the keys of OpenAI's two APIs; None if nothing was reported.
+
+    No request takes zero tokens: a server that reports zeros does not count. If only some of the tokens are
+    reported, the usage is a lower bound.
+    """
     value = _as_mapping(raw) if raw is not None else None
     if not value:
         return raw if isinstance(raw, Usage) else None
-    counts = (
-        _count(value, "input_tokens", "prompt_tokens"),
-        _count(value, "output_tokens", "completion_tokens"),
-        _count(value, "total_tokens"),
-        _detail(value, "cached_tokens", "prompt_tokens_details", "input_tokens_details"),
-        _detail(value, "reasoning_tokens", "completion_tokens_details", "output_tokens_details"),
+    prompt = _count(value, "input_tokens", "prompt_tokens")
+    answer = _count(value, "output_tokens", "completion_tokens")
+    total = _count(value, "total_tokens")
+    cached = _detail(value, "cached_tokens", "prompt_tokens_details", "input_tokens_details")
+    reasoning = _detail(
+        value, "reasoning_tokens", "completion_tokens_details", "output_tokens_details"
     )
     reported: Any = value.get("cost")  # OpenRouter's name for it; in US dollars
     cost = float(reported) if is_cost(reported) else None
-    is_unknown = counts.count(None) == len(counts)
-    if is_unknown and cost is None:
-        return None
-    prompt, answer, total, cached, reasoning = [number or 0 for number in counts]
-    return Usage(prompt, answer, total, cached, reasoning, is_unknown, cost)
+    if not (prompt or answer or total):
+        return None if cost is None else Usage(is_lower_bound=True, cost=cost)
+    if total is not None:  # one count may follow from the others
+        if prompt is None and answer is not None:
+            prompt = max(0, total - answer)
+        elif answer is None and prompt is not None:
+            answer = max(0, total - prompt)
+    is_partial = prompt is None or answer is None
+    return Usage(
+        prompt or 0, answer or 0, total or 0, cached or 0, reasoning or 0, is_partial, cost
+    )
 
 
 def _count(source: Mapping[str, Any], *names: str) -> int | None:
@@ -303,12 +313,20 @@ def to_chunk(raw: Any) -> Chunk:
         text=text,
         tool_calls=tuple(map(_to_call_chunk, calls)),
         finish_reason=None if finish_reason is None else safe_str(finish_reason),
-        usage=to_usage(value.get("usage")),
+        usage=_usage_of(value, choice),
         model=text_or_none(value.get("model")),
         id=text_or_none(value.get("id")),
         extra=_unknown(delta, _KNOWN),
         ends_with_reason=True,
     )
+
+
+def _usage_of(chunk: Mapping[str, Any], choice: Mapping[str, Any]) -> Usage | None:
+    """The usage of a chunk: at the top; in its choice, as Moonshot sends it; or in ``x_groq``, as Groq does."""
+    reported = chunk.get("usage") or choice.get("usage")
+    if reported is None and "x_groq" in chunk:
+        reported = (_as_mapping(chunk["x_groq"]) or {}).get("usage")
+    return None if reported is None else to_usage(reported)
 
 
 def _to_call_chunk(raw: Any) -> CallChunk:

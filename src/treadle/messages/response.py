@@ -54,7 +54,7 @@ class ToolResult:
 
 @fast_dataclass
 class Usage:
-    """Tokens, as counted by the provider.
+    """Tokens, as counted by the provider, or estimated where it counts none and the run asks for estimates.
 
     Args:
         input_tokens: tokens of the prompt.
@@ -62,8 +62,10 @@ class Usage:
         total_tokens: both; their sum if the provider reported none.
         cached_tokens: tokens of the prompt that were read from the provider's cache.
         reasoning_tokens: tokens of the response that were used for reasoning.
-        is_lower_bound: whether some calls reported no usage, so that at least these tokens were used.
+        is_lower_bound: whether at least these tokens were used: a response did not report all of them, or a
+            request failed or was cancelled after it was sent.
         cost: US dollars; None if no cost is known.
+        is_estimate: whether some tokens were estimated from texts, with ``unmeasured="estimate"``.
     """
 
     input_tokens: int = 0
@@ -73,10 +75,16 @@ class Usage:
     reasoning_tokens: int = 0
     is_lower_bound: bool = False
     cost: float | None = None
+    is_estimate: bool = False
 
     def __post_init__(self) -> None:
         if not self.total_tokens:
             object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the provider counted all tokens: it is neither an estimate nor a lower bound."""
+        return not (self.is_lower_bound or self.is_estimate)
 
     def plus(self, other: Usage | None) -> Usage:
         """The sum. None means unknown usage, not zero; the sum is then a lower bound."""
@@ -92,6 +100,7 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             self.is_lower_bound or other.is_lower_bound,
             self.cost if other.cost is None else other.cost + (self.cost or 0.0),
+            self.is_estimate or other.is_estimate,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -122,6 +131,7 @@ class Response:
             content of several parts is here too, as ``content``.
         refusal: the text of a refusal, if the provider reports it separately.
         provider: the provider that served the model, if a router reports it.
+        is_streamed: whether it was assembled from the pieces of a stream.
     """
 
     content: str | None = None
@@ -133,6 +143,7 @@ class Response:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     refusal: str | None = None
     provider: str | None = None
+    is_streamed: bool = field(default=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -172,7 +183,8 @@ class Chunk:
         text: a piece of the text.
         tool_calls: pieces of calls.
         finish_reason: why the model ended; in the last piece.
-        usage: the tokens of the whole response; providers send them in the last piece.
+        usage: the tokens of the whole response so far. Most providers send them in the last piece; of several,
+            the largest counts are used.
         model: the model that answers.
         id: the provider's id of the response.
         extra: pieces of unknown keys, such as ``reasoning_content``.

@@ -31,7 +31,8 @@ class StreamAccumulator:
         for call in chunk.tool_calls:
             self._add_call(call)
         self._extra.add(chunk.extra)
-        self._usage = chunk.usage or self._usage
+        if chunk.usage is not None:
+            self._usage = chunk.usage if self._usage is None else _merged(self._usage, chunk.usage)
         self._finish_reason = chunk.finish_reason or self._finish_reason
         self._model = chunk.model or self._model
         self._id = chunk.id or self._id
@@ -68,7 +69,27 @@ class StreamAccumulator:
             id=self._id,
             extra=extra,
             refusal=text_or_none(extra.get("refusal")),
+            is_streamed=True,
         )
+
+
+def _merged(before: Usage, now: Usage) -> Usage:
+    """The usage of a stream that reports it several times: cumulated, or first the prompt and then the rest.
+
+    Perplexity, Gemini and vLLM cumulate it. No server is known whose counts have to be added.
+    """
+    prompt = max(before.input_tokens, now.input_tokens)
+    answer = max(before.output_tokens, now.output_tokens)
+    is_partial = before.is_lower_bound and now.is_lower_bound and not (prompt and answer)
+    return Usage(
+        prompt,
+        answer,
+        max(before.total_tokens, now.total_tokens, prompt + answer),
+        max(before.cached_tokens, now.cached_tokens),
+        max(before.reasoning_tokens, now.reasoning_tokens),
+        is_partial,
+        before.cost if now.cost is None else now.cost,
+    )
 
 
 class _ExtraAccumulator:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from treadle.messages import Usage
+
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Marks of writing direction, which can make a text look like another."""
 
@@ -60,6 +62,11 @@ def fixed_width(text: str, limit: int = 100) -> str:
 def format_count(number: int, what: str) -> str:
     """A count with its noun: ``1 iteration``, ``2 iterations``, ``1,200 tokens``."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def format_bound(usage: Usage) -> str:
+    """How its counts are to be read, before a number: empty, ``at least ``, ``about ``, ``at least about ``."""
+    return f"{'at least ' if usage.is_lower_bound else ''}{'about ' if usage.is_estimate else ''}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -25,7 +25,9 @@ from treadle.messages import (
     Chunk,
     JSONDict,
     Response,
+    Usage,
     copy_json,
+    estimate_usage,
     is_cost,
     safe_str,
     validate_messages,
@@ -145,6 +147,7 @@ def _sent(
                 sent.send, (), model.mode, label=labels.CHAT, key=key, reporting=True
             )
         except Exception as error:  # noqa: BLE001 - a model may raise anything
+            _count_unknown(ctx)
             if attempt > max_retries or not is_retryable(error):
                 cause = from_user_code(without_frame(error))
                 failure = LLMError(safe_str(error), type(error).__name__, attempt, cause)
@@ -155,6 +158,8 @@ def _sent(
                 request = yield from _changed(ctx, on_retry, request, error, attempt)
         except BaseException:
             sent.abandon()
+            if sent.is_sent:
+                _count_unknown(ctx)
             raise
         else:
             return _counted(ctx, request, response, ended), request
@@ -273,8 +278,6 @@ def _changed(
 def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
     """End the run because the model failed."""
     run = ctx.run
-    run.state.record_usage(None)
-    run.budget.record_usage(None)
     if run.has_listeners:
         ended = yield NOW
         yield Emit(
@@ -325,8 +328,10 @@ def _with_exchange(view: Sequence[JSONDict], exchange: tuple[JSONDict, ...]) -> 
 
 
 def _counted(ctx: Context, request: Request, response: Response, ended: float) -> Response:
-    """Count the usage of a response; return the response, with its cost."""
+    """Count the usage of a response; return the response, with its cost and, if asked for, an estimate."""
     run = ctx.run
+    if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
+        response = _estimated(ctx, request, response)
     if run.cost_of is not None:
         response = _with_cost(response, run.cost_of)
     if response.tool_calls and request.tool_choice == "none":
@@ -334,24 +339,42 @@ def _counted(ctx: Context, request: Request, response: Response, ended: float) -
     usage = response.usage
     run.clock = ended
     run.state.record_usage(usage)
-    run.budget.record_usage(usage)
+    run.budget.record_response(response)
     node = run.state.current_node
     if node is not None:
         node.usage = usage if node.usage is None else node.usage.plus(usage)
     return response
 
 
+def _count_unknown(ctx: Context) -> None:
+    """Count a request that was sent and has no response; no limit depends on what it used."""
+    ctx.run.state.record_usage(None)
+    ctx.run.budget.record_usage(None)
+
+
+def _estimated(ctx: Context, request: Request, response: Response) -> Response:
+    tools = [ctx.run.payloads[name][1] for name in request.tools]
+    others = (request.instructions or "", _guidance(ctx) or "")
+    usage = estimate_usage(request.messages, tools, response, others)
+    return dataclasses.replace(response, usage=usage)
+
+
 def _with_cost(response: Response, cost_of: Callable[[Response], float | None]) -> Response:
     usage = response.usage
-    if usage is None or usage.cost is not None:
+    if usage is not None and usage.cost is not None:
         return response
     try:
         cost = cost_of(response)
         cost = None if cost is None else float(cost)
     except Exception:  # a user-supplied function; the response is not affected
-        log.warning("cost_of= failed; the cost of this response is unknown", exc_info=True)
+        # Without usage, few functions can compute a cost.
+        level = logging.DEBUG if usage is None else logging.WARNING
+        log.log(level, "cost_of= failed; the cost of this response is unknown", exc_info=True)
         return response
-    if cost is not None and not is_cost(cost):
+    if cost is None:
+        return response
+    if not is_cost(cost):
         log.warning("cost_of= returned %r, which is no cost in US dollars; it is unknown", cost)
         return response
-    return dataclasses.replace(response, usage=dataclasses.replace(usage, cost=cost))
+    known = Usage(is_lower_bound=True) if usage is None else usage
+    return dataclasses.replace(response, usage=dataclasses.replace(known, cost=cost))

@@ -130,14 +130,14 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
     usage, model = response.usage, {}
     if response.model is not None:
         model = {names.RESPONSE_MODEL: meters.model_names(response.model)}
-    if usage is not None and usage.cost is not None:
+    if usage is not None and usage.cost is not None and not usage.is_estimate:
         meters.add(names.USAGE_COST, usage.cost, {**run.model_labels, **model})
     if chat is None:  # the instrumentation of the model's SDK records the rest
         return
     labels = {**chat.labels, **model}
     if run.first_chunk is not None:
         meters.record(names.FIRST_CHUNK_DURATION, run.first_chunk, labels, chat.context)
-    if usage is not None:
+    if usage is not None and usage.is_measured:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             of_kind = {**labels, names.TOKEN_TYPE: kind}
             meters.record(names.TOKEN_USAGE, count, of_kind, chat.context)

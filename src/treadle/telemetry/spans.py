@@ -98,7 +98,7 @@ def response_attributes(response: Response, first_chunk: float | None) -> dict[s
         attributes[names.TIME_TO_FIRST_CHUNK] = first_chunk
         attributes[names.REQUEST_OPTIONS["stream"]] = True
     usage = response.usage
-    if usage is not None:
+    if usage is not None and usage.is_measured:  # an estimate is no count
         attributes[names.INPUT_TOKENS] = usage.input_tokens
         attributes[names.OUTPUT_TOKENS] = usage.output_tokens
         if usage.cached_tokens:

@@ -118,7 +118,7 @@ class RunProgress:
                 self.model_calls += 1
             case events.ModelResponded(response=response):
                 self.usage = self.usage.plus(response.usage)
-            case events.ModelFailed():
+            case events.ModelRetried() | events.ModelFailed():
                 self.usage = self.usage.plus(None)
             case events.ToolStarted(within=None):
                 self.tool_calls += 1

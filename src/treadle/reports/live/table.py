@@ -284,7 +284,8 @@ def _spent(run: RunProgress) -> list[str]:
     """The known tokens and the known cost of a run so far."""
     usage, parts = run.usage, list[str]()
     if usage.total_tokens:
-        parts.append(f"{usage.total_tokens:,}{'+' if usage.is_lower_bound else ''} tokens")
+        about, more = "~" if usage.is_estimate else "", "+" if usage.is_lower_bound else ""
+        parts.append(f"{about}{usage.total_tokens:,}{more} tokens")
     if usage.cost is not None:
         parts.append(format_dollars(usage.cost))
     return parts

@@ -169,6 +169,7 @@ class RunBuilder:
             case "model_retried":
                 iteration.retries.append(_retry(line, at))
                 iteration.streamed, iteration.first_chunk_at = "", None
+                self.run.usage = self.run.usage.plus(None)  # what it used is unknown
             case "model_responded":
                 iteration.answered_at, iteration.model_seconds = at, finite(line["duration"])
                 iteration.response, iteration.streamed = line["response"], ""
@@ -177,6 +178,7 @@ class RunBuilder:
                 self.run.usage = self.run.usage.plus(iteration.usage)
             case _:  # "model_failed"
                 iteration.failed_at = at
+                self.run.usage = self.run.usage.plus(None)
                 iteration.failure = f"{line['error_type']}: {line['error']}"
 
     def _viewed(self, view: list[Any]) -> Iterator[JSONDict]:
@@ -259,7 +261,7 @@ def _retry(line: JSONDict, at: float | None) -> Retry:
 
 def _usage(recorded: JSONDict) -> Usage:
     """Recorded tokens. A cost that is not finite is dropped."""
-    known = {name: recorded[name] for name in Usage.__dataclass_fields__}
+    known = {name: recorded[name] for name in Usage.__dataclass_fields__ if name in recorded}
     return Usage.from_json({**known, "cost": finite(known["cost"])})
 
 

@@ -90,6 +90,7 @@ def _usage(usage: Usage) -> JSONDict:
         "cached": usage.cached_tokens,
         "reasoning": usage.reasoning_tokens,
         "least": usage.is_lower_bound,
+        "about": usage.is_estimate,
         "cost": usage.cost,
     }
 

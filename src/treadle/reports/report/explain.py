@@ -13,6 +13,7 @@ HEADLINES: Mapping[str, str] = {
     "finished": "Answered at a limit",
     "max_iterations_reached": "Stopped: no iterations left",
     "budget_exhausted": "Stopped: a budget is exhausted",
+    "limit_not_measurable": "Stopped: a limit cannot be measured",
     "deadline_exceeded": "Stopped: the deadline was exceeded",
     "circuit_broken": "Stopped: a tool kept failing",
     "loop_detected": "Stopped: the model repeated itself",

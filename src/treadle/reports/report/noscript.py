@@ -10,6 +10,7 @@ from itertools import islice
 from treadle.reports.recording.model import Recording, Run
 from treadle.reports.report import explain
 from treadle.reports.report.data import content_of
+from treadle.reports.text import format_bound
 
 MOST_STEPS = 200
 """Maximum number of transcript parts for each run."""
@@ -42,11 +43,10 @@ def _run(run: Run) -> Iterator[str]:
     yield f'<p class="verdict">{_shown(explain.headline(run))}</p>'
     yield f'<p class="why">{_shown(explain.why(run))}</p>'
     usage = run.usage
-    least = "at least " if usage.is_lower_bound else ""
     cost = "" if usage.cost is None else f", ${usage.cost:.4f}"
     yield (
         f"<p>{run.total_iterations} iterations, {run.tool_calls_count} tool calls, "
-        f"{least}{usage.input_tokens} + {usage.output_tokens} tokens{cost}</p>"
+        f"{format_bound(usage)}{usage.input_tokens} + {usage.output_tokens} tokens{cost}</p>"
     )
     steps = _steps(run)
     yield from islice(steps, MOST_STEPS)

@@ -30,11 +30,16 @@ function figure(value, name, small, go) {
   return el("li", "fig", el("b", "num", value, small ? el("small", "", ` ${small}`) : ""), label);
 }
 
+// How the counts are to be read: a lower bound, or an estimate.
+function bound(usage) {
+  return `${usage.least ? "≥ " : ""}${usage.about ? "≈ " : ""}`;
+}
+
 function figures(run) {
   const usage = run.usage;
   const most = run.limits;
   const list = el("ul", "figs");
-  const tokens = (count) => (usage.least && !usage.total ? "–" : `${usage.least ? "≥ " : ""}${amount(count)}`);
+  const tokens = (count) => (usage.least && !usage.total ? "–" : `${bound(usage)}${amount(count)}`);
   const of = (limit) => (limit === undefined ? "" : `of ${amount(limit)}`);
   const trouble = () => seek(isTrouble, 1);
   list.append(

@@ -104,7 +104,7 @@ function whatOfIteration(step, words) {
 
 function tokensOf(usage) {
   if (!usage || (usage.least && !usage.total)) return "";
-  return `${amount(usage.in)} → ${amount(usage.out)}`;
+  return `${usage.about ? "≈ " : ""}${amount(usage.in)} → ${amount(usage.out)}`;
 }
 
 const LABELS = {

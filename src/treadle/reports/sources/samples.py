@@ -158,11 +158,11 @@ def _of_answer(
     if first is not None and tried is not None:
         yield metrics.FIRST_CHUNK, at, max(0.0, first - tried), labels
     usage = iteration.usage
-    if usage is not None:
+    if usage is not None and usage.is_measured:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             yield metrics.TOKENS, at, count, {**labels, "gen_ai_token_type": kind}
-        if usage.cost is not None:
-            yield metrics.COST, at, usage.cost, labels
+    if usage is not None and usage.cost is not None and not usage.is_estimate:
+        yield metrics.COST, at, usage.cost, labels
 
 
 def _of_call(call: Call, over: _Part | None) -> Iterator[_Made]:

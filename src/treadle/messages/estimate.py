@@ -1,0 +1,82 @@
+"""Estimates the tokens of a request and its response from their texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from treadle.messages.json_text import safe_str
+from treadle.messages.message import JSONDict, is_list, is_mapping
+from treadle.messages.response import Response, Usage
+
+CHARACTERS_PER_TOKEN = 4
+"""Of English text, on average. Source: https://help.openai.com/en/articles/4936856"""
+TOKENS_PER_PART = 1_000
+"""Of an image, a file or a sound: between OpenAI's 765 tokens for an image of 1024 x 1024 pixels in high detail
+and Anthropic's 1,600 for the largest one."""
+
+
+def estimate_usage(
+    messages: Iterable[JSONDict],
+    tools: Sequence[JSONDict],
+    response: Response,
+    others: Sequence[str] = (),
+) -> Usage:
+    """Estimate the usage of a request: a token for every four characters, and 1,000 for a part that is not text.
+
+    Args:
+        messages: the messages that were sent.
+        tools: the tools that were sent, in OpenAI's form.
+        response: the response. Counts and a cost that it reports are kept if they are larger.
+        others: further texts that were sent, such as instructions.
+
+    Returns:
+        The usage, marked as an estimate.
+    """
+    sent = sum(map(_of_message, messages)) + sum(map(_of_value, tools)) + sum(map(len, others))
+    received = len(response.content or "") + _of_message({**response.extra, "content": None})
+    received += sum(len(call.name) + len(call.arguments) for call in response.tool_calls)
+    reported = response.usage or Usage()
+    prompt = max(_tokens(sent), reported.input_tokens)
+    answer = max(_tokens(received), reported.output_tokens)
+    return Usage(
+        prompt,
+        answer,
+        max(prompt + answer, reported.total_tokens),
+        reported.cached_tokens,
+        reported.reasoning_tokens,
+        cost=reported.cost,
+        is_estimate=True,
+    )
+
+
+def _tokens(characters: int) -> int:
+    return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+def _of_message(message: Mapping[str, Any]) -> int:
+    """The number of characters of a message; a part that is not text counts as many as its tokens take."""
+    count = 0
+    for key, value in message.items():
+        if key == "content" and is_list(value):
+            count += sum(map(_of_part, value))
+        else:
+            count += _of_value(value)
+    return count
+
+
+def _of_part(part: Any) -> int:
+    text = part.get("text") if is_mapping(part) else part
+    return len(text) if isinstance(text, str) else TOKENS_PER_PART * CHARACTERS_PER_TOKEN
+
+
+def _of_value(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        return len(value)
+    try:
+        return len(json.dumps(value, ensure_ascii=False, default=safe_str))
+    except (TypeError, ValueError, RecursionError):  # keys that are not text, a cycle
+        return len(safe_str(value))
