@@ -54,7 +54,7 @@ class ToolResult:
 
 @fast_dataclass
 class Usage:
-    """Tokens, as counted by the provider, or estimated where it counts none and the run asks for estimates.
+    """Tokens, as counted by the provider.
 
     Args:
         input_tokens: tokens of the prompt.
