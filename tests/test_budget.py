@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.limits import Budget, Limits, Remaining
-from treadle.messages import Usage
+from treadle.messages import Response, Usage
 from treadle.results import BudgetExhausted, MaxIterationsReached
 
 
@@ -173,10 +173,10 @@ class TestSpent:
         budget.record_usage(usage)
         assert budget.exhausted() == BudgetExhausted(kind, limit, used)
 
-    def test_an_unreported_cost_is_none(self):
-        (budget,) = chained({"max_cost": 0.5})
-        budget.record_usage(Usage(10**9, 10**9))
-        assert budget.exhausted() is None
+    def test_a_request_without_a_response_leaves_the_limits_measurable(self):
+        (budget,) = chained({"max_cost": 0.5, "max_total_tokens": 9})
+        budget.record_usage(None)
+        assert (budget.exhausted(), budget.not_measurable()) == (None, None)
 
     def test_a_cost_limit_of_zero_is_exhausted_at_once(self):
         (budget,) = chained({"max_cost": 0})
@@ -200,6 +200,78 @@ class TestSpent:
         inner, _ = chained({"max_total_tokens": 7}, {"max_total_tokens": 5})
         inner.record_usage(Usage(5, 5))
         assert inner.exhausted().limit == 7
+
+
+def response(usage=None, **fields):
+    return Response("Hi", usage=usage, **fields)
+
+
+class TestUnmeasured:
+    """A response that does not report what a limit needs."""
+
+    @pytest.mark.parametrize(
+        ("limits", "usage", "found"),
+        [
+            ({"max_total_tokens": 9}, None, ("max_total_tokens", "usage")),
+            ({"max_total_tokens": 9, "max_input_tokens": 9}, None, ("max_input_tokens", "usage")),
+            (
+                {"max_output_tokens": 9},
+                Usage(1, is_lower_bound=True),
+                ("max_output_tokens", "usage"),
+            ),
+            ({"max_total_tokens": 9}, Usage(1, 1), None),
+            ({"max_total_tokens": 9}, Usage(), None),
+            ({"max_cost": 9}, Usage(1, 1), ("max_cost", "cost")),
+            ({"max_cost": 9}, None, ("max_cost", "cost")),
+            ({"max_cost": 9}, Usage(is_lower_bound=True, cost=1), None),
+            ({"max_tool_calls": 9}, None, None),
+        ],
+    )
+    def test_the_first_limit_that_lacks_it_is_named(self, limits, usage, found):
+        (budget,) = chained(limits)
+        budget.record_response(response(usage))
+        reason = budget.exhausted()
+        assert reason == budget.not_measurable()
+        assert found == (None if reason is None else (reason.kind, reason.missing))
+
+    def test_the_limit_of_the_parent_counts(self):
+        inner, outer = chained({}, {"max_total_tokens": 9})
+        inner.record_response(response())
+        assert inner.exhausted() == outer.exhausted() == inner.not_measurable()
+        assert inner.exhausted().kind == "max_total_tokens"
+
+    def test_it_counts_for_the_last_answer_too(self):
+        (budget,) = chained({"max_total_tokens": 9})
+        budget.finish()
+        budget.record_response(response())
+        assert budget.exhausted().missing == "usage"
+
+    @pytest.mark.parametrize("unmeasured", ["stop", "estimate", "ignore"])
+    def test_an_estimate_counts_only_where_it_is_asked_for(self, unmeasured):
+        budget = Budget(Limits(max_total_tokens=9, max_cost=9), unmeasured=unmeasured)
+        budget.record_response(response(Usage(1, 1, cost=1, is_estimate=True)))
+        assert (budget.exhausted() is None) is (unmeasured != "stop")
+        assert budget.estimates is (unmeasured == "estimate")
+
+    @pytest.mark.parametrize(
+        ("outer", "inner", "policy", "estimates"),
+        [
+            (None, None, "stop", False),
+            ("estimate", None, "estimate", True),
+            ("ignore", "stop", "stop", False),
+            ("estimate", "ignore", "ignore", True),
+        ],
+    )
+    def test_the_policy_is_that_of_the_parent_by_default(self, outer, inner, policy, estimates):
+        budget = Budget(Limits(), Budget(Limits(), unmeasured=outer), inner)
+        assert (budget.unmeasured, budget.estimates) == (policy, estimates)
+
+    def test_ignored_usage_makes_what_remains_an_upper_bound(self):
+        budget = Budget(Limits(max_total_tokens=9, max_cost=9), unmeasured="ignore")
+        budget.record_response(response(Usage(1, 1)))
+        left = budget.remaining(now=0.0)
+        assert (left.total_tokens, left.cost, left.is_upper_bound) == (7, 9, True)
+        assert str(left) == "10 model calls, at most 7 tokens, at most $9.0000"
 
 
 class TestRemaining:
@@ -269,6 +341,14 @@ class TestRemaining:
                 ),
             ),
             (Remaining(tool_calls=0, cost=0.0), "0 tool calls, $0.0000"),
+            (
+                Remaining(3, total_tokens=5_000, cost=0.5, is_estimate=True),
+                "3 model calls, about 5,000 tokens, about $0.5000",
+            ),
+            (
+                Remaining(input_tokens=5, is_upper_bound=True, is_estimate=True),
+                "at most about 5 input tokens",
+            ),
         ],
     )
     def test_it_is_formatted_as_text(self, left, text):
@@ -276,16 +356,18 @@ class TestRemaining:
 
 
 def test_a_restored_budget_keeps_its_usage():
-    (budget,) = chained({"max_tool_calls": 5})
+    (budget,) = chained({"max_tool_calls": 5, "max_cost": 9})
     budget.count_iteration()
     budget.reserve_calls(2)
     budget.reserve_uses({"t": 2})
-    budget.record_usage(Usage(3, 4, cost=0.5))
-    budget.record_usage(None)
+    budget.record_response(response(Usage(3, 4, cost=0.5)))
+    budget.record_response(response(is_streamed=True))
     restored = Budget(budget.limits)
     restored.restore(json.loads(json.dumps(budget.as_json())))
     assert restored.as_json() == budget.as_json()
     assert (restored.calls_left(), restored.usage) == (3, budget.usage)
+    assert restored.exhausted() == budget.exhausted()
+    assert restored.exhausted().missing == "cost"
     restored.reserve_uses({"t": 1})
     assert budget.uses == {"t": 2}
 

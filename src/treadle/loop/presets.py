@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from treadle.limits import Unmeasured
+
 
 class Preset(TypedDict, total=False):
     """The options that a policy sets; see `treadle.loop.options.Settings`."""
@@ -17,6 +19,7 @@ class Preset(TypedDict, total=False):
     max_total_tokens: int | None
     max_seconds: float | None
     on_limit: Literal["stop", "finish"]
+    unmeasured: Unmeasured
     sequential: Literal["defer", "in_step"]
     dedupe: bool
     loop_threshold: int | None
