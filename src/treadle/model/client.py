@@ -126,11 +126,7 @@ EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
 
 
 class ModelRequest:
-    """One request to a model. A `Call` effect calls `send`; its outcome is the whole response.
-
-    Attributes:
-        is_sent: whether the callable was called.
-    """
+    """One request to a model. A `Call` effect calls `send`; its outcome is the whole response."""
 
     __slots__ = (
         "_events_of",
@@ -140,7 +136,6 @@ class ModelRequest:
         "_opts",
         "_send",
         "_unawaited",
-        "is_sent",
     )
 
     def __init__(
@@ -157,7 +152,6 @@ class ModelRequest:
         self._iterator: Any = None
         self._unawaited: Any = None
         self._is_abandoned = False
-        self.is_sent = False
 
     def send(self, reporter: Reporter) -> Any:
         """Send the request and read the response.
@@ -174,7 +168,6 @@ class ModelRequest:
         """
         started = reporter.now()
         send = self._send
-        self.is_sent = True
         raw = send(self._messages, self._opts)
         is_whole = raw.__class__ in _WHOLE
         if is_awaitable(raw) or (not is_whole and isinstance(raw, AsyncIterable)):

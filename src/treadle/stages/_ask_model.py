@@ -158,8 +158,7 @@ def _sent(
                 request = yield from _changed(ctx, on_retry, request, error, attempt)
         except BaseException:
             sent.abandon()
-            if sent.is_sent:
-                _count_unknown(ctx)
+            _count_unknown(ctx)
             raise
         else:
             return _counted(ctx, request, response, ended), request
