@@ -132,7 +132,7 @@ OPTIONS: Mapping[str, tuple[float, Callable[[random.Random], Any]]] = {
     "show_budget": (0.2, _one_of(True)),
     "cost_of": (0.1, _one_of(_cost_of)),
     "sequential": (0.4, _one_of("in_step")),
-    "dedupe": (0.15, _one_of(False)),
+    "dedupe": (0.15, _one_of("off", "strict")),
     "max_retries": (0.25, _one_of(0, 1)),
     "loop_threshold": (0.2, _one_of(1, 2, 5, None)),
     "breaker_threshold": (0.2, _one_of(1, 2, 5)),

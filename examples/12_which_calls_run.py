@@ -40,7 +40,7 @@ once, changed, duplicates = calls(read_it), calls(write_it), calls(read_it, read
 for title, sequential, script in (
     ("Deferred by default", "defer", [both, changed, "Done."]),
     ("Run in the same iteration", "in_step", [both, "Done."]),
-    ("Repeated after a change", "defer", [once, once, changed, duplicates, "Done."]),
+    ("Repeated after a change", "defer", [once, once, once, changed, duplicates, "Done."]),
 ):
     print(f"{title}:")
     loop = Loop(tools=[read, write], sequential=sequential, on_event=show)

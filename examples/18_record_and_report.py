@@ -20,6 +20,7 @@ model = ScriptedLLM(
     calls(call("look_up", word="tredle")),
     calls(call("look_up", word="treadle"), call("look_up", word="treadle")),
     calls(call("look_up", word="treadle")),
+    calls(call("look_up", word="treadle")),
     "A treadle is a lever worked by the foot.",
 )
 question = [{"role": "user", "content": "What is a treadle?"}]

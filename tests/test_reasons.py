@@ -50,7 +50,10 @@ REASONS = {
     ),
     "loop_detected": (
         lambda: LoopDetected(("a({})", "b({})"), 3, "f00d"),
-        "the same calls with the same results in 3 consecutive iterations: a({}), b({})",
+        (
+            "the same calls with the same results in 3 consecutive iterations: a({}), b({}) "
+            "(a tool to be polled needs volatile=True)"
+        ),
     ),
     "llm_error": (
         lambda: LLMError("overloaded", "APIError", 4),
@@ -177,7 +180,8 @@ def test_a_single_attempt_is_not_mentioned():
 def test_a_loop_of_several_iterations_is_described_as_one():
     reason = LoopDetected(("b({})",), 3, "f00d", period=2)
     assert str(reason) == (
-        "the same 2 iterations 3 times in a row with the same results, the last: b({})"
+        "the same 2 iterations 3 times in a row with the same results, the last: b({}) "
+        "(a tool to be polled needs volatile=True)"
     )
     assert reason != LoopDetected(("b({})",), 3, "f00d")
 

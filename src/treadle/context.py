@@ -25,6 +25,7 @@ from treadle.run_state import RunNodeStatus, RunState
 from treadle.tools import (
     Approval,
     CircuitBreaker,
+    Dedupe,
     InFlight,
     Locks,
     NotRunReason,
@@ -145,6 +146,7 @@ class RunContext:
         budget: the limits of the run, and what it has used.
         in_flight: the calls that are running, and how often the model made each call.
         result_cache: what the calls of this turn returned.
+        dedupe: when repeated calls of tools that do not say so are skipped; set by `plan_calls`.
         locks: which call holds which key.
         held_locks: if the run is a subagent, the keys that its call holds, each with the name under which it is
             held.
@@ -178,6 +180,7 @@ class RunContext:
     budget: Budget = field(default_factory=lambda: Budget(Limits()))
     in_flight: InFlight = field(default_factory=InFlight)
     result_cache: ResultCache = field(default_factory=ResultCache)
+    dedupe: Dedupe = "off"
     locks: Locks = field(default_factory=Locks)
     held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
     breaker: CircuitBreaker | None = None
@@ -219,6 +222,10 @@ class RunContext:
         """
         kept = {key: one for key, one in self.failures.items() if key[0] == iteration}
         self.failures = {**kept, (iteration, call_id): error}
+
+    def dedupe_of(self, tool: Tool | None) -> Dedupe:
+        """When repeated calls of a tool are skipped; None is a tool that only a resolver knows."""
+        return (None if tool is None else tool.dedupe_mode) or self.dedupe
 
     def reserve(self, calls: Sequence[ToolCall], uses: Mapping[str, int] | None = None) -> None:
         """Reserve the budget of calls that are planned to run.

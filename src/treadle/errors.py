@@ -60,6 +60,12 @@ def check_names(names: Iterable[str], known: Collection[str], what: str) -> None
             raise OptionError(f"{what} {name!r}{did_you_mean(name, known)}")
 
 
+def one_of(values: Collection[object]) -> str:
+    """Format the values that are accepted, for an error: ``'a', 'b' or 'c'``."""
+    *others, last = map(repr, values)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """Format the hint that ends an error about an unknown name.
 

@@ -113,7 +113,8 @@ class CircuitBroken(RunError):
 class LoopDetected(RunError):
     """The model made the same calls several times in a row, with the same results.
 
-    ``period`` is the number of iterations that repeat: more than 1 if several alternate.
+    ``period`` is the number of iterations that repeat: more than 1 if several alternate. A tool that is polled
+    until its result changes is exempt if it is declared with ``volatile=True``.
     """
 
     calls: tuple[str, ...]
@@ -124,6 +125,8 @@ class LoopDetected(RunError):
 
     def __str__(self) -> str:
         made = ", ".join(self.calls)
+        if self.signature:  # not a text
+            made += " (a tool to be polled needs volatile=True)"
         if self.period > 1:
             return (
                 f"the same {self.period} iterations {self.iterations} times in a row "

@@ -216,6 +216,6 @@ def test_calls_that_never_ran_are_not_counted():
     """Suppressed, invalid and unknown calls."""
     first = calls(call("note", "a", n=1))
     second = calls(call("note", "b", n=1), call("nope", "c"), call("note", "d", n="x"))
-    loop = Loop(tools=[note], max_tool_calls=2)
+    loop = Loop(tools=[note], max_tool_calls=2, dedupe="strict")
     result = SYNC.run(loop, ScriptedLLM(first, second, notes(2), "done"))
     assert (type(result), result.tool_calls_count) == (Ok, 2)

@@ -183,8 +183,8 @@ class TestWhen:
             ),
             (
                 [calls(call("note", n=1)), calls(call("note", n=1))],
-                {"max_iterations": 9},
-                LoopDetected(('note({"n": 1})',), 3, "", 1),
+                {"max_iterations": 9, "dedupe": "strict"},
+                LoopDetected(('note({"n": 1})',), 3, "s", 1),
             ),
         ],
         ids=["iterations", "tool calls", "loop"],

@@ -108,7 +108,7 @@ class TestLevels:
             ([calls(call("double", n=1))], {"max_iterations": 1}, "max_iterations_reached"),
             ([calls(call("double", n=1))], {"max_tool_calls": 0}, "budget_exhausted"),
             ([calls(call("fail"))], {"breaker_threshold": 1}, "circuit_broken"),
-            ([calls(call("double", n=1))], {"loop_threshold": 1}, "loop_detected"),
+            ([calls(call("double", n=1))], {"loop_threshold": 1, "dedupe": "off"}, "loop_detected"),
             ([TypeError("canary")], {}, "llm_error"),
             ([""], {"max_blank_stops": 0}, "empty_response"),
             ([], {"messages": []}, "invalid_input"),

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from treadle import Limits, Loop, LoopDetected, Ok, Response, RunNode, RunState, Usage, tool
+from treadle import Loop, LoopDetected, Ok, Response, RunNode, RunState, tool
 from treadle.context import Context, Decision
 from treadle.loop.loop_detection import MAX_PERIOD, LoopDetector
 from treadle.messages import History, ToolCall, ToolResult
@@ -21,7 +21,7 @@ def same(n: int = 0):
     return "same"
 
 
-@tool(dedupe=False)
+@tool(dedupe="off")
 def other(n: int = 0):
     return next(numbers)
 
@@ -52,15 +52,15 @@ def run(*iterations, **options):
 A, B, C, D = (("same", {"n": n}) for n in range(1, 5))
 
 
-@pytest.mark.parametrize("dedupe", [True, False])
+@pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
 @pytest.mark.parametrize(
     ("iterations", "ends_at"),
     [
-        ([[A]] * 3, 3),
+        ([[A]] * 4, 3),
         ([[A]] * 2, None),
         ([[A], [A], [B], [A], [A]], None),
-        ([[A], [A], [B], [B], [B]], 5),
-        ([[A, B], [B, A], [A, B]], 3),
+        ([[A], [A], [B], [B], [B], [B]], 5),
+        ([[A, B], [B, A], [A, B], [B, A]], 3),
         ([[A, A], [A], [A, A]], None),
         ([[("other", {})]] * 6, None),
         ([[A, ("other", {})]] * 6, None),
@@ -71,11 +71,15 @@ A, B, C, D = (("same", {"n": n}) for n in range(1, 5))
     ],
 )
 def test_the_same_calls_with_the_same_results_end_the_run(iterations, ends_at, dedupe):
-    """Another result is progress; a volatile tool may always be asked again; order does not count."""
+    """Another result is progress; a volatile tool may always be asked again; order does not count.
+
+    With ``evidence`` it takes one iteration more: call, repetition, skip, stop.
+    """
     result = run(*iterations, dedupe=dedupe)
     if ends_at is None:
         assert isinstance(result, Ok)
     else:
+        ends_at += dedupe == "evidence"
         assert isinstance(result.reason, LoopDetected)
         assert (result.iterations, result.reason.period) == (ends_at, 1)
         check_history(result.messages)
@@ -83,12 +87,12 @@ def test_the_same_calls_with_the_same_results_end_the_run(iterations, ends_at, d
 
 def test_a_suppressed_call_counts_with_its_earlier_result():
     """It would return something new, but it does not run: the model still loops."""
-    result = run(*[[("once", {})]] * 6)
+    result = run(*[[("once", {})]] * 6, dedupe="strict")
     assert (result.reason.iterations, result.iterations, result.tool_calls_count) == (3, 3, 1)
-    assert isinstance(run(*[[("once", {})]] * 6, dedupe=False), Ok)
+    assert isinstance(run(*[[("once", {})]] * 6), Ok)
 
 
-@pytest.mark.parametrize("dedupe", [True, False])
+@pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
 @pytest.mark.parametrize(
     ("script", "ends_at", "period"),
     [
@@ -101,21 +105,64 @@ def test_a_suppressed_call_counts_with_its_earlier_result():
         ([[A], [B], [C], [D]] * 5, None, None),
         ([[A], [("clock", {})]] * 9, None, None),
         ([[A], [("other", {})]] * 9, None, None),
-        ([[A], [B], [A], [B], [A], *[[C]] * 3], 8, 1),
+        ([[A], [B], [A], [B], [A], *[[C]] * 4], 8, 1),
     ],
 )
 def test_loops_of_up_to_three_iterations_end_the_run(script, ends_at, period, dedupe):
-    """A B A B A B is a loop like A A A; a period of four iterations is not detected."""
+    """A B A B A B is a loop like A A A; a period of four iterations is not detected.
+
+    In the third round of two or three iterations the model has seen a skip, so that the mode does not matter.
+    """
     result = run(*script, dedupe=dedupe)
     if ends_at is None:
         assert isinstance(result, Ok)
     else:
+        more = dedupe == "evidence" and period == 1
         assert result.reason.stop_reason == "loop_detected"
-        assert (result.iterations, result.reason.period, result.reason.iterations) == (
-            ends_at,
-            period,
-            3,
-        )
+        assert result.iterations == ends_at + more
+        assert (result.reason.period, result.reason.iterations) == (period, 3 + more)
+
+
+@pytest.mark.parametrize(("dedupe", "ends_at"), [("evidence", 8), ("strict", 6), ("off", 6)])
+def test_calls_that_each_may_change_what_the_other_returns_end_the_run_without_a_skip(
+    dedupe, ends_at
+):
+    """After each of them the other has to run: it could return something else."""
+    write = tool(name="write", parallel_safe=False)(lambda n: "ok")
+    script = [[("write", {"n": n})] for n in (1, 2)] * 5
+    result = run(*script, tools=[write], dedupe=dedupe, max_iterations=99)
+    assert (result.stop_reason, result.iterations) == ("loop_detected", ends_at)
+    assert result.tool_calls_count == ends_at
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_calls_that_fail_are_never_skipped_so_the_threshold_alone_counts(threshold):
+    broken = tool(name="broken")(lambda: 1 / 0)
+    result = run(
+        *[[("broken", {})]] * 9, tools=[broken], breaker_threshold=9, loop_threshold=threshold
+    )
+    assert (result.stop_reason, result.iterations) == ("loop_detected", threshold)
+
+
+def test_a_call_that_is_never_skipped_does_not_hide_one_that_is():
+    """``other`` always runs, ``same`` runs twice: however low the threshold, the model sees the skip first."""
+    off = tool(name="off", dedupe="off")(lambda: "same")
+    script = [[("off", {})], [A]] * 5
+    result = run(*script, tools=[same, off], loop_threshold=2)
+    assert (result.iterations, result.tool_calls_count) == (7, 6)
+
+
+def test_without_plan_calls_nothing_is_skipped_so_the_threshold_alone_counts():
+    """The calls are answered in a custom stage."""
+
+    def answered(ctx):
+        results = {made.id: ToolResult(made.id, "same") for made in ctx.tool_calls}
+        return ctx.replace(tool_results=results)
+
+    names = {"plan_calls": answered, "dispatch_tools": None}
+    stages = [names.get(made.name, made) for made in default_stages()]
+    result = run(*[[A]] * 3, stages=[made for made in stages if made is not None])
+    assert (result.stop_reason, result.iterations) == ("loop_detected", 3)
 
 
 def test_the_reason_has_the_number_of_iterations_of_the_loop():
@@ -128,7 +175,7 @@ def test_the_reason_has_the_number_of_iterations_of_the_loop():
 
 @pytest.mark.parametrize(("threshold", "ends_at"), [(1, 1), (2, 2), (4, 4), (None, None)])
 def test_the_threshold_is_an_option_and_none_disables_it(threshold, ends_at):
-    result = run(*[[A]] * 9, loop_threshold=threshold)
+    result = run(*[[A]] * 9, loop_threshold=threshold, dedupe="off")
     if ends_at is None:
         assert isinstance(result, Ok)
         assert "tool_signature" in result.run.nodes[0].metadata
@@ -175,7 +222,7 @@ def test_repeated_answers_are_not_a_loop():
     """The same text several times in a row, but each ended its run."""
     state = RunState()
     for _ in range(4):
-        assert isinstance(run(state=state, loop_threshold=1), Ok)
+        assert isinstance(run(state=state, loop_threshold=1, dedupe="off"), Ok)
 
 
 def test_blank_answers_are_not_a_loop():
@@ -184,7 +231,7 @@ def test_blank_answers_are_not_a_loop():
 
 
 def test_the_reason_names_the_calls_and_the_count():
-    reason = run([A, B], [A, B], [A, B]).reason
+    reason = run([A, B], [A, B], [A, B], dedupe="off").reason
     assert reason.calls == ('same({"n": 1})', 'same({"n": 2})')
     assert reason.iterations == 3
 
@@ -214,10 +261,7 @@ class TestDetector:
         made = tuple(ToolCall(f"c{n}", name, '{"n": 1}') for n, name in enumerate(made))
         context = Context(
             History(),
-            {},
-            Response(tool_calls=made, usage=Usage()),
-            Limits(),
-            RunState(),
+            response=Response(tool_calls=made),
             tool_calls=made,
             tool_results={one.id: ToolResult(one.id, "r") for one in made} if results else {},
         )

@@ -115,7 +115,8 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
         ("on_limit", None, "on_limit: expected 'stop' or 'finish', got None"),
         ("sequential", "no", "sequential: expected 'defer' or 'in_step', got 'no'"),
         ("show_budget", 1, "show_budget: expected True or False, got int"),
-        ("dedupe", None, "dedupe: expected True or False, got NoneType"),
+        ("dedupe", True, "dedupe: expected 'evidence', 'strict' or 'off', got True"),
+        ("dedupe", None, "dedupe: expected 'evidence', 'strict' or 'off', got None"),
         ("cost_of", 5, "cost_of: expected a sync callable that takes a response, got int"),
         ("breaker", 3, "breaker: expected a CircuitBreaker, got int"),
         ("locks", {}, "locks: expected Locks, got dict"),
@@ -177,7 +178,7 @@ def test_wrong_limits_next_to_a_field_of_limits_are_reported_as_such():
         ("max_blank_stops", 1),
         ("repair_call", print),
         ("sequential", "in_step"),
-        ("dedupe", False),
+        ("dedupe", "off"),
     ],
 )
 def test_options_of_the_default_stages_are_an_error_with_custom_stages(name, value):

@@ -189,7 +189,7 @@ class TestRepetition:
             calls(call("note", "b2", n=2)),
             calls(call("note", "a2", n=1)),
         ]
-        result = through(recorded.loop(), ScriptedLLM(*script, "done"))
+        result = through(recorded.loop(dedupe="strict"), ScriptedLLM(*script, "done"))
         assert recorded.done == ["note 1", "note 2", "wipe /", "note 1"]
         texts = answers(result.messages)
         assert texts["b2"].startswith("Not run again: you made the same call in iteration 2")
@@ -214,7 +214,7 @@ class TestRepetition:
     def test_after_a_denied_call_earlier_results_stay_fresh(self, recorded):
         """A denied call returns nothing new."""
         script = [calls(call("note", "a", n=1)), WIPE, calls(call("note", "a2", n=1))]
-        loop, model = recorded.loop(), ScriptedLLM(*script, "done")
+        loop, model = recorded.loop(dedupe="strict"), ScriptedLLM(*script, "done")
         result = resumed(loop, SYNC.run(loop, model), model, {"w": deny()})
         assert recorded.done == ["note 1"]
         assert answers(result.messages)["a2"].startswith("Not run again")
@@ -230,7 +230,7 @@ class TestRepetition:
 
         first = calls(call("send", "s", to="eve", text="a"))
         again = calls(call("send", "t", to="bob", text="b"))
-        loop, model = Loop(tools=[send]), ScriptedLLM(first, again, "done")
+        loop, model = Loop(tools=[send], dedupe="strict"), ScriptedLLM(first, again, "done")
         paused = SYNC.run(loop, model)
         result = resumed(loop, paused, model, {"s": edit({"to": "bob", "text": "a"})})
         assert ran == [("bob", "a")]
@@ -239,7 +239,7 @@ class TestRepetition:
     def test_counts_continue_and_the_third_call_has_a_note(self, recorded):
         repeated = [calls(call("note", f"n{n}", n=1), call("pay", amount=n)) for n in range(3)]
         repeated[1]["tool_calls"].append(call("wipe", path="/"))
-        result = through(recorded.loop(dedupe=False), ScriptedLLM(*repeated, "done"))
+        result = through(recorded.loop(dedupe="off"), ScriptedLLM(*repeated, "done"))
         texts = answers(result.messages)
         assert ["[note: this is call number" in texts[f"n{n}"] for n in range(3)] == [0, 0, 1]
         assert "this is call number 3 of 'note'" in texts["n2"]
@@ -263,7 +263,7 @@ class TestRepetition:
             return "same"
 
         asks = [n == at for n in reversed(range(3))]
-        loop = Loop(tools=[look], dedupe=False)
+        loop = Loop(tools=[look], dedupe="off")
         model = ScriptedLLM(*[calls(call("look", n=1))] * 5)
         paused = SYNC.run(loop, model)
         assert paused.iterations == at + 1
@@ -271,9 +271,30 @@ class TestRepetition:
         assert isinstance(result.reason, LoopDetected)
         assert result.iterations == 3
 
+    @pytest.mark.parametrize("at", range(4))
+    def test_a_pause_changes_neither_what_is_skipped_nor_when_a_loop_is_detected(self, at):
+        """The call runs, is repeated, and skipped; then the run ends. A call next to it asks, in any iteration."""
+
+        @tool
+        def look(n: int):
+            return "same"
+
+        @tool(requires_approval=lambda given: len(model.sent) == at + 1)
+        def wait():
+            raise OSError("no")
+
+        loop = Loop(tools=[look, wait], breaker_threshold=9)
+        batches = [calls(call("look", f"a{n}", n=1), call("wait", f"b{n}")) for n in range(5)]
+        model = ScriptedLLM(*batches)
+        result = resumed(loop, SYNC.run(loop, model), model)
+        assert isinstance(result.reason, LoopDetected)
+        texts = answers(result.messages)
+        starts = [texts[f"a{n}"].partition(":")[0] for n in range(4)]
+        assert starts == ["same", "same", "Not run again", "Not run again"]
+
     def test_a_loop_of_two_iterations_is_detected_over_pauses(self, recorded):
         script = [calls(call("wipe", path="/")), calls(call("note", n=1))] * 5
-        result = through(recorded.loop(dedupe=False), ScriptedLLM(*script))
+        result = through(recorded.loop(dedupe="off"), ScriptedLLM(*script))
         assert (result.reason.period, result.iterations) == (2, 6)
 
 

@@ -30,7 +30,7 @@ OPTIONS = st.fixed_dictionaries(
         "max_iterations": st.just(AMPLE + 1) | st.integers(2, 12),
         "on_limit": st.sampled_from(["stop", "finish"]),
         "loop_threshold": st.sampled_from([None, 2, 3]),
-        "dedupe": st.booleans(),
+        "dedupe": st.sampled_from(["evidence", "strict", "off"]),
     }
 )
 

@@ -28,7 +28,7 @@ VALUES = {
         "on_limit": "finish",
         "unmeasured": "estimate",
         "sequential": "defer",
-        "dedupe": True,
+        "dedupe": "evidence",
         "loop_threshold": 3,
         "breaker_threshold": 3,
         "max_blank_stops": 3,
@@ -38,7 +38,7 @@ VALUES = {
         "max_iterations": 10,
         "on_limit": "stop",
         "sequential": "in_step",
-        "dedupe": False,
+        "dedupe": "off",
         "loop_threshold": None,
         "breaker_threshold": 3,
         "max_blank_stops": 3,
@@ -47,14 +47,14 @@ VALUES = {
         "max_iterations": 10,
         "on_limit": "stop",
         "sequential": "in_step",
-        "dedupe": False,
+        "dedupe": "off",
         "loop_threshold": 3,
         "max_retries": 3,
     },
     "planck": {
         "max_iterations": 100,
         "sequential": "in_step",
-        "dedupe": False,
+        "dedupe": "off",
         "loop_threshold": None,
     },
     "runax": {
@@ -63,7 +63,7 @@ VALUES = {
         "max_parallel_calls": 3,
         "on_limit": "finish",
         "sequential": "defer",
-        "dedupe": True,
+        "dedupe": "strict",
     },
     "runax_project": {
         "max_iterations": 3,
@@ -71,7 +71,7 @@ VALUES = {
         "max_parallel_calls": 3,
         "on_limit": "finish",
         "sequential": "defer",
-        "dedupe": True,
+        "dedupe": "strict",
     },
 }
 
@@ -170,7 +170,7 @@ class TestRecommended:
         assert (result.limit.kind, result.iterations) == ("max_total_tokens", 4)
 
     def test_loops_end_with_an_answer(self, run):
-        result = run("recommended", [calls(call("same", n=1)) for _ in range(3)] + ["I went round"])
+        result = run("recommended", [calls(call("same", n=1)) for _ in range(4)] + ["I went round"])
         assert isinstance(result.limit, LoopDetected)
         assert result.unwrap().content == "I went round"
 

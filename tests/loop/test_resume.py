@@ -142,7 +142,7 @@ class TestWays:
         assert isinstance(anyio.run(main), Ok)
 
     def test_another_driver_than_before(self, recorded):
-        loop, model = recorded.loop(), ScriptedLLM(*[BATCH] * 2, "done", is_async=True)
+        loop, model = recorded.loop(), ScriptedLLM(BATCH, "done", is_async=True)
         pause = SYNC.run(loop, model)
 
         async def main():

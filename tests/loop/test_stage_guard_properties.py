@@ -37,7 +37,7 @@ OPTIONS = st.fixed_dictionaries(
         "sequential": st.just("in_step"),
         "max_tool_calls": st.integers(1, 4),
         "max_parallel_calls": st.integers(1, 2),
-        "dedupe": st.just(False),
+        "dedupe": st.just("off"),
         "handle": st.just(True),
         "output": st.just({"type": "object", "properties": {"total": {"type": "integer"}}}),
     },

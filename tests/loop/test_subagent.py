@@ -61,7 +61,7 @@ class TestAnswer:
         [
             ([TypeError("broken")], {}, "the model failed: TypeError: broken"),
             ([calls(call("add", a=1, b=1))], {"max_iterations": 1}, "no answer within"),
-            ([calls(call("add", a=1, b=1))] * 3, {}, "the same calls with the same results in 3"),
+            ([calls(call("add", a=1, b=1))] * 4, {}, "the same calls with the same results in 4"),
             ([""] * 4, {}, "4 consecutive empty responses"),
         ],
         ids=["model", "limit", "loop", "blank"],

@@ -216,11 +216,11 @@ class TestEvents:
 
     def test_a_loop_in_it_is_not_a_loop_of_the_parent(self):
         """The subagent repeats a call; the parent calls the subagent once."""
-        subagent, _ = helper(*[calls(call("add", a=1, b=1))] * 3)
+        subagent, _ = helper(*[calls(call("add", a=1, b=1))] * 4)
         result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert isinstance(result, Ok)
         reason = result.run.nodes[0].tool_calls[0].run.error
-        assert reason == str(LoopDetected(('add({"a": 1, "b": 1})',), 3, "x"))
+        assert reason == str(LoopDetected(('add({"a": 1, "b": 1})',), 4, "x"))
 
 
 def test_a_handle_in_the_options_of_a_subagent_is_not_used():

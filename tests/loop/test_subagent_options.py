@@ -33,12 +33,12 @@ class TestOptions:
         assert len(inner.sent) == 1
 
     def test_a_repeated_task_is_suppressed(self):
-        subagent, inner = helper("a")
-        result = SYNC.run(
-            Loop(tools=[subagent]), ScriptedLLM(asked("1"), asked("1", "k2"), "outer")
-        )
-        assert answers(result.messages)["k2"].startswith("Not run again")
-        assert len(inner.sent) == 1
+        subagent, inner = helper("a", "a")
+        script = [asked("1"), asked("1", "k2"), asked("1", "k3"), "outer"]
+        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(*script))
+        texts = answers(result.messages)
+        assert [texts[key][:13] for key in ("k", "k2", "k3")] == ["a", "a", "Not run again"]
+        assert len(inner.sent) == 2
 
     def test_it_is_retried_after_its_time_limit(self, way, clock):
         attempts = []

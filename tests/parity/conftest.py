@@ -5,7 +5,7 @@ import functools
 import anyio
 import pytest
 
-from treadle import Loop
+from treadle import Loop, presets
 from treadle.effects import drive, drive_sync
 from treadle.testing import ScriptedLLM, check_history
 
@@ -52,11 +52,12 @@ def run(driver):
 
 @pytest.fixture
 def planned(run):
-    """Runs a loop; returns its result, its plans, and its events."""
+    """Runs a loop with RunaxAI's rule for duplicates; returns its result, its plans, and its events."""
 
     def planned(*script, **options):
         events, plans = [], []
-        options = {**options, "on_event": events.append}
+        rule = presets.runax()["dedupe"]
+        options = {"dedupe": rule, **options, "on_event": events.append}
         result = run(
             "?", ScriptedLLM(*script), **options, on_iteration=lambda c: plans.append(c.plan)
         )

@@ -282,7 +282,7 @@ def broken(ctx):
     ("script", "options", "trace"),
     [
         ([calls(call("add", a=1, b=2))], {"max_iterations": 1}, STAGES[:8]),
-        ([calls(call("add", a=1, b=2))] * 3, {}, STAGES),
+        ([calls(call("add", a=1, b=2))] * 4, {}, STAGES),
         (searches(3), {"tools": [failing("e", "e", "e")]}, STAGES),
         (["3"], {"stages": [*default_stages()[:3], broken]}, [*STAGES[:3], "broken"]),
     ],

@@ -82,8 +82,8 @@ def exits():
     yield [one], {**add_one, "output": "add"}, "output", 1, 0
     yield [one, two], {**add_one, "max_iterations": 2}, "max_iterations_reached", 2, 2
     yield [one, two], {**add_one, "max_tool_calls": 1}, "budget_exhausted", 2, 1
-    yield [one] * 3, add_one, "loop_detected", 3, 1  # twice it was suppressed, and never ran
-    yield [one] * 3, {**add_one, "dedupe": False}, "loop_detected", 3, 3
+    yield [one] * 4, add_one, "loop_detected", 4, 2  # twice it was suppressed, and never ran
+    yield [one] * 3, {**add_one, "dedupe": "off"}, "loop_detected", 3, 3
     yield [one, two, "7"], {**add_one, "max_iterations": 2, "on_limit": "finish"}, "finished", 3, 2
     failing = [calls(call("search", page=page)) for page in range(3)]
     yield failing, {"tools": [search]}, "circuit_broken", 3, 3

@@ -40,7 +40,8 @@ def test_the_same_calls_in_three_steps_are_a_loop(run):
 @pytest.mark.parametrize("threshold", [1, 2, 5])
 def test_the_loop_threshold_is_an_option(run, threshold):
     """``loop_threshold`` is the number of consecutive steps that are a loop."""
-    result = run("1 + 2?", ScriptedLLM(*same(threshold)), tools=[add], loop_threshold=threshold)
+    options = {**presets.orbiter(), "loop_threshold": threshold, "tools": [add]}
+    result = run("1 + 2?", ScriptedLLM(*same(threshold)), **options)
     assert (type(result.reason), result.iterations) == (LoopDetected, threshold)
 
 
@@ -53,7 +54,8 @@ def test_the_signature_is_canonical(run):
     others = [call("add", a=5, b=6) for _ in texts]
     steps = [[raw_call("add", text), other] for text, other in zip(texts, others, strict=True)]
     steps[1].reverse()
-    result = run("Sums?", ScriptedLLM(*(calls(*step) for step in steps)), tools=[add])
+    llm = ScriptedLLM(*(calls(*step) for step in steps))
+    result = run("Sums?", llm, **presets.orbiter(), tools=[add])
     assert isinstance(result.reason, LoopDetected)
     assert len({node.metadata["tool_signature"] for node in result.run.nodes}) == 1
 
@@ -111,11 +113,7 @@ def test_a_text_only_step_breaks_the_streak_too(run):
 
 
 def test_the_same_calls_with_other_results_are_progress(run):
-    """Repeated calls are not a loop as long as their results change. (Orbiter compares the calls only.)
-
-    With Orbiter's preset the call is made again. By default it would be a duplicate, unless its
-    tool says that it is none: ``dedupe=False``, or ``volatile=True``.
-    """
+    """Repeated calls are not a loop as long as their results change. (Orbiter compares the calls only.)"""
     left = iter(["pending", "running", "done"])
 
     @tool

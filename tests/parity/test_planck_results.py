@@ -31,7 +31,7 @@ def test_the_third_and_each_later_identical_call_gets_a_note(run):
     assert noted(result) == [None, None, 3, 4, 5]
     assert answers(result)[1] == "here is empty"
     assert answers(result)[2].startswith("here is empty\n\n[note: ")
-    assert "Change the arguments, try another approach" in answers(result)[2]
+    assert "change the arguments, try another approach" in answers(result)[2]
     assert [event.count for event in events if isinstance(event, RepeatWarned)] == [3, 4, 5]
 
 

@@ -39,7 +39,11 @@ def test_the_presets_have_the_numbers_of_runax(preset, limits):
     """Strict: 3 reasoning steps, 6 tool calls in all, 3 in parallel per step; for projects 3 and 4."""
     settings = Loop(**preset).settings
     assert settings.limits == limits
-    assert (settings.on_limit, settings.sequential, settings.dedupe) == ("finish", "defer", True)
+    assert (settings.on_limit, settings.sequential, settings.dedupe) == (
+        "finish",
+        "defer",
+        "strict",
+    )
 
 
 def test_a_preset_is_a_dict_of_options_that_can_be_changed():

@@ -185,14 +185,15 @@ class Rounds:
         again = [reply(call("search", words=words)) for words in "abc"]
         self.run("failing", *again, tools=[search])
         rounds = [reply(call("read", path=path)) for path in "ab" * 3]
-        self.run("failing", *rounds, tools=[read])
+        self.run("failing", *rounds, tools=[read], dedupe="strict")
         self.run("failing", TimeoutError("no answer"), max_retries=0)
 
     def guarded(self):
         both = reply(call("read", path="a"), call("write", path="a"))
         self.run("guarded", both, reply(call("write", path="a")), reply(), tools=[read, write])
         twice = [reply(call("read", path="a"))] * 2
-        self.run("guarded", *twice, reply(call("slow")), reply(), tools=[read, slow])
+        slowly = (reply(call("slow")), reply())
+        self.run("guarded", *twice, *slowly, tools=[read, slow], dedupe="strict")
 
     def broken(self):
         """One breaker opens and stays so, another is tried again twice and closes."""

@@ -74,13 +74,28 @@ def through():
 
 @pytest.fixture
 def plan(context):
-    """Plan calls, see `planning`; ``known`` were answered in iteration 1, with nothing new since."""
+    """Plan calls, see `planning`, with nothing new learned since the results of earlier ones.
 
-    def plan(words, *, known="", failed="", in_step=False, dedupe=True, broken=None, **more):
-        ctx = context(tools=more.pop("tools", TOOLS), iteration=2, **more)
+    ``known`` were made and repeated with the same result, ``once`` were made once, ``failed`` failed twice.
+    """
+
+    def plan(
+        words,
+        *,
+        known="",
+        once="",
+        failed="",
+        in_step=False,
+        dedupe="evidence",
+        broken=None,
+        **more,
+    ):
+        ctx = context(tools=more.pop("tools", TOOLS), iteration=3, **more)
         learned = [(word, f"result of {word}", False) for word in known.split()]
         learned += [(word, "it failed", True) for word in failed.split()]
-        ctx.run.result_cache.learn(1, learned)
+        answered_once = [(word, f"result of {word}", False) for word in once.split()]
+        ctx.run.result_cache.learn(1, learned + answered_once)
+        ctx.run.result_cache.learn(2, learned)
         return planned(ctx, made(words), in_step=in_step, dedupe=dedupe, broken=broken)
 
     return plan

@@ -23,7 +23,9 @@ TOOLS = [
     Tool("once", max_uses=1),
     Tool("twice", max_uses=2),
     Tool("clock", volatile=True),
-    Tool("again", dedupe=False),
+    Tool("again", dedupe="off"),
+    Tool("strict", dedupe="strict"),
+    Tool("patient", dedupe="evidence"),
 ]
 
 
@@ -70,7 +72,8 @@ def shown(plan: Plan) -> str:
     return " | ".join(" ".join(call.id for call in batch) for batch in plan.batches)
 
 
-def planned(ctx, calls, *, in_step=False, dedupe=True, broken=None) -> Planned:
+def planned(ctx, calls, *, in_step=False, dedupe="evidence", broken=None) -> Planned:
     """Plan calls within a context."""
-    planner = Planner(ctx, in_step=in_step, dedupe=dedupe)
+    ctx.run.dedupe = dedupe
+    planner = Planner(ctx, in_step=in_step)
     return Planned(planner.plan(calls, broken or {}), planner.results, ctx.run.budget)

@@ -56,19 +56,19 @@ def test_its_options_reach_the_stages():
         breaker_threshold=9,
         repair_call=print,
         sequential="in_step",
-        dedupe=False,
+        dedupe="off",
     )
     made = {one.name: one.options for one in configured}
     assert made["ask_model"] == {"max_retries": 8, "retry_delay": 0.5}
     assert made["validate_calls"] == {"repair_call": print}
     assert made["loop_decision"] == {"max_blank_stops": 7}
-    assert made["plan_calls"] == {"sequential": "in_step", "dedupe": False}
+    assert made["plan_calls"] == {"sequential": "in_step", "dedupe": "off"}
     assert made["circuit_breaker"] == {"threshold": 9}
 
 
 def test_the_default_options():
     made = {one.name: one.options for one in default_stages()}
-    assert made["plan_calls"] == {"sequential": "defer", "dedupe": True}
+    assert made["plan_calls"] == {"sequential": "defer", "dedupe": "evidence"}
     assert made["circuit_breaker"] == {"threshold": 3}
     assert made["loop_decision"] == {"max_blank_stops": 3}
 

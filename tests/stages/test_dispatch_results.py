@@ -27,10 +27,23 @@ class TestDuplicates:
         assert result_of(ctx, "c1") == ("done", "t1 done")
         assert result_of(ctx, "c2") == (
             "suppressed",
-            "Not run twice: this response has an identical call. Its result:\nt1 done",
+            (
+                "Not run twice: this response has an identical call. "
+                "If you need it twice, call it again in your next response. Its result:\nt1 done"
+            ),
         )
         assert not ctx.tool_results["c2"].is_error
         assert ctx.tool_calls_count == 1
+
+    def test_where_the_next_response_could_not_repeat_it_the_answer_does_not_say_so(
+        self, context, through, noting
+    ):
+        calls = [("t", {"n": 1}), ("t", {"n": 1})]
+        ctx = through(context(*calls, tools=[noting.tool("t", dedupe="strict")]), *STAGES)
+        assert result_of(ctx, "c2")[1] == (
+            "Not run twice: this response has an identical call. "
+            "Only a tool declared volatile=True would run twice. Its result:\nt1 done"
+        )
 
     def test_a_failure_is_the_result_of_both(self, context, through):
         ctx = context(("t", {}), ("t", {}), tools=[Tool("t", fn=lambda: Err("no"))])
@@ -44,8 +57,9 @@ class TestDuplicates:
 
     def test_a_duplicate_of_a_call_that_did_not_run_is_skipped(self, context, through):
         """A custom stage may have removed it from the batches."""
-        plan = Plan(((ToolCall("c9", "t", "{}", {"n": 1}),),), duplicates={"c2": "c1"})
-        ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan)
+        calls = [ToolCall(f"c{place}", "t", "{}", {"n": 1}) for place in (1, 2, 9)]
+        plan = Plan(((calls[2],),), duplicates={"c2": "c1"})
+        ctx = context(tools=[Tool("t", fn=lambda n: n)], plan=plan, tool_calls=tuple(calls))
         result = through(ctx, dispatch_tools).tool_results["c2"]
         text = "Not run: the identical call of this response was not."
         assert result == ToolResult("c2", text, True, "skipped")
@@ -61,8 +75,8 @@ class TestCache:
     def test_every_call_that_ran_is_cached(self, context, through, noting):
         calls = [("t", {"n": 1}), ("t", {"n": 2})]
         ctx = through(context(*calls, tools=[noting.tool("t")], iteration=4), *STAGES)
-        assert self.cached(ctx, "c1") == (1, 4, "t1 done", False)
-        assert self.cached(ctx, "c2") == (1, 4, "t2 done", False)
+        assert self.cached(ctx, "c1") == (1, 4, "t1 done", False, False)
+        assert self.cached(ctx, "c2") == (1, 4, "t2 done", False, False)
 
     def test_failures_are_cached_as_errors(self, context, through):
         ctx = through(context(("t", {}), tools=[Tool("t", fn=lambda: 1 / 0)]), *STAGES)
@@ -94,11 +108,29 @@ class TestCache:
         """append, read, append, read: the second read must not be suppressed."""
         cache, items = ResultCache(), []
         append = tool(name="append", **options)(lambda: items.append(1))
-        read = tool(name="read")(lambda: len(items))
+        read = tool(name="read", dedupe="strict")(lambda: len(items))
         for iteration, name in enumerate(["append", "read", "append", "read"], 1):
             ctx = context((name, {}), tools=[append, read], result_cache=cache, iteration=iteration)
             ctx = through(ctx, *STAGES)
         assert ctx.tool_results["c1"].status == last
+
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict"])
+    def test_a_result_from_before_such_a_tool_in_the_same_iteration_is_outdated(
+        self, context, through, dedupe
+    ):
+        """read, read; then read and write in one iteration: what was read is not what a read returns now."""
+        cache, items = ResultCache(), []
+        write = tool(name="write", parallel_safe=False)(lambda: items.append(1))
+        read = tool(name="read")(lambda: len(items))
+        stages = [
+            one(dedupe=dedupe, sequential="in_step") if one.name == "plan_calls" else one
+            for one in STAGES
+        ]
+        for iteration, names in enumerate(["read", "read write", "read"], 1):
+            calls = [(name, {}) for name in names.split()]
+            ctx = context(*calls, tools=[write, read], result_cache=cache, iteration=iteration)
+            ctx = through(ctx, *stages)
+        assert (ctx.tool_results["c1"].status, ctx.tool_results["c1"].content) == ("done", "1")
 
     def test_a_repeated_failure_of_a_write_is_not_a_new_result(self, context, through):
         cache = ResultCache()

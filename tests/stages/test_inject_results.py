@@ -24,7 +24,7 @@ STAGES = (parse_tool_calls, validate_calls, plan_calls, dispatch_tools, inject_r
 WITHOUT_DEDUPE = (
     parse_tool_calls,
     validate_calls,
-    plan_calls(dedupe=False),
+    plan_calls(dedupe="off"),
     dispatch_tools,
     inject_results,
 )
@@ -198,7 +198,7 @@ class TestRepeatNote:
 
     @pytest.mark.parametrize(("times", "has_note"), [(2, False), (3, True)])
     def test_a_suppressed_call_has_it_too(self, context, through, times, has_note):
-        ctx = context(("double", {"n": 1}), tools=[double])
+        ctx = context(("double", {"n": 1}), tools=[tool(double, dedupe="strict")])
         for _ in range(times):
             ctx = through(next_iteration(ctx), *STAGES)
         assert ctx.tool_results[ctx.tool_calls[0].id].status == "suppressed"

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from treadle import Loop, default_stages
+from treadle import Loop, OptionError, default_stages
 from treadle.effects import drive_sync
 from treadle.events import CallDeferred, CallRefused, CallsPlanned, CallSuppressed
 from treadle.limits import Budget, Limits
@@ -30,6 +30,20 @@ TOOLS = [
 ]
 
 
+@pytest.mark.parametrize("dedupe", [True, False, "loose"])
+def test_a_mode_that_does_not_exist_is_an_error_that_names_the_three(dedupe):
+    text = f"dedupe: expected 'evidence', 'strict' or 'off', got {dedupe!r}"
+    stages = [one(dedupe=dedupe) if one.name == "plan_calls" else one for one in default_stages()]
+    for given in (
+        {"stages": stages},
+        {"stages": default_stages(dedupe=dedupe)},
+        {"dedupe": dedupe},
+    ):
+        with pytest.raises(OptionError) as caught:
+            Loop(**given)
+        assert str(caught.value) == text
+
+
 @pytest.fixture
 def ready(context, through):
     """A context as it enters the stage; calls of one name differ in a number, unless it is given."""
@@ -43,9 +57,10 @@ def ready(context, through):
 
 
 def with_results(ctx, *places):
-    """Cache results of some calls, with nothing new since."""
+    """Cache results of some calls, which were repeated, with nothing new since."""
     answered = [(ctx.tool_calls[place].fingerprint, "known", False) for place in places]
-    ctx.run.result_cache.learn(1, answered)
+    for iteration in (1, 2):
+        ctx.run.result_cache.learn(iteration, answered)
     return ctx
 
 
@@ -86,11 +101,11 @@ def test_a_call_that_requires_fresh_input_is_deferred_in_both_modes(ready, throu
     assert (shown(ctx.plan), ctx.plan.not_run) == ("c1", {"c2": NotRunReason.DEFERRED})
 
 
-def test_without_dedupe_duplicates_run(ready, through):
+def test_with_off_duplicates_run(ready, through):
     assert shown(through(ready("p p", same), plan_calls).plan) == "c1"
-    assert shown(through(ready("p p", same), plan_calls(dedupe=False)).plan) == "c1 c2"
+    assert shown(through(ready("p p", same), plan_calls(dedupe="off")).plan) == "c1 c2"
     assert shown(through(with_results(ready("p"), 0), plan_calls).plan) == ""
-    assert shown(through(with_results(ready("p"), 0), plan_calls(dedupe=False)).plan) == "c1"
+    assert shown(through(with_results(ready("p"), 0), plan_calls(dedupe="off")).plan) == "c1"
 
 
 def test_dedupe_fields_decide_which_calls_are_duplicates(context, through):
@@ -114,7 +129,7 @@ def test_a_suppressed_call_counts_as_repeated_and_a_deferred_call_does_not(ready
     assert [counts.get(key, 0) for key in (known, duplicate, deferred)] == [1, 0, 0]
     run = ctx.run
     again = ready("p p", same, in_flight=run.in_flight, result_cache=run.result_cache)
-    through(again, plan_calls(dedupe=True))
+    through(again, plan_calls)
     assert counts[known] == 3
 
 
@@ -142,7 +157,7 @@ class TestASingleCall:
 
     @pytest.mark.parametrize("name", ["p", "s", "f", "once", "x"])
     @pytest.mark.parametrize("known", [False, True])
-    @pytest.mark.parametrize("dedupe", [False, True])
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
     def test_the_plan_is_the_same_as_without_the_fast_path(
         self, ready, through, name, known, dedupe
     ):
@@ -150,7 +165,8 @@ class TestASingleCall:
         if known:
             contexts = [with_results(ctx, 0) for ctx in contexts]
         short = through(contexts[0], plan_calls(dedupe=dedupe))
-        long = Planner(contexts[1], in_step=False, dedupe=dedupe)
+        contexts[1].run.dedupe = dedupe
+        long = Planner(contexts[1], in_step=False)
         assert short.plan == long.plan(contexts[1].tool_calls, {})
         assert dict(short.tool_results) == long.results
         budgets = [(ctx.run.budget.tool_calls, ctx.run.budget.uses) for ctx in contexts]
@@ -246,6 +262,7 @@ def test_without_validation_calls_are_compared_by_their_text():
         calls(call("look", "a", at=1), call("look", "b", at=2)),
         calls(call("look", "c", at=3)),
         calls(call("look", "d", at=3)),
+        calls(call("look", "e", at=3)),
         "done",
     )
     look = Tool("look", "", {"type": "object"})
@@ -256,5 +273,5 @@ def test_without_validation_calls_are_compared_by_their_text():
         stages=stages,
         resolve_tool=lambda given: ran.append(given.arguments) or "seen",
     )
-    assert ran == ['{"at": 1}', '{"at": 2}', '{"at": 3}']  # the fourth is the third again
+    assert ran == ['{"at": 1}', '{"at": 2}', '{"at": 3}', '{"at": 3}']  # the fifth is skipped
     assert result.unwrap().content == "done"

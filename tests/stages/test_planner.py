@@ -127,7 +127,8 @@ class TestReasons:
 
 
 SUPPRESSED = """\
-Not run again: you made the same call in iteration 1, and nothing new has been learned since. Its result was:
+Not run again: you made the same call in iteration 2, and nothing new has been learned since; \
+only a tool declared volatile=True would run again. Its result was:
 result of p1
 Try something else, or answer with what you have."""
 BEHIND = (
@@ -176,6 +177,6 @@ class TestAnswers:
         """The full result is earlier in the history."""
         ctx = context(tools=TOOLS)
         ctx.run.result_cache.learn(1, [("p1", "line\n" * 201, False), ("q1", "x" * 5_001, False)])
-        results = planned(ctx, made("p1 q1")).results
+        results = planned(ctx, made("p1 q1"), dedupe="strict").results
         assert "[cut: 1 more lines, " in results["p1"].content
         assert "[cut: 0 more lines, 1 more bytes]" in results["q1"].content

@@ -42,7 +42,7 @@ class TestBudgets:
 
     def test_uses_are_counted_per_run_not_per_response(self, context):
         ctx = context(tools=TOOLS)
-        runs = [str(planned(ctx, made("twice1"), dedupe=False)) for _ in range(3)]
+        runs = [str(planned(ctx, made("twice1"), dedupe="off")) for _ in range(3)]
         assert runs == ["twice1", "twice1", ""]
 
     def test_a_deferred_call_is_not_counted_as_a_use(self, plan):

@@ -24,18 +24,34 @@ class TestDuplicates:
         made_plan = plan("p1 w1 p1", in_step=True)
         assert (str(made_plan), made_plan.duplicates) == ("p1 | w1 | p1'", {})
 
-    def test_a_call_that_was_answered_with_nothing_new_since_does_not_run(self, plan):
-        assert plan("p1 q1", known="p1").not_run == {"p1": KNOWN}
+    @pytest.mark.parametrize(
+        ("dedupe", "skipped"), [("evidence", {"q1"}), ("strict", {"p1", "q1"}), ("off", set())]
+    )
+    def test_a_call_is_skipped_after_a_repetition_or_at_once_or_never(self, plan, dedupe, skipped):
+        """``p1`` was made once, ``q1`` was repeated with the same result; nothing is new since."""
+        made_plan = plan("p1 q1 p2", once="p1", known="q1", dedupe=dedupe)
+        assert made_plan.not_run == dict.fromkeys(skipped, KNOWN)
+
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
+    def test_what_a_tool_says_wins_over_what_the_loop_says(self, plan, dedupe):
+        known = "strict1 patient1 again1 clock1"
+        for given, skipped in (
+            ({"once": known}, ["strict1"]),
+            ({"known": known}, ["strict1", "patient1"]),
+        ):
+            assert list(plan(known, dedupe=dedupe, **given).not_run) == skipped
 
     def test_a_call_that_failed_may_be_tried_again(self, plan):
         assert str(plan("p1", failed="p1")) == "p1"
 
+    @pytest.mark.parametrize("dedupe", ["evidence", "strict", "off"])
     @pytest.mark.parametrize("tool", ["clock", "again"])
-    def test_calls_of_volatile_tools_and_of_tools_without_dedupe_run_again(self, plan, tool):
-        assert str(plan(f"{tool}1 {tool}1", known=f"{tool}1")) == f"{tool}1 {tool}1'"
+    def test_a_volatile_tool_or_one_that_is_off_may_run_twice_in_a_batch(self, plan, tool, dedupe):
+        assert str(plan(f"{tool}1 {tool}1", dedupe=dedupe)) == f"{tool}1 {tool}1'"
 
-    def test_without_dedupe_no_call_is_a_duplicate(self, plan):
-        assert str(plan("p1 p1 q1", known="q1", dedupe=False)) == "p1 p1' q1"
+    def test_with_off_the_same_call_runs_twice_in_a_batch(self, plan):
+        assert str(plan("p1 p1 q1", dedupe="off")) == "p1 p1' q1"
+        assert plan("p1 p1 strict1 strict1", dedupe="off").duplicates == {"strict1'": "strict1"}
 
     def test_names_that_only_a_resolver_knows_have_duplicates_too(self, plan):
         assert plan("x1 x1 y1", tools=[], known="y1").not_run == {"x1'": DUPLICATE, "y1": KNOWN}

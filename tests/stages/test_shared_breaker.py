@@ -134,7 +134,8 @@ class TestAProbeThatDoesNotRun:
 
     def test_a_suppressed_probe(self, answer, breaker):
         cache = ResultCache()
-        cache.learn(1, [(fingerprint("flaky", {"n": 5}), "answered", False)])
+        for iteration in (1, 2):
+            cache.learn(iteration, [(fingerprint("flaky", {"n": 5}), "answered", False)])
         ctx = answer(breaker, ("flaky", {"n": 5}), result_cache=cache)
         assert ctx.plan.not_run == {"c1": NotRunReason.NO_NEW_EVIDENCE}
         assert breaker.states == {"flaky": OPEN}

@@ -58,7 +58,7 @@ EXITS = {
     "budget_exhausted": (ONE, {"max_tool_calls": 0}),
     "deadline_exceeded": ([calls(call("hang"))], {"max_seconds": 0.03}),
     "circuit_broken": ([calls(call("fail"))], {"breaker_threshold": 1}),
-    "loop_detected": (ONE, {"loop_threshold": 1}),
+    "loop_detected": (ONE, {"loop_threshold": 1, "dedupe": "off"}),
     "llm_error": ([TypeError()], {}),
     "paused": ([calls(call("sign"))], {}),
     "finished": ([*ONE, "so far"], {"max_iterations": 1, "on_limit": "finish"}),

@@ -61,6 +61,7 @@ def everything(driver, watch):
     )
     return go(
         driver, USER, model, tools=[double, fail], name="bot", retry_delay=0, max_parallel_calls=2,
+        dedupe="strict",
         breaker=CircuitBreaker(threshold=2, cool_down=600), loop_threshold=None, **watch.options,
     )  # fmt: skip
 

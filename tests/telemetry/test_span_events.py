@@ -12,7 +12,7 @@ from .exits import USER, double, fail
 from .watching import go
 
 
-@tool(dedupe=False)
+@tool(dedupe="off")
 def clock():
     return "noon"
 
@@ -35,7 +35,8 @@ def test_an_event_is_within_its_span_if_the_system_clock_steps(driver, watch, mo
 def test_calls_that_do_not_run(driver, watch):
     batch = calls(call("double", "a", n=1), call("double", "b", n=1), call("double", "c", n=2))
     model = ScriptedLLM(batch, calls(call("double", "d", n=1)), "done")
-    go(driver, USER, model, tools=[double], max_parallel_calls=1, **watch.options)
+    options = {**watch.options, "dedupe": "strict"}
+    go(driver, USER, model, tools=[double], max_parallel_calls=1, **options)
     reported = {"gen_ai.tool.name": "double"}
     assert noted(watch, "treadle.tool_call.suppressed") == [
         {

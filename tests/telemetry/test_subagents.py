@@ -259,6 +259,7 @@ class TestNotRun:
             calls(call("double", "over", n=5), call("double", "over2", n=6)),
             max_parallel_calls=1,
             max_tool_calls=4,
+            dedupe="strict",
         )
         made = [s.attributes[names.TOOL_CALL_ID] for s in watch.named("execute_tool double")]
         assert made == ["a", "twin", "b", "over"]

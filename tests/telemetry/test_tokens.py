@@ -17,7 +17,7 @@ from treadle.testing import ScriptedLLM
 
 from .watching import DRIVERS, Watch
 
-GUARDS = {"loop_threshold": None, "breaker_threshold": 99, "dedupe": False, "retry_delay": 0}
+GUARDS = {"loop_threshold": None, "breaker_threshold": 99, "dedupe": "off", "retry_delay": 0}
 
 
 @tool

@@ -117,7 +117,7 @@ def test_every_option_occurs():
         ("timeout", 3),
         ("retries", 3),
         ("volatile", 2),
-        ("dedupe", 2),
+        ("dedupe", 3),
         ("terminal", 2),
         ("max_uses", 4),
         ("max_parallel", 4),

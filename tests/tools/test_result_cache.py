@@ -26,7 +26,9 @@ def test_a_call_that_was_never_made_has_no_result(cache):
 
 def test_a_result_is_fresh_until_another_result_is_new(cache):
     learn(cache, {"a": "1"})
-    assert cache.fresh("a") == CachedResult(version=1, iteration=1, content="1", is_error=False)
+    assert cache.fresh("a") == CachedResult(
+        1, iteration=1, content="1", is_error=False, is_repeated=False
+    )
     learn(cache, {"b": "2"})
     assert cache.fresh("a") is None
     assert cache.fresh("b").content == "2"
@@ -34,7 +36,9 @@ def test_a_result_is_fresh_until_another_result_is_new(cache):
 
 def test_the_latest_result_is_available_for_the_rest_of_the_turn(cache):
     learn(cache, {"a": "1"}, {"b": "2"})
-    assert cache.latest("a") == CachedResult(version=1, iteration=1, content="1", is_error=False)
+    assert cache.latest("a") == CachedResult(
+        1, iteration=1, content="1", is_error=False, is_repeated=False
+    )
 
 
 def test_the_results_of_one_iteration_have_one_version(cache):
@@ -48,7 +52,36 @@ def test_a_repeated_result_is_not_new(cache):
     learn(cache, {"a": "1"}, {"b": "2"}, {"a": "1"})
     assert cache.version == 2
     assert cache.fresh("b").iteration == 2
-    assert cache.fresh("a") == CachedResult(version=2, iteration=3, content="1", is_error=False)
+    assert cache.fresh("a") == CachedResult(
+        2, iteration=3, content="1", is_error=False, is_repeated=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("results", "is_repeated"),
+    [("1", False), ("11", True), ("12", False), ("122", True), ("121", False), ("1!1", False)],
+)
+def test_a_result_is_repeated_if_the_call_returned_the_same_the_time_before(
+    cache, results, is_repeated
+):
+    for number, content in enumerate(results, 1):
+        learn(cache, {"a": content})
+        cache.learn(number, [("b", f"in between {number}", False)])
+    assert cache.latest("a").is_repeated is is_repeated
+
+
+def test_an_error_with_the_text_of_a_result_does_not_repeat_it(cache):
+    for number, is_error in enumerate([False, True, False]):
+        cache.learn(number, [("a", "same", is_error)])
+        assert not cache.latest("a").is_repeated
+
+
+def test_results_from_before_a_change_in_the_same_iteration_are_outdated(cache):
+    """read, read another, write, read another: only the read before the write is outdated."""
+    results = [("r", "1", False), ("s", "2", False), ("w", "ok", False), ("s", "2", False)]
+    cache.learn(1, results, has_changed=True, outdated=2)
+    assert cache.fresh("r") is None
+    assert [bool(cache.fresh(key)) for key in "ws"] == [True, True]
 
 
 def test_another_result_of_the_same_call_is_new(cache):
@@ -139,7 +172,9 @@ def test_the_version_rises_only_when_a_call_returns_a_new_result(iterations):
         seen.update(results.items())
         version += is_new
         cache.learn(number, [(key, text, text == "!E") for key, text in results.items()])
-        last.update({key: (version, number, text, text == "!E") for key, text in results.items()})
+        for key, text in results.items():
+            is_repeated = key in last and last[key][2] == text
+            last[key] = (version, number, text, text == "!E", is_repeated)
         assert cache.version == version
         for key in "abc":
             assert cache.latest(key) == last.get(key)

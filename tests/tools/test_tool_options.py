@@ -21,7 +21,7 @@ WRONG = {
     "parallel_safe": ("True or False", [1, "yes"]),
     "idempotent": ("True or False", [1, "yes"]),
     "requires_fresh_input": ("True or False", FLAGS),
-    "dedupe": ("True or False", FLAGS),
+    "dedupe": ("'evidence', 'strict' or 'off'", [True, False, "loose", ["off"]]),
     "volatile": ("True or False", FLAGS),
     "terminal": ("True or False", FLAGS),
     "dedupe_fields": ("names of fields", ["q", [1], ("q", None), {"q"}, 5]),
@@ -42,7 +42,7 @@ RIGHT = {
     "parallel_safe": [True, False],
     "idempotent": [True, False],
     "requires_fresh_input": [True, False],
-    "dedupe": [True, False],
+    "dedupe": [None, "evidence", "strict", "off"],
     "volatile": [True, False],
     "terminal": [True, False],
     "dedupe_fields": [None, [], ["q"], ("q", "lang")],
@@ -73,7 +73,7 @@ def test_a_valid_option_is_kept(option, value):
 def test_by_default_a_tool_is_parallel_safe_and_has_no_limits():
     made = Tool("t")
     assert made.parallel_safe
-    assert made.dedupe
+    assert made.dedupe is None  # as the loop says
     assert made.requires_approval is False
     assert not any(
         (made.idempotent, made.requires_fresh_input, made.volatile, made.terminal, made.retries)
@@ -136,20 +136,21 @@ def test_a_tool_that_a_plan_has_to_check_is_not_plain(options):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"lock": "k"}, {"timeout": 1, "retries": 2}, {"volatile": True}, {"dedupe": False}],
+    [{}, {"lock": "k"}, {"timeout": 1, "retries": 2}, {"volatile": True}, {"dedupe": "off"}],
 )
 def test_a_tool_that_a_plan_need_not_check_is_plain(options):
     assert Tool("t", **options).is_plain
 
 
 @pytest.mark.parametrize(
-    ("options", "watches"),
+    ("options", "mode"),
     [
-        ({}, True),
-        ({"dedupe": False}, False),
-        ({"volatile": True}, False),
-        ({"dedupe": False, "volatile": True}, False),
+        ({}, None),
+        ({"dedupe": "strict"}, "strict"),
+        ({"volatile": True}, "off"),
+        ({"dedupe": "strict", "volatile": True}, "off"),
+        ({"idempotent": True, "annotations": {"readOnlyHint": True}}, None),
     ],
 )
-def test_duplicates_are_detected_unless_the_tool_is_volatile_or_opts_out(options, watches):
-    assert Tool("t", **options).watches_duplicates is watches
+def test_volatile_is_off_and_side_effects_say_nothing_of_duplicates(options, mode):
+    assert Tool("t", **options).dedupe_mode == mode

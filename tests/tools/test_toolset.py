@@ -138,7 +138,7 @@ class TestOptions:
         "requires_fresh_input": True,
         "max_parallel": 2,
         "lock": "k",
-        "dedupe": False,
+        "dedupe": "off",
         "dedupe_fields": ["a"],
         "volatile": True,
         "idempotent": True,

@@ -10,21 +10,8 @@ import adapters.treadle
 import pytest
 from torture_suite import SCENARIOS, run_scenario
 
-KNOWN = {
-    "undeclared-polling-is-no-loop": (
-        "the same call in a row is a duplicate, by contract, unless its tool says that it is volatile"
-    ),
-}
-"""Scenarios that treadle does not pass, and why. Each is a strict xfail, so a pass is noticed."""
 
-
-def cases():
-    for name, scenario in SCENARIOS.items():
-        marks = [pytest.mark.xfail(strict=True, reason=KNOWN[name])] if name in KNOWN else []
-        yield pytest.param(scenario, id=name, marks=marks)
-
-
-@pytest.mark.parametrize("scenario", list(cases()))
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_treadle_passes(scenario):
     verdict = run_scenario(adapters.treadle.Adapter(), scenario)
 

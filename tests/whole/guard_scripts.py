@@ -107,7 +107,7 @@ def a_call_that_is_new_again_after_something_was_learned():
 def tools_that_are_never_duplicates():
     numbers = itertools.count()
     clock = tool(name="clock", description="", volatile=True)(lambda: next(numbers))
-    unique = tool(name="unique", description="", dedupe=False)(lambda: "the same")
+    unique = tool(name="unique", description="", dedupe="off")(lambda: "the same")
     batch = [calls(call("clock", f"c{n}"), call("unique", f"u{n}")) for n in range(4)]
     return ScriptedLLM(*batch, "Done."), {"tools": [clock, unique]}
 
@@ -236,7 +236,7 @@ def a_last_answer_by_a_terminal_tool():
 
 @script(ends="finished")
 def a_last_answer_of_a_model_that_loops():
-    return ScriptedLLM(*(adds(1) for _ in range(3)), "Two."), {"tools": [add], "on_limit": "finish"}
+    return ScriptedLLM(*(adds(1) for _ in range(4)), "Two."), {"tools": [add], "on_limit": "finish"}
 
 
 @script(ends="llm_error")
@@ -294,7 +294,7 @@ def a_run_that_waits_twice_within_its_limits():
 
 @script(ends="loop_detected", decisions=({"c1": approve}, {"c2": approve}, {"c3": approve}))
 def a_run_that_loops_across_its_pauses():
-    again = tool(name="send", dedupe=False, requires_approval=True)(send.fn)
+    again = tool(name="send", dedupe="off", requires_approval=True)(send.fn)
     return ScriptedLLM(*(calls(call("send", f"c{n}", to="Bob")) for n in (1, 2, 3))), {
         "tools": [again]
     }

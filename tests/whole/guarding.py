@@ -60,7 +60,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "flaky": {"retries": 1},
     "broken": {},
     "clock": {"volatile": True},
-    "unique": {"dedupe": False},
+    "unique": {"dedupe": "off"},
     "asks": {"requires_approval": lambda arguments: arguments["n"] == 0},
     "file": {"lock": lambda arguments: KEYS[arguments["n"]]},
     "files": {"lock": lambda arguments: [KEYS[arguments["n"]], KEYS[(arguments["n"] + 1) % 2]]},
@@ -306,7 +306,7 @@ bounds = st.builds(
 policies = st.fixed_dictionaries(
     {
         "sequential": st.sampled_from(["defer", "in_step"]),
-        "dedupe": st.sampled_from([True, True, False]),
+        "dedupe": st.sampled_from(["evidence", "strict", "off"]),
         "on_limit": st.sampled_from(["stop", "finish"]),
     }
 )
@@ -334,7 +334,7 @@ def large_plot(seed: int) -> Plot:
     def policy() -> dict[str, Any]:
         return {
             "sequential": die.choice(["defer", "in_step"]),
-            "dedupe": die.random() < 0.7,
+            "dedupe": die.choice(["evidence", "strict", "off"]),
             "on_limit": die.choice(["stop", "finish"]),
         }
 
@@ -352,7 +352,7 @@ def locking_plot(seed: int) -> Plot:
     def script() -> list[Batch]:
         return [[(die.choice(known), die.randrange(3)) for _ in range(4)] for _ in range(2)]
 
-    policy = {"sequential": "in_step", "dedupe": False, "on_limit": "stop"}
+    policy = {"sequential": "in_step", "dedupe": "off", "on_limit": "stop"}
     limits = Limits(100, None, 8)
     return Plot(script(), [script(), script()], limits, limits, policy, policy)
 
@@ -362,7 +362,7 @@ def racing_plot(seed: int) -> Plot:
     die = random.Random(f"race {seed}")
     tasks = [[[("plain", n), ("clock", n)] for n in range(3)]]
     limits = Limits(die.randint(2, 9), die.choice([None, 5, 7, 11]), 4)
-    policy = {"sequential": "defer", "dedupe": False, "on_limit": "stop"}
+    policy = {"sequential": "defer", "dedupe": "off", "on_limit": "stop"}
     return Plot([[("sub", n) for n in range(4)]], tasks, limits, Limits(9), policy, policy)
 
 

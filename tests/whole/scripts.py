@@ -546,7 +546,7 @@ def the_same_error_again_and_again():
 
 @script(ends="loop_detected")
 def the_same_call_again_and_again():
-    return ScriptedLLM(*(calls(call("add", f"c{n}", a=1, b=1)) for n in range(3))), {"tools": [add]}
+    return ScriptedLLM(*(calls(call("add", f"c{n}", a=1, b=1)) for n in range(4))), {"tools": [add]}
 
 
 # Stages and input that fail.

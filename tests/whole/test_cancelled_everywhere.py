@@ -190,7 +190,7 @@ def calls_that_wait_for_keys(run: Cancelling) -> Any:
         call("both", "c4", seconds=0),
     )
     model = ScriptedLLM(batch, calls(call("one", "c5", seconds=0)), "Done.", is_async=True)
-    return run.run(model, tools=[one, both, within], locks=locks, dedupe=False)
+    return run.run(model, tools=[one, both, within], locks=locks, dedupe="off")
 
 
 def test_a_cancelled_call_gives_back_its_keys_and_its_place_in_the_queue(drive):

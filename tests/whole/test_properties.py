@@ -420,7 +420,7 @@ guards = st.fixed_dictionaries(
     {
         "sequential": st.sampled_from(["defer", "in_step"]),
         "on_limit": st.sampled_from(["stop", "finish"]),
-        "dedupe": st.booleans(),
+        "dedupe": st.sampled_from(["evidence", "strict", "off"]),
         "max_tool_calls": st.sampled_from([None, 0, 1, 3]),
         "show_budget": st.booleans(),
     }

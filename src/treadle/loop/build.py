@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from treadle.context import Context
 from treadle.errors import OptionError
-from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings
+from treadle.loop.options import OF_ASK_MODEL, OF_DEFAULT_STAGES, Settings, check_choice
 from treadle.loop.stage_guard import protect, review
 from treadle.messages import ReadOnlyDict
 from treadle.pipeline import Pipeline, PipelineError, Stage
 from treadle.pipeline.components import Component, Composer, DeadEnd, components_of, nested_in
-from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages
+from treadle.stages import BUILT_IN, GIVEN, ask_model, default_stages, plan_calls
 from treadle.tools import Tool, toolset
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
         return _pipeline(default_stages(**options))
     stages: Any = settings.stages
     components = components_of(stages.components if isinstance(stages, Pipeline) else list(stages))  # pyright: ignore[reportUnknownMemberType]
-    _check_keeps_one_context(components)
+    _check(components)
     if settings.output is not None and not any(_provides(c, "output") for c in components):
         raise PipelineError(
             "output: the list of stages has no loop_decision, which takes the output; add it, or declare "
@@ -46,15 +46,19 @@ def pipeline_of(settings: Settings) -> Pipeline[Context]:
     return _pipeline([asking, *components])
 
 
-def _check_keeps_one_context(components: Iterable[Component]) -> None:
+def _check(components: Iterable[Component]) -> None:
     for component in components:
+        made: Any = component
+        if getattr(made, "fn", None) is plan_calls.fn:
+            for name, value in made.options.items():
+                check_choice(name, value)
         if isinstance(component, (Composer, DeadEnd)):
             raise PipelineError(
                 f"stages: {component.name!r} may drop the context of a run, or make several of it: "
                 f"a loop has no composer and no dead_end"
             )
         for inner in nested_in(component):
-            _check_keeps_one_context(inner)
+            _check(inner)
 
 
 def _provides(component: Component, name: str) -> bool:

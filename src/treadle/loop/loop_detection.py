@@ -10,29 +10,42 @@ from treadle.context import Context
 from treadle.messages import ToolCall, short_name
 from treadle.results import LoopDetected
 from treadle.run_state import RunNode
-from treadle.tools import fingerprint, signature
+from treadle.tools import Dedupe, NotRunReason, fingerprint, signature
 
 MAX_PERIOD = 3
 """The longest pattern that is detected: A, A B, A B C."""
 MAX_SHOWN = 5
 """The maximum number of calls that the reason names."""
 
+_LEAST: Mapping[Dedupe, int] = {"evidence": 4, "strict": 3, "off": 1}
+"""How often a call has to be made until the model has seen a skip of it: call, repetition, skip, once more."""
+_SKIPPED = NotRunReason.NO_NEW_EVIDENCE
+
 Step: TypeAlias = tuple[str, ...]
 """The values by which iterations are compared: their calls and results, or their text."""
 
 
 class LoopDetector:
-    """Counts consecutive repetitions of a pattern of iterations with the same calls and the same results.
+    """Counts how often a pattern of iterations with the same calls and the same results occurs in a row.
+
+    A pattern that has occurred ``threshold`` times is an endless loop, but not before the model has seen that one
+    of its calls was skipped. If calls of the pattern succeed and are never skipped, since their results alternate,
+    or since each may change what the other returns, it ends after it has occurred four times (``evidence``) or
+    three times (``strict``), however low the threshold. Calls that fail, and tools with ``off``, are never
+    skipped: only the threshold counts for them.
 
     Args:
-        threshold: the number of repetitions that is an endless loop; None disables the detection.
+        threshold: how often a pattern occurs in an endless loop; None disables the detection.
     """
 
     def __init__(self, threshold: int | None) -> None:
         self._threshold = threshold
         self._steps: deque[Step] = deque(maxlen=MAX_PERIOD)
         self._alike = [0] * MAX_PERIOD
-        self._is_alike = False
+        # Of the iterations that are alike: how often they have to occur, and whether there was a skip before the
+        # latest one, and in it.
+        self._least = 0
+        self._was_skipped = self._is_skipped = False
 
     def look(self, context: Context, node: RunNode) -> LoopDetected | None:
         """Add a finished iteration, and look for a loop.
@@ -59,21 +72,25 @@ class LoopDetector:
         if step is None:
             self.new_turn()
             return None
-        rounds, period = self._rounds(step)
+        rounds, period = self._rounds(step, context)
         if rounds < self._threshold:
+            return None
+        if not self._was_skipped and rounds < (self._least or _least_rounds(context)):
             return None
         shown = tuple(f"{short_name(c.name)}({short_name(c.arguments)})" for c in calls[:MAX_SHOWN])
         return LoopDetected(shown or (short_name(context.response.text),), rounds, made, period)
 
-    def _rounds(self, step: Step) -> tuple[int, int]:
-        """Add a step; return the number of repetitions and the length of the most frequent pattern."""
+    def _rounds(self, step: Step, context: Context) -> tuple[int, int]:
+        """Add a step; return how often the most frequent pattern has occurred, and its length."""
         steps, most = self._steps, (1, 1)
         if step not in steps:  # the common case
-            if self._is_alike:
-                self._is_alike, self._alike = False, [0] * MAX_PERIOD
+            if self._least:
+                self._forget()
             steps.append(step)
             return most
-        self._is_alike = True
+        self._least = max(self._least, _least_rounds(context))
+        self._was_skipped |= self._is_skipped
+        self._is_skipped = _SKIPPED in context.plan.not_run.values()
         for period in range(1, MAX_PERIOD + 1):
             if len(steps) < period or steps[-period] != step:
                 self._alike[period - 1] = 0
@@ -88,17 +105,29 @@ class LoopDetector:
     def new_turn(self) -> None:
         """Forget everything: a user message arrived, which may ask for a repetition."""
         self._steps.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget that iterations were alike."""
         self._alike = [0] * MAX_PERIOD
+        self._least = 0
+        self._was_skipped = self._is_skipped = False
 
     def as_json(self) -> dict[str, Any]:
         """The steps so far, for the state of a paused run."""
-        return {"steps": [list(step) for step in self._steps], "alike": list(self._alike)}
+        return {
+            "steps": [list(step) for step in self._steps],
+            "alike": list(self._alike),
+            "least": self._least,
+            "skipped": [self._was_skipped, self._is_skipped],
+        }
 
     def restore(self, seen: Mapping[str, Any]) -> None:
         """Restore what `as_json` returned."""
         self._steps.extend(tuple(step) for step in seen["steps"])
         self._alike = list(seen["alike"])
-        self._is_alike = any(self._alike)
+        self._least = seen["least"]
+        self._was_skipped, self._is_skipped = seen["skipped"]
 
 
 def _step(context: Context, made: str) -> Step | None:
@@ -115,6 +144,17 @@ def _step(context: Context, made: str) -> Step | None:
         if result is not None and result.status == "done":
             return (made, result.content)
     return (made, *_all_learned(context, calls))
+
+
+def _least_rounds(context: Context) -> int:
+    """How often an iteration has to occur until the model has seen a skip of one of its calls, if there is any."""
+    least = 1
+    for call in context.tool_calls:
+        result = context.tool_results.get(call.id)
+        if result is not None and not result.is_error:
+            mode = context.run.dedupe_of(context.tools.get(call.name))
+            least = max(least, _LEAST[mode])
+    return least
 
 
 def _all_learned(context: Context, calls: Sequence[ToolCall]) -> list[str]:

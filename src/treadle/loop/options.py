@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from treadle.context import Context
 from treadle.effects import Steps, is_sync_callable
-from treadle.errors import OptionError, check_names
+from treadle.errors import OptionError, check_names, one_of
 from treadle.events import Completion
 from treadle.fast_dataclass import light_dataclass
 from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
@@ -23,7 +23,7 @@ from treadle.pipeline.components import ComponentLike
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.stages import RepairCall
-from treadle.tools import CircuitBreaker, Locks
+from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks
 
 StageList: TypeAlias = Sequence[ComponentLike | Callable[[Context], Any]] | Pipeline[Context]
 """Stages, in order: those of `treadle.stages`, functions of a context, components, and lists of these."""
@@ -63,7 +63,7 @@ class LoopOptions(TypedDict, total=False):
     max_retries: int
     retry_delay: float
     sequential: Literal["defer", "in_step"]
-    dedupe: bool
+    dedupe: Dedupe
     loop_threshold: int | None
     breaker_threshold: int
     breaker: CircuitBreaker | None
@@ -125,9 +125,11 @@ class Settings:
         max_retries: see `treadle.stages.ask_model`.
         retry_delay: see `treadle.stages.ask_model`.
         sequential: see `treadle.stages.plan_calls`.
-        dedupe: see `treadle.stages.plan_calls`.
-        loop_threshold: the number of consecutive repetitions, with the same calls and the same results, that
-            ends the run; None disables loop detection. Three is Orbiter's number.
+        dedupe: when a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `treadle.tools.Dedupe`.
+            A tool may have its own.
+        loop_threshold: the number of consecutive iterations, with the same calls and the same results, that
+            ends the run, but not before the model has seen that a call of it was skipped; None disables loop
+            detection. Three is Orbiter's number.
         breaker_threshold: see `treadle.stages.circuit_breaker`.
         breaker: a circuit breaker that runs share; None disables it.
         locks: a table of locks that loops share; None makes one for each run.
@@ -175,7 +177,7 @@ class Settings:
     max_retries: int = 3
     retry_delay: float = BASE_DELAY
     sequential: Literal["defer", "in_step"] = "defer"
-    dedupe: bool = True
+    dedupe: Dedupe = "evidence"
     loop_threshold: int | None = 3
     breaker_threshold: int = 3
     breaker: CircuitBreaker | None = None
@@ -205,7 +207,7 @@ class Settings:
             if name in _LEAST:
                 _check_number(name, getattr(self, name))
             elif name in _CHOICES:
-                _check_choice(name, getattr(self, name))
+                check_choice(name, getattr(self, name))
             elif name in _KINDS:
                 _check_kind(name, getattr(self, name))
         # An iterator can be read only once, and the caller could change a list.
@@ -264,11 +266,16 @@ def _check_number(name: str, value: Any) -> None:
         raise OptionError(f"{name}: expected {what} of at least {least}, got {value!r}")
 
 
-def _check_choice(name: str, value: Any) -> None:
+def check_choice(name: str, value: Any) -> None:
+    """Check an option that has a few possible values.
+
+    Raises:
+        OptionError: the value is none of them; the text names all.
+    """
     choices = _CHOICES[name]
     is_left_out = value is None and _DEFAULTS[name] is None
     if not is_left_out and value not in choices:
-        raise OptionError(f"{name}: expected {' or '.join(map(repr, choices))}, got {value!r}")
+        raise OptionError(f"{name}: expected {one_of(choices)}, got {value!r}")
 
 
 def _check_kind(name: str, value: Any) -> None:
@@ -311,6 +318,7 @@ OF_DEFAULT_STAGES = (
 OF_STAGES = frozenset({"stages", *OF_DEFAULT_STAGES})
 _MAY_BE_OFF = frozenset({"loop_threshold"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
+    "dedupe": DEDUPE_MODES,
     "on_limit": ("stop", "finish"),
     "sequential": ("defer", "in_step"),
     "output_mode": ("tool", "json"),
@@ -325,7 +333,6 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "llm_send_fn": (callable, "a callable that takes messages"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
     "show_budget": (lambda value: isinstance(value, bool), "True or False"),
-    "dedupe": (lambda value: isinstance(value, bool), "True or False"),
     "cost_of": (is_sync_callable, "a sync callable that takes a response"),
     "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
     "locks": (lambda value: isinstance(value, Locks), "Locks"),

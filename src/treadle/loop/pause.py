@@ -126,6 +126,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "budget": run.run.budget.as_json(),
         "detector": run.detector.as_json(),
         "counts": dict(in_flight.counts),
+        "dedupe": run.run.dedupe,
         "result_cache": run.run.result_cache.as_json(),
         "run": run.state.as_json(),
     }
@@ -257,6 +258,7 @@ class Resumption:
         services.budget.restore(state["budget"])
         services.in_flight.counts.update(state["counts"])
         services.in_flight.calls_run = state["calls_run"]
+        services.dedupe = state["dedupe"]
         services.result_cache.restore(state["result_cache"])
         removed = state["removed_tools"]
         tools = {name: tool for name, tool in run.context.tools.items() if name not in removed}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from treadle.limits import Unmeasured
+from treadle.tools import Dedupe
 
 
 class Preset(TypedDict, total=False):
@@ -21,7 +22,7 @@ class Preset(TypedDict, total=False):
     on_limit: Literal["stop", "finish"]
     unmeasured: Unmeasured
     sequential: Literal["defer", "in_step"]
-    dedupe: bool
+    dedupe: Dedupe
     loop_threshold: int | None
     breaker_threshold: int
     max_blank_stops: int
@@ -43,7 +44,7 @@ def recommended() -> Preset:
         "on_limit": "finish",
         "unmeasured": "estimate",
         "sequential": "defer",
-        "dedupe": True,
+        "dedupe": "evidence",
         "loop_threshold": 3,
         "breaker_threshold": 3,
         "max_blank_stops": 3,
@@ -60,7 +61,7 @@ def llmcore() -> Preset:
         "max_iterations": 10,  # LlmCore: max_iterations
         "on_limit": "stop",  # LlmCore: max_iterations_reached
         "sequential": "in_step",
-        "dedupe": False,
+        "dedupe": "off",
         "loop_threshold": None,
         "breaker_threshold": 3,  # LlmCore: the same error in three consecutive iterations
         "max_blank_stops": 3,  # LlmCore: max_blank_stops
@@ -76,7 +77,7 @@ def orbiter() -> Preset:
         "max_iterations": 10,
         "on_limit": "stop",  # treadle reports it; Orbiter returns the last output
         "sequential": "in_step",
-        "dedupe": False,
+        "dedupe": "off",
         "loop_threshold": 3,  # Orbiter: loop_threshold
         "max_retries": 3,  # Orbiter: max_retries
     }
@@ -90,7 +91,7 @@ def planck() -> Preset:
     return {
         "max_iterations": 100,
         "sequential": "in_step",
-        "dedupe": False,
+        "dedupe": "off",
         "loop_threshold": None,
     }
 
@@ -103,7 +104,7 @@ def runax() -> Preset:
         "max_parallel_calls": 3,  # RunaxAI: calls in parallel in one step
         "on_limit": "finish",
         "sequential": "defer",
-        "dedupe": True,
+        "dedupe": "strict",  # RunaxAI: the first repetition
     }
 
 

@@ -17,6 +17,7 @@ from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
 from treadle.stages._run_call import ReturnedError, SubagentPausedError, held_locks, prepare_call
 from treadle.stages._validate_calls import RepairCall, check_call, invalid_call_text, validate_calls
+from treadle.tools import Dedupe
 
 GIVEN = ("messages", "tools", "run", "iteration", "guidance")
 """The fields of a context that are filled when it enters the stages."""
@@ -30,7 +31,7 @@ def default_stages(
     max_blank_stops: int = 3,
     breaker_threshold: int = 3,
     sequential: Literal["defer", "in_step"] = "defer",
-    dedupe: bool = True,
+    dedupe: Dedupe = "evidence",
 ) -> list[Stage]:
     """Make the default list of stages.
 

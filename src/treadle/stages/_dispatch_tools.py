@@ -157,23 +157,25 @@ def _concluded(ctx: Context) -> Context:
     """Record what the calls returned, and answer the duplicates of a batch with the result of the first."""
     plan, results = ctx.plan, ctx.tool_results
     learned: list[tuple[str, str, bool]] = []
-    has_changed = False
+    has_changed, outdated = False, 0
     for call in plan.calls:
         result = results.get(call.id)
         if result is not None and result.status in _RAN:
-            learned.append((call.fingerprint, result.content, result.is_error))
             tool = ctx.tools.get(call.name)
             # A tool that must not run next to others may have changed what they return.
             if tool is not None and not tool.parallel_safe and not result.is_error:
-                has_changed = True
+                has_changed, outdated = True, len(learned)
+            learned.append((call.fingerprint, result.content, result.is_error))
     if learned:
-        ctx.run.result_cache.learn(ctx.iteration, learned, has_changed=has_changed)
+        ctx.run.result_cache.learn(
+            ctx.iteration, learned, has_changed=has_changed, outdated=outdated
+        )
     if not plan.duplicates:
         return ctx
     answers = {
-        call_id: _duplicate(call_id, results.get(first))
-        for call_id, first in plan.duplicates.items()
-        if call_id not in results  # a stage may have planned it, or answered it
+        call.id: _duplicate(ctx, call, results.get(plan.duplicates[call.id]))
+        for call in ctx.tool_calls
+        if call.id in plan.duplicates and call.id not in results  # a stage may have answered it
     }
     return ctx.evolve(tool_results={**results, **answers})
 
@@ -181,13 +183,23 @@ def _concluded(ctx: Context) -> Context:
 _RAN = frozenset({"done", "timeout"})
 
 
-def _duplicate(call_id: str, first: ToolResult | None) -> ToolResult:
+def _duplicate(ctx: Context, call: ToolCall, first: ToolResult | None) -> ToolResult:
     if first is None:
         return ToolResult(
-            call_id, "Not run: the identical call of this response was not.", True, "skipped"
+            call.id, "Not run: the identical call of this response was not.", True, "skipped"
         )
-    text = f"Not run twice: this response has an identical call. Its result:\n{shown_again(first.content)}"
-    return ToolResult(call_id, text, first.is_error, "suppressed")
+    is_evidence = ctx.run.dedupe_of(ctx.tools.get(call.name)) == "evidence"
+    text = (
+        f"Not run twice: this response has an identical call. {_BOTH[is_evidence]} "
+        f"Its result:\n{shown_again(first.content)}"
+    )
+    return ToolResult(call.id, text, first.is_error, "suppressed")
+
+
+_BOTH = {
+    True: "If you need it twice, call it again in your next response.",
+    False: "Only a tool declared volatile=True would run twice.",
+}
 
 
 # Approvals

@@ -82,7 +82,7 @@ def nudge(call: ToolCall, count: int) -> str:
     """The note on the result of a repeated call."""
     return (
         f"[note: this is call number {count} of {call.name!r} with the same arguments in this turn. "
-        f"Change the arguments, try another approach, or answer with what you have.]"
+        f"Unless its results are new, change the arguments, try another approach, or answer with what you have.]"
     )
 
 

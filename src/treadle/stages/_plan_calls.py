@@ -15,7 +15,7 @@ from treadle.messages import ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.stages._shared_breaker import refused_calls, release_calls
 from treadle.stages._validate_calls import validate_calls
-from treadle.tools import CachedResult, NotRunReason, Plan, PlanReason, Tool, truncate
+from treadle.tools import CachedResult, Dedupe, NotRunReason, Plan, PlanReason, Tool, truncate
 
 AGAIN_LINES, AGAIN_BYTES = 200, 5_000
 """The maximum size of an earlier result that is shown again: the history has all of it."""
@@ -32,15 +32,13 @@ class Planner:
     Args:
         ctx: has the tools, the limits and the results of this turn.
         in_step: whether calls that cannot run with the first batch run after it; else they are deferred.
-        dedupe: whether duplicates are skipped.
     """
 
-    def __init__(self, ctx: Context, *, in_step: bool, dedupe: bool) -> None:
+    def __init__(self, ctx: Context, *, in_step: bool) -> None:
         self.not_run: dict[str, NotRunReason] = {}
         self.results: dict[str, ToolResult] = {}
         self._ctx = ctx
         self._in_step = in_step
-        self._dedupe = dedupe
         self._results = ctx.run.result_cache
         self._batches: list[list[ToolCall]] = []
         self._in_batch: dict[str, str] = {}
@@ -60,13 +58,13 @@ class Planner:
         """
         for call in calls:
             tool = self._ctx.tools.get(call.name)
-            is_watched = self._dedupe and (tool is None or tool.watches_duplicates)
-            fresh = self._results.fresh(call.fingerprint) if is_watched else None
-            first = self._in_batch.get(call.fingerprint) if is_watched else None
+            mode = self._ctx.run.dedupe_of(tool)
+            known = self._known(call, mode)
+            first = None if mode == "off" else self._in_batch.get(call.fingerprint)
             if call.id in refused:
                 self._refuse(call, NotRunReason.BREAKER_OPEN, _breaker_open(call, refused[call.id]))
-            elif fresh is not None and self._sees_what_is_known(tool):
-                self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(fresh))
+            elif known is not None and self._sees_what_is_known(tool):
+                self._refuse(call, NotRunReason.NO_NEW_EVIDENCE, _skipped(known))
             elif self._split is not None and not self._in_step:
                 self._is_ordered |= self._is_alone(tool)
                 self._defer(call)
@@ -84,6 +82,13 @@ class Planner:
             self._duplicates,
             approval_questions(self._ctx, planned),
         )
+
+    def _known(self, call: ToolCall, mode: Dedupe) -> CachedResult | None:
+        """The result with which a repeated call is answered; None if it may run."""
+        fresh = None if mode == "off" else self._results.fresh(call.fingerprint)
+        if fresh is None or (mode == "evidence" and not fresh.is_repeated):
+            return None
+        return fresh
 
     def _sees_what_is_known(self, tool: Tool | None) -> bool:
         """Whether no other call has to run first, so that this one would see the current state."""
@@ -195,7 +200,8 @@ def shown_again(content: str) -> str:
 def _skipped(answer: CachedResult) -> str:
     return (
         f"Not run again: you made the same call in iteration {answer.iteration}, and nothing new has been "
-        f"learned since. Its result was:\n{shown_again(answer.content)}\n"
+        f"learned since; only a tool declared volatile=True would run again. Its result was:\n"
+        f"{shown_again(answer.content)}\n"
         f"Try something else, or answer with what you have."
     )
 
@@ -231,24 +237,27 @@ def plan_calls(
     ctx: Context,
     *,
     sequential: Literal["defer", "in_step"] = "defer",
-    dedupe: bool = True,
+    dedupe: Dedupe = "evidence",
 ) -> Steps[Context]:
     """Plan the valid calls, in the order of the request, and answer those that do not run.
 
     The longest prefix of the calls that may run together is a batch: parallel-safe calls, up to
     ``max_parallel_calls`` and each tool's ``max_parallel``; or exactly one call that is not parallel-safe.
 
-    A call that was answered before is skipped if nothing new was learned since, and answered with the earlier
-    result. The same call twice in a batch runs once. Calls beyond a budget are answered as over budget.
+    A call that was repeated, and returned the same result, is skipped if nothing new was learned since, and
+    answered with that result; see `dedupe`. The same call twice in a batch runs once. Calls beyond a budget are
+    answered as over budget.
 
     Args:
         ctx: the context.
         sequential: how the calls after the first batch are treated: ``defer`` tells the model that it may repeat
             them, ``in_step`` runs them in further batches. Calls that require fresh input are deferred in
             either case.
-        dedupe: skip duplicates.
+        dedupe: when a repeated call of a tool without this option is skipped: ``evidence``, ``strict`` or
+            ``off``, see `treadle.tools.Dedupe`. Unless it is ``off``, the same call twice in a batch runs once.
     """
     ctx = _validated(ctx)
+    ctx.run.dedupe = dedupe
     if ctx.plan.batches:  # of a stage that planned them before
         ctx.run.release_new(ctx.plan.calls)
     done, removed = ctx.tool_results, ctx.plan.not_run
@@ -258,12 +267,12 @@ def plan_calls(
         if ctx.run.has_listeners and ctx.tool_calls:
             yield from _report(ctx)
         return ctx
-    if len(waiting) == 1 and _is_simple(ctx, waiting[0], dedupe):
+    if len(waiting) == 1 and _is_simple(ctx, waiting[0]):
         ctx.run.reserve(waiting)
         ctx = ctx.evolve(plan=Plan.of_one(waiting[0]))
     else:
         refused = yield from refused_calls(ctx, waiting)
-        planner = Planner(ctx, in_step=sequential == "in_step", dedupe=dedupe)
+        planner = Planner(ctx, in_step=sequential == "in_step")
         plan = planner.plan(waiting, refused)
         not_run = [call for call in waiting if call.id in plan.not_run and call.id not in refused]
         yield from release_calls(ctx, not_run)
@@ -287,7 +296,7 @@ def _validated(ctx: Context) -> Context:
     return ctx
 
 
-def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
+def _is_simple(ctx: Context, call: ToolCall) -> bool:
     """Whether there is nothing to decide: a single call, within all limits, that was not made before."""
     tool = ctx.tools.get(call.name)
     if tool is not None and not tool.is_plain:
@@ -296,7 +305,7 @@ def _is_simple(ctx: Context, call: ToolCall, dedupe: bool) -> bool:
         return False
     if ctx.run.breaker is not None:
         return False
-    return not dedupe or ctx.run.result_cache.fresh(call.fingerprint) is None
+    return ctx.run.result_cache.fresh(call.fingerprint) is None
 
 
 _id_of: Callable[[ToolCall], str] = operator.attrgetter("id")

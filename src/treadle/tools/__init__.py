@@ -12,10 +12,19 @@ from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
 from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
-from treadle.tools.repeats import CachedResult, ResultCache, fingerprint, marked, signature
+from treadle.tools.repeats import (
+    DEDUPE_MODES,
+    CachedResult,
+    Dedupe,
+    ResultCache,
+    fingerprint,
+    marked,
+    signature,
+)
 from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe, check_implementations
 
 __all__ = [
+    "DEDUPE_MODES",
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_LINES",
@@ -25,6 +34,7 @@ __all__ = [
     "CachedResult",
     "Check",
     "CircuitBreaker",
+    "Dedupe",
     "InFlight",
     "Invoke",
     "LockedError",

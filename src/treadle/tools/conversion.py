@@ -23,6 +23,7 @@ from treadle.errors import ToolDefinitionError, check_names
 from treadle.messages import is_mapping
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
+from treadle.tools.repeats import Dedupe
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,7 +40,7 @@ class ToolBehaviour(TypedDict, total=False):
     requires_fresh_input: bool
     max_parallel: int | None
     lock: Lock | None
-    dedupe: bool
+    dedupe: Dedupe | None
     dedupe_fields: Sequence[str] | None
     volatile: bool
     idempotent: bool | None

@@ -9,12 +9,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from treadle.effects import Mode, call_mode, is_sync_callable
-from treadle.errors import ToolDefinitionError
+from treadle.errors import ToolDefinitionError, one_of
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, safe_str, short_name, valid_name
 from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.rendering import MAX_ITEMS
+from treadle.tools.repeats import DEDUPE_MODES, Dedupe
 from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
@@ -66,13 +67,14 @@ def _is_names(value: Any) -> bool:
     return is_many and all(isinstance(name, str) for name in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-_FLAGS = ("parallel_safe", "requires_fresh_input", "dedupe", "volatile", "terminal", "idempotent")
+_FLAGS = ("parallel_safe", "requires_fresh_input", "volatile", "terminal", "idempotent")
 _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (_is_seconds, "above 0"),
     "retries": (_is_whole(0), "a whole number of at least 0"),
     "max_parallel": (_is_whole(1), "a whole number of at least 1"),
     "max_uses": (_is_whole(0), "a whole number of at least 0"),
     **dict.fromkeys(_FLAGS, (_is_flag, "True or False")),
+    "dedupe": (DEDUPE_MODES.__contains__, one_of(DEDUPE_MODES)),
     "dedupe_fields": (_is_names, "names of fields"),
     "lock": (
         lambda value: isinstance(value, str) or is_sync_callable(value),
@@ -109,12 +111,13 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         max_parallel: the maximum number of its calls that run at the same time; None means the limit of the run.
         lock: a key, or a function of the arguments that returns a key, several keys or None; calls that share a
             key never overlap.
-        dedupe: whether a repeated call is skipped if nothing new was learned since its earlier result.
+        dedupe: when a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `Dedupe`. None means
+            the option of the loop.
         dedupe_fields: the arguments that decide whether two calls are the same; None means all of them.
-        volatile: the same call may return another result, as with clocks and polling; a repetition is never a
-            duplicate or a loop.
-        idempotent: calling it twice has the same effect as calling it once. None takes the default from the
-            annotations: True if ``idempotentHint`` or ``readOnlyHint`` is set.
+        volatile: the same call may return another result at any time, as when a job is polled; a repetition
+            is never skipped, and never a loop.
+        idempotent: calling it twice has the same effect as calling it once; it may return something else. None
+            takes the default from the annotations: True if ``idempotentHint`` or ``readOnlyHint`` is set.
         timeout: seconds that one attempt may take; None means no limit.
         retries: the number of further attempts if it raises.
         max_uses: the maximum number of its calls in one run; None means no limit.
@@ -134,7 +137,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         takes_context: whether `fn` takes a `ToolContext`.
         is_async: whether calling `fn` returns an awaitable.
         is_plain: whether a plan has nothing to check but duplicates.
-        watches_duplicates: whether repeated calls are skipped.
+        dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
 
     Raises:
         ToolDefinitionError: an invalid name, schema or option.
@@ -150,7 +153,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     requires_fresh_input: bool = False
     max_parallel: int | None = None
     lock: Lock | None = None
-    dedupe: bool = True
+    dedupe: Dedupe | None = None
     dedupe_fields: Sequence[str] | None = None
     volatile: bool = False
     idempotent: bool | None = None
@@ -167,7 +170,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     takes_context: bool = field(init=False, repr=False, compare=False, default=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
-    watches_duplicates: bool = field(init=False, repr=False, compare=False, default=True)
+    dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
     _check_types: Callable[[Mapping[str, Any]], list[str]] | None = field(
         init=False, repr=False, compare=False
@@ -237,7 +240,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
                 and self.requires_approval is False
                 and not self.requires_fresh_input
             ),
-            watches_duplicates=self.dedupe and not self.volatile,
+            dedupe_mode="off" if self.volatile else self.dedupe,
         )
 
     @property

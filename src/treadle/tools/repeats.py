@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from treadle.messages import ATOMS, ToolCall, canonical_json, sha256
 from treadle.tools.rendering import json_encoder
+
+Dedupe: TypeAlias = Literal["evidence", "strict", "off"]
+"""When a repeated call is skipped, that is answered with its earlier result.
+
+``evidence``: once a repetition has returned the same result, and nothing new was learned since. So a cursor, a
+counter, a clock, or a poll whose result changes, runs each time. ``strict``: from the first repetition on, if
+nothing new was learned since the call (RunaxAI's rule). ``off``: never. A call that failed is never skipped.
+"""
+DEDUPE_MODES: tuple[Dedupe, ...] = get_args(Dedupe)
 
 
 def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
@@ -64,12 +73,14 @@ class CachedResult(NamedTuple):
         iteration: the number of that iteration.
         content: the text of the result.
         is_error: whether it failed; then the call may be repeated.
+        is_repeated: whether the call had returned the same when it ran before.
     """
 
     version: int
     iteration: int
     content: str
     is_error: bool
+    is_repeated: bool
 
 
 class ResultCache:
@@ -82,11 +93,11 @@ class ResultCache:
     def __init__(self) -> None:
         self.version = 0
         # Plain tuples: there is one for each call of a turn, and the garbage collector skips them.
-        self._results: dict[str, tuple[int, int, str, bool]] = {}
+        self._results: dict[str, tuple[int, int, str, bool, bool]] = {}
         self._before: dict[str, set[str]] = {}
 
     def fresh(self, fingerprint: str) -> CachedResult | None:
-        """The result of a call if nothing new was learned since; None if the call may be made."""
+        """The result of a call if it succeeded and nothing new was learned since; else None."""
         answer = self.latest(fingerprint)
         if answer is None or answer.version != self.version or answer.is_error:
             return None
@@ -103,29 +114,35 @@ class ResultCache:
         results: Sequence[tuple[str, str, bool]],
         *,
         has_changed: bool = False,
+        outdated: int = 0,
     ) -> None:
         """Record the results of an iteration, which count as one step.
 
         Args:
             iteration: its number.
-            results: of each call that ran: fingerprint, content, whether it failed.
+            results: of each call that ran, in order: fingerprint, content, whether it failed.
             has_changed: a call ran that may have changed what others return.
+            outdated: the number of results, from the first on, that are older than such a change.
         """
-        is_new = has_changed
+        known, is_new = self._results, has_changed
         for fingerprint, content, _ in results:
-            # Every result is checked, since `_is_other` notes the previous one if they differ.
-            if fingerprint not in self._results or self._is_other(fingerprint, content):
+            last = known.get(fingerprint)
+            # Every result is checked, since `_is_other` notes the previous one.
+            if last is None or (
+                last[2] != content and self._is_other(fingerprint, last[2], content)
+            ):
                 is_new = True
         if is_new:
             self.version += 1
-        for fingerprint, content, is_error in results:
-            self._results[fingerprint] = (self.version, iteration, content, is_error)
+        version = self.version
+        for place, (fingerprint, content, is_error) in enumerate(results):
+            last = known.get(fingerprint)
+            is_repeated = last is not None and last[2] == content and last[3] == is_error
+            known_at = version - 1 if place < outdated else version
+            known[fingerprint] = (known_at, iteration, content, is_error, is_repeated)
 
-    def _is_other(self, fingerprint: str, content: str) -> bool:
-        """Whether a call has never returned this result before."""
-        last = self._results[fingerprint][2]
-        if last == content:
-            return False
+    def _is_other(self, fingerprint: str, last: str, content: str) -> bool:
+        """Whether a call that returned something else last has never returned this result before."""
         seen = self._before.setdefault(fingerprint, set())
         seen.add(last)
         return content not in seen

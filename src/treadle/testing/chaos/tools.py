@@ -105,7 +105,7 @@ _OPTIONS: tuple[tuple[str, float, tuple[Any, ...]], ...] = (
     ("requires_fresh_input", 0.06, (True,)),
     ("max_parallel", 0.1, (1, 2, 3)),
     ("lock", 0.2, ("file", "file", _strings, _raise)),
-    ("dedupe", 0.15, (False,)),
+    ("dedupe", 0.15, ("off", "strict")),
     ("volatile", 0.15, (True,)),
     ("idempotent", 0.3, (True, False)),
     ("timeout", 0.3, (0.01, 0.03)),
