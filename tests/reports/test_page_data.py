@@ -82,7 +82,7 @@ def path(tmp_path_factory):
         ("failing", [ConnectionError("away"), chunks("It ", "is.")], {}),
         ("limited", adds(2)[:2], {**tools, "max_iterations": 2}),
         ("limited", [adds(1)[0], reply()], {**tools, "max_iterations": 1, "on_limit": "finish"}),
-        ("guarded", [*[reply(call("add", a=1, b=1))] * 2, reply()], tools),
+        ("guarded", [*[reply(call("add", a=1, b=1))] * 3, reply()], tools),
     )
 
 
@@ -143,7 +143,7 @@ def test_tokens_are_those_that_the_provider_counted(path):
 def test_the_table_of_tools_counts_calls_errors_and_those_that_did_not_run(told):
     rows = {row["name"]: row for row in told["tools"]["rows"]}
     assert list(rows) == ["add", "fail"]
-    assert (rows["add"]["calls"], rows["add"]["suppressed"]) == (11, 1)
+    assert (rows["add"]["calls"], rows["add"]["suppressed"]) == (12, 1)
     assert "errors" not in rows["add"]
     assert (rows["fail"]["calls"], rows["fail"]["errors"]) == (3, 3)
     assert 0 < rows["add"]["p50"] <= rows["add"]["p95"] < 5

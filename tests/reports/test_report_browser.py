@@ -47,7 +47,7 @@ def test_why_a_run_stopped_is_told_at_the_top(tmp_path, opened):
     page = opened(made).page
     assert page.inner_text(".verdict") == "Stopped: the model repeated itself"
     assert page.inner_text(".why").startswith(
-        "The same calls with the same results in 3 consecutive iterations"
+        "The same calls with the same results in 4 consecutive iterations"
     )
     assert "limit" in " ".join(lines(page))
 
