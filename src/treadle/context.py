@@ -174,6 +174,7 @@ class RunContext:
         failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
             iteration and the id of the call.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
+        numbers: a list with the number of the latest event that the observers received; they share it.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -201,6 +202,7 @@ class RunContext:
         default_factory=dict[tuple[int, str], BaseException]
     )
     clock: float = 0.0
+    numbers: list[int] = field(default_factory=lambda: [0])
     repairs: list[tuple[str, tuple[str, ...]]] = field(
         default_factory=list[tuple[str, tuple[str, ...]]]
     )

@@ -1,25 +1,98 @@
 """Events: what a run reports while it is in progress.
 
-Events are frozen. Times and run ids are ignored in comparisons, so that two runs of one script can be compared.
+Events are frozen. Numbers, times and run ids are ignored in comparisons, so that two runs of one script can be
+compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
-from treadle.context import Context
+from treadle.context import Context, Decision
+from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass_kw
+from treadle.json_data import JSONFormatError, Restore, fields_from_json, from_json, to_json_line
 from treadle.limits import Limits
-from treadle.messages import JSONDict, Response, ToolCall, ToolResult, Usage
-from treadle.results import Reason, Result
+from treadle.messages import (
+    History,
+    JSONDict,
+    Response,
+    ToolCall,
+    ToolResult,
+    Usage,
+    is_mapping,
+    safe_str,
+    short_json,
+)
+from treadle.results import Err, Ok, Paused, PendingCall, Reason, Result, RunError, StoppedByStage
 from treadle.run_state import RunState
 from treadle.tools import NotRunReason, PlanReason
 
 
 @fast_dataclass_kw
-class RunStarted:
+class EventBase:
+    """The base of all events, also of those of custom stages.
+
+    Attributes:
+        seq: the number of the event in its run, from 1 and without gaps, in the order in which observers
+            receive the events; a resumed run continues the numbers. 0 if no observer has received it. The event
+            within a `SubagentEvent` has its number among the events of the subagent, if that has observers.
+    """
+
+    seq: int = field(default=0, compare=False, repr=False, init=False)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The ids of the calls that lead to its subagent, the outermost first; empty for the run itself."""
+        path: tuple[str, ...] = ()
+        event: Any = self
+        while isinstance(event, SubagentEvent):
+            path, event = (*path, event.call_id), event.event
+        return path
+
+    @property
+    def innermost(self) -> Event:
+        """The event without the `SubagentEvent` objects around it."""
+        event: Any = self
+        while isinstance(event, SubagentEvent):
+            event = event.event
+        return event
+
+    def to_json(self) -> JSONDict:
+        """The event as JSON data: docs/guide-events.md describes the form, `event_from_json` restores the event.
+
+        Values that JSON cannot represent become text. Objects that are not data are reduced: a result has no
+        messages, a context is its status, an exception is its type and its text.
+        """
+        event: Any = self.innermost
+        kind = event.__class__
+        head = {"type": type_of(kind), "seq": self.seq, "path": self.path}
+        reduced = _REDUCED.get(kind, {})
+        facts: dict[str, Any] = {"data": event}  # of a custom stage
+        if dataclasses.is_dataclass(event):
+            facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
+            facts.pop("seq", None)
+        for name, value in facts.items():
+            if name in reduced:
+                facts[name] = None if value is None else reduced[name][0](value)
+            elif isinstance(value, BaseException):
+                facts[name] = exception_as_json(value)
+        made: JSONDict = json.loads(to_json_line(head | facts))
+        return made
+
+
+number: Callable[[EventBase, int], None] = vars(EventBase)["seq"].__set__
+"""Set the number of an event, which is frozen for everyone else; raises TypeError for any other object."""
+
+
+@fast_dataclass_kw
+class RunStarted(EventBase):
     """A run started.
 
     Args:
@@ -50,7 +123,7 @@ class RunStarted:
 
 
 @fast_dataclass_kw
-class HistoryRepaired:
+class HistoryRepaired(EventBase):
     """Messages were repaired that a provider would have rejected.
 
     Args:
@@ -63,7 +136,7 @@ class HistoryRepaired:
 
 
 @fast_dataclass_kw
-class IterationStarted:
+class IterationStarted(EventBase):
     """An iteration (a pass through the stages) started. ``at`` is in seconds since the epoch."""
 
     iteration: int
@@ -71,7 +144,7 @@ class IterationStarted:
 
 
 @fast_dataclass_kw
-class ModelRequested:
+class ModelRequested(EventBase):
     """A request is about to be sent to the model.
 
     Args:
@@ -90,7 +163,7 @@ class ModelRequested:
 
 
 @fast_dataclass_kw
-class FirstChunk:
+class FirstChunk(EventBase):
     """The first piece of a streamed response arrived. ``at`` is in seconds since the epoch."""
 
     iteration: int
@@ -98,7 +171,7 @@ class FirstChunk:
 
 
 @fast_dataclass_kw
-class TextDelta:
+class TextDelta(EventBase):
     """A piece of the text of a streamed response."""
 
     iteration: int
@@ -106,8 +179,35 @@ class TextDelta:
 
 
 @fast_dataclass_kw
-class ModelRetried:
-    """A request to the model failed and is sent again. Text streamed so far in this iteration is void.
+class ReasoningDelta(EventBase):
+    """A piece of the reasoning of a streamed response, if the model shows it."""
+
+    iteration: int
+    text: str
+
+
+@fast_dataclass_kw
+class ToolCallDelta(EventBase):
+    """A piece of a call in a streamed response. It may still change: `ToolStarted` has the call that runs.
+
+    Args:
+        iteration: the number of the iteration.
+        index: the index of the call in the response.
+        id: the call's id as the model gave it; empty in pieces that repeat none.
+        name: a piece of the tool's name.
+        arguments: a piece of the arguments, which are JSON text.
+    """
+
+    iteration: int
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@fast_dataclass_kw
+class ModelRetried(EventBase):
+    """A request to the model failed and is sent again. What was streamed so far in this iteration is void.
 
     Args:
         iteration: the number of the iteration.
@@ -127,7 +227,7 @@ class ModelRetried:
 
 
 @fast_dataclass_kw
-class ModelResponded:
+class ModelResponded(EventBase):
     """The model responded, after ``duration`` seconds, including retries."""
 
     iteration: int
@@ -137,7 +237,7 @@ class ModelResponded:
 
 
 @fast_dataclass_kw
-class ModelFailed:
+class ModelFailed(EventBase):
     """A request to the model failed and is not retried; the run ends."""
 
     iteration: int
@@ -147,7 +247,7 @@ class ModelFailed:
 
 
 @fast_dataclass_kw
-class CallsPlanned:
+class CallsPlanned(EventBase):
     """The plan of an iteration: which calls of the response run.
 
     Args:
@@ -164,7 +264,7 @@ class CallsPlanned:
 
 
 @fast_dataclass_kw
-class CallSuppressed:
+class CallSuppressed(EventBase):
     """A call is skipped: it was answered before, or another call of its batch is the same."""
 
     iteration: int
@@ -173,7 +273,7 @@ class CallSuppressed:
 
 
 @fast_dataclass_kw
-class CallDeferred:
+class CallDeferred(EventBase):
     """A call does not run now; the model may ask for it again."""
 
     iteration: int
@@ -182,7 +282,7 @@ class CallDeferred:
 
 
 @fast_dataclass_kw
-class CallRefused:
+class CallRefused(EventBase):
     """A call does not run: a budget is spent, its circuit breaker is open, or a stage removed it."""
 
     iteration: int
@@ -191,7 +291,7 @@ class CallRefused:
 
 
 @fast_dataclass_kw
-class BreakerChanged:
+class BreakerChanged(EventBase):
     """The state of a shared circuit breaker changed for a tool: closed, open or half_open."""
 
     iteration: int
@@ -201,7 +301,7 @@ class BreakerChanged:
 
 
 @fast_dataclass_kw
-class ToolStarted:
+class ToolStarted(EventBase):
     """A tool is about to run.
 
     Args:
@@ -218,7 +318,7 @@ class ToolStarted:
 
 
 @fast_dataclass_kw
-class ToolRetried:
+class ToolRetried(EventBase):
     """An attempt to run a tool failed, and another follows.
 
     Args:
@@ -243,7 +343,7 @@ class ToolRetried:
 
 
 @fast_dataclass_kw
-class ToolFinished:
+class ToolFinished(EventBase):
     """A call has run and has its result.
 
     Args:
@@ -265,7 +365,7 @@ class ToolFinished:
 
 
 @fast_dataclass_kw
-class RepeatWarned:
+class RepeatWarned(EventBase):
     """A result has a note, because the same call was made ``count`` times in this turn."""
 
     iteration: int
@@ -274,7 +374,7 @@ class RepeatWarned:
 
 
 @fast_dataclass_kw
-class UserMessageAdded:
+class UserMessageAdded(EventBase):
     """User messages arrived through the handle; the next request has them."""
 
     iteration: int
@@ -282,7 +382,7 @@ class UserMessageAdded:
 
 
 @fast_dataclass_kw
-class LimitReached:
+class LimitReached(EventBase):
     """A limit or a guard ends the run; with ``on_limit="finish"`` the model is asked for a last answer first."""
 
     iteration: int
@@ -290,7 +390,7 @@ class LimitReached:
 
 
 @fast_dataclass_kw
-class IterationFinished:
+class IterationFinished(EventBase):
     """An iteration ended; ``context`` is the context that the last stage returned."""
 
     iteration: int
@@ -299,7 +399,7 @@ class IterationFinished:
 
 
 @fast_dataclass_kw
-class RunFinished:
+class RunFinished(EventBase):
     """A run ended; the last event, on every exit.
 
     Args:
@@ -362,7 +462,7 @@ class Completion:
 
 
 @fast_dataclass_kw
-class SubagentEvent:
+class SubagentEvent(EventBase):
     """An event of a subagent.
 
     Args:
@@ -381,6 +481,8 @@ Event: TypeAlias = (
     | ModelRequested
     | FirstChunk
     | TextDelta
+    | ReasoningDelta
+    | ToolCallDelta
     | ModelRetried
     | ModelResponded
     | ModelFailed
@@ -400,3 +502,155 @@ Event: TypeAlias = (
     | SubagentEvent
 )
 """Any event of a run."""
+
+
+# The JSON form
+
+
+def event_from_json(data: Mapping[str, Any]) -> Event:
+    """Restore an event from its JSON form; keys that this version does not know are ignored.
+
+    Args:
+        data: what `EventBase.to_json` returned.
+
+    Raises:
+        JSONFormatError: an unknown type, such as one of a later version, a missing field, or a wrong value.
+    """
+    if not is_mapping(data):
+        raise JSONFormatError(f"expected an object with a type, got {short_json(data)}")
+    name = data.get("type")
+    kind = event_types().get(name) if isinstance(name, str) else None
+    if kind is None:
+        hint = did_you_mean(name, sorted(event_types())) if isinstance(name, str) else ""
+        raise JSONFormatError(f"type: {short_json(name)} is no type of event{hint}")
+    restore = {field: restore for field, (_, restore) in _REDUCED.get(kind, {}).items()}
+    try:
+        seq, path = _INTEGER(data.get("seq", 0)), _TEXTS(data.get("path", []))
+        event = fields_from_json(kind, data, restore)
+    except JSONFormatError as error:
+        raise JSONFormatError(f"{name}: {error}") from None
+    for call_id in reversed(path):
+        event = SubagentEvent(call_id=call_id, event=event)
+    number(event, seq)
+    return event
+
+
+_INTEGER, _TEXTS = from_json(int), from_json(tuple[str, ...])
+
+
+@functools.cache
+def type_of(kind: type) -> str:
+    """The name of a class of events in JSON: ``ToolFinished`` is ``tool_finished``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
+
+
+@functools.cache
+def event_types() -> Mapping[str, type]:
+    """The classes of events by their names in JSON. `SubagentEvent` has none: it is the ``path`` of an event."""
+    return {type_of(kind): kind for kind in get_args(Event) if kind is not SubagentEvent}
+
+
+def exception_as_json(error: BaseException) -> JSONDict:
+    """An exception as its type and its text."""
+    return {"type": type(error).__name__, "message": safe_str(error)}
+
+
+def reason_as_json(reason: Any) -> JSONDict | None:
+    """A reason as its stop reason, its text, and its fields."""
+    if reason is None:
+        return None
+    kind = reason.stop_reason if isinstance(reason, RunError) else "error"
+    specs = dataclasses.fields(reason) if dataclasses.is_dataclass(reason) else ()
+    facts = {spec.name: getattr(reason, spec.name) for spec in specs if spec.name != "cause"}
+    return {"kind": kind, "text": safe_str(reason), "fields": facts}
+
+
+def _reason_from_json(data: Any) -> Reason | None:
+    """A reason from its fields; one of an unknown class is a `StoppedByStage` with its text."""
+    if data is None:
+        return None
+    if not is_mapping(data):
+        raise JSONFormatError(f"expected an object, got {short_json(data)}")
+    kind = _reasons().get(str(data.get("kind")))
+    if kind is None:
+        return StoppedByStage("", str(data.get("text", "")))
+    reason: Reason = fields_from_json(kind, data.get("fields"))
+    return reason
+
+
+@functools.cache
+def _reasons() -> Mapping[str, type]:
+    return {kind.stop_reason: kind for kind in get_args(Reason)}
+
+
+_STATUS: Mapping[type, str] = {Ok: "ok", Err: "error", Paused: "paused"}
+
+
+def _result_as_json(result: Any) -> JSONDict:
+    response = getattr(result, "response", None)
+    return {
+        "status": _STATUS[result.__class__],
+        "stop_reason": result.stop_reason,
+        "text": None if response is None else getattr(response, "text", response),
+        "output": result.output,
+        "reason": reason_as_json(getattr(result, "reason", None)),
+        "limit": reason_as_json(getattr(result, "limit", None)),
+        "pending": getattr(result, "pending", ()),
+    }
+
+
+def _result_from_json(data: Any) -> Result | None:
+    """A result without its messages and its state."""
+    if data is None:
+        return None
+    if not is_mapping(data):
+        raise JSONFormatError(f"expected an object, got {short_json(data)}")
+    stop_reason = data.get("stop_reason", "")
+    match data.get("status"):
+        case "ok":
+            response, limit = Response(data.get("text")), _reason_from_json(data.get("limit"))
+            return Ok(response, output=data.get("output"), stop_reason=stop_reason, limit=limit)
+        case "error":
+            return Err(_reason_from_json(data.get("reason")), stop_reason=stop_reason)
+        case "paused":
+            pending = from_json(tuple[PendingCall, ...])(data.get("pending", ()))
+            return Paused(pending, stop_reason=stop_reason)
+        case other:
+            raise JSONFormatError(f"status: expected ok, error or paused, got {short_json(other)}")
+
+
+def _context_as_json(context: Context) -> JSONDict:
+    return {
+        "iteration": context.iteration,
+        "decision": context.decision,
+        "error": reason_as_json(context.error),
+        "trace": context.trace,
+    }
+
+
+def _context_from_json(data: Any) -> Context:
+    """A context without its messages and its services."""
+    if not is_mapping(data):
+        raise JSONFormatError(f"expected an object, got {short_json(data)}")
+    return Context(
+        History(),
+        iteration=data.get("iteration", 1),
+        decision=from_json(Decision | None)(data.get("decision")),
+        error=_reason_from_json(data.get("error")),
+        trace=from_json(Sequence[str])(data.get("trace", ())),
+    )
+
+
+def _nothing(_value: Any) -> None:
+    return None
+
+
+_REDUCED: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Restore]]] = {
+    RunStarted: {"state": (_nothing, _nothing)},
+    ToolRetried: {"exception": (exception_as_json, _nothing)},
+    ToolFinished: {"exception": (exception_as_json, _nothing)},
+    LimitReached: {"reason": (reason_as_json, _reason_from_json)},
+    IterationFinished: {"context": (_context_as_json, _context_from_json)},
+    RunFinished: {"result": (_result_as_json, _result_from_json)},
+}
+"""The fields that are not data: the functions that reduce them to JSON data, and that restore them."""

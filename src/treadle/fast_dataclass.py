@@ -92,7 +92,10 @@ def _init_of(cls: Any) -> Any:
     for spec in specs:
         name, listed = spec.name, keywords if spec.kw_only else parameters
         names[f"set_{name}"] = getattr(cls, name).__set__
-        if spec.default_factory is not MISSING:
+        if not spec.init:
+            names[f"default_{name}"] = spec.default
+            lines.append(f"set_{name}(self, default_{name})")
+        elif spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
             factory = typing.get_origin(spec.default_factory) or spec.default_factory
             names[f"make_{name}"] = factory
@@ -111,7 +114,7 @@ def _init_of(cls: Any) -> Any:
     exec(f"def __init__(self, {', '.join(parameters)}):\n    {body}", names)  # noqa: S102 - see above
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {spec.name: spec.type for spec in specs} | {"return": None}
+    init.__annotations__ = {spec.name: spec.type for spec in specs if spec.init} | {"return": None}
     return init
 
 

@@ -20,8 +20,10 @@ CANCELLED = "cancelled"
 """Whether a call was cancelled through the handle."""
 RANDOM = "random"
 """A random number or text."""
+LAST_SEQ = "last_seq"
+"""The number of the latest event of the run."""
 OBSERVE = "observe"
 """An observer of a subagent."""
 
-OF_THE_LOOP = frozenset({STEER, CONSUME_PAUSE, LOCK, BREAKER, CANCELLED, RANDOM, OBSERVE})
+OF_THE_LOOP = frozenset({STEER, CONSUME_PAUSE, LOCK, BREAKER, CANCELLED, RANDOM, LAST_SEQ, OBSERVE})
 """Calls that the loop makes for itself: they are not worth a span."""

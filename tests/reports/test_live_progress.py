@@ -22,7 +22,7 @@ from treadle.events import (
 )
 from treadle.limits import Budget, Limits
 from treadle.messages import History, Response, ToolCall, ToolResult, Usage
-from treadle.reports.live.progress import Phase, RunProgress, innermost
+from treadle.reports.live.progress import Phase, RunProgress
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM, ChaosTools
 from treadle.tools import CircuitBreaker
@@ -255,12 +255,6 @@ def test_a_run_that_is_over_is_one_line_of_numbers(run):
     )
     assert (run.iteration, run.own_calls, run.usage) == (4, 7, Usage(10, 5))
     assert (run.running_calls, run.children, run.state) == ({}, {}, None)
-
-
-def test_the_innermost_event_is_found():
-    event = IterationStarted(iteration=1, at=0.0)
-    wrapped = SubagentEvent(call_id="a", event=SubagentEvent(call_id="b", event=event))
-    assert innermost(wrapped) is event is innermost(event)
 
 
 def test_a_run_goes_on_after_a_pause_with_what_it_had_used(clock):

@@ -508,7 +508,7 @@ def test_the_events_of_a_stream_can_be_handed_on_by_hand(tmp_path):
 def test_pieces_of_text_can_be_left_out(tmp_path):
     """The answer is there all the same."""
     path = tmp_path / "run.jsonl"
-    with Recorder(path, text_deltas=False) as recorder:
+    with Recorder(path, deltas=False) as recorder:
         Loop(on_event=recorder).run_sync(QUESTION, ScriptedLLM(["a", "b"]))
     assert "text_delta" not in {line["event"] for line in lines_of(path)}
     assert read_recording(path).runs[0].iterations[0].response["content"] == "ab"

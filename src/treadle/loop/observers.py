@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle.context import Context
 from treadle.effects import is_awaitable, is_exit
-from treadle.events import Completion, Event, IterationFinished, RunFinished, RunStarted
+from treadle.events import Completion, Event, IterationFinished, RunFinished, RunStarted, number
+
+if TYPE_CHECKING:
+    import anyio
 
 log = logging.getLogger("treadle.loop")
 
@@ -53,18 +56,34 @@ def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
 
 
 class Observers:
-    """Several observers as one, which a driver calls.
+    """Several observers as one, which a driver calls. It numbers the events.
+
+    A driver calls the observers of a run in one thread, one event after another.
 
     Args:
-        observers: called in this order.
+        observers: called in this order. Each of them receives the events in the order of their numbers.
+        numbers: a list with the number of the latest event. They do not refer to the run, which would be a cycle.
     """
 
-    def __init__(self, observers: Iterable[Observer]) -> None:
+    def __init__(self, observers: Iterable[Observer], numbers: list[int]) -> None:
         self._observers = tuple(observers)
+        self._numbers = numbers
+        self._latest: _Delivery | None = None
 
     def __call__(self, event: Event) -> Awaitable[None] | None:
         """Call all of them; the result has to be awaited if it is not None."""
+        numbers = self._numbers
+        seq = numbers[0] + 1
+        try:
+            number(event, seq)
+        except TypeError:  # an object of a custom stage that is no event: it has no number
+            pass
+        else:
+            numbers[0] = seq
         for place, observer in enumerate(self._observers):
+            latest = self._latest
+            if latest is not None and latest.next_place <= place:
+                return self._go_on(event, None, place)
             try:
                 result = observer(event)
             except BaseException as error:
@@ -77,19 +96,42 @@ class Observers:
                 return self._go_on(event, result, place + 1)
         return None
 
-    async def _go_on(self, event: Event, result: Awaitable[Any], place: int) -> None:
+    async def _go_on(self, event: Event, result: Awaitable[Any] | None, place: int) -> None:
+        """Await an observer and call the others, each after it has received the earlier events.
+
+        Args:
+            event: the event.
+            result: what the observer returned; None if there is nothing to await.
+            place: the index of the next observer.
+        """
+        before = self._latest
+        delivery = self._latest = _Delivery(place)
         try:
-            await result
+            while True:
+                try:
+                    waiting, result = result, None
+                    if waiting is not None and is_awaitable(waiting):
+                        await waiting
+                    if place == len(self._observers):
+                        return
+                    if before is not None:
+                        await before.passes(place)
+                    place += 1
+                    result = self._observers[place - 1](event)
+                except BaseException as error:
+                    if not _is_failure(error):
+                        raise
+                    _report(event, error)
+                delivery.move(place)
         except GeneratorExit:
             raise
-        except BaseException as error:
-            if not _is_failure(error):
-                self._call_now(event, place)
-                raise
-            _report(event, error)
-        rest = Observers(self._observers[place:])(event)
-        if rest is not None:
-            await rest
+        except BaseException:
+            self._call_now(event, place)
+            raise
+        finally:
+            delivery.move(len(self._observers))
+            if self._latest is delivery:
+                self._latest = None
 
     def _call_now(self, event: Event, place: int) -> None:
         """Call the others during an interrupt, when nothing can be awaited.
@@ -104,6 +146,36 @@ class Observers:
                 continue
             if isinstance(result, Coroutine):
                 result.close()  # pyright: ignore[reportUnknownMemberType]
+
+
+class _Delivery:
+    """An event on its way through the observers, while one of them is awaited.
+
+    Args:
+        next_place: the index of the first observer that has not received the event.
+    """
+
+    __slots__ = ("_moved", "next_place")
+
+    def __init__(self, next_place: int) -> None:
+        self.next_place = next_place
+        self._moved: anyio.Event | None = None
+
+    def move(self, next_place: int) -> None:
+        """Note that further observers have received the event."""
+        self.next_place = next_place
+        moved, self._moved = self._moved, None
+        if moved is not None:
+            moved.set()
+
+    async def passes(self, place: int) -> None:
+        """Wait until an observer has received the event."""
+        while self.next_place <= place:
+            if self._moved is None:
+                import anyio  # noqa: PLC0415 - slow to import
+
+                self._moved = anyio.Event()
+            await self._moved.wait()
 
 
 def _is_failure(error: BaseException) -> bool:

@@ -64,6 +64,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
     key = str(run.pauses)
     # A run may reuse the state, and so the id, of an earlier run that was paused as well.
     nonce = yield Call(_nonce, label=labels.RANDOM, key=f"pause {key}")
+    last_seq = yield Call(_last_seq, run.run.numbers, label=labels.LAST_SEQ, key=key)
     context = run.context
     if not run.config.pipeline.has_entry(context.stage):
         raise PausedStateError(
@@ -72,6 +73,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
     try:
         state = _snapshot(run, now)
         state["version"] = VERSION
+        state["last_seq"] = last_seq
         state["pause_id"] = f"{run.state.run_id}:{key}:{nonce}"
         state["tools"], state["changed_tools"] = _digests(run)
         made = json.loads(json.dumps(state, allow_nan=False))
@@ -187,6 +189,7 @@ class Resumption:
         self._check_decisions()
         self.run_state = RunState.from_json(self.state["run"])
         self.run_state.history = History(self.state["messages"])
+        self.last_seq: int = self.state["last_seq"]
         self._facts = _restored_facts(self.state, self.decisions, tools)
         self._check_subagents(tools)
 
@@ -319,6 +322,11 @@ def _digest(state: Mapping[str, Any], secret: bytes | None) -> str:
     import hmac  # noqa: PLC0415 - as above
 
     return hmac.new(secret, text, "sha256").hexdigest()
+
+
+def _last_seq(numbers: list[int]) -> int:
+    """The number of the last event before the pause, which is the `RunFinished` that reports it."""
+    return numbers[0] and numbers[0] + 1
 
 
 def _nonce() -> str:

@@ -58,7 +58,7 @@ def start_run(
     )
     handle = stream or settings.handle
     state = _state_for(settings, given)
-    context = _run_context(loop, llm_send_fn, state, handle)
+    context = _run_context(loop, given, llm_send_fn, state, handle)
     context.has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(state.run_id, state.agent_name))
@@ -68,7 +68,7 @@ def start_run(
     steps = run.steps()
     if telemetry is not None:
         steps = telemetry.middleware(steps)
-    return _wrapped(steps, settings), Observers(observers) if observers else None
+    return _wrapped(steps, settings), Observers(observers, context.numbers) if observers else None
 
 
 def start_subagent(
@@ -95,10 +95,10 @@ def start_subagent(
     """
     settings = loop.settings
     observers = _observers_of(settings)
-    context = _run_context(loop, llm_send_fn, state, None, parent=parent, call_id=call_id)
+    context = _run_context(loop, given, llm_send_fn, state, None, parent=parent, call_id=call_id)
     context.has_listeners = parent.has_listeners or bool(observers)
     steps = Run(_config_of(loop), context, given).steps()
-    return _wrapped(steps, settings), Observers(observers) if observers else None
+    return _wrapped(steps, settings), Observers(observers, context.numbers) if observers else None
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
@@ -145,6 +145,7 @@ def _options_of(loop: Loop[Any]) -> Mapping[str, Any]:
 
 def _run_context(
     loop: Loop[Any],
+    given: Any,
     llm_send_fn: LLMSendFn | None,
     state: RunState,
     handle: RunHandle | None,
@@ -163,6 +164,7 @@ def _run_context(
         cost_of = parent.cost_of
     return RunContext(
         state=state,
+        numbers=[given.last_seq if isinstance(given, Resumption) else 0],
         budget=Budget(
             settings.limits, None if parent is None else parent.budget, settings.unmeasured
         ),

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
+from treadle.messages.message import is_list, is_mapping
 
 
 @fast_dataclass
@@ -175,6 +176,13 @@ class CallChunk:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+REASONING_KEYS = ("reasoning_content", "reasoning")
+"""The keys under which servers send the reasoning as a text: DeepSeek and llama.cpp, OpenRouter, Ollama and vLLM.
+
+Some send the same text under both.
+"""
+
+
 @fast_dataclass
 class Chunk:
     """A piece of a streamed response.
@@ -200,3 +208,15 @@ class Chunk:
     id: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     ends_with_reason: bool = False
+
+    @property
+    def reasoning(self) -> str:
+        """The piece of the reasoning: the text under a key that servers use, else OpenRouter's details."""
+        for key in REASONING_KEYS:
+            text = self.extra.get(key)
+            if text and isinstance(text, str):
+                return text
+        details: Any = self.extra.get("reasoning_details")
+        found = filter(is_mapping, details if is_list(details) else ())
+        texts = [detail.get("text") or detail.get("summary") for detail in found]
+        return "".join(text for text in texts if isinstance(text, str))

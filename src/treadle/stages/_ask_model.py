@@ -19,7 +19,9 @@ from treadle.events import (
     ModelRequested,
     ModelResponded,
     ModelRetried,
+    ReasoningDelta,
     TextDelta,
+    ToolCallDelta,
 )
 from treadle.messages import (
     Chunk,
@@ -225,6 +227,16 @@ def _events_of(ctx: Context) -> EventsOf:
             yield FirstChunk(iteration=iteration, at=reporter.now())
         if chunk.text:
             yield TextDelta(iteration=iteration, text=chunk.text)
+        if chunk.extra and chunk.reasoning:
+            yield ReasoningDelta(iteration=iteration, text=chunk.reasoning)
+        for piece in chunk.tool_calls:
+            yield ToolCallDelta(
+                iteration=iteration,
+                index=piece.index,
+                id=piece.id,
+                name=piece.name,
+                arguments=piece.arguments,
+            )
 
     return events_of
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from treadle.events import Event, RunStarted, SubagentEvent
-from treadle.reports.live.progress import Clock, RunProgress, innermost
+from treadle.reports.live.progress import Clock, RunProgress
 
 KEPT = 200
 """Maximum number of finished runs that are kept one by one."""
@@ -53,7 +53,7 @@ class Board:
         """Update a run with an event."""
         run.update(event)
         if isinstance(event, SubagentEvent):
-            inner = innermost(event)
+            inner = event.innermost
             if isinstance(inner, RunStarted) and inner.state is not None:
                 # If it reports its events here as well, it is shown inside its parent only.
                 self.active = {

@@ -75,7 +75,7 @@ class RunProgress:
         iteration: the number of the iteration.
         phase: what it is doing.
         phase_since: the clock's time at which the phase started.
-        characters: the length of the text streamed so far in this response.
+        characters: the length of what was streamed so far in this response: text, reasoning, arguments.
         retry: the retry of the model call that it waits for; None if there is none.
         running_calls: the calls that are running, by id.
         children: the runs of subagents that are running, by the id of the call.
@@ -113,7 +113,7 @@ class RunProgress:
 
     def update(self, event: Event) -> None:
         """Update the progress. Events of an unknown kind are ignored."""
-        match innermost(event):
+        match event.innermost if isinstance(event, SubagentEvent) else event:
             case events.ModelRequested():
                 self.model_calls += 1
             case events.ModelResponded(response=response):
@@ -171,8 +171,13 @@ class RunProgress:
         if stage is not None and stage not in self.repaired_after:
             self.repaired_after.append(stage)
 
-    def _text_delta(self, event: events.TextDelta) -> None:
+    def _text_delta(self, event: events.TextDelta | events.ReasoningDelta) -> None:
         self.characters += len(event.text)
+
+    _reasoning_delta = _text_delta
+
+    def _tool_call_delta(self, event: events.ToolCallDelta) -> None:
+        self.characters += len(event.arguments)
 
     def _model_retried(self, event: events.ModelRetried) -> None:
         """Discard the streamed text and wait for the retry."""
@@ -226,13 +231,6 @@ class RunProgress:
         self.ending = Ending(event.stop_reason, event.error is not None, seconds)
         self.state = self.retry = None
         self.running_calls, self.children = {}, {}
-
-
-def innermost(event: Event) -> Event:
-    """The event of the innermost subagent."""
-    while isinstance(event, SubagentEvent):
-        event = event.event
-    return event
 
 
 _PHASES = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from treadle.json_data import finite
 from treadle.messages import JSONDict, Usage, is_dict
-from treadle.reports.json_line import finite
 from treadle.reports.recording.lines import common_prefix
 from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retry, Run
 
@@ -78,6 +78,8 @@ class RunBuilder:
                     self._guard("repaired", number, f"after stage {stage}: {'; '.join(repairs)}")
             case "other":
                 self.run.others.append(line)
+            case _ if name.endswith("_delta"):  # the response has it
+                pass
             case _ if name.startswith(("call_", "tool_", "repeat_")):
                 self._add_to_call(name, line, at)
             case _:
@@ -166,6 +168,8 @@ class RunBuilder:
                 iteration.first_chunk_at = at
             case "text_delta":
                 iteration.streamed += line["text"]
+            case "reasoning_delta" | "tool_call_delta":
+                pass  # the response has them
             case "model_retried":
                 iteration.retries.append(_retry(line, at))
                 iteration.streamed, iteration.first_chunk_at = "", None

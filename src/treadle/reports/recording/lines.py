@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from treadle.context import Context
 from treadle.events import (
@@ -16,23 +15,23 @@ from treadle.events import (
     ModelRequested,
     RunFinished,
     RunStarted,
-    SubagentEvent,
     ToolFinished,
     ToolStarted,
+    event_types,
+    reason_as_json,
 )
-from treadle.messages import JSONDict, safe_str
-from treadle.results import Err, Ok, Paused, Result, RunError
+from treadle.messages import JSONDict
+from treadle.results import Err, Ok, Paused, Result
 from treadle.tracebacks import format_traceback
 
 Fields: TypeAlias = dict[str, Any]
 
 
-EVENT_NAMES: Mapping[type, str] = {
-    kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
-    for kind in get_args(Event)
-    if kind is not SubagentEvent
-}
+EVENT_NAMES: Mapping[type, str] = {kind: name for name, kind in event_types().items()}
 """The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Those of subagents have the same."""
+
+DELTAS = frozenset({"text_delta", "reasoning_delta", "tool_call_delta"})
+"""The names of the pieces of a streamed response."""
 
 OTHER = "other"
 """The name of every event that a custom stage emits."""
@@ -139,17 +138,10 @@ class Lines:
 
 def _facts_of(event: Event) -> Fields:
     facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
+    del facts["seq"]  # the recorder numbers its lines
     if "exception" in facts:
         facts["traceback"] = _traceback_of(facts.pop("exception"))
     return facts
-
-
-def reason_as_json(reason: Any) -> Fields | None:
-    """A reason as its stop reason and its text."""
-    if reason is None:
-        return None
-    kind = reason.stop_reason if isinstance(reason, RunError) else "error"
-    return {"kind": kind, "text": safe_str(reason)}
 
 
 def _traceback_of(error: BaseException | None) -> str | None:

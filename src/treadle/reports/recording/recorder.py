@@ -27,8 +27,8 @@ from typing import IO, Any, Self, TextIO
 
 from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
-from treadle.reports.json_line import to_json_line
-from treadle.reports.recording.lines import EVENT_NAMES, OTHER, Fields, Lines
+from treadle.json_data import to_json_line
+from treadle.reports.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 
 VERSION = 1
 """The version of the format. It changes when an older reader would misread the file."""
@@ -44,7 +44,7 @@ class Recorder:
         to: the path of a file, or an open text stream. A stream is not closed.
         append: append to the file if it exists, as for a run that is resumed in another process. Otherwise the
             file is overwritten.
-        text_deltas: write the pieces of streamed text as well. The complete response is always written.
+        deltas: write the pieces of streamed responses as well. The complete response is always written.
 
     Attributes:
         failure: the error that stopped the recording, such as a full disk; None while all lines were written.
@@ -55,10 +55,10 @@ class Recorder:
     """
 
     def __init__(
-        self, to: str | os.PathLike[str] | TextIO, *, append: bool = False, text_deltas: bool = True
+        self, to: str | os.PathLike[str] | TextIO, *, append: bool = False, deltas: bool = True
     ) -> None:
         self.failure: Exception | None = None
-        self._text_deltas = text_deltas
+        self._deltas = deltas
         self._lock = threading.Lock()
         self._runs = 0
         self._is_torn = False
@@ -83,7 +83,7 @@ class Recorder:
         """An observer for one run. A loop calls this before each run."""
         with self._lock:
             self._runs += 1
-            return _OneRun(self, self._runs, text_deltas=self._text_deltas)
+            return _OneRun(self, self._runs, deltas=self._deltas)
 
     def __call__(self, event: Event) -> None:
         """Write an event of one run after another, such as the events of ``Loop.stream``."""
@@ -152,20 +152,20 @@ _HEAD = b'{"treadle_recording":'
 class _OneRun:
     """Writes one run, with its number among those of the recorder, and the runs of its subagents."""
 
-    def __init__(self, recorder: Recorder, number: int, *, text_deltas: bool) -> None:
+    def __init__(self, recorder: Recorder, number: int, *, deltas: bool) -> None:
         self._recorder = recorder
         self._number = number
-        self._text_deltas = text_deltas
+        self._deltas = deltas
         self._run_id = ""
         self._seq = 0
         self._lines: dict[tuple[str, ...], Lines] = {}
 
     def __call__(self, event: Event) -> None:
         path: tuple[str, ...] = ()
-        while isinstance(event, SubagentEvent):
-            path, event = (*path, event.call_id), event.event
+        if isinstance(event, SubagentEvent):
+            path, event = event.path, event.innermost
         name = EVENT_NAMES.get(type(event), OTHER)
-        if name == "text_delta" and not self._text_deltas:
+        if name in DELTAS and not self._deltas:
             return
         if not path and isinstance(event, RunStarted):
             self._run_id = event.run_id

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from treadle.json_data import finite, to_json_line
 from treadle.messages import JSONDict, Usage, is_dict, is_list
-from treadle.reports.json_line import finite, to_json_line
 from treadle.reports.recording.model import Call, Iteration, Recording, Retry, Run
 from treadle.reports.report import explain
 

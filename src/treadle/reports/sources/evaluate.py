@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeAlias
 
+from treadle.json_data import finite
 from treadle.reports.dashboards.panel import Question
 from treadle.reports.dashboards.promql import (
     Binary,
@@ -28,7 +29,6 @@ from treadle.reports.dashboards.promql import (
     Sum,
     Vector,
 )
-from treadle.reports.json_line import finite
 from treadle.reports.sources.samples import Labels, Sample
 from treadle.reports.sources.source import Grid, Series
 

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NoReturn
 
+from treadle.json_data import finite
 from treadle.messages import is_dict, is_list
 from treadle.reports.dashboards.expressions import ACTIVE
 from treadle.reports.dashboards.panel import Question
-from treadle.reports.json_line import finite
 from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError
 
 MOST_BYTES = 64 * 1024 * 1024
