@@ -53,6 +53,7 @@ NAMES = [
     "Ok",
     "OptionError",
     "OutputMissing",
+    "PartialOutput",
     "Paused",
     "PausedStateError",
     "PendingCall",

@@ -19,7 +19,7 @@ from treadle.messages import (
     Usage,
     validate_messages,
 )
-from treadle.model import ModelClient
+from treadle.model import ModelClient, ModelRequest
 from treadle.results import PendingCall, Reason, StoppedByStage
 from treadle.run_state import RunNodeStatus, RunState
 from treadle.tools import (
@@ -171,6 +171,7 @@ class RunContext:
         asked_again: if a stage asked the model again in one iteration, the context with the first exchange
             in the history, and the new response; None before.
         injected: the latest response that was put in the history; None before the first.
+        abandoned: the request that was interrupted, after the number of its iteration; None if none was.
         failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
             iteration and the id of the call.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
@@ -198,6 +199,7 @@ class RunContext:
     dispatched: tuple[Context, ...] = ()
     asked_again: tuple[Context, Response] | None = None
     injected: Response | None = None
+    abandoned: tuple[int, ModelRequest] | None = None
     failures: dict[tuple[int, str], BaseException] = field(
         default_factory=dict[tuple[int, str], BaseException]
     )

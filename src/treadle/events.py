@@ -206,6 +206,19 @@ class ToolCallDelta(EventBase):
 
 
 @fast_dataclass_kw
+class PartialOutput(EventBase):
+    """The output of a run with ``output=``, as far as the model has streamed it.
+
+    Args:
+        iteration: the number of the iteration.
+        output: JSON data, in which fields may still be missing; texts may end early. It is not validated.
+    """
+
+    iteration: int
+    output: Any
+
+
+@fast_dataclass_kw
 class ModelRetried(EventBase):
     """A request to the model failed and is sent again. What was streamed so far in this iteration is void.
 
@@ -483,6 +496,7 @@ Event: TypeAlias = (
     | TextDelta
     | ReasoningDelta
     | ToolCallDelta
+    | PartialOutput
     | ModelRetried
     | ModelResponded
     | ModelFailed

@@ -20,10 +20,14 @@ CANCELLED = "cancelled"
 """Whether a call was cancelled through the handle."""
 RANDOM = "random"
 """A random number or text."""
+STREAMED = "streamed"
+"""The text that was streamed before the run was interrupted."""
 LAST_SEQ = "last_seq"
 """The number of the latest event of the run."""
 OBSERVE = "observe"
 """An observer of a subagent."""
 
-OF_THE_LOOP = frozenset({STEER, CONSUME_PAUSE, LOCK, BREAKER, CANCELLED, RANDOM, LAST_SEQ, OBSERVE})
+OF_THE_LOOP = frozenset(
+    {STEER, CONSUME_PAUSE, LOCK, BREAKER, CANCELLED, RANDOM, STREAMED, LAST_SEQ, OBSERVE}
+)
 """Calls that the loop makes for itself: they are not worth a span."""

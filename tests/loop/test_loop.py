@@ -23,7 +23,6 @@ from treadle import (
     stage,
     tool,
 )
-from treadle.context import RunContext
 from treadle.effects import Sleep, drive_sync
 from treadle.events import RunFinished, RunStarted
 from treadle.loop.observers import Observers
@@ -270,7 +269,7 @@ def test_a_diagram_of_another_kind_is_an_error():
 
 
 def test_an_empty_list_of_observers_does_nothing():
-    assert Observers([], RunContext())(RunStarted(agent_name="", run_id="", at=0)) is None
+    assert Observers([], [0])(RunStarted(agent_name="", run_id="", at=0)) is None
 
 
 class TestSubclass:

@@ -15,7 +15,7 @@ from .places import each_look, look
 
 
 def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
-    """The unfinished answer is dropped; earlier messages are kept."""
+    """The text so far is kept, as an answer that ends early; earlier messages are kept."""
     handle, is_over = RunHandle(), threading.Event()
 
     def stream(messages):
@@ -28,7 +28,8 @@ def test_an_abort_while_the_answer_streams_leaves_a_valid_history(run):
     result = run("?", llm, tools=[look], handle=handle)
     is_over.set()
     assert result.reason == RunCancelled()
-    assert [message["role"] for message in result.messages] == ["user", "assistant", "tool"]
+    assert [message["role"] for message in result.messages[:3]] == ["user", "assistant", "tool"]
+    assert result.messages[3:] == [{"role": "assistant", "content": "Well, "}]
     assert handle.messages == result.messages
     assert handle.result is result
 

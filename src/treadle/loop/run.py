@@ -417,24 +417,30 @@ class Run:
         """Settle an interrupted run; log what a stage raised in its cleanup, since it is not the reason."""
         if self._failure is not None:
             log_suppressed(self._failure)
-        self._settle(unanswered)
+        streamed = ""
+        if self.run.abandoned is not None and self._progress is not None:
+            number, request = self.run.abandoned
+            if number == _latest_of(self._progress).iteration:
+                streamed = yield Call(request.text, label=labels.STREAMED, key=str(number))
+        self._settle(unanswered, streamed)
         yield from report_edits(self.context)
 
-    def _settle(self, unanswered: str) -> None:
+    def _settle(self, unanswered: str, streamed: str = "") -> None:
         """Put an interrupted iteration in the history: its calls, and their results or why they have none.
 
         Args:
             unanswered: the answer to calls without a result.
+            streamed: the text of the response that was interrupted, as far as it was streamed.
         """
         progress = self._progress
         if progress is None:  # between iterations: everything was kept
             return
-        # Inside a plug, the item may be anything.
-        items = (progress.item, *reversed(progress.originals))
-        context = next(item for item in items if isinstance(item, Context))
+        context = _latest_of(progress)
         in_flight = self.run.in_flight
         if lost_calls(context):  # a stage that dispatched them itself was interrupted
             context = self._with_dispatched(unanswered)
+        if streamed and not context.is_asked:
+            context = context.evolve(response=Response(streamed), is_asked=True)
         in_flight.running.clear()
         self.run.release_new(context.plan.calls)
         context = context.evolve(tool_results={**in_flight.results, **context.tool_results})
@@ -625,6 +631,12 @@ def _has_nothing_to_ask(context: Context) -> bool:
     is_text = not context.tool_calls and not context.response.is_blank
     is_text = is_text and context.run.output is None
     return is_text and context.guidance is None and context.messages.ends_with_assistant
+
+
+def _latest_of(progress: Progress) -> Context:
+    """The latest context of a pass; inside a plug, the item may be anything."""
+    items = (progress.item, *reversed(progress.originals))
+    return next(item for item in items if isinstance(item, Context))
 
 
 def _without_answer(context: Context, reason: Reason) -> Context:

@@ -49,6 +49,11 @@ class StreamAccumulator:
             call.arguments.append(piece.arguments)
         call.extra.add(piece.extra)
 
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._texts)
+
     def response(self) -> Response:
         """Assemble the response, after its last piece.
 
@@ -59,7 +64,7 @@ class StreamAccumulator:
             raise ConnectionError("the stream ended before the answer did: no finish reason came")
         extra = self._extra.joined()
         return Response(
-            content="".join(self._texts) or None,
+            content=self.text or None,
             tool_calls=tuple(
                 call.joined() for call in sorted(self._calls, key=lambda call: call.index)
             ),

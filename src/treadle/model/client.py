@@ -129,6 +129,7 @@ class ModelRequest:
     """One request to a model. A `Call` effect calls `send`; its outcome is the whole response."""
 
     __slots__ = (
+        "_accumulator",
         "_events_of",
         "_is_abandoned",
         "_iterator",
@@ -152,6 +153,7 @@ class ModelRequest:
         self._iterator: Any = None
         self._unawaited: Any = None
         self._is_abandoned = False
+        self._accumulator: StreamAccumulator | None = None
 
     def send(self, reporter: Reporter) -> Any:
         """Send the request and read the response.
@@ -193,7 +195,7 @@ class ModelRequest:
         """Read a stream where blocking is allowed; close it if it breaks off."""
         # A generator may keep a span open between pieces, so it has separate context variables.
         context, accumulator = copy_context(), StreamAccumulator()
-        self._iterator = iterator
+        self._iterator, self._accumulator = iterator, accumulator
         try:
             while not self._is_abandoned:
                 piece = context.run(next, iterator, _END)
@@ -212,6 +214,7 @@ class ModelRequest:
         import anyio.lowlevel  # noqa: PLC0415 - slow to import, and only streams need it
 
         context, accumulator = copy_context(), StreamAccumulator()
+        self._accumulator = accumulator
         # An iterator is used directly: the `__aiter__` of OpenAI's client returns another iterator, which
         # closes nothing.
         iterator: Any = raw if isinstance(raw, (AsyncIterator, Iterator)) else aiter(raw)  # pyright: ignore[reportUnknownVariableType]
@@ -244,6 +247,10 @@ class ModelRequest:
                 emitted = reporter.emit(event)
                 if emitted is not None:
                     yield emitted
+
+    def text(self) -> str:
+        """The text that was streamed so far."""
+        return "" if self._accumulator is None else self._accumulator.text
 
     def abandon(self) -> None:
         """Stop reading: the caller was cancelled. A stream that is read in a thread ends at its next piece."""

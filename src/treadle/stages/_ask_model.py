@@ -19,6 +19,7 @@ from treadle.events import (
     ModelRequested,
     ModelResponded,
     ModelRetried,
+    PartialOutput,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
@@ -161,6 +162,7 @@ def _sent(
         except BaseException:
             sent.abandon()
             _count_unknown(ctx)
+            ctx.run.abandoned = ctx.iteration, sent
             raise
         else:
             return _counted(ctx, request, response, ended), request
@@ -209,16 +211,18 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     choice = request.tool_choice
     if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
         choice = {"type": "function", "function": {"name": choice}}
-    events_of = _events_of(ctx) if run.has_listeners else None
+    events_of = _events_of(ctx, request) if run.has_listeners else None
     return model.request(messages, offered, request.options, choice, events_of)
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
 
 
-def _events_of(ctx: Context) -> EventsOf:
+def _events_of(ctx: Context, request: Request) -> EventsOf:
     """The function that makes the events of a streamed response."""
     iteration, is_first = ctx.iteration, True
+    output = ctx.run.output
+    partial = None if output is None else output.partial(request.tools)
 
     def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[Event]:
         nonlocal is_first
@@ -237,6 +241,9 @@ def _events_of(ctx: Context) -> EventsOf:
                 name=piece.name,
                 arguments=piece.arguments,
             )
+        if partial is not None:
+            for found in partial.add(chunk):
+                yield PartialOutput(iteration=iteration, output=found)
 
     return events_of
 

@@ -10,7 +10,7 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, Union, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import is_list, is_mapping, valid_name
+from treadle.messages import Chunk, is_list, is_mapping, valid_name
 from treadle.tools.conversion import as_tool, terminal_copy
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
@@ -40,10 +40,6 @@ OutputMode: TypeAlias = Literal["tool", "json"]
 
 _REJECTED = "loop_decision.rejected_outputs"
 """The value of a context's memo that has the violations of each response without a valid output."""
-NOTHING_YET: Any = object()
-"""Stands for an output of which nothing was streamed."""
-
-
 Checked: TypeAlias = tuple[Any, Sequence[str]]
 """An output, and its violations with their paths; without violations, it is valid."""
 
@@ -83,18 +79,13 @@ class Output:
             return self.parse_text(text)
         return text, () if self.allows_text else ("it was plain text",)
 
-    def partial(self, name: str | None, text: str) -> Any:
-        """The output as far as its JSON text is complete; `NOTHING_YET` if there is nothing to see yet.
+    def partial(self, offered: Iterable[str]) -> PartialReader:
+        """Make a reader of the output of one streamed response.
 
         Args:
-            name: the output tool that is called; None for a text.
-            text: the beginning of its arguments, or of the text.
+            offered: the names of the tools of the request.
         """
-        try:
-            data = from_json(text.encode("utf-8", "replace"), allow_partial="trailing-strings")
-        except ValueError:
-            return NOTHING_YET
-        return data.get(VALUE, NOTHING_YET) if name in self.wrapped and is_mapping(data) else data
+        return PartialReader(set(self.names).intersection(offered), self)
 
     def rejected(self, memo: Mapping[str, Any]) -> Sequence[Sequence[str]]:
         """The violations of each response so far that had no valid output.
@@ -123,6 +114,84 @@ class Output:
         if not names or self.allows_text:
             return None
         return "required" if len(names) > 1 else next(iter(names))
+
+
+GROWTH = 1.05
+"""An incomplete JSON text is read again when it has grown by this factor, so that the time for a whole response is
+linear in its length."""
+
+
+class PartialReader:
+    """Reads the output from the pieces of a streamed response, as far as it is valid JSON.
+
+    Args:
+        names: the output tools of the request.
+        output: what the run has to end with.
+    """
+
+    def __init__(self, names: set[str], output: Output) -> None:
+        self._names = names
+        self._output = output
+        self._texts: dict[int | None, _PartialText] = {}
+
+    def add(self, chunk: Chunk) -> Iterator[Any]:
+        """Add a piece; yield the output so far, where there is more of it than before.
+
+        Args:
+            chunk: the next piece of the response.
+        """
+        if self._output.parse_text is not None and chunk.text:
+            yield from self._add(None, "", chunk.text)
+        for piece in chunk.tool_calls:
+            yield from self._add(piece.index, piece.name, piece.arguments)
+
+    def _add(self, index: int | None, name: str, text: str) -> Iterator[Any]:
+        known = self._texts.setdefault(index, _PartialText())
+        known.name += name
+        if index is not None and known.name not in self._names:
+            return
+        value_of = self._value_of if (known.name or None) in self._output.wrapped else _whole
+        for data in known.add(text):
+            yield from value_of(data)
+
+    @staticmethod
+    def _value_of(data: Any) -> Iterator[Any]:
+        if is_mapping(data) and VALUE in data:
+            yield data[VALUE]
+
+
+def _whole(data: Any) -> Iterator[Any]:
+    yield data
+
+
+class _PartialText:
+    """A JSON text that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self._pieces: list[str] = []
+        self._length = self._read = 0
+        self._latest: Any = None
+
+    def add(self, text: str) -> Iterator[Any]:
+        """Add a piece; yield the data so far if it has changed."""
+        if not text:
+            return
+        self._pieces.append(text)
+        self._length += len(text)
+        if self._length < self._read * GROWTH:
+            return
+        self._pieces = ["".join(self._pieces)]
+        self._read = self._length
+        try:
+            data = from_json(
+                self._pieces[0].encode("utf-8", "replace"), allow_partial="trailing-strings"
+            )
+        except ValueError:  # not JSON, or not yet
+            return
+        if data != self._latest:
+            self._latest = data
+            yield data
 
 
 def make_output(

@@ -10,6 +10,8 @@ from treadle.messages import JSONDict, Usage, is_dict
 from treadle.reports.recording.lines import common_prefix
 from treadle.reports.recording.model import Call, Change, Guard, Iteration, Retry, Run
 
+_OF_CALLS = ("call_", "tool_", "repeat_")
+
 
 class RunBuilder:
     """Adds the lines of one run, and of the runs of its subagents, to a `Run`."""
@@ -78,9 +80,7 @@ class RunBuilder:
                     self._guard("repaired", number, f"after stage {stage}: {'; '.join(repairs)}")
             case "other":
                 self.run.others.append(line)
-            case _ if name.endswith("_delta"):  # the response has it
-                pass
-            case _ if name.startswith(("call_", "tool_", "repeat_")):
+            case _ if name.startswith(_OF_CALLS) and name != "tool_call_delta":
                 self._add_to_call(name, line, at)
             case _:
                 self._add_to_iteration(name, line, at, self._iteration(line["iteration"]))
@@ -168,7 +168,7 @@ class RunBuilder:
                 iteration.first_chunk_at = at
             case "text_delta":
                 iteration.streamed += line["text"]
-            case "reasoning_delta" | "tool_call_delta":
+            case "reasoning_delta" | "tool_call_delta" | "partial_output":
                 pass  # the response has them
             case "model_retried":
                 iteration.retries.append(_retry(line, at))

@@ -30,7 +30,7 @@ Fields: TypeAlias = dict[str, Any]
 EVENT_NAMES: Mapping[type, str] = {kind: name for name, kind in event_types().items()}
 """The name of each kind of event: ``ToolFinished`` is ``tool_finished``. Those of subagents have the same."""
 
-DELTAS = frozenset({"text_delta", "reasoning_delta", "tool_call_delta"})
+DELTAS = frozenset({"text_delta", "reasoning_delta", "tool_call_delta", "partial_output"})
 """The names of the pieces of a streamed response."""
 
 OTHER = "other"

@@ -1,0 +1,350 @@
+"""`output=`: the run ends with a valid output, or with `OutputMissing`."""
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from treadle import (
+    Chunk,
+    Loop,
+    Ok,
+    OptionError,
+    OutputMissing,
+    PartialOutput,
+    PipelineError,
+    PipelineFailed,
+    Retry,
+    Tool,
+    ToolFinished,
+    default_stages,
+    tool,
+)
+from treadle.messages import CallChunk
+from treadle.testing import ScriptedLLM, call, calls, check_history
+
+from .conftest import SYNC, answers
+
+
+class Invoice(BaseModel):
+    """What is to be paid."""
+
+    total: float
+    currency: str = "EUR"
+
+
+class Refusal(BaseModel):
+    why: str
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class City(TypedDict):
+    name: str
+
+
+@tool
+def look(place: str) -> str:
+    """Look."""
+    return f"nothing in {place}"
+
+
+INVOICE = Invoice(total=9)
+SCHEMA = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
+
+
+def run(way, *script, **options):
+    with ScriptedLLM(*script) as model:
+        result = way.run(Loop(**options), model)
+    check_history(result.messages)
+    return result, model
+
+
+FORMS = [
+    (Invoice, ("Invoice", {"total": 9}), INVOICE),
+    (Point, ("Point", {"x": 1}), Point(1)),
+    (City, ("City", {"name": "Rome"}), {"name": "Rome"}),
+    (int, ("final_answer", {"value": 5}), 5),
+    (bool, ("final_answer", {"value": False}), False),
+    (list[Invoice], ("final_answer", {"value": [{"total": 9}]}), [INVOICE]),
+    (list[int], ("final_answer", {"value": []}), []),
+    (dict[str, int], ("final_answer", {"a": 1}), {"a": 1}),
+    (SCHEMA, ("final_answer", {"total": 9}), {"total": 9}),
+    ({"type": "array", "items": {"type": "integer"}}, ("final_answer", {"value": [1]}), [1]),
+    (Invoice | Refusal, ("Refusal", {"why": "no"}), Refusal(why="no")),
+    ([Invoice, Refusal], ("Invoice", {"total": 9}), INVOICE),
+    ((Invoice, int), ("final_answer", {"value": 5}), 5),
+    (int | None, ("final_answer", {"value": None}), None),
+    ([Invoice, "look"], ("look", {"place": "Rome"}), {"place": "Rome"}),
+    (Tool("end", input_schema=SCHEMA), ("end", {"total": 9}), {"total": 9}),
+]
+
+
+class TestForms:
+    """What `output` may be, and what the model is offered and gives."""
+
+    @pytest.mark.parametrize(("output", "made", "expected"), FORMS, ids=lambda one: str(one)[:30])
+    def test_by_the_call_of_a_tool(self, output, made, expected):
+        name, arguments = made
+        result, model = run(SYNC, calls(call(name, **arguments)), tools=[look], output=output)
+        assert isinstance(result, Ok)
+        assert (result.output, type(result.output)) == (expected, type(expected))
+        assert (result.stop_reason, result.has_data) == ("output", True)
+        assert name in {offered["function"]["name"] for offered in model.sent[0].opts["tools"]}
+
+    @pytest.mark.parametrize(
+        ("output", "text", "expected"),
+        [
+            (Invoice, '{"total": 9}', INVOICE),
+            (Invoice, '```json\n{"total": 9}\n```', INVOICE),
+            (list[Invoice], '{"value": [{"total": 9}]}', [INVOICE]),
+            (int, '{"value": 5}', 5),
+            (SCHEMA, '{"total": 9}', {"total": 9}),
+            ([Invoice, Refusal], '{"value": {"why": "no"}}', Refusal(why="no")),
+        ],
+        ids=lambda one: str(one)[:30],
+    )
+    def test_as_json_text(self, output, text, expected):
+        result, model = run(SYNC, text, output=output, output_mode="json")
+        assert (result.output, type(result.output)) == (expected, type(expected))
+        asked = model.sent[0].opts["response_format"]
+        assert (asked["type"], asked["json_schema"]["schema"]["type"]) == ("json_schema", "object")
+        assert "tools" not in model.sent[0].opts
+
+    def test_strict_mode_is_asked_for_where_the_schema_allows_it(self):
+        class Closed(BaseModel, extra="forbid"):
+            a: int
+
+        for output, strict in ((Closed, True), (Invoice, False)):
+            text = "{}" if output is Invoice else '{"a": 1}'
+            _, model = run(
+                SYNC, *([text] * (1 if strict else 3)), output=output, output_mode="json"
+            )
+            assert model.sent[0].opts["response_format"]["json_schema"]["strict"] is strict
+
+    def test_text_may_be_one_of_the_alternatives(self):
+        result, _ = run(SYNC, "I cannot.", output=[Invoice, str])
+        assert (result.output, result.stop_reason, result.has_data) == (
+            "I cannot.",
+            "output",
+            False,
+        )
+
+    def test_without_it_the_output_is_the_text(self):
+        result, _ = run(SYNC, "Hello")
+        assert (result.output, result.stop_reason) == ("Hello", "answered")
+
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ({"output": []}, "output: expected at least one type, got an empty list"),
+            ({"output": 5}, "output: expected a type, .* got 5"),
+            ({"output": "lok", "tools": [look]}, "output: there is no tool 'lok'; did you mean"),
+            ({"output": [Invoice, Invoice]}, "output: there are two tools named 'Invoice'"),
+            ({"output": "look", "tools": [look], "output_mode": "json"}, "'look' is a tool, and"),
+            ({"output": [Invoice, SCHEMA], "output_mode": "json"}, "takes one JSON Schema"),
+            ({"output": Invoice, "tools": [tool(look, terminal=True)]}, "terminal tool 'look'"),
+            ({"output": Invoice, "output_mode": "text"}, "output_mode: expected 'tool' or 'json'"),
+            ({"output": Invoice, "max_output_retries": -1}, "max_output_retries: expected a whole"),
+            ({"output": Invoice, "output_validators": 5}, "output_validators: expected a callable"),
+        ],
+    )
+    def test_what_it_may_not_be(self, options, problem):
+        with pytest.raises(OptionError, match=problem):
+            Loop(**options)
+
+    def test_a_list_of_stages_needs_one_that_takes_it(self):
+        stages = [stage for stage in default_stages() if stage.name != "loop_decision"]
+        with pytest.raises(PipelineError, match="has no loop_decision, which takes the output"):
+            Loop(stages=stages, output=Invoice)
+
+
+class TestRetries:
+    """Anything else is answered with the reason; the last request forces the call."""
+
+    def test_a_text_is_not_an_output(self, way):
+        result, model = run(way, "It is 9 euros.", calls(call("Invoice", total=9)), output=Invoice)
+        assert result.output == INVOICE
+        asked = model.sent[1].messages[-1]["content"]
+        assert "- it was plain text" in asked
+        assert "Call 'Invoice' with your final answer." in asked
+        assert asked not in [message["content"] for message in result.messages]
+
+    def test_an_invalid_call_is_answered_with_its_violations(self, way):
+        wrong, right = calls(call("Invoice", "a", total="x")), calls(call("Invoice", total=9))
+        result, _ = run(way, wrong, right, output=Invoice)
+        assert result.output == INVOICE
+        assert "total: " in answers(result.messages)["a"]
+
+    def test_an_invalid_text_is_answered_with_its_violations(self, way):
+        script = ["nine", '{"total": "x"}', '{"total": 9}']
+        result, model = run(way, *script, output=Invoice, output_mode="json")
+        assert result.output == INVOICE
+        assert "the reply is not JSON" in model.sent[1].messages[-1]["content"]
+        assert "- total: " in model.sent[2].messages[-1]["content"]
+
+    def test_the_last_request_forces_the_call(self, way):
+        _, model = run(way, "a", "b", calls(call("Invoice", total=9)), output=Invoice)
+        forced = {"type": "function", "function": {"name": "Invoice"}}
+        assert [sent.opts.get("tool_choice") for sent in model.sent] == [None, None, forced]
+
+    def test_of_several_tools_one_is_required(self, way):
+        ending = calls(call("Refusal", why="no"))
+        _, model = run(way, "a", "b", ending, output=[Invoice, Refusal])
+        assert model.sent[-1].opts["tool_choice"] == "required"
+
+    @pytest.mark.parametrize("retries", [0, 2])
+    def test_after_the_last_one_the_run_ends(self, way, retries):
+        result, _ = run(way, *["9"] * (retries + 1), output=Invoice, max_output_retries=retries)
+        assert result.reason == OutputMissing(retries + 1, ("it was plain text",))
+        assert result.stop_reason == "output_missing"
+
+    def test_calls_of_other_tools_do_not_count(self, way):
+        looks = [calls(call("look", place=place)) for place in "abcd"]
+        script = ["x", *looks, "y", calls(call("Invoice", total=9))]
+        result, _ = run(way, *script, output=Invoice, tools=[look])
+        assert (result.output, result.tool_calls_count) == (INVOICE, 4)
+
+    def test_a_stage_may_end_the_run_with_a_value_of_the_type_only(self, way):
+        for given, expected in (({"total": 9}, INVOICE), (INVOICE, INVOICE), ("nine", None)):
+            stages = [lambda ctx, given=given: ctx.done(given), *default_stages()]
+            result, _ = run(way, stages=stages, output=Invoice)
+            if expected is None:
+                assert isinstance(result.reason, PipelineFailed)
+                assert "not of the type that output= requires" in str(result.reason)
+            else:
+                assert result.output == expected
+
+
+class TestValidators:
+    """Functions that check or replace a valid output."""
+
+    def test_retry_is_feedback_for_the_model(self, way):
+        def is_positive(invoice):
+            if invoice.total <= 0:
+                raise Retry("the total has to be positive")
+
+        wrong, right = (calls(call("Invoice", f"c{n}", total=n)) for n in (0, 9))
+        result, _ = run(way, wrong, right, output=Invoice, output_validators=is_positive)
+        assert result.output == INVOICE
+        assert answers(result.messages)["c0"] == (
+            "Error: the output was not accepted: the total has to be positive"
+        )
+
+    def test_they_run_in_order_and_may_replace_it(self, way):
+        async def rounded(invoice):
+            return invoice.model_copy(update={"total": round(invoice.total)})
+
+        def doubled(ctx, invoice):
+            assert ctx.iteration == 1
+            return invoice.model_copy(update={"total": invoice.total * 2})
+
+        ending = calls(call("Invoice", total=4.4))
+        result, _ = run(way, ending, output=Invoice, output_validators=[rounded, doubled])
+        assert result.output == Invoice(total=8)
+
+    def test_any_other_exception_is_a_failure_of_the_stage(self, way):
+        def broken(invoice):
+            raise ValueError("oh")
+
+        result, _ = run(
+            way, calls(call("Invoice", total=9)), output=Invoice, output_validators=broken
+        )
+        assert isinstance(result.reason, PipelineFailed)
+        assert (result.reason.error_type, result.reason.message) == ("ValueError", "oh")
+
+
+class TestRetryOfATool:
+    """A tool that raises `Retry` talks to the model: nothing has failed."""
+
+    def test_its_text_is_the_result(self, way, caplog):
+        events = []
+
+        @tool(retries=3)
+        def book(day: str) -> str:
+            """Book a table."""
+            if day == "Monday":
+                raise Retry("closed on Mondays; take another day")
+            return "booked"
+
+        script = [calls(call("book", day=day)) for day in ("Monday", "Tuesday")]
+        result, _ = run(way, *script, "Done.", tools=[book], on_event=events.append)
+        texts = [m["content"] for m in result.messages if m["role"] == "tool"]
+        assert texts == ["closed on Mondays; take another day", "booked"]
+        first = next(event for event in events if isinstance(event, ToolFinished))
+        assert (first.result.status, first.result.is_error, first.exception) == (
+            "retry",
+            True,
+            None,
+        )
+        assert "raised" not in caplog.text
+
+    def test_no_circuit_breaker_counts_it(self, way):
+        @tool
+        def book(day: int) -> str:
+            """Book a table."""
+            raise Retry("closed")
+
+        script = [calls(call("book", day=day)) for day in range(5)]
+        result, _ = run(way, *script, "Done.", tools=[book], breaker_threshold=2)
+        assert result.unwrap().content == "Done."
+
+
+class TestPartialOutput:
+    """The output as far as the model has streamed it."""
+
+    def partials(self, *chunks, **options):
+        seen = []
+        options = {"output": Invoice, "on_event": seen.append, **options}
+        result = Loop.run_sync("Go.", lambda messages, opts: iter(chunks), **options)
+        return [event.output for event in seen if isinstance(event, PartialOutput)], result
+
+    def pieces(self, text, name="Invoice"):
+        yield Chunk(tool_calls=(CallChunk(0, "c1", name, ""),))
+        for place in range(0, len(text), 4):
+            yield Chunk(tool_calls=(CallChunk(0, "", "", text[place : place + 4]),))
+
+    def test_of_a_call(self):
+        text = '{"total": 9, "currency": "CHF"}'
+        seen, result = self.partials(*self.pieces(text))
+        assert seen[-1] == {"total": 9, "currency": "CHF"}
+        assert {"total": 9, "currency": "CH"} in seen
+        assert result.output == Invoice(total=9, currency="CHF")
+        assert all(a != b for a, b in itertools.pairwise(seen))
+
+    def test_of_a_text(self):
+        chunks = [Chunk(part) for part in ('{"tot', 'al": 9, "cur', 'rency": "CHF"}')]
+        seen, _ = self.partials(*chunks, output_mode="json")
+        assert seen == [{}, {"total": 9}, {"total": 9, "currency": "CHF"}]
+
+    def test_of_a_value_that_is_no_object(self):
+        seen, result = self.partials(
+            *self.pieces('{"value": [1, 2, 3]}', "final_answer"), output=list[int]
+        )
+        assert seen[-1] == result.output == [1, 2, 3]
+        assert [1] in seen
+
+    def test_other_calls_and_texts_have_none(self):
+        seen, _ = self.partials(
+            Chunk("{"), *self.pieces('{"a": 1}', "other"), max_iterations=1, output=Invoice
+        )
+        assert seen == []
+
+    def test_the_work_is_linear_in_the_length(self):
+        """A text that is ten times as long is read few times more often."""
+        from treadle.tools import output as module
+
+        counts = []
+        for length in (2_000, 20_000):
+            text = json.dumps({"total": 9, "currency": "x" * length})
+            seen, _ = self.partials(*self.pieces(text))
+            counts.append(len(seen))
+        assert counts[1] - counts[0] < 60
+        assert module.GROWTH > 1
