@@ -156,6 +156,16 @@ def test_a_run_that_is_interrupted_is_recorded_and_reported(command, endpoint, c
     assert "Cancelled" in (root / "page.html").read_text()
 
 
+def test_a_file_that_is_no_recording_is_not_recorded_over(asked, endpoint, root):
+    (root / "notes.txt").write_text("buy milk\n")
+    endpoint.script = ["never said"]
+    code, out, err = asked("Hi?", "--record", "notes.txt")
+    assert (code, out) == (2, "")
+    assert "--record: notes.txt is not a recording; nothing was written to it" in err
+    assert (root / "notes.txt").read_text() == "buy milk\n"
+    assert endpoint.requests == []
+
+
 @pytest.mark.parametrize("option", ["--record", "--report"])
 def test_a_file_that_cannot_be_written_is_told_before_anything_runs(asked, endpoint, root, option):
     """In one line, with the code of bad usage."""
@@ -178,10 +188,8 @@ def test_record_and_report_are_two_files(asked, endpoint):
 
 def broken(root):
     (root / "notes.txt").write_text("buy milk\n")
-    (root / "later.jsonl").write_text('{"treadle_recording": 2}\n')
-    (root / "odd.jsonl").write_text(
-        '{"treadle_recording": 1}\n{"v": 1, "event": "\\u001b[31m"\n{}\n'
-    )
+    (root / "later.jsonl").write_text('{"treadle_recording": 3}\n')
+    (root / "odd.jsonl").write_text("\u001b[31m\n")
 
 
 @pytest.mark.parametrize(
@@ -190,8 +198,8 @@ def broken(root):
         ("nowhere.jsonl", "cannot read nowhere.jsonl: No such file or directory"),
         ("docs", "cannot read docs: Is a directory"),
         ("notes.txt", "notes.txt:1: this is not a recording"),
-        ("later.jsonl", "later.jsonl:1: the recording has version 2; this treadle reads version 1"),
-        ("odd.jsonl", "odd.jsonl:2: it is not JSON"),
+        ("later.jsonl", "later.jsonl:1: the recording has version 3; this treadle reads version 2"),
+        ("odd.jsonl", "odd.jsonl:1: this is not a recording: it is not JSON"),
     ],
 )
 def test_what_is_no_record_is_told_in_one_line(reported, root, path, why):

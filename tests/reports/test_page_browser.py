@@ -382,17 +382,35 @@ all => all.forEach(one => {
 """
 CLIPPED = """
 all => all.filter(one => one.scrollWidth > one.clientWidth)
-          .map(one => `${one.innerText}: ${one.scrollWidth} > ${one.clientWidth}`)
+          .map(one => `${innerWidth}: ${one.innerText}: ${one.scrollWidth} > ${one.clientWidth}`)
 """
+WIDTHS = sorted({*range(360, 1921, 39), 520, 521, 760, 761, 1020, 1021, 1180, 1181, 1300, 1920})
 
 
-@pytest.mark.parametrize("width", [1920, 1300, 1021, 521, 400])
-def test_no_tile_is_clipped(show, server, width):
-    """Neither its title nor its numbers, as large as they may be."""
-    page = show(server, viewport={"width": width, "height": 800})
-    page.locator(".tile .value").evaluate_all(WIDEST)
+@pytest.mark.parametrize("change", [None, WIDEST], ids=["as they are", "widest"])
+def test_no_tile_is_clipped(show, server, change):
+    """Neither its title nor its numbers, as large as they may be, in any window."""
+    page = show(server, viewport={"width": 1300, "height": 800})
+    if change:
+        page.locator(".tile .value").evaluate_all(change)
     texts = page.locator(".tile h3, .tile .value")
-    assert texts.evaluate_all(CLIPPED) == []
+    assert texts.count() == 16
+    clipped = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        clipped += texts.evaluate_all(CLIPPED)
+    assert clipped == []
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(1.7e308, "\N{EN DASH}"), (-1.7e308, "\N{EN DASH}"), (1.7e14, "2e+14")]
+)
+def test_numbers_beyond_all_bounds_fit_into_their_tiles(show, value, told):
+    """As of a recording with an absurd number. The graphs are drawn."""
+    with serving(Fixed(value)) as server:
+        page = show(server, viewport={"width": 1300, "height": 800})
+        assert page.locator(".tile h3, .tile .value").evaluate_all(CLIPPED) == []
+        assert page.inner_text("#tile-runs .value") == told
 
 
 def test_a_graph_says_its_values_at_the_pointer(show, server):

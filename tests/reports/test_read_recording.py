@@ -1,21 +1,30 @@
 """Reading records: what was recorded comes back, what is broken is named, what a crash left is read around."""
 
-import dataclasses
+import io
 import json
+import random
+import subprocess
+import sys
+from unittest import mock
 
 import pytest
 
 from treadle import Loop, Ok, approve, tool
 from treadle.events import ModelRequested, RunFinished
 from treadle.limits import Limits
-from treadle.reports.recording.reader import RecordingError, read_lines, read_recording
+from treadle.reports.recording.reader import (
+    MAX_PROBLEMS,
+    RecordingError,
+    read_lines,
+    read_recording,
+)
 from treadle.reports.recording.recorder import Recorder
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 
 from .samples import EVENTS, eventful, recorded, wipe
 
 QUESTION = [{"role": "user", "content": "go"}]
-HEAD = b'{"treadle_recording": 1, "treadle": "0.1.0"}\n'
+HEAD = b'{"treadle_recording": 2, "treadle": "0.1.0"}\n'
 
 
 @pytest.fixture
@@ -273,43 +282,74 @@ def changed(line, **fields):
     return json.dumps({**json.loads(line), **fields}).encode() + b"\n"
 
 
+ENDED = next(event for event in EVENTS if isinstance(event, RunFinished))
 LINE = recorded(EVENTS[0]).splitlines()[1].encode() + b"\n"
-BROKEN = {
-    "empty": ([], 1, "it is empty"),
-    "not json": ([b"hello\n"], 1, "it is not JSON"),
-    "no object": ([b"[1]\n"], 1, "it is not a JSON object"),
-    "no record": ([b'{"a": 1}\n'], 1, "the first line is not a header"),
-    "binary": ([b"\x00\xff\xfe\n"], 1, "it is not JSON"),
-    "later version": (
-        [b'{"treadle_recording": 2}\n'],
-        1,
-        "has version 2; this treadle reads version 1",
+NO_RECORDINGS = {
+    "empty": ([], "it is empty"),
+    "not json": ([b"hello\n"], "it is not JSON"),
+    "no object": ([b"[1]\n"], "it is not a JSON object"),
+    "no record": ([b'{"a": 1}\n'], "the first line is not a header"),
+    "binary": ([b"\x00\xff\xfe\n"], "it is not JSON"),
+    "other version": (
+        [b'{"treadle_recording": 3}\n'],
+        "has version 3; this treadle reads version 2",
     ),
-    "odd version": ([b'{"treadle_recording": "x"}\n'], 1, "has version 'x'"),
-    "line of another version": ([HEAD, changed(LINE, v=9)], 2, "has version 9"),
-    "no event": ([HEAD, LINE, b'{"v": 1}\n'], 3, "it has no 'event'"),
-    "lacks a field": (
-        [HEAD, LINE.replace(b'"agent_name"', b'"name"')],
-        2,
-        "run_started: missing required field 'agent_name'",
-    ),
-    "a field of another type": ([HEAD, changed(LINE, at="noon")], 2, "at: expected number or null"),
-    "torn within": ([HEAD, LINE[:40] + b"\n", LINE], 2, "it is not JSON"),
-    "NaN": ([HEAD, LINE.replace(b"1.5", b"NaN"), LINE], 2, "NaN is not valid JSON"),
-    "too deep": ([HEAD, b"[" * 100_000 + b"\n", LINE], 2, "it is nested too deeply"),
+    "odd version": ([b'{"treadle_recording": "x"}\n'], "has version 'x'"),
 }
 
 
-@pytest.mark.parametrize(("lines", "number", "what"), BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_named_with_its_file_and_line(path, lines, number, what):
-    """In one sentence."""
+@pytest.mark.parametrize(("lines", "what"), NO_RECORDINGS.values(), ids=NO_RECORDINGS)
+def test_a_file_that_is_no_recording_is_named_in_one_sentence(path, lines, what):
     path.write_bytes(b"".join(lines))
     with pytest.raises(RecordingError) as raised:
         read_recording(path)
     told = str(raised.value)
-    assert told.startswith(f"{path}:{number}: ")
+    assert told.startswith(f"{path}:1: ")
     assert what in told
     assert "\n" not in told
+
+
+BROKEN = {
+    "another version": (changed(LINE, v=9), "has version 9"),
+    "a header of another version": (b'{"treadle_recording": 9}\n', "has version 9"),
+    "no event": (b'{"v": 2}\n', "it has no 'event'"),
+    "lacks a field": (
+        LINE.replace(b'"agent_name"', b'"name"'),
+        "run_started: missing required field 'agent_name'",
+    ),
+    "a field of another type": (changed(LINE, at="noon"), "at: expected number or null"),
+    "cut": (LINE[:90] + b"\n", "it is not JSON"),
+    "NaN": (LINE.replace(b"1.5", b"NaN"), "NaN is not valid JSON"),
+    "too deep": (b"[" * 100_000 + b"\n", "it is nested too deeply"),
+    "too many digits": (LINE.replace(b"1.5", b"9" * 5_000), "it is not JSON"),
+}
+
+
+@pytest.mark.parametrize(("line", "what"), BROKEN.values(), ids=BROKEN)
+def test_a_line_that_cannot_be_read_is_a_problem_and_the_others_are_read(path, line, what):
+    whole = recorded(EVENTS[0], ENDED).encode().splitlines(keepends=True)
+    path.write_bytes(b"".join([whole[0], line, *whole[1:]]))
+    recording = read_recording(path)
+    assert [run.ended_at for run in recording.runs] == [ENDED.at]
+    told = [problem for problem in recording.problems if problem.startswith(f"{path}:2: ")]
+    assert len(told) == 1
+    assert what in told[0]
+    assert "skipped" in told[0]
+    assert "\n" not in told[0]
+
+
+def test_a_thousand_broken_lines_are_not_a_thousand_problems():
+    recording = read_lines([HEAD, LINE, *[b"{\n"] * 1_000], "run.jsonl")
+    assert len(recording.problems) == MAX_PROBLEMS + 1
+    assert recording.problems[-1] == "run.jsonl: 980 more lines were skipped"
+
+
+def test_missing_lines_are_a_problem():
+    """As after a writer that overwrote another's lines."""
+    lines = recorded(*EVENTS).encode().splitlines(keepends=True)
+    recording = read_lines([*lines[:3], *lines[4:]], "run.jsonl")
+    assert recording.problems == ["run.jsonl: lines of the run run-1 are missing"]
+    assert len(recording.runs) == 1
 
 
 def test_a_file_that_is_not_there_is_an_error_of_the_system(path):
@@ -319,7 +359,7 @@ def test_a_file_that_is_not_there_is_an_error_of_the_system(path):
 
 def test_what_a_later_treadle_adds_is_read_around():
     """Fields are ignored; events are told once."""
-    lines = [HEAD, changed(LINE, mood="good"), changed(LINE, event="cheered", no=1)]
+    lines = [HEAD, changed(LINE, mood="good"), changed(LINE, event="cheered")]
     record = read_lines([*lines, lines[-1]], "run.jsonl")
     assert [run.agent_name for run in record.runs] == ["agent"]
     assert record.problems == [
@@ -357,27 +397,121 @@ def test_whatever_models_and_tools_do_the_record_has_it(path, seed):
     assert run.usage == result.usage
 
 
-ENDED = next(event for event in EVENTS if isinstance(event, RunFinished))
+def writers(count):
+    """The lines of so many recorders, the first of each a header; all of them record the same run id."""
+    return [recorded(*EVENTS).encode().splitlines(keepends=True) for _ in range(count)]
 
 
-def test_two_processes_that_append_to_one_file_do_not_mix_their_runs(path):
-    """Both count their runs from 1, and their lines interleave."""
-    first, second = (
-        recorded(
-            *(dataclasses.replace(one, run_id=run_id) if one is EVENTS[0] else one for one in run)
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_of_several_writers_interleave_and_tear_and_lose_nothing_else(seed):
+    """Any line may be cut where its writer died; the line of another writer may follow it directly."""
+    dice = random.Random(seed)
+    left, mixed, torn = [[*lines] for lines in writers(4)], [], 0
+    expected = [read_lines(lines, "one").runs[0] for lines in left]
+    while any(left):
+        lines = dice.choice([one for one in left if one])
+        line = lines.pop(0)
+        if mixed and dice.random() < 0.1:  # one more writer, which dies within its first event
+            *_, started = recorded(EVENTS[0]).encode().splitlines(keepends=True)
+            cut = started[: dice.randrange(1, len(started) - 1)]
+            line, torn = cut + dice.choice([b"\n", b""]) + line, torn + 1
+        mixed.extend(line.splitlines(keepends=True))
+
+    recording = read_lines(mixed, "run.jsonl")
+
+    assert sorted(map(repr, recording.runs)) == sorted(map(repr, expected))
+    assert len(recording.problems) == min(torn, MAX_PROBLEMS)
+
+
+def test_a_torn_header_is_skipped():
+    """The writer of a new file died, and another appended to it."""
+    lines = writers(1)[0]
+    for cut in (4, 30):
+        for end in (b"\n", b""):
+            text = lines[0][:cut] + end + b"".join(lines)
+            recording = read_lines(text.splitlines(keepends=True), "run.jsonl")
+            assert len(recording.runs) == 1
+            assert recording.problems == [mock.ANY]
+
+
+APPENDING = """
+import sys
+from treadle import Loop, tool
+from treadle.reports import Recorder
+from treadle.testing import ScriptedLLM, call, calls
+
+@tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+
+me, count, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+question = [{"role": "user", "content": f"{me} " * 2_000}]
+inner = Loop(tools=[add]).as_tool("ask", "Ask.", lambda m: f"I am {me}")
+with Recorder(path, append=True) as recorder:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(count):
+        model = ScriptedLLM(calls(call("ask", "same", task=me)), f"{me} {number}")
+        Loop(name=me, tools=[inner], on_event=recorder).run_sync(question, model)
+"""
+
+
+def test_processes_that_append_to_one_file_do_not_mix_their_runs(path):
+    """Each run has its own calls, subagents and messages, though the ids of their calls are the same."""
+    names, count = ("ann", "bob", "cid"), 12
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", APPENDING, name, str(count), str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
-        for run_id, run in (("a", [EVENTS[0], ENDED]), ("b", [EVENTS[0], ENDED]))
-    )
-    mixed = [
-        line for pair in zip(first.splitlines(), second.splitlines(), strict=True) for line in pair
+        for name in names
     ]
-    path.write_text("\n".join(mixed) + "\n", encoding="ascii")
+    for process in processes:
+        assert process.stdout.readline() == b"ready\n"
+    for process in processes:
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+    for process in processes:
+        assert process.wait(60) == 0
+        process.stdout.close()
 
     recording = read_recording(path)
 
-    assert [run.run_id for run in recording.runs] == ["a", "b"]
-    assert "did not end" not in [run.status for run in recording.runs]
     assert recording.problems == []
+    by_name = {name: [run for run in recording.runs if run.agent_name == name] for name in names}
+    for name, runs in by_name.items():
+        assert [run.messages[-1]["content"] for run in runs] == [
+            f"{name} {n}" for n in range(count)
+        ]
+        for run in runs:
+            assert run.messages[0]["content"] == f"{name} " * 2_000
+            ((child,),) = (call.runs for call in run.calls)
+            assert child.messages[-1]["content"] == f"I am {name}"
+    assert len(recording.runs) == len(names) * count
+
+
+def test_a_pause_that_two_processes_resumed_is_two_runs(path):
+    """The parts have the same run id; their lines interleave."""
+    loop, script = Loop(tools=[wipe], name="careful"), (calls(call("wipe")), "It is gone.")
+    with Recorder(path) as recorder:
+        paused = loop.run_sync(QUESTION, ScriptedLLM(*script), on_event=recorder)
+    streams = [io.StringIO(), io.StringIO()]  # one run stands in for both
+    decisions, recorders = {paused.pending[0].id: approve}, [*map(Recorder, streams)]
+    loop.resume_sync(paused, decisions, ScriptedLLM("It is gone."), on_event=recorders)
+    resumed = [stream.getvalue().encode().splitlines(keepends=True) for stream in streams]
+    with path.open("ab") as file:
+        for pair in zip(*resumed, strict=True):
+            file.writelines(pair)
+
+    first, second = read_recording(path).runs
+
+    assert first.run_id == second.run_id
+    assert (len(first.pauses), len(second.pauses)) == (1, 0)
+    for run in (first, second):
+        assert (run.status, run.messages[-1]["content"]) == ("ok", "It is gone.")
+        assert [one.status for one in run.calls] == ["done"]
 
 
 def test_a_repair_after_a_stage_names_the_stage(path):

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -27,11 +28,12 @@ from treadle.events import (
 )
 from treadle.pipeline import stage
 from treadle.reports.recording.lines import EVENT_NAMES
-from treadle.reports.recording.reader import read_recording, recording_schema
+from treadle.reports.recording.reader import read_lines, read_recording, recording_schema
 from treadle.reports.recording.recorder import Recorder
 from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
+from .full_disk import no_room
 from .samples import EVENTS, USER, add, echo, eventful, recorded, wipe
 
 VALIDATOR = Draft202012Validator(recording_schema())
@@ -43,8 +45,12 @@ def lines_of(path):
     text = path.read_text(encoding="ascii")
     assert text.endswith("\n")
     head, *lines = map(json.loads, text.splitlines())
-    assert head["treadle_recording"] == 1
+    assert head["treadle_recording"] == 2
     return lines
+
+
+def names_in(folder):
+    return sorted(one.name for one in folder.iterdir())
 
 
 def named(event):
@@ -480,13 +486,73 @@ def test_what_is_appended_to_a_torn_record_starts_on_a_line_of_its_own(tmp_path)
     assert len(record.problems) == 1
 
 
-def test_nothing_is_appended_to_what_is_no_record(tmp_path):
-    """Somebody's notes stay as they are."""
+@pytest.mark.parametrize("append", [False, True])
+def test_nothing_is_written_to_a_file_that_is_no_recording(tmp_path, append):
+    """Whether it is to be appended to or replaced."""
     path = tmp_path / "notes.txt"
     path.write_text("buy milk\n")
-    with pytest.raises(ValueError, match="is not a recording"):
-        Recorder(path, append=True)
+    with pytest.raises(ValueError, match=r"notes\.txt is not a recording"):
+        Recorder(path, append=append)
     assert path.read_text() == "buy milk\n"
+    assert names_in(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_new_recording_is_private(tmp_path, append):
+    """The umask takes away from that, and adds nothing."""
+    for umask, mode in ((0, 0o600), (0o277, 0o400)):
+        path = tmp_path / f"{umask}.jsonl"
+        before = os.umask(umask)
+        try:
+            Recorder(path, append=append).close()
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_link_to_a_recording_stays_a_link(tmp_path, append):
+    """Also one that leads to a file that does not exist yet."""
+    (tmp_path / "there").mkdir()
+    link, target = tmp_path / "run.jsonl", tmp_path / "there" / "real.jsonl"
+    link.symlink_to(target)
+    for _ in range(2):
+        with Recorder(link, append=append) as recorder:
+            many(2, recorder)
+        assert link.is_symlink()
+        assert not target.is_symlink()
+    assert len(read_recording(target).runs) == (2 if append else 1)
+    assert names_in(tmp_path / "there") == ["real.jsonl"]
+
+
+def test_a_pipe_and_a_device_are_written_to(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(
+        OSError, match="No such device"
+    ):  # no process reads it, and it does not wait for one
+        Recorder(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with Recorder(pipe) as recorder:
+        many(2, recorder)
+    written = os.read(reading, 1_000_000).splitlines(keepends=True)
+    os.close(reading)
+    assert read_lines(written, "pipe").runs[0].status == "ok"
+    Recorder("/dev/null").close()
+
+
+def test_a_recording_is_not_replaced_if_the_disk_is_full(tmp_path):
+    """The new one has its header when it takes the place of the old one."""
+    path = tmp_path / "run.jsonl"
+    with Recorder(path) as recorder:
+        many(2, recorder)
+    before = path.read_bytes()
+    with no_room(), pytest.raises(OSError, match="File too large"):
+        Recorder(path)
+    assert path.read_bytes() == before
+    assert names_in(tmp_path) == ["run.jsonl"]
+    with pytest.raises(OSError, match="No space left"):
+        Recorder("/dev/full")
 
 
 def test_the_events_of_a_stream_can_be_handed_on_by_hand(tmp_path):

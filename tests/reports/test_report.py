@@ -266,7 +266,7 @@ def test_what_would_not_be_seen_is_shown(text, expected):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_can_be_read_can_be_rendered(tmp_path, seed):
-    """Records in which anything was replaced by anything: they are refused, or make a page."""
+    """Records in which anything was replaced by anything: they make a page, unless their first line is spoilt."""
     made = 0
     for number, spoilt in enumerate(spoilt_records(seed, 40, readable=False)):
         path = tmp_path / f"{number}.jsonl"
@@ -274,7 +274,7 @@ def test_whatever_can_be_read_can_be_rendered(tmp_path, seed):
         with contextlib.suppress(RecordingError):
             assert render_report(path).isascii()
             made += 1
-    assert 0 < made < 40
+    assert made > 30
 
 
 def test_no_runs_are_a_page_too():

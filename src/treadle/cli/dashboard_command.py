@@ -13,6 +13,7 @@ from treadle.cli.output import warn
 from treadle.reports import RecordingError
 from treadle.reports.dashboard_page.page import static_page
 from treadle.reports.dashboard_page.server import HOST, PageServer
+from treadle.reports.files import replace_file
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import RecordingSource
 from treadle.reports.sources.source import Source, SourceError
@@ -76,7 +77,7 @@ def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
         warn(str(error))
         return Exit.FAILED
     with writing("-o", target):
-        target.write_text(html, encoding="utf-8")
+        replace_file(target, html.encode())
     print(target)
     return Exit.OK
 

@@ -32,6 +32,8 @@ def writing(option: str, target: object) -> Generator[None]:
         yield
     except OSError as error:
         raise UsageError(f"{option}: cannot write {target}: {error.strerror}") from error
+    except ValueError as error:  # a file that is not to be overwritten
+        raise UsageError(f"{option}: {error}") from error
 
 
 def same_file(one: str, other: str) -> bool:

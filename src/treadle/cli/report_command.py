@@ -9,6 +9,7 @@ from pathlib import Path
 from treadle.cli.exits import Exit, UsageError, same_file, writing
 from treadle.cli.output import warn
 from treadle.reports import RecordingError, read_recording, render_report
+from treadle.reports.files import replace_file
 from treadle.reports.text import escape_controls
 
 
@@ -34,6 +35,6 @@ def report(args: argparse.Namespace) -> Exit:
         sys.stdout.write(page)
         return Exit.OK
     with writing("-o", target):
-        Path(target).write_text(page, encoding="ascii")
+        replace_file(target, page.encode("ascii"))
     print(target)
     return Exit.OK

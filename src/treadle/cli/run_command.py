@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 from treadle.cli.arguments import given_options
@@ -22,6 +21,7 @@ from treadle.errors import TreadleError
 from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
 from treadle.reports import Recorder, RecordingError, render_report
+from treadle.reports.files import check_replaceable, replace_file
 from treadle.reports.text import escape_controls
 from treadle.results import Ok, Result
 
@@ -86,9 +86,9 @@ def _recording(record: str | None, report: str | None) -> Generator[Recorder | N
     if record is not None and report is not None and same_file(record, report):
         raise UsageError("--record and --report: expected two files, got one")
     with contextlib.ExitStack() as stack:
-        if report is not None:  # a new file is empty; one that exists does not change yet
-            with writing("--report", report), Path(report).open("ab"):
-                pass
+        if report is not None:
+            with writing("--report", report):
+                check_replaceable(report)
         target = record or f"{stack.enter_context(tempfile.TemporaryDirectory())}/run.jsonl"
         with writing("--record", record):
             recorder = stack.enter_context(Recorder(target))
@@ -100,7 +100,7 @@ def _recording(record: str | None, report: str | None) -> Generator[Recorder | N
                 warn(f"the recording {record or ''} is incomplete: {recorder.failure}")
             if report is not None:
                 try:
-                    Path(report).write_text(render_report(target), encoding="ascii")
+                    replace_file(report, render_report(target).encode("ascii"))
                 except (OSError, RecordingError) as error:
                     warn(f"the report was not written: {error}")
 

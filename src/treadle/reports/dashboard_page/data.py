@@ -172,5 +172,9 @@ def named(legend: str, labels: Mapping[str, str]) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    """The value with six digits. More are not visible and make the page larger."""
-    return None if value is None else float(f"{value:.6g}")
+    """The value with six digits: more are not visible and make the page larger. None if it is absurd."""
+    return None if value is None or abs(value) > _LARGEST else float(f"{value:.6g}")
+
+
+_LARGEST = 1e15
+"""The largest value that is shown: a graph cannot be drawn if sums of its values may be infinite."""

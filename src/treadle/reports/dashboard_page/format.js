@@ -61,6 +61,8 @@ const UNITS = {
 
 function format(unit, value) {
   if (value === null || value === undefined) return "–";
+  // As of a recording with an absurd number.
+  if (Math.abs(value) >= 1e13) return value.toExponential(0);
   return (UNITS[unit] || short)(value);
 }
 

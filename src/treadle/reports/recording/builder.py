@@ -87,7 +87,7 @@ class RunBuilder:
 
     def _start(self, line: JSONDict, at: float | None) -> None:
         run = self.run
-        run.run_id = str(line.get("run_id", line["run"]))
+        run.run_id = line["run_id"] if "run_id" in line else line["run"]
         run.agent_name, run.request = line["agent_name"], line["request"]
         run.limits, run.tools = line["limits"], line["tools"]
         run.model, run.provider = line["model"] or "", line["provider"] or ""

@@ -249,7 +249,7 @@ class Recording:
 
     Args:
         runs: in the order in which they started.
-        problems: defects that were skipped, such as a torn last line; each names the file and the line.
+        problems: lines that were skipped, such as a torn one, and runs that lack lines; each names the file.
     """
 
     runs: list[Run] = field(default_factory=list[Run])

@@ -5,9 +5,11 @@ A recording may be of a run that crashed or that is still running. Such a run ha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -17,12 +19,20 @@ from treadle.errors import TreadleError
 from treadle.messages import JSONDict, is_dict, is_list
 from treadle.reports.recording.builder import RunBuilder
 from treadle.reports.recording.model import Recording, Run
-from treadle.reports.recording.recorder import VERSION
+from treadle.reports.recording.recorder import HEAD, VERSION
 from treadle.tools import Check, compile_check
 from treadle.tools.validation import SchemaValidator
 
 MAX_WITHIN = 50
 """How deeply subagents are read. Events of deeper ones are reported as a problem and left out."""
+
+
+MAX_PROBLEMS = 20
+"""How many lines that cannot be read are reported one by one, and how many incomplete runs."""
+MAX_TRIED = 4
+"""How many starts of a line are tried within a torn one. Nearly always there is one."""
+_LINE_START = re.compile(rb'\{"(?:v":\d+,"part":"|treadle_recording":)')
+_TORN = "the line is torn, as by a crash"
 
 
 class RecordingError(TreadleError, ValueError):
@@ -36,10 +46,10 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         path: the file.
 
     Returns:
-        Its runs, and the defects that were skipped, such as a last line that a crash tore.
+        Its runs, and the problems: lines that cannot be read, such as one that a crash tore, were skipped.
 
     Raises:
-        RecordingError: the file is not a recording, has another version, or has a broken line.
+        RecordingError: the file is not a recording, or has another version.
         OSError: the file cannot be read.
     """
     with Path(path).open("rb") as lines:
@@ -58,61 +68,69 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
         self._recording = Recording()
-        self._builders: dict[tuple[int, str], RunBuilder] = {}
+        self._builders: dict[str, RunBuilder] = {}
+        self._last_seq: dict[str, int] = {}
+        self._incomplete: dict[str, str] = {}
         self._paused: dict[str, RunBuilder] = {}
         self._all: list[RunBuilder] = []
-        self._torn: tuple[int, str] | None = None
         self._has_header = False
+        self._skipped = 0
         self._unknown: set[str] = set()
 
     def add(self, number: int, text: bytes) -> None:
-        """Add a line. A line that cannot be parsed may be the torn last line of a part."""
+        """Add a line. One that cannot be read is reported as a problem; the others do not depend on it."""
         try:
             line = _parsed(text)
         except ValueError as error:
-            if not self._has_header:
+            rest = _line_in(text)
+            is_torn = rest is not None or not text.endswith(b"\n")
+            if not self._has_header and rest is None and not _is_torn_header(text):
                 self._fail(number, f"this is not a recording: {error}")
-            if self._torn is not None:
-                self._fail(*self._torn)
-            self._torn = number, str(error)
-            return
-        if self._torn is not None and "treadle_recording" not in line:
-            self._fail(*self._torn)
+            self._skip(number, f"{_TORN if is_torn else error}; it was skipped")
+            if rest is None:
+                return
+            line = rest
         if "treadle_recording" in line or not self._has_header:
             self._header(number, line)
-        else:
-            self._event(number, line)
+            return
+        try:
+            self._event(line)
+        except ValueError as error:
+            self._skip(number, f"{error}; it was skipped")
 
     def end(self) -> Recording:
         if not self._has_header:
             self._fail(1, "this is not a recording: it is empty")
-        self._skip_torn_line()
         for builder in self._all:
             builder.settle()
             self._recording.runs.append(builder.run)
-        for name in sorted(self._unknown):
-            problem = "skipped events of a kind that this treadle does not know"
-            self._recording.problems.append(f"{self._name}: {problem}: {name}")
+        problems = [f"lines of the run {one:.80} are missing" for one in self._incomplete.values()]
+        unknown = "skipped events of a kind that this treadle does not know"
+        problems[MAX_PROBLEMS:] += [f"{unknown}: {name}" for name in sorted(self._unknown)]
+        if self._skipped > MAX_PROBLEMS:
+            problems.insert(0, f"{self._skipped - MAX_PROBLEMS} more lines were skipped")
+        self._recording.problems += [f"{self._name}: {problem}" for problem in problems]
         return self._recording
 
     def _header(self, number: int, line: JSONDict) -> None:
         """Read the header of the file, or of a part that was appended to it."""
         if "treadle_recording" not in line:
             self._fail(number, "this is not a recording: the first line is not a header")
-        self._check_version(number, "recording", line["treadle_recording"])
-        self._skip_torn_line()
+        try:
+            _check_version("recording", line["treadle_recording"])
+        except ValueError as error:
+            if not self._has_header:
+                self._fail(number, str(error))
+            self._skip(number, f"{error}; its lines were skipped")
         self._has_header = True
 
-    def _check_version(self, number: int, what: str, version: Any) -> None:
-        if version != VERSION:
-            ours = f"this treadle reads version {VERSION}"
-            self._fail(number, f"the {what} has version {version!r:.40}; {ours}")
-
-    def _event(self, number: int, line: JSONDict) -> None:
+    def _event(self, line: JSONDict) -> None:
+        """Read an event. The message of a `ValueError` says why it cannot be read."""
         name, checks = line.get("event"), _checks()
         if not isinstance(name, str):
-            self._fail(number, "this line is not an event: it has no 'event'")
-        self._check_version(number, "line", line.get("v"))
+            raise ValueError("the line is not an event: it has no 'event'")  # noqa: TRY004 - data
+        _check_version("line", line.get("v"))
+        self._count(line)
         if name not in checks:
             self._unknown.add(name[:40])
             return
@@ -120,20 +138,27 @@ class _Reader:
         if quick is None or not quick(line):
             problems = [one.removeprefix("arguments: ") for one in validator.problems_of(line)]
             if problems:
-                self._fail(number, f"{name}: {'; '.join(problems[:3])}")
+                raise ValueError(f"{name}: {'; '.join(problems[:3])}")
         if len(line.get("within", ())) > MAX_WITHIN:
             self._unknown.add(f"{name}, of subagents nested deeper than {MAX_WITHIN}")
             return
         self._builder_of(name, line).add(name, line)
 
-    def _builder_of(self, name: str, line: JSONDict) -> RunBuilder:
-        """The builder of a line's run.
+    def _count(self, line: JSONDict) -> None:
+        """Detect missing lines: those of a part are numbered."""
+        part, seq = line.get("part"), line.get("seq")
+        if isinstance(part, str) and isinstance(seq, int):
+            if seq > self._last_seq.get(part, 0) + 1:
+                self._incomplete[part] = str(line.get("run"))
+            self._last_seq[part] = seq
 
-        Number and id identify a run: several processes may append to one file, and each counts from 1.
+    def _builder_of(self, name: str, line: JSONDict) -> RunBuilder:
+        """The builder of a line's run: of its part of the file, which one recorder wrote.
+
         A run that was resumed continues the paused one.
         """
-        run_id, key = line["run"], (line["no"], line["run"])
-        builder = self._builders.get(key)
+        run_id, part = line["run"], line["part"]
+        builder = self._builders.get(part)
         is_own = not line.get("within")
         is_start = is_own and name == "run_started"
         if builder is None or is_start:
@@ -141,19 +166,38 @@ class _Reader:
             if builder is None:
                 builder = RunBuilder(Run(run_id))
                 self._all.append(builder)
-            self._builders[key] = builder
+            self._builders[part] = builder
         if is_own and name == "run_finished" and line["status"] == "paused":
             self._paused[run_id] = builder
         return builder
 
-    def _skip_torn_line(self) -> None:
-        if self._torn is not None:
-            problem = "the line is torn, as by a crash; it was skipped"
-            self._recording.problems.append(f"{self._name}:{self._torn[0]}: {problem}")
-            self._torn = None
+    def _skip(self, number: int, what: str) -> None:
+        self._skipped += 1
+        if self._skipped <= MAX_PROBLEMS:
+            self._recording.problems.append(f"{self._name}:{number}: {what}")
 
     def _fail(self, number: int, what: str) -> NoReturn:
         raise RecordingError(f"{self._name}:{number}: {what}")
+
+
+def _check_version(what: str, version: Any) -> None:
+    if version != VERSION:
+        ours = f"this treadle reads version {VERSION}"
+        raise ValueError(f"the {what} has version {version!r:.40}; {ours}")
+
+
+def _line_in(text: bytes) -> JSONDict | None:
+    """The line that was appended to a torn one, if there is one."""
+    starts = [found.start() for found in _LINE_START.finditer(text, 1)]
+    for start in starts[-MAX_TRIED:]:
+        with contextlib.suppress(ValueError):
+            return _parsed(text[start:])
+    return None
+
+
+def _is_torn_header(text: bytes) -> bool:
+    start = text[: len(HEAD)].rstrip()
+    return start != b"" and HEAD.startswith(start)
 
 
 def _parsed(line: bytes) -> JSONDict:

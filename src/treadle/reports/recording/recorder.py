@@ -2,13 +2,14 @@
 
 The first line of a file, and of each part that was appended to it, is a header::
 
-    {"treadle_recording": 1, "treadle": "0.1.0"}
+    {"treadle_recording": 2, "treadle": "0.1.0"}
 
 Each further line is one event::
 
-    {"v": 1, "no": 1, "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
+    {"v": 2, "part": "9b1f...", "run": "4f0c...", "seq": 7, "at": 1767225600.25, "event": "tool_finished", ...}
 
-``no`` counts the runs of the part, ``run`` is the id of the run, ``seq`` counts the lines of the run from 1, and
+``part`` is the same on all lines that one recorder writes of one run, and on no other line, so any number of
+processes can append to one file. ``run`` is the id of the run, ``seq`` counts the lines of the part from 1, and
 ``at`` is in seconds since the epoch, or null for an event without a time. The other fields are those of the event
 in `treadle.events`. ``recording.schema.json`` in this package describes every line, and docs/guide-report.md how
 lines of subagents and messages are written.
@@ -19,6 +20,7 @@ and a run five levels deep is not wrapped five times.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -28,22 +30,26 @@ from typing import IO, Any, Self, TextIO
 from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.json_data import to_json_line
+from treadle.reports.files import create_file, open_special, open_to_append, write_all
 from treadle.reports.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 
-VERSION = 1
+VERSION = 2
 """The version of the format. It changes when an older reader would misread the file."""
+HEAD = b'{"treadle_recording":'
+"""The start of every recording."""
 
 
 class Recorder:
     """An observer that writes every event to a file: ``Loop(on_event=Recorder("run.jsonl"))``.
 
     One recorder takes any number of runs, one after another or concurrently, in any threads. Each line is written
-    to the operating system before the run continues, so a crash leaves a readable recording.
+    to the operating system before the run continues, so a crash leaves a readable recording. A new file can be
+    read and written by its owner only.
 
     Args:
         to: the path of a file, or an open text stream. A stream is not closed.
-        append: append to the file if it exists, as for a run that is resumed in another process. Otherwise the
-            file is overwritten.
+        append: append to the file if it exists, as for a run that is resumed in another process. Several processes
+            may append to one file at the same time. Otherwise a new file replaces it.
         deltas: write the pieces of streamed responses as well. The complete response is always written.
 
     Attributes:
@@ -51,7 +57,7 @@ class Recorder:
 
     Raises:
         OSError: the file cannot be opened or written.
-        ValueError: the file to append to is not a recording.
+        ValueError: the file exists and is not a recording.
     """
 
     def __init__(
@@ -60,30 +66,21 @@ class Recorder:
         self.failure: Exception | None = None
         self._deltas = deltas
         self._lock = threading.Lock()
-        self._runs = 0
         self._is_torn = False
         self._direct: Callable[[Event], None] | None = None
         self._file: IO[bytes] | None = None
+        header = to_json_line({"treadle_recording": VERSION, "treadle": __version__})
         if isinstance(to, (str, os.PathLike)):
-            if append:
-                self._is_torn = _ends_within_a_line(Path(to))
-            # Unbuffered: one write per line, so a line survives the end of the process.
-            self._file = Path(to).open("ab" if append else "wb", buffering=0)  # noqa: SIM115 - see close
+            self._file = _open_recording(Path(to), f"{header}\n".encode("ascii"), append=append)
             self._put: Callable[[str], Any] = self._put_bytes
         else:
             self._stream = to
             self._put = self._put_text
-        try:
-            self._write(to_json_line({"treadle_recording": VERSION, "treadle": __version__}))
-        except Exception:
-            self.close()
-            raise
+            self._write(header)
 
     def for_run(self) -> Callable[[Event], None]:
         """An observer for one run. A loop calls this before each run."""
-        with self._lock:
-            self._runs += 1
-            return _OneRun(self, self._runs, deltas=self._deltas)
+        return _OneRun(self, deltas=self._deltas)
 
     def __call__(self, event: Event) -> None:
         """Write an event of one run after another, such as the events of ``Loop.stream``."""
@@ -123,40 +120,53 @@ class Recorder:
         self._is_torn = False
 
     def _put_bytes(self, text: str) -> None:
-        left = memoryview(text.encode("ascii"))
-        while left and self._file is not None:
-            left = left[self._file.write(left) :]
+        if self._file is not None:
+            write_all(self._file, text.encode("ascii"))
 
     def _put_text(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
 
 
-def _ends_within_a_line(path: Path) -> bool:
-    """Whether the last line of a recording is torn. Raises `ValueError` if the file is none."""
-    if not path.is_file():
+def _open_recording(path: Path, header: bytes, *, append: bool) -> IO[bytes]:
+    """Open a file for the lines of a recording, and write its header."""
+    special = open_special(path)
+    if special is None and not append:
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as earlier:
+            _check_is_recording(path, earlier)
+        return create_file(path, header)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(special or open_to_append(path))
+        if special is None:
+            _check_is_recording(path, file)
+            header = b"\n" + header if _ends_within_a_line(file) else header
+        write_all(file, header)
+        stack.pop_all()
+        return file
+
+
+def _check_is_recording(path: Path, file: IO[bytes]) -> None:
+    """Check whether lines may be written to a file: it is a recording, or empty."""
+    if not HEAD.startswith(file.read(len(HEAD))):
+        raise ValueError(f"{path} is not a recording; nothing was written to it")
+
+
+def _ends_within_a_line(file: IO[bytes]) -> bool:
+    """Whether the last line of a file is torn, as by a crash."""
+    if not file.seek(0, os.SEEK_END):
         return False
-    with path.open("rb") as file:
-        start = file.read(len(_HEAD))
-        if not start:
-            return False
-        if not _HEAD.startswith(start):
-            raise ValueError(f"{path} is not a recording; nothing was appended")
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
-
-
-_HEAD = b'{"treadle_recording":'
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) != b"\n"
 
 
 class _OneRun:
-    """Writes one run, with its number among those of the recorder, and the runs of its subagents."""
+    """Writes one run, and the runs of its subagents."""
 
-    def __init__(self, recorder: Recorder, number: int, *, deltas: bool) -> None:
+    def __init__(self, recorder: Recorder, *, deltas: bool) -> None:
         self._recorder = recorder
-        self._number = number
+        self._part = os.urandom(8).hex()
         self._deltas = deltas
-        self._run_id = ""
+        self._run_ids: dict[tuple[str, ...], str] = {}
         self._seq = 0
         self._lines: dict[tuple[str, ...], Lines] = {}
 
@@ -167,16 +177,15 @@ class _OneRun:
         name = EVENT_NAMES.get(type(event), OTHER)
         if name in DELTAS and not self._deltas:
             return
-        if not path and isinstance(event, RunStarted):
-            self._run_id = event.run_id
+        if isinstance(event, RunStarted):
+            self._run_ids[path] = event.run_id
         fields = self._lines.setdefault(path, Lines()).fields_of(event)
         self._seq += 1
-        line: Fields = {"v": VERSION, "no": self._number, "run": self._run_id, "seq": self._seq}
+        run_id = self._run_ids.get((), "")
+        line: Fields = {"v": VERSION, "part": self._part, "run": run_id, "seq": self._seq}
         line["at"] = fields.pop("at", None)
         if path:
-            line["within"] = path
-            if isinstance(event, RunStarted):
-                fields["run_id"] = event.run_id
+            line |= {"within": path, "run_id": self._run_ids.get(path, "")}
         if name == "run_finished":
             del self._lines[path]
         self._recorder.write(to_json_line({**line, "event": name, **fields}))

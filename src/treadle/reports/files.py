@@ -1,0 +1,134 @@
+"""Files of pages and recordings: private, and replaced as a whole.
+
+A page or a recording has everything that models, tools and users wrote, so only its owner can read a new file.
+It is written next to its target and renamed, so a full disk or a crash leaves the earlier file as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+MODE = 0o600
+"""The permissions of a new file. The umask may take away some of them."""
+_APPEND = os.O_APPEND | getattr(os, "O_BINARY", 0)
+"""At the end of the file, whatever other processes append to it."""
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
+_DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/self/fd/")
+"""Names of open files: they are written to, also where they lead to a regular file."""
+
+
+def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file, or replace it by a new one. A link stays, and the file that it leads to is replaced.
+
+    A pipe or a device is written to.
+
+    Args:
+        path: the file.
+        content: all of its content.
+
+    Raises:
+        OSError: it cannot be written. The earlier file is as it was.
+    """
+    special = open_special(Path(path))
+    if special is None:
+        create_file(Path(path), content).close()
+        return
+    with special:
+        write_all(special, content)
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Check whether `replace_file` can write a file. Nothing is changed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    special = open_special(Path(path))
+    if special is None:
+        temporary, fd = _temporary(Path(path), _target(Path(path)))
+        os.close(fd)
+        temporary.unlink()
+    else:
+        special.close()
+
+
+def create_file(path: Path, content: bytes) -> IO[bytes]:
+    """Write a file, or replace it by a new one, and leave it open to append to it.
+
+    Args:
+        path: the file. If it is a link, the file that it leads to is replaced.
+        content: what the file has when it takes the place of the earlier one.
+
+    Raises:
+        OSError: it cannot be written. The earlier file is as it was.
+    """
+    target = _target(path)
+    temporary, fd = _temporary(path, target)
+    file = _unbuffered(fd)
+    try:
+        write_all(file, content)
+        temporary.replace(target)
+    except BaseException:
+        file.close()
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    return file
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """Open a regular file to read it and to append to it. A missing file is created."""
+    return _unbuffered(os.open(path, os.O_RDWR | os.O_CREAT | _APPEND, MODE))
+
+
+def open_special(path: Path) -> IO[bytes] | None:
+    """Open a pipe, a terminal or another device to write to it; None for any other path.
+
+    Raises:
+        OSError: it cannot be opened, such as a pipe that no process reads.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return None
+    is_open = str(path).startswith(_DESCRIPTORS)
+    if stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and not is_open):
+        return None
+    fd = os.open(path, os.O_WRONLY | _APPEND | _NO_WAIT)
+    if _NO_WAIT:
+        os.set_blocking(fd, True)
+    return _unbuffered(fd, "wb")
+
+
+def write_all(file: IO[bytes], content: bytes) -> None:
+    """Write everything to an unbuffered file. Nearly always it is one write, which others cannot interrupt."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _unbuffered(fd: int, mode: str = "r+b") -> IO[bytes]:
+    return open(fd, mode, buffering=0)
+
+
+def _target(path: Path) -> Path:
+    """The file that a path leads to, also if it does not exist yet."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    return target
+
+
+def _temporary(path: Path, target: Path) -> tuple[Path, int]:
+    """A new file in the folder of a target, and its descriptor."""
+    # Hidden, with another ending: a dashboard that watches the folder does not read it.
+    temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
+    try:
+        return temporary, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _APPEND, MODE)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
