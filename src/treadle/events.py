@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
 
 from treadle.context import Context, Decision
 from treadle.errors import did_you_mean
@@ -45,7 +45,15 @@ class EventBase:
             within a `SubagentEvent` has its number among the events of the subagent, if that has observers.
     """
 
-    seq: int = field(default=0, compare=False, repr=False, init=False)
+    seq: int = field(compare=False, repr=False, init=False)
+
+    if not TYPE_CHECKING:  # type checkers would take any other attribute for one, too
+
+        def __getattr__(self, name: str) -> int:
+            """Return 0 as the number of an event that has none: to set it in each constructor is slow."""
+            if name == "seq":
+                return 0
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def path(self) -> tuple[str, ...]:

@@ -92,10 +92,9 @@ def _init_of(cls: Any) -> Any:
     for spec in specs:
         name, listed = spec.name, keywords if spec.kw_only else parameters
         names[f"set_{name}"] = getattr(cls, name).__set__
-        if not spec.init:
-            names[f"default_{name}"] = spec.default
-            lines.append(f"set_{name}(self, default_{name})")
-        elif spec.default_factory is not MISSING:
+        if not spec.init:  # it is set later
+            continue
+        if spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
             factory = typing.get_origin(spec.default_factory) or spec.default_factory
             names[f"make_{name}"] = factory

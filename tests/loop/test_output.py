@@ -56,6 +56,12 @@ def look(place: str) -> str:
     return f"nothing in {place}"
 
 
+class Part(BaseModel):
+    """A part, which has parts."""
+
+    parts: list["Part"] = []
+
+
 INVOICE = Invoice(total=9)
 SCHEMA = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
 
@@ -77,6 +83,8 @@ FORMS = [
     (list[int], ("final_answer", {"value": []}), []),
     (dict[str, int], ("final_answer", {"a": 1}), {"a": 1}),
     (SCHEMA, ("final_answer", {"total": 9}), {"total": 9}),
+    ({**SCHEMA, "title": "Total sum"}, ("Total_sum", {"total": 9}), {"total": 9}),
+    (Part, ("Part", {"parts": [{"parts": []}]}), Part(parts=[Part()])),
     ({"type": "array", "items": {"type": "integer"}}, ("final_answer", {"value": [1]}), [1]),
     (Invoice | Refusal, ("Refusal", {"why": "no"}), Refusal(why="no")),
     ([Invoice, Refusal], ("Invoice", {"total": 9}), INVOICE),
@@ -105,6 +113,7 @@ class TestForms:
             (Invoice, '{"total": 9}', INVOICE),
             (Invoice, '```json\n{"total": 9}\n```', INVOICE),
             (list[Invoice], '{"value": [{"total": 9}]}', [INVOICE]),
+            (Part, '{"parts": [{"parts": []}]}', Part(parts=[Part()])),
             (int, '{"value": 5}', 5),
             (SCHEMA, '{"total": 9}', {"total": 9}),
             ([Invoice, Refusal], '{"value": {"why": "no"}}', Refusal(why="no")),
@@ -146,6 +155,7 @@ class TestForms:
         [
             ({"output": []}, "output: expected at least one type, got an empty list"),
             ({"output": 5}, "output: expected a type, .* got 5"),
+            ({"output": str.upper}, "output: expected a type, .* got <method 'upper'"),
             ({"output": "lok", "tools": [look]}, "output: there is no tool 'lok'; did you mean"),
             ({"output": [Invoice, Invoice]}, "output: there are two tools named 'Invoice'"),
             ({"output": "look", "tools": [look], "output_mode": "json"}, "'look' is a tool, and"),

@@ -170,6 +170,9 @@ def type_schema(make: Callable[..., dict[str, Any]], where: str) -> dict[str, An
             schema = make(by_alias=True, schema_generator=_Untitled)
         except PydanticUserError as error:
             raise ToolDefinitionError(f"{where}: {error}") from error
+    reference = schema.get("$ref")
+    if reference is not None:  # a type that contains itself; providers want its fields at the root
+        schema = {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
     schema.pop("title", None)
     return schema
 

@@ -342,12 +342,14 @@ def _json_form(alternatives: Sequence[Any]) -> Form:
 def _form_of(given: Any) -> Form:
     if is_mapping(given):
         return _form_of_schema(given)
+    expected = "expected a type, a JSON Schema, a Tool or the name of a tool"
+    if inspect.isroutine(given):  # pydantic would validate its arguments
+        raise OptionError(f"output: {expected}, got {given!r:.80}")
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(given)
     except PydanticUserError as error:
-        hint = "a type, a JSON Schema, a Tool or the name of a tool"
         raise OptionError(
-            f"output: expected {hint}, got {given!r:.80}: {error.message.splitlines()[0]}"
+            f"output: {expected}, got {given!r:.80}: {error.message.splitlines()[0]}"
         ) from error
     name, description = _named(given)
 
@@ -371,7 +373,9 @@ def _form_of_schema(schema: Mapping[str, Any]) -> Form:
         problems = validator.problems_of({VALUE: value})
         return value, [problem.removeprefix(f"{VALUE}.") for problem in problems]
 
-    return Form(NAME, str(schema.get("description") or DESCRIPTION), schema, check)
+    title = str(schema.get("title") or "")
+    name = valid_name(title) if title else NAME
+    return Form(name, str(schema.get("description") or DESCRIPTION), schema, check)
 
 
 def _named(given: Any) -> tuple[str, str]:
