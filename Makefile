@@ -18,7 +18,7 @@ PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3
 # Many tests start programs, which import the package faster from cached bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint mypy pyright static unit test-all-pythons coverage dashboards bench bench-import \
+.PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
 	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
@@ -30,7 +30,7 @@ check: static  ## for work in progress: linter, type checkers, and the unit test
 	$(PYTEST) $(CORE_TESTS)
 
 static: $(VENV)/.test  ## the linter and both type checkers, at the same time
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint mypy pyright
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint mypy pyright types
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -41,6 +41,9 @@ mypy: $(VENV)/.test
 
 pyright: $(VENV)/.test
 	$(BIN)/pyright
+
+types: $(VENV)/.test  ## both type checkers on the type tests, the examples and the Python of the docs
+	$(BIN)/python scripts/check_types.py
 
 unit: $(VENV)/.test $(VENV)/.system $(PHOENIX_VENV)/.ready  ## all tests
 	$(PYTEST)

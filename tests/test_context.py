@@ -40,7 +40,7 @@ class TestReplace:
 
     def test_a_field_that_does_not_exist_is_an_error_that_names_the_closest(self, context):
         with pytest.raises(
-            TypeError, match=r"^Context has no field 'outputs'; did you mean 'output'"
+            OptionError, match=r"^replace: a context has no field 'outputs'; did you mean 'output'"
         ):
             context.replace(outputs=1, output=3)
 

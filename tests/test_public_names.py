@@ -91,6 +91,7 @@ NAMES = [
     "ToolContext",
     "ToolDefinitionError",
     "ToolFinished",
+    "ToolLike",
     "ToolResult",
     "ToolRetried",
     "ToolStarted",

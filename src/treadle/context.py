@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from treadle.errors import OptionError, check_names, did_you_mean
+from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Budget, Limits
 from treadle.messages import (
@@ -33,6 +33,7 @@ from treadle.tools import (
     Resolver,
     ResultCache,
     Tool,
+    ToolLike,
     check_implementations,
     toolset,
 )
@@ -463,7 +464,9 @@ class Context(_OwnDict):
             self.run.note_repairs(repairs, self.stage)
         return self.evolve(request_changes={**before, **checked})
 
-    def with_tools(self, *, add: Iterable[Any] = (), remove: Iterable[str | Tool] = ()) -> Context:
+    def with_tools(
+        self, *, add: Iterable[ToolLike] = (), remove: Iterable[str | Tool] = ()
+    ) -> Context:
         """Change the tools from now on; before `ask_model`, from this request on.
 
         Args:
@@ -485,13 +488,10 @@ class Context(_OwnDict):
         """A copy with some fields changed.
 
         Raises:
-            TypeError: a field that does not exist.
+            OptionError: a field that does not exist.
         """
-        unknown = next(iter(changes.keys() - _FIELDS), None)
-        if unknown is not None:
-            raise TypeError(
-                f"Context has no field {unknown!r}{did_you_mean(unknown, sorted(_FIELDS))}"
-            )
+        if not changes.keys() <= _FIELDS:
+            check_names(changes, sorted(_FIELDS), "replace: a context has no field")
         return self.evolve(**changes)
 
     def evolve(self, **changes: Any) -> Context:
@@ -513,12 +513,12 @@ class Context(_OwnDict):
                 reason, such as one of a limit that the stage guards.
 
         Raises:
-            TypeError: it is neither.
+            OptionError: it is neither.
         """
         if isinstance(reason, str):
             reason = StoppedByStage(self.stage, reason)
         elif not isinstance(reason, Reason):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"stop: expected a Reason or a text, got {type(reason).__name__}")
+            raise OptionError(f"stop: expected a Reason or a text, got {type(reason).__name__}")
         return self.evolve(decision=Decision.STOP, error=reason)
 
     def pause(self, waiting: tuple[PendingCall, ...]) -> Context:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 
 class TreadleError(Exception):
@@ -44,20 +48,42 @@ class Retry(TreadleError):  # noqa: N818 - it is a request, not a failure
         super().__init__(why)
 
 
-def check_names(names: Iterable[str], known: Collection[str], what: str) -> None:
+def check_names(
+    names: Iterable[str],
+    known: Collection[str],
+    what: str,
+    hint_of: Callable[[str], str | None] | None = None,
+) -> None:
     """Check that names are known.
 
     Args:
         names: the given names.
         known: the known names.
         what: the start of the error text.
+        hint_of: takes an unknown name and returns what to use instead, or None to suggest a similar name.
 
     Raises:
         OptionError: one of them is not; the text ends with a hint.
     """
     for name in names:
         if name not in known:
-            raise OptionError(f"{what} {name!r}{did_you_mean(name, known)}")
+            hint = None if hint_of is None else hint_of(name)
+            raise OptionError(
+                f"{what} {name!r}{f'; {hint}' if hint else did_you_mean(name, known)}"
+            )
+
+
+class InitSignature:
+    """The ``__signature__`` of a class that accepts arguments only to refuse them, in ``*_`` or in ``__new__``.
+
+    `inspect.signature` and `help` show the parameters of ``__init__`` without ``*_``.
+    """
+
+    def __get__(self, instance: object, owner: Any) -> Signature:
+        import inspect  # noqa: PLC0415 - only documentation needs it
+
+        _, *parameters = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature([one for one in parameters if one.name != "_"])
 
 
 def one_of(values: Collection[object]) -> str:
@@ -66,25 +92,26 @@ def one_of(values: Collection[object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def did_you_mean(name: object, known: Iterable[object]) -> str:
+def did_you_mean(name: object, known: Iterable[object], least: float = 0.6) -> str:
     """Format the hint that ends an error about an unknown name.
 
     Args:
         name: the unknown name.
         known: the known names.
+        least: how similar a suggested name is, from 0 to 1.
 
     Returns:
         ``"; did you mean 'x'?"`` if a known name is similar, else the list of known names.
     """
     names = [str(candidate) for candidate in known]
-    close = closest(str(name), names)
+    close = closest(str(name), names, least)
     if close is not None:
         return f"; did you mean {close!r}?"
     return f"; known are {', '.join(names)}" if names else "; there are none"
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
+def closest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name that is most similar to an unknown one; None if none is."""
     import difflib  # noqa: PLC0415 - most programs need no hint, and its import takes 2 ms
 
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=least)), None)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from treadle.errors import OptionError
+from treadle.errors import InitSignature, OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Response, Usage
 from treadle.results import BudgetExhausted, LimitNotMeasurable, MaxIterationsReached, Reason
@@ -35,7 +35,7 @@ class Limits:
         max_seconds: wall time in seconds; calls in flight are cancelled.
 
     Raises:
-        OptionError: a limit is not a number, or too small.
+        OptionError: an unknown limit, or one that is not a number, or too small.
     """
 
     max_iterations: int = 10
@@ -46,6 +46,16 @@ class Limits:
     max_total_tokens: int | None = None
     max_cost: float | None = None
     max_seconds: float | None = None
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __new__(cls, *_: Any, **limits: Any) -> Self:
+            """Check the names; the error of ``__init__`` has no suggestion."""
+            if limits and cls.__init__ is Limits.__init__:
+                check_names(limits, LIMIT_NAMES, "Limits: there is no limit")
+            return object.__new__(cls)
+
+        __signature__ = InitSignature()
 
     def __post_init__(self) -> None:
         for name, least, kinds, expected in _KINDS:

@@ -299,7 +299,7 @@ class Ok(Generic[OutputT_co]):
     iterations: int = 0
     tool_calls_count: int = 0
     stop_reason: str = "answered"
-    run: RunState | None = field(default=None, compare=False, repr=False)
+    run: RunState = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]  # from a tool
     limit: Reason | None = None
 
     if TYPE_CHECKING:  # a tool returns any value as the response
@@ -313,7 +313,7 @@ class Ok(Generic[OutputT_co]):
             iterations: int = ...,
             tool_calls_count: int = ...,
             stop_reason: str = ...,
-            run: RunState | None = ...,
+            run: RunState = ...,
             limit: Reason | None = ...,
         ) -> None: ...
 
@@ -349,7 +349,7 @@ class Err:
     iterations: int = 0
     tool_calls_count: int = 0
     stop_reason: str = "error"
-    run: RunState | None = field(default=None, compare=False, repr=False)
+    run: RunState = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]  # from a tool
 
     if TYPE_CHECKING:  # a tool returns any value as the reason
 
@@ -362,7 +362,7 @@ class Err:
             iterations: int = ...,
             tool_calls_count: int = ...,
             stop_reason: str = ...,
-            run: RunState | None = ...,
+            run: RunState = ...,
         ) -> None: ...
 
     def unwrap(self) -> NoReturn:
@@ -404,7 +404,7 @@ class Paused:
     iterations: int = 0
     tool_calls_count: int = 0
     stop_reason: str = "paused"
-    run: RunState | None = field(default=None, compare=False, repr=False)
+    run: RunState = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]  # from a tool
 
     def unwrap(self) -> NoReturn:
         """Raise `RunPausedError`: there is no answer yet."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec, TypeVar
 
+    ItemT = TypeVar("ItemT", default=Any)
     OutputT_co = TypeVar("OutputT_co", default=Any, covariant=True)
     DepsT_co = TypeVar("DepsT_co", default=Any, covariant=True)
     ParamsT = ParamSpec("ParamsT", default=...)
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 else:
     from typing import ParamSpec, TypeVar
 
+    ItemT = TypeVar("ItemT")
     OutputT_co = TypeVar("OutputT_co", covariant=True)
     DepsT_co = TypeVar("DepsT_co", covariant=True)
     ParamsT = ParamSpec("ParamsT")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from treadle import Ok, Response, __version__
+from treadle import Ok, Response, RunState, __version__
 from treadle.cli.arguments import LIMIT_FLAGS
 from treadle.cli.output import as_json
 from treadle.cli.run_command import _interrupts_end
@@ -167,7 +167,8 @@ def test_json_takes_what_json_does_not_know():
     class Total(BaseModel):
         total: int
 
-    shown = json.loads(as_json(Ok(Response("x"), output={"a": Total(total=3), "b": Path("/b")})))
+    output = {"a": Total(total=3), "b": Path("/b")}
+    shown = json.loads(as_json(Ok(Response("x"), output=output, run=RunState())))
 
     assert shown["output"] == {"a": {"total": 3}, "b": "/b"}
     assert shown["calls"] == []

@@ -29,7 +29,7 @@ def test_after_a_run_it_has_the_result_the_state_and_the_messages():
 def test_it_belongs_to_one_run():
     loop = Loop(handle=RunHandle())
     loop.run_sync(USER, lambda m: "x")
-    with pytest.raises(RuntimeError, match="a RunHandle belongs to one run"):
+    with pytest.raises(OptionError, match="a RunHandle belongs to one run"):
         loop.run_sync(USER, lambda m: "x")
 
 

@@ -155,7 +155,7 @@ class TestForms:
         [
             ({"output": []}, "output: expected at least one type, got an empty list"),
             ({"output": 5}, "output: expected a type, .* got 5"),
-            ({"output": str.upper}, "output: expected a type, .* got <method 'upper'"),
+            ({"output": str.upper}, "output: expected a type, .* got the function"),
             ({"output": "lok", "tools": [look]}, "output: there is no tool 'lok'; did you mean"),
             ({"output": [Invoice, Invoice]}, "output: there are two tools named 'Invoice'"),
             ({"output": "look", "tools": [look], "output_mode": "json"}, "'look' is a tool, and"),

@@ -8,6 +8,7 @@ from treadle import (
     IterationFinished,
     Loop,
     Ok,
+    OptionError,
     Paused,
     RunFinished,
     RunHandle,
@@ -180,7 +181,7 @@ class TestHandle:
         handle = RunHandle()
         loop, model = recorded.loop(handle=handle), ScriptedLLM(BATCH, "done")
         pause = SYNC.run(loop, model)
-        with pytest.raises(RuntimeError, match="belongs to one run"):
+        with pytest.raises(OptionError, match="belongs to one run"):
             loop.resume_sync(pause, {"b": approve}, model)
         assert SYNC.resume(loop, pause, {"b": approve}, model, handle=RunHandle()).unwrap()
 

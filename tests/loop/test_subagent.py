@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from treadle import (
     Loop,
     Ok,
+    OptionError,
     ToolDefinitionError,
 )
 from treadle.loop.subagent import TASK_SCHEMA
@@ -161,10 +162,9 @@ class TestInput:
         with pytest.raises(ToolDefinitionError):
             helper(**option)
 
-    def test_an_invalid_model_is_an_error_of_the_call(self):
-        subagent = Loop().as_tool("helper", "Helps.", 5)
-        result = SYNC.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
-        assert "llm_send_fn: expected a callable" in answers(result.messages)["k"]
+    def test_an_invalid_model_is_an_error_at_once(self):
+        with pytest.raises(OptionError, match=r"^llm_send_fn: expected a callable"):
+            Loop().as_tool("helper", "Helps.", 5)
 
 
 def test_an_option_of_the_loop_is_not_an_option_of_the_tool():

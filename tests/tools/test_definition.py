@@ -29,8 +29,8 @@ def test_an_unknown_option_is_an_error_that_names_the_closest_one():
         OptionError, match=r"^tool: unknown option 'retires'; did you mean 'retries'\?$"
     ):
         tool(retires=3)
-    with pytest.raises(OptionError, match=r"'parallel'; did you mean 'max_parallel'\?$"):
-        tool(add, parallel=True)
+    with pytest.raises(OptionError, match=r"'paralell_safe'; did you mean 'parallel_safe'\?$"):
+        tool(add, paralell_safe=True)
 
 
 class TestInvoke:

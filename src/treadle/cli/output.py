@@ -49,8 +49,6 @@ def why(result: Result) -> str | None:
 
 
 def _calls(result: Result) -> Iterator[dict[str, Any]]:
-    if result.run is None:
-        return
     arguments = {
         call["id"]: call["function"]["arguments"]
         for message in result.messages

@@ -38,10 +38,12 @@ class RunHandle:
         """Attach it to a run that is about to start.
 
         Raises:
-            RuntimeError: it is already attached to a run.
+            OptionError: it is already attached to a run.
         """
         if self._run is not None:
-            raise RuntimeError("a RunHandle belongs to one run; make another for the next")
+            raise OptionError(
+                "handle: a RunHandle belongs to one run, and this one had one; make another for the next"
+            )
         self._run = run
 
     @property
@@ -78,7 +80,13 @@ class RunHandle:
         Raises:
             OptionError: it is not a user message.
         """
-        given = {"role": "user", "content": message} if isinstance(message, str) else dict(message)
+        if isinstance(message, str):
+            message = {"role": "user", "content": message}
+        elif not isinstance(message, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                f"steer: expected text or a user message, got {type(message).__name__}"
+            )
+        given = dict(message)
         problems = [*problems_of([given])]
         content = given.get("content")
         if not content or (isinstance(content, str) and not content.strip()):

@@ -11,18 +11,25 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
-from treadle.errors import OptionError, check_names
+from treadle.errors import InitSignature, OptionError, check_names
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
-from treadle.loop.options import OF_STAGES, LoopOptions, Settings
+from treadle.loop.options import OF_STAGES, OPTION_NAMES, LoopOptions, Settings, hint_of
 from treadle.loop.pause import PausedForm, Resumption
-from treadle.loop.start import start_run
+from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
-from treadle.model import LLMSendFn
+from treadle.model import LLMSendFn, check_model
 from treadle.pipeline import Pipeline
 from treadle.results import Result
-from treadle.tools import Approval, Resolver, Tool, ToolBehaviour, check_implementations
+from treadle.tools import (
+    Approval,
+    Resolver,
+    Tool,
+    ToolBehaviour,
+    check_implementations,
+    tool_hint,
+)
 from treadle.type_vars import OutputT_co
 
 if TYPE_CHECKING:
@@ -116,7 +123,12 @@ class Loop(Generic[OutputT_co]):
         **options: Unpack[LoopOptions],
     ) -> None: ...
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *_: Any, **options: Any) -> None:
+        if _:
+            raise OptionError(
+                f"Loop takes options by name, as in Loop(llm_send_fn=...) and Loop(tools=[...]), "
+                f"got a positional {type(_[0]).__name__}"
+            )
         settings = Settings().with_options(options)
         self._configure(settings, pipeline_of(settings))
 
@@ -130,6 +142,9 @@ class Loop(Generic[OutputT_co]):
         resolve = settings.resolve_tool
         self.resolver = None if resolve is None else Resolver(resolve)
         check_implementations(self.tools.values(), self.resolver)
+
+    if not TYPE_CHECKING:
+        __signature__ = InitSignature()
 
     @overload
     def with_options(
@@ -182,7 +197,7 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(Run)
     def run(
-        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> Coroutine[Any, Any, Result]:
         """Run on the running event loop, asyncio or trio.
 
@@ -203,19 +218,35 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(RunSync)
     def run_sync(
-        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> Result:
         """As `run`, in this thread, without an event loop; it also works while one is running.
 
         Async tools and models run on an event loop in a background thread.
+
+        Args:
+            messages: a text, or a list of OpenAI chat dicts.
+            llm_send_fn: the model, see `Loop`; None means that of the loop.
+            **options: options of `Loop`, for this run.
+
+        Returns:
+            ``Ok`` with the answer, ``Err`` with the reason, or ``Paused``.
+
+        Raises:
+            OptionError, ToolDefinitionError, PipelineError: as `run`.
         """
         return effects.drive_sync(*start_run(self._with(options), messages, llm_send_fn))
 
     @_class_or_instance(Stream)
     def stream(
-        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `run`, with its events as they happen: ``async with Loop.stream(...) as events``.
+
+        Args:
+            messages: a text, or a list of OpenAI chat dicts.
+            llm_send_fn: the model, see `Loop`; None means that of the loop.
+            **options: options of `Loop`, for this run.
 
         Returns:
             A context manager. It returns an `EventStream`, an async iterator of the events and the handle of
@@ -225,7 +256,7 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(StepsOf)
     def steps(
-        self, messages: Messages, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
         return start_run(self._with(options), messages, llm_send_fn)[0]
@@ -282,12 +313,13 @@ class Loop(Generic[OutputT_co]):
         return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
 
     def model_for(self, llm_send_fn: LLMSendFn | None) -> LLMSendFn:
-        """The model of a run: the one given to it, else that of the loop; raises `OptionError` without one."""
+        """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
         chosen = self.settings.llm_send_fn if llm_send_fn is None else llm_send_fn
         if chosen is None:
             raise OptionError(
                 "llm_send_fn: there is no model; give one to the run, or to Loop(llm_send_fn=...)"
             )
+        check_model(chosen)
         return chosen
 
     def resumption(
@@ -328,10 +360,23 @@ class Loop(Generic[OutputT_co]):
             OptionError: an unknown option.
             ToolDefinitionError: an option is invalid.
         """
-        check_names(options, ToolBehaviour.__annotations__, "as_tool: unknown option")
+        check_names(
+            options, ToolBehaviour.__annotations__, "as_tool: unknown option", _as_tool_hint
+        )
+        if messages is not None and not callable(messages):  # pyright: ignore[reportUnnecessaryComparison]
+            raise OptionError(
+                f"as_tool: messages: expected a callable that takes the arguments and returns messages, "
+                f"got {type(messages).__name__}"
+            )
         loop = self if instructions is None else self.with_options(instructions=instructions)
         steps = Subagent(loop, loop.model_for(llm_send_fn), messages)
         return Tool(name, description, input_schema, steps=steps, **options)
+
+
+def _as_tool_hint(name: str) -> str | None:
+    if name in OPTION_NAMES:
+        return f"it is an option of the loop: loop.with_options({name}=...).as_tool(...)"
+    return tool_hint(name) or hint_of(name)
 
 
 def _default(owner: type[Loop[Any]]) -> Loop[Any]:

@@ -17,13 +17,13 @@ from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.messages import Response
-from treadle.model import BASE_DELAY, LLMSendFn
+from treadle.model import BASE_DELAY, LLMSendFn, check_model
 from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.stages import RepairCall
-from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks
+from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks, ToolLike
 
 StageList: TypeAlias = Sequence[ComponentLike | Callable[[Context], Any]] | Pipeline[Context]
 """Stages, in order: those of `treadle.stages`, functions of a context, components, and lists of these."""
@@ -53,7 +53,7 @@ class LoopOptions(TypedDict, total=False):
     show_budget: bool
     cost_of: Callable[[Response], float | None] | None
     unmeasured: Unmeasured | None
-    tools: Iterable[Any] | None
+    tools: Iterable[ToolLike] | None
     resolve_tool: Any
     output_mode: Literal["tool", "json"]
     max_output_retries: int
@@ -166,7 +166,7 @@ class Settings:
     show_budget: bool = False
     cost_of: Callable[[Response], float | None] | None = None
     unmeasured: Unmeasured | None = None
-    tools: Iterable[Any] | None = None
+    tools: Iterable[ToolLike] | None = None
     resolve_tool: Any = None
     output: Any = None
     output_mode: Literal["tool", "json"] = "tool"
@@ -203,6 +203,8 @@ class Settings:
 
     def _check(self, names: AbstractSet[str]) -> None:
         """Check some of the options, and copy mutable values, which runs share."""
+        if "llm_send_fn" in names and self.llm_send_fn is not None:
+            check_model(self.llm_send_fn)
         for name in names:
             if name in _LEAST:
                 _check_number(name, getattr(self, name))
@@ -243,7 +245,7 @@ class Settings:
         if not options:
             return self
         given: dict[str, Any] = dict(options)
-        check_names(given, _OPTIONS, "there is no option")
+        check_names(given, OPTION_NAMES, "there is no option", hint_of)
         limits = {name: given.pop(name) for name in list(given) if name in LIMIT_NAMES}
         if limits:
             base = given.get("limits", self.limits)
@@ -254,6 +256,13 @@ class Settings:
         object.__setattr__(changed, "__dict__", self.__dict__ | given)
         changed._check(given.keys())
         return changed
+
+
+def hint_of(name: str) -> str | None:
+    """Where an option of another framework, of an SDK or of a request belongs; None if it is not known."""
+    from treadle.loop.option_hints import HINTS  # noqa: PLC0415 - most programs need no hint
+
+    return HINTS.get(name)
 
 
 def _check_number(name: str, value: Any) -> None:
@@ -330,7 +339,6 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, str) or is_sync_callable(value),
         "text or a sync function",
     ),
-    "llm_send_fn": (callable, "a callable that takes messages"),
     "limits": (lambda value: isinstance(value, Limits), "Limits"),
     "show_budget": (lambda value: isinstance(value, bool), "True or False"),
     "cost_of": (is_sync_callable, "a sync callable that takes a response"),
@@ -358,5 +366,5 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "logger_provider": (lambda value: hasattr(value, "get_logger"), "a LoggerProvider"),
 }
 _NAMES = frozenset(spec.name for spec in dataclasses.fields(Settings))
-_OPTIONS = dict.fromkeys(sorted(_NAMES | LIMIT_NAMES))
+OPTION_NAMES = dict.fromkeys(sorted(_NAMES | LIMIT_NAMES))
 _DEFAULTS: Mapping[str, Any] = {spec.name: spec.default for spec in dataclasses.fields(Settings)}

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
 
+from treadle.errors import OptionError
 from treadle.limits import Unmeasured
 from treadle.tools import Dedupe
 
@@ -29,6 +32,22 @@ class Preset(TypedDict, total=False):
     max_retries: int
 
 
+def _preset(make: Callable[[], Preset]) -> Callable[[], Preset]:
+    """Make the error about an argument say where options belong."""
+
+    @functools.wraps(make)
+    def made(*arguments: Any, **options: Any) -> Preset:
+        if arguments or options:
+            raise OptionError(
+                f"{make.__name__}: a preset takes no options; change those of a loop: "
+                f"Loop(**presets.{make.__name__}()).with_options(...)"
+            )
+        return make()
+
+    return made
+
+
+@_preset
 def recommended() -> Preset:
     """Limits for a loop that runs unattended; they suit most tasks.
 
@@ -52,6 +71,7 @@ def recommended() -> Preset:
     }
 
 
+@_preset
 def llmcore() -> Preset:
     """LlmCore's agent loop: ten iterations, a circuit breaker, blank stops tolerated.
 
@@ -68,6 +88,7 @@ def llmcore() -> Preset:
     }
 
 
+@_preset
 def orbiter() -> Preset:
     """Orbiter's call runner: retries of the model, and detection of endless loops by the calls.
 
@@ -83,6 +104,7 @@ def orbiter() -> Preset:
     }
 
 
+@_preset
 def planck() -> Preset:
     """Planck's tool runner: every call runs, and results have a note from the third identical call on.
 
@@ -96,6 +118,7 @@ def planck() -> Preset:
     }
 
 
+@_preset
 def runax() -> Preset:
     """RunaxAI's strict policy: few steps, few calls, duplicates skipped, a last answer at the end."""
     return {
@@ -108,6 +131,7 @@ def runax() -> Preset:
     }
 
 
+@_preset
 def runax_project() -> Preset:
     """RunaxAI's policy for projects: the strict one, with four tool calls."""
     return {**runax(), "max_tool_calls": 4}  # RunaxAI: three steps and four calls

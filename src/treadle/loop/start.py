@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from treadle.context import RunContext
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
     from treadle.loop.loop import Loop
 
 
+class Missing:
+    """The default of an argument that a run needs."""
+
+    def __repr__(self) -> str:
+        return "<required>"
+
+
+MISSING: Any = Missing()
+
+
 def start_run(
     loop: Loop[Any],
     given: Any,
@@ -42,8 +52,15 @@ def start_run(
 
     Returns:
         The steps of the run, and the function to which a driver passes events; None without listeners.
+
+    Raises:
+        OptionError: there are no messages or there is no model, or an option does not fit this run.
     """
     settings = loop.settings
+    if given is MISSING:
+        raise OptionError(
+            "messages: there are none; pass a text, or a list of chat messages, as the first argument of the run"
+        )
     observers = _observers_of(settings)
     if stream is not None:  # last: it may wait for a reader, and be cancelled there
         observers.append(stream.put)
@@ -102,8 +119,13 @@ def start_subagent(
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
-    for middleware in reversed(settings.middleware):
+    for index, middleware in reversed([*enumerate(settings.middleware)]):
         steps = middleware(steps)
+        if not isinstance(steps, Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(
+                f"middleware[{index}]: expected it to take the steps of the run and return steps, which are a "
+                f"generator; it returned {type(steps).__name__}"
+            )
     return steps
 
 

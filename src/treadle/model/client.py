@@ -75,8 +75,7 @@ class ModelClient:
     __slots__ = ("_call", "_fn", "_has_nested", "_takes", "mode", "options")
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
-        if not callable(fn):
-            raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}")
+        check_model(fn)
         self.mode, parameters = _form_of(fn)
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
@@ -119,6 +118,21 @@ class ModelClient:
         if tool_choice is not None and "tools" in opts:
             opts["tool_choice"] = tool_choice
         return ModelRequest(self._call, messages, opts, events_of)
+
+
+def check_model(fn: object) -> None:
+    """Check that a value can be a model.
+
+    Raises:
+        OptionError: it is not callable; the text says what to pass instead.
+    """
+    if not callable(fn):
+        from treadle.model.wrong_model import advice_on  # noqa: PLC0415 - most programs need no advice
+
+        advice = advice_on(fn)
+        if inspect.iscoroutine(fn):
+            _close_unawaited(fn)
+        raise OptionError(f"llm_send_fn: expected a callable, got {type(fn).__name__}; {advice}")
 
 
 EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]

@@ -12,10 +12,11 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from treadle import effects
 from treadle.effects import Steps
+from treadle.errors import InitSignature, did_you_mean
 from treadle.pipeline.compiler import Compiler, Reviewer, classes_of
 from treadle.pipeline.components import Component, ComponentLike, check_plain, components_of
 from treadle.pipeline.diagram import mermaid, text
@@ -23,14 +24,15 @@ from treadle.pipeline.editing import edited
 from treadle.pipeline.errors import NotOneItemError, PipelineError
 from treadle.pipeline.execute import Execution, Progress, execute
 from treadle.pipeline.observe import StageObserver, observed
+from treadle.type_vars import ItemT
 
 if TYPE_CHECKING:
     from treadle.pipeline.streaming import Stream
 
-T = TypeVar("T")
+_OPTIONS = ("until", "item", "given", "on_stage", "review", "prepare", "trusted")
 
 
-class Pipeline(Generic[T]):
+class Pipeline(Generic[ItemT]):
     """A checked, immutable sequence of components; safe to share between threads and tasks.
 
     Args:
@@ -49,20 +51,34 @@ class Pipeline(Generic[T]):
             (``Stage.fn``).
 
     Raises:
-        PipelineError: two components or points have the same name, a goto has no point, no earlier
-            stage provides what a stage requires, or a field is unknown. The order of the components
-            is never changed.
+        PipelineError: an option is unknown, two components or points have the same name, a goto has no
+            point, no earlier stage provides what a stage requires, or a field is unknown. The order of the
+            components is never changed.
     """
+
+    if not TYPE_CHECKING:  # type checkers know the options
+
+        def __new__(cls, *_: Any, **options: Any) -> Self:
+            """Check the names; the error of ``__init__`` has no suggestion."""
+            given = options if cls.__init__ is Pipeline.__init__ else ()
+            for name in given:
+                if name not in _OPTIONS:
+                    raise PipelineError(
+                        f"Pipeline: there is no option {name!r}{did_you_mean(name, _OPTIONS)}"
+                    )
+            return object.__new__(cls)
+
+        __signature__ = InitSignature()
 
     def __init__(
         self,
         *components: ComponentLike,
-        until: Callable[[T], object] | None = None,
-        item: type[T] | None = None,
+        until: Callable[[ItemT], object] | None = None,
+        item: type[ItemT] | None = None,
         given: Collection[str] = (),
         on_stage: Collection[StageObserver] = (),
-        review: Callable[[str, T, T], T] | None = None,
-        prepare: Callable[[T], None] | None = None,
+        review: Callable[[str, ItemT, ItemT], ItemT] | None = None,
+        prepare: Callable[[ItemT], None] | None = None,
         trusted: Collection[Callable[..., Any]] = (),
     ) -> None:
         self.components: tuple[Component, ...] = components_of(components)
@@ -104,8 +120,8 @@ class Pipeline(Generic[T]):
         return name in self._program.entry_points
 
     def steps(
-        self, item: T, progress: Progress | None = None, *, start: str | None = None
-    ) -> Steps[T]:
+        self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
+    ) -> Steps[ItemT]:
         """The generator of effects that runs one item through the pipeline, for a driver.
 
         Args:
@@ -137,36 +153,36 @@ class Pipeline(Generic[T]):
         return entry_points[start]
 
     def steps_all(
-        self, item: T, progress: Progress | None = None, *, start: str | None = None
-    ) -> Steps[list[T]]:
+        self, item: ItemT, progress: Progress | None = None, *, start: str | None = None
+    ) -> Steps[list[ItemT]]:
         """As `steps`, for pipelines that drop items or make several of one."""
         position = 0 if start is None else self._entry_point(start)
         run = Execution(self._ops, self._classes)
         return execute(run, item, progress or Progress(), position)
 
-    async def run(self, item: T) -> T:
+    async def run(self, item: ItemT) -> ItemT:
         """Run one item through the pipeline on the running event loop; see `steps`."""
         return await effects.drive(self.steps(item))
 
-    def run_sync(self, item: T) -> T:
+    def run_sync(self, item: ItemT) -> ItemT:
         """As `run`, in this thread; async stages run on an event loop in a background thread."""
         return effects.drive_sync(self.steps(item))
 
-    async def run_all(self, item: T) -> list[T]:
+    async def run_all(self, item: ItemT) -> list[ItemT]:
         """Run one item through the pipeline; return all results: none, one or many."""
         return await effects.drive(self.steps_all(item))
 
-    def run_all_sync(self, item: T) -> list[T]:
+    def run_all_sync(self, item: ItemT) -> list[ItemT]:
         """As `run_all`, in this thread."""
         return effects.drive_sync(self.steps_all(item))
 
     def stream(
         self,
-        items: Iterable[T] | AsyncIterable[T],
+        items: Iterable[ItemT] | AsyncIterable[ItemT],
         *,
         concurrency: int = 1,
         ordered: bool = True,
-    ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[ItemT]]:
         """Run many items: ``async with p.stream(items) as out: async for item in out``.
 
         The pipeline draws an item only when fewer than ``concurrency`` items are in progress or
@@ -184,19 +200,19 @@ class Pipeline(Generic[T]):
         return self._stream(concurrency).read(items, concurrency, ordered)
 
     def stream_sync(
-        self, items: Iterable[T], *, concurrency: int = 1, ordered: bool = True
-    ) -> Iterator[T]:
+        self, items: Iterable[ItemT], *, concurrency: int = 1, ordered: bool = True
+    ) -> Iterator[ItemT]:
         """As `stream`, without an event loop: a generator that works while it is read."""
         return self._stream(concurrency).read_sync(items, concurrency, ordered)
 
     def _stream(self, concurrency: int) -> Stream:
         if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+            raise PipelineError(f"concurrency must be at least 1, not {concurrency}")
         from treadle.pipeline.streaming import Stream  # noqa: PLC0415 - slow to import
 
         return Stream(self._program.ops, self._classes, self._on_stage)
 
-    def insert_before(self, name: str, *components: ComponentLike) -> Pipeline[T]:
+    def insert_before(self, name: str, *components: ComponentLike) -> Pipeline[ItemT]:
         """A new pipeline with components before a named one, which may be nested.
 
         Args:
@@ -208,26 +224,26 @@ class Pipeline(Generic[T]):
         """
         return self._edited([name], lambda old: (*components_of(components), old))
 
-    def insert_after(self, name: str, *components: ComponentLike) -> Pipeline[T]:
+    def insert_after(self, name: str, *components: ComponentLike) -> Pipeline[ItemT]:
         """A new pipeline with components after a named one; see `insert_before`."""
         return self._edited([name], lambda old: (old, *components_of(components)))
 
-    def replace(self, name: str, *components: ComponentLike) -> Pipeline[T]:
+    def replace(self, name: str, *components: ComponentLike) -> Pipeline[ItemT]:
         """A new pipeline with other components in place of a named one; see `insert_before`."""
         return self._edited([name], lambda _: components_of(components))
 
-    def without(self, *names: str) -> Pipeline[T]:
+    def without(self, *names: str) -> Pipeline[ItemT]:
         """A new pipeline without the named components; see `insert_before`."""
         return self._edited(names, lambda _: ())
 
     def _edited(
         self, names: Sequence[str], edit: Callable[[Component], tuple[Component, ...]]
-    ) -> Pipeline[T]:
+    ) -> Pipeline[ItemT]:
         return self.with_components(
             *edited(self.components, self._program.named, names, edit),
         )
 
-    def with_components(self, *components: ComponentLike) -> Pipeline[T]:
+    def with_components(self, *components: ComponentLike) -> Pipeline[ItemT]:
         """A new pipeline of other components, with the same options."""
         return Pipeline(*components, **self._options)
 
@@ -238,5 +254,5 @@ class Pipeline(Generic[T]):
             kind: ``mermaid`` for a flowchart, ``text`` for an indented outline.
         """
         if kind not in {"mermaid", "text"}:
-            raise ValueError(f"kind must be 'mermaid' or 'text', not {kind!r}")
+            raise PipelineError(f"kind must be 'mermaid' or 'text', not {kind!r}")
         return mermaid(self.components) if kind == "mermaid" else text(self.components)

@@ -5,7 +5,16 @@
 
 from treadle.tools.approvals import Approval, approve, deny, edit
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
-from treadle.tools.conversion import ToolBehaviour, as_tool, terminal_copy, tool, toolset
+from treadle.tools.conversion import (
+    ToolBehaviour,
+    ToolDescription,
+    ToolLike,
+    as_tool,
+    terminal_copy,
+    tool,
+    tool_hint,
+    toolset,
+)
 from treadle.tools.definition import Invoke, Tool, ToolContext
 from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.in_flight import InFlight
@@ -49,6 +58,8 @@ __all__ = [
     "Tool",
     "ToolBehaviour",
     "ToolContext",
+    "ToolDescription",
+    "ToolLike",
     "approve",
     "as_recipe",
     "as_tool",
@@ -63,6 +74,7 @@ __all__ = [
     "signature",
     "terminal_copy",
     "tool",
+    "tool_hint",
     "toolset",
     "truncate",
 ]

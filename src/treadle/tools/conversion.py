@@ -11,6 +11,7 @@ from typing import (
     Any,
     ParamSpec,
     Protocol,
+    TypeAlias,
     TypedDict,
     TypeGuard,
     TypeVar,
@@ -31,6 +32,24 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class ToolDescription(Protocol):
+    """A description of a tool, such as MCP's ``Tool``; a resolver runs it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def inputSchema(self) -> Any:  # noqa: N802 - MCP's name
+        """A JSON Schema of its arguments."""
+        ...
+
+
+ToolLike: TypeAlias = Callable[..., Any] | Mapping[str, Any] | ToolDescription
+"""What ``tools=`` takes: functions, `Tool` objects, pydantic models, tool dicts, and MCP's ``Tool``."""
 
 
 class ToolBehaviour(TypedDict, total=False):
@@ -84,7 +103,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
         ToolDefinitionError: a model cannot fill the parameters of the function, or an option is invalid.
         OptionError: an option is unknown.
     """
-    check_names(options, ToolOptions.__annotations__, "tool: unknown option")
+    check_names(options, ToolOptions.__annotations__, "tool: unknown option", tool_hint)
     if fn is None:
         return functools.partial(tool, **options)
     given = {name: value for name, value in options.items() if value is not None}
@@ -98,6 +117,13 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     facts: dict[str, Any] = {"name": signature.name, "description": signature.description}
     facts.update(given, input_schema=signature.input_schema, fn=fn, signature=signature)
     return Tool(**facts)
+
+
+def tool_hint(name: str) -> str | None:
+    """Where an option that other frameworks give to a tool belongs; None if it is not known."""
+    from treadle.tools.option_hints import HINTS  # noqa: PLC0415 - most programs need no hint
+
+    return HINTS.get(name)
 
 
 def as_tool(given: Any, where: str = "tool") -> Tool:

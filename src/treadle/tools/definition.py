@@ -182,6 +182,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             raise ToolDefinitionError(
                 f"a tool's name has 1 to 128 letters, digits, '_', '-' or '.', not {self.name!r}"
             )
+        if not isinstance(self.description, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: description must be text, not {self.description!r}"
+            )
         hints = dict(self.annotations)
         is_read_only = bool(hints.get("readOnlyHint"))
         self._set(annotations=hints)

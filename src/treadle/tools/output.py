@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import light_dataclass
-from treadle.messages import Chunk, is_list, is_mapping, valid_name
+from treadle.messages import Chunk, is_list, is_mapping, safe_str, valid_name
 from treadle.tools.conversion import as_tool, terminal_copy
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
@@ -343,8 +343,11 @@ def _form_of(given: Any) -> Form:
     if is_mapping(given):
         return _form_of_schema(given)
     expected = "expected a type, a JSON Schema, a Tool or the name of a tool"
-    if inspect.isroutine(given):  # pydantic would validate its arguments
-        raise OptionError(f"output: {expected}, got {given!r:.80}")
+    if inspect.isroutine(given):  # pydantic would validate calls of it
+        raise OptionError(
+            f"output: {expected}, got the function {safe_str(given):.80}; a function that checks the output "
+            f"goes to output_validators="
+        )
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(given)
     except PydanticUserError as error:

@@ -1,0 +1,80 @@
+"""Errors about values that are given as a model and are none: what to pass instead.
+
+It is imported when such a value was given.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+PARTIAL = "functools.partial(client.chat.completions.create, model='...')"
+
+
+def advice_on(value: Any) -> str:
+    """What to pass as the model in place of a value that is not callable."""
+    return next((advice for is_one, advice in _ADVICE if is_one(value)), _OTHERWISE)
+
+
+def _attribute(value: Any, path: str) -> Any:
+    """A nested attribute; None if it does not exist, or cannot be read."""
+    try:
+        for name in path.split("."):
+            value = getattr(value, name, None)
+    except Exception:  # noqa: BLE001 - a property may raise anything
+        return None
+    return value
+
+
+def _has(*paths: str) -> Callable[[Any], bool]:
+    return lambda value: any(callable(_attribute(value, path)) for path in paths)
+
+
+_OTHERWISE = f"the model is a callable that takes messages, such as {PARTIAL}"
+_ADVICE: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (
+        lambda value: isinstance(value, (str, bytes)),
+        (
+            f"a name alone says not how to call the model: pass {PARTIAL}, or "
+            "treadle.providers.open_model('openai:...')"
+        ),
+    ),
+    (
+        lambda value: (
+            inspect.isawaitable(value) or inspect.isasyncgen(value) or inspect.isgenerator(value)
+        ),
+        "pass the function itself, without calling it; the loop calls it for each request",
+    ),
+    (_has("chat.completions.create"), f"pass a method of the client: {PARTIAL}"),
+    (
+        _has("messages.create", "models.generate_content", "converse"),
+        "pass a function that takes messages, calls this client and returns the text or an assistant message",
+    ),
+    (
+        _has("as_tool"),
+        (
+            "an agent or a loop is no model: make it a tool, tools=[other.as_tool(...)], or a function that takes "
+            "messages, runs it and returns its text"
+        ),
+    ),
+    (
+        _has(
+            "run",
+            "run_sync",
+            "invoke",
+            "ainvoke",
+            "kickoff",
+            "predict",
+            "generate",
+            "chat",
+            "complete",
+        ),
+        "pass a function that takes messages, calls this object and returns the text or an assistant message",
+    ),
+    (
+        lambda value: isinstance(value, (list, tuple, dict)),
+        "tools belong in tools=, options of the request in llm_opts=; the model is a callable that takes messages",
+    ),
+)
+"""Each kind of value that is given by mistake, and the advice on it; the first one that fits."""
