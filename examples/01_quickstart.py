@@ -7,7 +7,7 @@ takes OpenAI's chat messages can replace it; see ``03_any_callable.py``.
 import asyncio
 from typing import Any
 
-from treadle import Err, Loop, Ok, tool
+from treadle import Err, Loop, Ok, Paused, tool
 
 
 @tool
@@ -37,6 +37,8 @@ async def main() -> None:
             print(f"{result.iterations} iterations, {result.tool_calls_count} tool call")
         case Err(reason):
             print("no answer:", reason)
+        case Paused(pending):
+            print("a person has to decide:", pending)
     for message in result.messages:
         print(message["role"], "|", message["content"])
 

@@ -4,10 +4,9 @@ The signature of a callable decides, once per run, how it is called. What it ret
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
-from treadle import Chunk, Loop, Response, tool
+from treadle import Chunk, Loop, tool
 
 Messages = list[dict[str, Any]]
 
@@ -53,7 +52,7 @@ def completing(messages: Messages) -> Any:
     return {"choices": [{"message": message, "finish_reason": "stop"}]}
 
 
-def in_pieces(messages: Messages) -> Response | Iterator[Chunk]:
+def in_pieces(messages: Messages) -> Any:
     """A function that streams its text, and returns a call in one piece."""
     said = script(messages)
     if isinstance(said, str):
@@ -65,6 +64,6 @@ def in_pieces(messages: Messages) -> Response | Iterator[Chunk]:
 # functools.partial(OpenAI(max_retries=0).chat.completions.create, model="gpt-5-mini").
 
 for model in (plain, asynchronous, with_opts, completing, in_pieces):
-    options = {"llm_opts": {"temperature": 0}} if model is with_opts else {}
-    result = Loop.run_sync("hi", model, tools=[upper], **options)
+    llm_opts = {"temperature": 0} if model is with_opts else {}
+    result = Loop.run_sync("hi", model, tools=[upper], llm_opts=llm_opts)
     print(f"{model.__name__}: {result.unwrap().content}, {result.iterations} iterations")

@@ -48,6 +48,8 @@ async def main() -> None:
                     print(f"  finished: {returned.content}")
                 case RunFinished(stop_reason=why):
                     print(f"finished: {why}")
+                case _:
+                    pass
     print("result:", events.result.unwrap().content)
 
 

@@ -39,6 +39,7 @@ class Travel:
             return "38.7 N, 9.1 W"
         if made.name == "tides":
             raise ConnectionError("the tide gauge is offline")
+        assert made.input is not None  # it is valid
         return f"sunny at {made.input['at']}"
 
     def dispatch_recipe(self, name: str) -> Any:

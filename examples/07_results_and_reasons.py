@@ -6,7 +6,7 @@ A run that waits for a person is `Paused`, see ``10_approvals.py``.
 import asyncio
 from typing import Any
 
-from treadle import Err, Loop, Ok, RunHandle, tool
+from treadle import Err, Loop, Ok, Paused, RunHandle, tool
 from treadle.testing import call, calls
 
 QUESTION = "Is it done?"
@@ -44,7 +44,12 @@ def says(answer: Any) -> Any:
     return model
 
 
-new_place = says(lambda messages: calls(call("look", place=f"room {len(messages)}")))
+def look_on(messages: list[dict[str, Any]]) -> Any:
+    """Look in another room in each iteration."""
+    return calls(call("look", place=f"room {len(messages)}"))
+
+
+new_place = says(look_on)
 RUNS: list[tuple[Any, dict[str, Any]]] = [
     (says("Yes."), {}),
     (new_place, {"max_iterations": 2}),
@@ -54,7 +59,7 @@ RUNS: list[tuple[Any, dict[str, Any]]] = [
     (says(calls(call("look", place="the hall"))), {}),
     (says(ConnectionError("connection refused")), {"max_retries": 0}),
     (says(""), {"max_blank_stops": 1}),
-    (says("Yes."), {"stages": [lambda _context: 1 / 0]}),
+    (says("Yes."), {"stages": [len]}),
     (says(42), {}),
     (says(calls(call("stop"))), {"handle": handle}),
 ]
@@ -64,7 +69,10 @@ for model, options in RUNS:
             print(f"Ok: {response.content}")
         case Err(reason, messages):
             print(f"{type(reason).__name__}: {reason} [{len(messages)} messages]")
-print(repr(Loop.run_sync([{"role": "user"}], says("Yes.")).reason))
+        case Paused(pending):
+            print(f"Paused: {pending}")
+invalid = Loop.run_sync([{"role": "user"}], says("Yes."))
+print(repr(invalid.reason) if isinstance(invalid, Err) else "")
 
 # The messages of an Err are valid, so another run can continue from them.
 stopped = Loop.run_sync(QUESTION, new_place, tools=[look], max_iterations=2)

@@ -45,9 +45,10 @@ print(f"{agent.name} ({agent.kind.name.lower()})")
 for span in children:
     print(f"  {span.name} ({span.kind.name.lower()})")
 for event in agent.events:
-    print(event.name, dict(event.attributes))
+    print(event.name, dict(event.attributes or {}))
 
-for resource in metrics.get_metrics_data().resource_metrics:
+collected: Any = metrics.get_metrics_data()
+for resource in collected.resource_metrics:
     for metric in sorted(resource.scope_metrics[0].metrics, key=lambda metric: metric.name):
         counted = sum(getattr(point, "count", 1) for point in metric.data.data_points)
         print(f"{metric.name} ({metric.unit}): {counted}")

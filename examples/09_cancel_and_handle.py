@@ -53,6 +53,8 @@ async def main() -> None:
     try:
         await task
     except asyncio.CancelledError:
+        assert handle.result is not None
+        assert handle.state is not None
         print("task.cancel:", handle.result.stop_reason, "|", handle.state.status)
         check_history(handle.messages)
         for message in handle.messages:

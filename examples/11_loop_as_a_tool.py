@@ -29,6 +29,8 @@ def show(event: Any, margin: str = "  ") -> None:
             print(f"{margin}model call {number}")
         case ToolStarted(call=made):
             print(f"{margin}{made.name} {made.arguments}")
+        case _:
+            pass
 
 
 researcher = Loop(tools=[search], name="researcher", max_iterations=5)

@@ -30,6 +30,8 @@ def show(event: Any) -> None:
             print(f"  {number}: {made.name} is deferred: {why}")
         case CallSuppressed(iteration=number, call=made, reason=why):
             print(f"  {number}: {made.name} is suppressed: {why}")
+        case _:
+            pass
 
 
 question = "Put eggs on the list."
@@ -37,12 +39,14 @@ read_it, write_it = call("read", name="list"), call("write", name="list", text="
 both = calls(read_it, write_it)
 once, changed, duplicates = calls(read_it), calls(write_it), calls(read_it, read_it)
 
-for title, sequential, script in (
-    ("Deferred by default", "defer", [both, changed, "Done."]),
-    ("Run in the same iteration", "in_step", [both, "Done."]),
-    ("Repeated after a change", "defer", [once, once, once, changed, duplicates, "Done."]),
+loop = Loop(tools=[read, write], on_event=show)
+in_step = loop.with_options(sequential="in_step")
+
+for title, used, script in (
+    ("Deferred by default", loop, [both, changed, "Done."]),
+    ("Run in the same iteration", in_step, [both, "Done."]),
+    ("Repeated after a change", loop, [once, once, once, changed, duplicates, "Done."]),
 ):
     print(f"{title}:")
-    loop = Loop(tools=[read, write], sequential=sequential, on_event=show)
-    result = loop.run_sync(question, ScriptedLLM(*script))
+    result = used.run_sync(question, ScriptedLLM(*script))
     print(f"  {result.iterations} model calls, {result.tool_calls_count} tool calls")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treadle import Loop, Response, ToolContext, tool
+from treadle import Err, Limits, Loop, Ok, Response, ToolContext, Usage, tool
 from treadle.testing import call, calls
 
 
@@ -24,16 +24,21 @@ def model(messages: list[dict[str, Any]]) -> Any:
 
 def cost_of(response: Response) -> float:
     """Return the cost in US dollars: 2 per million input tokens, 10 per million output tokens."""
-    usage = response.usage
+    usage = response.usage or Usage()
     return usage.input_tokens * 2e-6 + usage.output_tokens * 10e-6
 
 
 loop = Loop(tools=[look], cost_of=cost_of)
 question = "Where is the key?"
 
-for options in ({"max_iterations": 2}, {"max_cost": 0.006}):
-    for on_limit in ("stop", "finish"):
-        result = loop.run_sync(question, model, on_limit=on_limit, **options)
-        print(f"{options}, {on_limit}: {result.stop_reason}, ${result.usage.cost:.4f}")
-        print("  limit: ", result.reason if on_limit == "stop" else result.limit)
+for name, limits in (
+    ("max_iterations=2", Limits(max_iterations=2)),
+    ("max_cost=0.006", Limits(max_cost=0.006)),
+):
+    for limited in (loop, loop.with_options(on_limit="finish")):
+        result = limited.run_sync(question, model, limits=limits)
+        on_limit = limited.settings.on_limit
+        print(f"{name}, {on_limit}: {result.stop_reason}, ${result.usage.cost:.4f}")
+        if isinstance(result, Ok | Err):
+            print("  limit: ", result.limit if isinstance(result, Ok) else result.reason)
         print("  last:  ", result.messages[-1]["content"])

@@ -10,7 +10,7 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle import Loop, Response, tool
+from treadle import Loop, Response, Usage, tool
 from treadle.testing import call, calls
 
 
@@ -30,7 +30,7 @@ def model(messages: list[dict[str, Any]]) -> Any:
 
 def price(answer: Response) -> float:
     """The cost of a response, in US dollars."""
-    return 0.0001 * answer.usage.total_tokens
+    return 0.0001 * (answer.usage or Usage()).total_tokens
 
 
 registry = CollectorRegistry()

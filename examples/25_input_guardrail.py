@@ -35,4 +35,6 @@ for prompt in (
             print("answer: ", response.content)
         case Err(StoppedByStage(stage, text)):
             print("blocked:", f"{stage}: {text}")
+        case _:
+            print("another end:", result.stop_reason)
     print(f"  {len(model.sent)} requests, {len(result.messages)} messages in the history")

@@ -519,6 +519,13 @@ def test_validators_and_retry() -> None:
     assert result.output == Invoice(total=9)
 
 
+def test_a_lambda_is_an_observer() -> None:
+    paths: list[tuple[str, ...]] = []
+    loop = Loop(on_event=lambda event: paths.append(event.path))
+    assert loop.run_sync("Hi", ScriptedLLM("Hello")).output == "Hello"
+    assert set(paths) == {()}
+
+
 def test_messages_are_text_or_dicts() -> None:
     messages: list[Message] = [{"role": "user", "content": "Hi"}]
     plain: list[dict[str, str]] = [{"role": "user", "content": "Hi"}]
