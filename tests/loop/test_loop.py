@@ -67,6 +67,18 @@ class TestWaysToRun:
         assert loop.run_sync(USER, ScriptedLLM(*script), max_iterations=1).iterations == 1
         assert loop.run_sync(USER, ScriptedLLM(*script)).iterations == 3
 
+    def test_tools_of_a_run_take_the_place_of_those_of_the_loop(self):
+        @tool
+        def triple(n: int) -> int:
+            return 3 * n
+
+        loop, model = Loop(tools=[double]), ScriptedLLM("a", "b", "c")
+        loop.run_sync(USER, model, tools=[triple])
+        loop.run_sync(USER, model, tools=[*loop.tools.values(), triple])
+        loop.run_sync(USER, model)
+        offered = [[one["function"]["name"] for one in sent.opts["tools"]] for sent in model.sent]
+        assert offered == [["triple"], ["double", "triple"], ["double"]]
+
     def test_invalid_options_raise_in_the_call_and_not_when_it_is_awaited(self):
         with pytest.raises(OptionError):
             Loop.run(USER, lambda m: "x", max_iteration=1)

@@ -119,7 +119,8 @@ def start_subagent(
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
-    for index, middleware in reversed([*enumerate(settings.middleware)]):
+    for index in reversed(range(len(settings.middleware))):
+        middleware = settings.middleware[index]
         steps = middleware(steps)
         if not isinstance(steps, Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(
