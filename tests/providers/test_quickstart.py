@@ -1,0 +1,23 @@
+"""docs/quickstart.md with the local model."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.guides.pasted import DOCS, blocks_of
+
+pytestmark = pytest.mark.local
+
+
+def test_the_program_with_the_local_model_answers_with_the_result_of_the_tool(tmp_path):
+    [program] = [
+        block.text for block in blocks_of(DOCS / "quickstart.md") if "LocalModel" in block.text
+    ]
+    file = tmp_path / "local.py"
+    file.write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "drizzle" in done.stdout
