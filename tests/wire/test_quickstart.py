@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.guides.pasted import DOCS, blocks_of, is_run
 
 pytestmark = pytest.mark.wire
