@@ -4,25 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.guides.pasted import DOCS, blocks_of, is_run
+from tests.guides.pasted import shown_blocks
 
 pytestmark = pytest.mark.wire
 
 ADDRESS = "http://127.0.0.1:11434/v1"
 USAGE = {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}
-
-
-def shown_blocks():
-    """The Python blocks that run and that a reader sees: not those within a comment."""
-    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
-    hidden = [comment.split("-->")[0] for comment in text.split("<!--")[1:]]
-    return [
-        block.text
-        for block in blocks_of(DOCS / "quickstart.md")
-        if block.info[:1] == ("python",)
-        and is_run(block)
-        and not any(block.text in comment for comment in hidden)
-    ]
 
 
 def called(name, arguments):
@@ -31,7 +18,7 @@ def called(name, arguments):
 
 def test_the_program_runs_with_a_server(wire, tmp_path):
     """All of it, as one file, in a process of its own, with the official client."""
-    program = "\n\n".join(shown_blocks())
+    program = "\n\n".join(shown_blocks("quickstart.md"))
     assert "ScriptedLLM" not in program
     assert ADDRESS in program
     lima = called("get_weather", '{"city": "Lima"}')

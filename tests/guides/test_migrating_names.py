@@ -1,4 +1,4 @@
-"""The names of treadle in the tables of docs/guide-howto.md exist.
+"""The names of treadle in the tables of docs/guide-migrating.md exist.
 
 The programs of the page are run by test_docs.
 """
@@ -16,7 +16,7 @@ import treadle.stages
 import treadle.testing
 from treadle.tools import ToolBehaviour
 
-PAGE = Path(__file__).parents[1] / "docs" / "guide-howto.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide-migrating.md"
 LAST_CELLS = re.findall(r"^\|.*\| (.*) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 CODES = sorted({code for cell in LAST_CELLS for code in re.findall(r"`([^`]+)`", cell)})
 OWNERS = {"ctx": treadle.Context, "result": treadle.Ok, "functools": functools}
