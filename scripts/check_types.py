@@ -2,7 +2,8 @@
 
 Each page becomes one file with the same line numbers. Each of its blocks becomes a function inside that of the
 block before it. So a block sees the names of earlier blocks and may define them anew, and ``await`` works, as in
-the test that executes the pages (tests/test_docs.py). Blocks that are not run are checked, too.
+the test that executes the pages (tests/test_docs.py). Blocks that are not run are checked, too; those marked
+``no-check`` are not: they are of other frameworks, which are not installed, or replace names for the test.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SOURCES = REPOSITORY / "src"
 CACHE = Path(sys.prefix) / "mypy-cache-of-types"
 INDENT = "    "
 BLOCK = re.compile(
-    r"^(?P<indent> *)(?P<fence>`{3,})python[^\n]*\n(?P<code>.*?)^(?P=indent)(?P=fence)$",
+    r"^(?P<indent> *)(?P<fence>`{3,})python(?P<marks>[^\n]*)\n(?P<code>.*?)^(?P=indent)(?P=fence)$",
     re.DOTALL | re.MULTILINE,
 )
 PYRIGHT = {
@@ -50,7 +51,8 @@ ignore_missing_imports = true
 def module_of(page: str) -> str:
     """The Python blocks of a page as a module; a line has the number that it has in the page."""
     module = ""
-    for depth, block in enumerate(BLOCK.finditer(page)):
+    checked = (block for block in BLOCK.finditer(page) if "no-check" not in block["marks"])
+    for depth, block in enumerate(checked):
         lines_before = page.count("\n", 0, block.start()) - module.count("\n")
         module += "\n" * lines_before + f"{INDENT * depth}async def block_{depth}() -> None:\n"
         module += textwrap.indent(textwrap.dedent(block["code"]), INDENT * (depth + 1))
