@@ -587,7 +587,7 @@ def reason_as_json(reason: Any) -> JSONDict | None:
     return {"kind": kind, "text": safe_str(reason), "fields": facts}
 
 
-def _reason_from_json(data: Any) -> Reason | None:
+def reason_from_json(data: Any) -> Reason | None:
     """A reason from its fields; one of an unknown class is a `StoppedByStage` with its text."""
     if data is None:
         return None
@@ -630,10 +630,10 @@ def _result_from_json(data: Any) -> Result | None:
     stop_reason = data.get("stop_reason", "")
     match data.get("status"):
         case "ok":
-            response, limit = Response(data.get("text")), _reason_from_json(data.get("limit"))
+            response, limit = Response(data.get("text")), reason_from_json(data.get("limit"))
             return Ok(response, output=data.get("output"), stop_reason=stop_reason, limit=limit)
         case "error":
-            return Err(_reason_from_json(data.get("reason")), stop_reason=stop_reason)
+            return Err(reason_from_json(data.get("reason")), stop_reason=stop_reason)
         case "paused":
             pending = from_json(tuple[PendingCall, ...])(data.get("pending", ()))
             return Paused(pending, stop_reason=stop_reason)
@@ -658,7 +658,7 @@ def _context_from_json(data: Any) -> Context:
         History(),
         iteration=data.get("iteration", 1),
         decision=from_json(Decision | None)(data.get("decision")),
-        error=_reason_from_json(data.get("error")),
+        error=reason_from_json(data.get("error")),
         trace=from_json(Sequence[str])(data.get("trace", ())),
     )
 
@@ -671,7 +671,7 @@ _REDUCED: Mapping[type, Mapping[str, tuple[Callable[[Any], Any], Restore]]] = {
     RunStarted: {"state": (_nothing, _nothing)},
     ToolRetried: {"exception": (exception_as_json, _nothing)},
     ToolFinished: {"exception": (exception_as_json, _nothing)},
-    LimitReached: {"reason": (reason_as_json, _reason_from_json)},
+    LimitReached: {"reason": (reason_as_json, reason_from_json)},
     IterationFinished: {"context": (_context_as_json, _context_from_json)},
     RunFinished: {"result": (_result_as_json, _result_from_json)},
 }

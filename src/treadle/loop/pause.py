@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
 from treadle.errors import OptionError, TreadleError, did_you_mean
+from treadle.events import reason_as_json, reason_from_json
 from treadle.messages import (
     History,
     JSONDict,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
 
-VERSION = 5
+VERSION = 6
 """The version of the format of a paused state. A state of another version is refused."""
 MAX_CONSUMED = 100_000
 """The number of resumed pauses that a process remembers, without ``consume_pause=``."""
@@ -126,6 +127,8 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "pending_messages": list(run.pending_messages),
         "trace": list(ctx.trace),
         "budget": run.run.budget.as_json(),
+        "limit": reason_as_json(run.limit),
+        "last_answers": run.last_answers,
         "detector": run.detector.as_json(),
         "counts": dict(in_flight.counts),
         "dedupe": run.run.dedupe,
@@ -259,6 +262,10 @@ class Resumption:
         run.pending_messages = tuple(state["pending_messages"])
         run.detector.restore(state["detector"])
         services.budget.restore(state["budget"])
+        run.limit, run.last_answers = reason_from_json(state["limit"]), state["last_answers"]
+        if run.limit is not None:
+            services.finishing = run.limit
+            services.budget.finish()
         services.in_flight.counts.update(state["counts"])
         services.in_flight.calls_run = state["calls_run"]
         services.dedupe = state["dedupe"]

@@ -79,6 +79,8 @@ GUIDANCE = (
     "The budget for this task is spent ({reason}). Do not call any more tools. "
     "Give your final answer now, with what you have{how}."
 )
+MAX_LAST_ANSWERS = 2
+"""How often the model is asked for a last answer."""
 NO_ANSWER = "I could not finish this within the limits I was given ({reason})."
 
 _GUARDS = (
@@ -131,6 +133,8 @@ class Run:
         result: the result of the run, even if its task was cancelled; None until it ended.
         pauses: how often the run was paused.
         elapsed_before: seconds that the run took before its latest pause.
+        limit: the limit at which the model is asked for a last answer; None before.
+        last_answers: how often it was asked for a last answer.
         pending_messages: user messages that the model has not seen yet.
     """
 
@@ -149,7 +153,8 @@ class Run:
         self.pending_messages: tuple[JSONDict, ...] = ()
         self._given = given
         self._progress: Progress | None = None
-        self._limit: Reason | None = None
+        self.limit: Reason | None = None
+        self.last_answers = 0
         self._paused: JSONDict | None = None
         self._failure: Exception | None = None
 
@@ -168,9 +173,9 @@ class Run:
             if self.state.repairs and not is_resumed and reason is None:
                 yield from self._emit(HistoryRepaired(repairs=self.state.repairs))
             if reason is None:
-                iterating = self._iterate(is_resumed=is_resumed)
+                iterating = self._iterations(is_resumed=is_resumed)
                 reason = yield from (self._bounded(iterating) if self._has_bounds else iterating)
-            is_reported = self._limit is not None and not isinstance(reason, DeadlineExceeded)
+            is_reported = self.limit is not None and not isinstance(reason, DeadlineExceeded)
             if isinstance(reason, _GUARDS) and not is_reported:
                 yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
         except GeneratorExit:
@@ -242,6 +247,12 @@ class Run:
             yield from self._interrupt(_CANCELLED)
             return RunCancelled()
 
+    def _iterations(self, *, is_resumed: bool) -> Steps[Reason | None]:
+        """The iterations of the run; one that was paused at its last answer continues there."""
+        if self.limit is not None:
+            return self._last_answer(self.limit, is_resumed=True)
+        return self._iterate(is_resumed=is_resumed)
+
     def _iterate(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """Iterate until there is a decision; return why the run ended, None for an answer."""
         reason: Reason | None = None
@@ -265,7 +276,7 @@ class Run:
             if unmeasured is not None:  # what a last answer would use cannot be measured either
                 return unmeasured
             yield from self._emit(LimitReached(iteration=self.context.iteration, reason=reason))
-            self._limit = reason
+            self.limit = reason
             return (yield from self._last_answer(reason))
         return reason
 
@@ -506,7 +517,7 @@ class Run:
 
     # The last answer
 
-    def _last_answer(self, reason: Reason) -> Steps[Reason | None]:
+    def _last_answer(self, reason: Reason, *, is_resumed: bool = False) -> Steps[Reason | None]:
         """Ask for a last answer (RunaxAI's policy); the guidance for it is not stored in the history.
 
         The model is asked once with its tools, which no longer run. If it calls some, it is asked once more
@@ -515,6 +526,7 @@ class Run:
 
         Args:
             reason: the limit that was reached.
+            is_resumed: the run was paused after one of these requests, and continues with its response.
 
         Returns:
             Why there is no answer; None if there is one.
@@ -527,11 +539,15 @@ class Run:
         output = self.run.output
         # `Context.request` forces the call of an output tool.
         without_calls = {"tool_choice": "none"} if output is None or not output.tools else None
-        for changes in (None, without_calls):
-            self.context = self.context.evolve(decision=None, error=None, output=None)
-            failed = (yield from self._begin_iteration(guidance, changes)) or (
-                yield from self._pass()
-            )
+        for number in range(self.last_answers if is_resumed else 1, MAX_LAST_ANSWERS + 1):
+            failed: Reason | None = None
+            if not is_resumed:
+                self.last_answers = number
+                changes = without_calls if number == MAX_LAST_ANSWERS else None
+                self.context = self.context.evolve(decision=None, error=None, output=None)
+                failed = yield from self._begin_iteration(guidance, changes)
+            failed = failed or (yield from self._pass(is_resumed=is_resumed))
+            is_resumed = False
             if isinstance(failed, EmptyResponse):
                 break
             if failed is not None or self.context.decision is _DONE:
@@ -542,7 +558,7 @@ class Run:
                 break
         if output is not None:
             rejected = output.rejected(self.context.memo)
-            problems = rejected[-1] if rejected else ("the model called other tools at the limit",)
+            problems = rejected[-1] if rejected else (_why_no_output(self.context),)
             return OutputMissing(max(len(rejected), 2), tuple(problems), reason)
         self.keep(_without_answer(self.context, reason))
         return None
@@ -598,13 +614,13 @@ class Run:
             return Paused(context.waiting, state=self._paused, **facts)
         is_text = context.output is None and self.run.output is None
         stop_reason = "answered" if is_text else "output"
-        if self._limit is not None:
+        if self.limit is not None:
             stop_reason = "finished"
         return Ok(
             context.response,
             output=context.response.text if is_text else context.output,
             stop_reason=stop_reason,
-            limit=self._limit,
+            limit=self.limit,
             **facts,
         )
 
@@ -631,6 +647,13 @@ def _has_nothing_to_ask(context: Context) -> bool:
     is_text = not context.tool_calls and not context.response.is_blank
     is_text = is_text and context.run.output is None
     return is_text and context.guidance is None and context.messages.ends_with_assistant
+
+
+def _why_no_output(context: Context) -> str:
+    """Why the last answer, which called tools, has no output."""
+    if any(result.status == "denied" for result in context.tool_results.values()):
+        return "a person did not approve it"
+    return "the model called other tools at the limit"
 
 
 def _latest_of(progress: Progress) -> Context:

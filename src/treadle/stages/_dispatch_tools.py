@@ -13,6 +13,7 @@ from treadle.messages import JSONDict, ToolCall, ToolResult
 from treadle.pipeline import stage
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunNode
+from treadle.stages._decisions import refusal
 from treadle.stages._plan_calls import approval_questions, fits_budget, shown_again
 from treadle.stages._run_call import run_call
 from treadle.stages._shared_breaker import report_calls
@@ -234,15 +235,13 @@ def _apply_decisions(ctx: Context) -> tuple[Context, Batches, dict[str, Paused]]
             decided = ctx.approvals.get(call.id) if call.id in plan.approvals else approve
             if decided is None:
                 is_blocked = True
-            elif not decided.runs:
-                results[call.id] = _denied(call, decided.reason)
-                ctx.run.release(call)
-            elif decided.arguments is not None and decided.arguments != dict(call.input or {}):
-                # A stage has parsed the response again.
-                results[call.id] = _denied(call, "its arguments are not those that were approved")
-                ctx.run.release(call)
-            else:
+                continue
+            refused = refusal(call, decided)
+            if refused is None:
                 runnable.append(call)
+            else:
+                results[call.id] = refused
+                ctx.run.release(call)
         if runnable:
             batches.append(tuple(runnable))
     return ctx.evolve(tool_results=results), tuple(batches), still_paused
@@ -274,9 +273,3 @@ def _pending(ctx: Context) -> tuple[PendingCall, ...]:
             if question is not None:
                 waiting.append(PendingCall(call.id, call.name, dict(call.input or {}), question))
     return tuple(waiting)
-
-
-def _denied(call: ToolCall, reason: str) -> ToolResult:
-    why = f": {reason.rstrip('. ')}" if reason else ""
-    text = f"Not run: a person did not approve this call{why}. Do without it, or ask."
-    return ToolResult(call.id, text, True, "denied")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,12 +23,11 @@ from treadle.messages import (
     valid_name,
 )
 from treadle.pipeline import stage
+from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls
 
 NUDGE_FROM = 3
 """From this number of identical calls in a turn on, the result has a note. Three is Planck's number."""
-
-EDITED = "[note: a person changed the arguments of this call before it ran, to: "
 
 
 @stage(requires=("tool_results",), provides=("messages", "result_messages"))
@@ -52,7 +50,7 @@ def inject_results(ctx: Context) -> Steps[Context]:
             continue
         notes: list[str] = []
         if _was_edited(ctx, call, result):
-            notes.append(f"{EDITED}{json.dumps(call.input, default=str)}]")
+            notes.append(edit_note(call))
         if count >= NUDGE_FROM and _may_be_nudged(ctx, call, result):
             notes.append(nudge(call, count))
             if ctx.run.has_listeners:

@@ -6,7 +6,8 @@ from treadle.context import Context
 from treadle.effects import Steps
 from treadle.pipeline import stage
 from treadle.results import EmptyResponse
-from treadle.stages._take_output import take_output, terminal_call, with_output
+from treadle.stages._take_output import take_output
+from treadle.stages._terminal_call import ending_call, with_output
 
 BLANK_NUDGE = (
     "Your last reply was empty. Answer the question, or call one of the tools if you need to."
@@ -18,7 +19,8 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Steps[Context]:
     """Decide whether the run is over.
 
     Text without a call is the answer. A valid call of a terminal tool is the answer too: its arguments are
-    the output, and the other calls are answered and do not run. An empty response, without text or calls,
+    the output, and the other calls are answered and do not run. If the tool requires approval, the run pauses
+    first; a denied call is answered, and the run continues. An empty response, without text or calls,
     is a blank stop: the model is asked again, with a nudge that is not stored in the history.
 
     In a loop with the option ``output``, only a valid output is the answer. The model is asked again, with the
@@ -32,7 +34,7 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Steps[Context]:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
         if ctx.run.output is not None:
             return (yield from take_output(ctx, ctx.run.output))
-        ending = terminal_call(ctx)
+        ctx, ending = ending_call(ctx)
         if ending is None:
             return ctx
         return with_output(ctx, ending, ctx.tools[ending.name].output_of(ending.input or {}))

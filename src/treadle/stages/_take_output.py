@@ -9,41 +9,26 @@ from treadle import labels
 from treadle.context import Context
 from treadle.effects import Call, Steps, call_mode
 from treadle.errors import Retry
-from treadle.messages import MAX_VIOLATIONS, ToolCall, ToolResult, safe_str
+from treadle.messages import MAX_VIOLATIONS, ToolResult, safe_str
 from treadle.results import OutputMissing
+from treadle.stages._terminal_call import ending_call, with_output
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
 
 
-def terminal_call(ctx: Context) -> ToolCall | None:
-    """The first call of a terminal tool that has no result yet; None if there is none."""
-    for call in ctx.tool_calls:
-        tool = ctx.tools.get(call.name)
-        if tool is not None and tool.terminal and call.id not in ctx.tool_results:
-            return call
-    return None
-
-
-def with_output(ctx: Context, ending: ToolCall, output: Any) -> Context:
-    """End the run with a call of a terminal tool; the other calls are answered and do not run."""
-    results = dict(ctx.tool_results)
-    results[ending.id] = ToolResult(ending.id, "Accepted: this is the final output.")
-    for call in ctx.tool_calls:
-        if call.id not in results:
-            text = f"Not run: the call of {ending.name!r} ended the run."
-            results[call.id] = ToolResult(call.id, text, True, "skipped")
-    return ctx.evolve(tool_results=results).done(output)
-
-
 def take_output(ctx: Context, output: Output) -> Steps[Context]:
     """End the run if the response has a valid output; if it has an invalid one, ask again.
+
+    The run pauses first if the call with the output needs approval.
 
     Args:
         ctx: the context; its response has text or calls.
         output: what the run has to end with.
     """
-    ending = terminal_call(ctx)
+    ctx, ending = ending_call(ctx)
+    if ctx.decision is not None:  # the call needs approval
+        return ctx
     problems: Sequence[str]
     if ending is not None:
         value, problems = ctx.tools[ending.name].output_of(ending.input or {}), ()
