@@ -33,15 +33,20 @@ if len(sys.argv) == 1:  # the first process
     assert isinstance(paused, Paused)
     print(f"paused, {paused.tool_calls_count} call ran")
     for waiting in paused.pending:
-        print(f"  {waiting.id} waits: {waiting.name} {waiting.arguments}", flush=True)
+        print(f"  {waiting.call_id} waits: {waiting.name} {waiting.arguments}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "paused.json"
         file.write_text(json.dumps(paused.state), encoding="utf-8")
         subprocess.run([sys.executable, __file__, file], check=True)  # noqa: S603 - this file
 else:  # the second
     state = Path(sys.argv[1]).read_text(encoding="utf-8")
-    less = edit({"name": "Dee", "amount": 10})
-    decisions = {"Bob": approve, "Cy": deny("paid last week"), "Dee": less}
+    answers = {
+        "Bob": approve,
+        "Cy": deny("paid last week"),
+        "Dee": edit({"name": "Dee", "amount": 10}),
+    }
+    pending = json.loads(state)["pending"]
+    decisions = {one["id"]: answers[one["arguments"]["name"]] for one in pending}
     result = loop.resume_sync(state, decisions, model)
     print(f"{result.stop_reason}, {result.tool_calls_count} calls ran in all")
     for message in result.messages[2:]:

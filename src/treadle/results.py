@@ -260,8 +260,9 @@ class PendingCall:
     """A call that waits for approval.
 
     Args:
-        id: the key of its decision in `Loop.resume`. For a call of a subagent, the ids of the calls that led
-            to it and its own, separated by slashes.
+        id: the key of its decision in `Loop.resume`: the id of the call, ``@``, and a random text of the pause
+            that asks, so that the decision approves nothing else. For a call of a subagent, the id starts with
+            those of the calls that led to it, separated by slashes. In `Context.pause`, the id without a pause.
         name: the tool's name.
         arguments: the validated arguments.
         question: the question to ask the person who decides.
@@ -271,6 +272,11 @@ class PendingCall:
     name: str
     arguments: Mapping[str, Any]
     question: str
+
+    @property
+    def call_id(self) -> str:
+        """The id without the pause: that of the call in the history, or the one that a stage gave."""
+        return self.id.rpartition("@")[0] or self.id
 
 
 @fast_dataclass

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
+from tests.deciding import on
 from tests.time_limit import TimeLimit
 
 from treadle import Loop, PausedStateError, PendingCall, RunHandle, default_stages, stage, tool
@@ -38,7 +39,8 @@ class Way:
         )
 
     def resume(self, loop, paused, decisions, model, **options):
-        """Resume after a pause."""
+        """Resume after a pause, with decisions by the ids of the calls."""
+        decisions = on(paused, decisions)
         return self._driven(
             lambda: loop.resume_sync(paused, decisions, model, **options),
             lambda: loop.resume(paused, decisions, model, **options),
@@ -161,7 +163,7 @@ def paused_at(recorded, *script, way=SYNC, **options):
 def refused(loop, state, model=lambda m: "x", text="paused state", decisions=None, **options):
     """Assert that a state is refused before anything runs."""
     with pytest.raises(PausedStateError, match=text):
-        loop.resume_sync(state, decisions or {}, model, **options)
+        loop.resume_sync(state, on(state, decisions or {}), model, **options)
 
 
 def after_model(*stages):

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Generator
 
+from tests.deciding import on
+
 from treadle import Err, Loop, Ok, Paused, PipelineFailed, RunHandle, stage, tool
 from treadle.events import IterationFinished, IterationStarted
 from treadle.messages import Response, ToolCall, ToolResult
@@ -112,7 +114,7 @@ class EditedRun:
     def resume(self, paused, stages, decisions, **options):
         """Continue after a pause, and check the invariants of every run; return the result."""
         loop = self._loop(stages, options)
-        return self._checked(loop.resume_sync(paused, decisions, self.model))
+        return self._checked(loop.resume_sync(paused, on(paused, decisions), self.model))
 
     def receive_calls(self):
         """Have the tools, which all runs share, report to this run."""

@@ -6,6 +6,7 @@ import sys
 
 import anyio
 import pytest
+from tests.deciding import on
 
 from treadle import CircuitBreaker, Loop, RunHandle, approve, tool
 from treadle.effects import Emit, map_effects
@@ -277,7 +278,7 @@ class TestExtras:
         model = ScriptedLLM(calls(call("sign", "c1", text="a")), "x")
         with caplog.at_level(logging.INFO, NAME):
             paused = loop.run_sync(USER, model)
-            loop.resume_sync(paused, {"c1": approve}, model)
+            loop.resume_sync(paused, on(paused, {"c1": approve}), model)
         texts = [record.getMessage().split(";")[0] for record in caplog.records]
         assert texts == ["run started", "run ended: paused", "run resumed", "run ended: answered"]
         assert len({record.run_id for record in caplog.records}) == 1

@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.deciding import on
 from tests.telemetry.exits import DRIVERS, EXITS, USER, end, go, hang, sign
 from tests.whole.cancelling import DRIVES, cancelled_everywhere
 
@@ -65,9 +66,9 @@ def test_the_completion_of_a_resumed_run_has_all_its_iterations(driver):
     paused = go(driver, USER, model, **options)
     loop = Loop(**options)
     if driver == "sync":
-        loop.resume_sync(paused, {"c1": approve}, model)
+        loop.resume_sync(paused, on(paused, {"c1": approve}), model)
     else:
-        anyio.run(lambda: loop.resume(paused, {"c1": approve}, model), backend=driver)
+        anyio.run(lambda: loop.resume(paused, on(paused, {"c1": approve}), model), backend=driver)
     assert [(each.stop_reason, each.total_iterations) for each in completions] == [
         ("paused", 1),
         ("answered", 2),

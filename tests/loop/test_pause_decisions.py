@@ -1,6 +1,7 @@
 """Decisions on pending calls: approve, deny and edit."""
 
 import pytest
+from tests.deciding import on, unbound
 
 from treadle import (
     Loop,
@@ -81,8 +82,8 @@ class TestDeciding:
     )
     def test_an_edit_with_invalid_arguments_is_refused(self, recorded, arguments, text):
         loop, model, paused = paused_at(recorded, BATCH)
-        with pytest.raises(OptionError, match=rf"^decisions\['b'\]: edit: .*{text}"):
-            loop.resume_sync(paused, {"b": edit(arguments)}, model)
+        with pytest.raises(OptionError, match=rf"^decisions\['b@\w+'\]: edit: .*{text}"):
+            loop.resume_sync(paused, on(paused, {"b": edit(arguments)}), model)
         assert recorded.done == ["note 1"]
         SYNC.resume(loop, paused, {"b": approve}, model)  # the pause is still usable
         assert recorded.did[1:] == ["note 3", "wipe /"]
@@ -110,7 +111,7 @@ class TestDeciding:
         again = calls(call("wipe", "b2", path="/"))
         loop, model, paused = paused_at(recorded, BATCH, again)
         paused = SYNC.resume(loop, paused, {"b": deny()}, model)
-        assert [one.id for one in paused.pending] == ["b2"]
+        assert [one.call_id for one in paused.pending] == ["b2"]
         SYNC.resume(loop, paused, {"b2": approve}, model)
         assert recorded.did == ["note 1", "note 3", "wipe /"]
 
@@ -138,9 +139,9 @@ class TestSomeDecisions:
 
     def test_it_continues_to_the_next_call_without_a_decision(self, recorded, way):
         loop, model, paused = paused_at(recorded, self.FIVE, way=way)
-        assert [one.id for one in paused.pending] == ["b", "d"]
+        assert [one.call_id for one in paused.pending] == ["b", "d"]
         again = way.resume(loop, stored(paused), {"b": approve}, model)
-        assert [one.id for one in again.pending] == ["d"]
+        assert [one.call_id for one in again.pending] == ["d"]
         assert recorded.did == ["note 1", "note 3", "wipe /b"]
         assert (again.tool_calls_count, again.iterations) == (3, 1)
         assert answers(again.messages)["e"].startswith("Not run yet")
@@ -152,7 +153,7 @@ class TestSomeDecisions:
         loop, model, paused = paused_at(recorded, self.FIVE)
         again = SYNC.resume(loop, stored(paused), {"d": edit({"amount": 7})}, model)
         assert recorded.done == ["note 1"]
-        assert [one.id for one in again.pending] == ["b"]
+        assert [one.call_id for one in again.pending] == ["b"]
         result = SYNC.resume(loop, stored(again), {"b": deny("no")}, model)
         assert recorded.did == ["note 1", "note 3", "note 5", "pay 7"]
         assert '{"amount": 7}' in answers(result.messages)["d"]
@@ -161,7 +162,8 @@ class TestSomeDecisions:
     def test_no_decision_at_all_changes_nothing(self, recorded):
         loop, model, paused = paused_at(recorded, self.FIVE)
         again = SYNC.resume(loop, stored(paused), {}, model)
-        assert again.pending == paused.pending
+        assert unbound(again) == unbound(paused)
+        assert again.pending != paused.pending
         assert recorded.done == ["note 1"]
         name, number, nonce = again.state["pause_id"].split(":")
         assert (name, number) == (paused.run.run_id, "2")

@@ -8,6 +8,7 @@ import sys
 from types import MappingProxyType
 
 import pytest
+from tests.deciding import on
 
 from treadle import (
     Ok,
@@ -26,7 +27,7 @@ class TestOtherProcess:
     """Everything that is needed to continue is in the state."""
 
     def resume(self, state, decisions, script, inner=()):
-        job = {"state": state, "decisions": decisions, "script": script, "inner": inner}
+        job = {"state": state, "decisions": on(state, decisions), "script": script, "inner": inner}
         done = subprocess.run(
             [sys.executable, pathlib.Path(__file__).with_name("other_process.py")],
             input=json.dumps(job),
@@ -41,7 +42,7 @@ class TestOtherProcess:
         ran = []
         paused = SYNC.run(make(ran, INNER), ScriptedLLM(*SCRIPT))
         assert sorted(ran) == ["look 1", "look 7"]
-        assert [one.id for one in paused.pending] == ["h/j", "b"]
+        assert [one.call_id for one in paused.pending] == ["h/j", "b"]
         decisions = {"h/j": ["edit", {"to": "robert"}]}
         second = self.resume(json.dumps(paused.state), decisions, [], ["written"])
         assert (second["stop_reason"], second["ran"]) == ("paused", ["send robert"])

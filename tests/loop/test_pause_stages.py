@@ -174,4 +174,4 @@ def test_the_history_is_valid_at_the_pause_of_a_streamed_answer(recorded):
     loop = recorded.loop()
     paused = SYNC.run(loop, ScriptedLLM([chunk, {"choices": [{"finish_reason": "stop"}]}]))
     check_history(paused.messages)
-    assert paused.pending[0].id == "b"
+    assert paused.pending[0].call_id == "b"

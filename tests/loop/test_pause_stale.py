@@ -4,6 +4,7 @@ import threading
 
 import anyio
 import pytest
+from tests.deciding import on
 
 from treadle import (
     Loop,
@@ -157,7 +158,7 @@ class TestConsumed:
         loop, model, paused = paused_at(recorded, consume_pause=lambda pause_id: False)
 
         async def main():
-            async with loop.resume_stream(paused, {"b": approve}, model) as events:
+            async with loop.resume_stream(paused, on(paused, {"b": approve}), model) as events:
                 return [event async for event in events]
 
         with pytest.raises(PausedStateError, match="was resumed already"):
@@ -169,7 +170,7 @@ class TestConsumed:
 
         loop, model, paused = paused_at(recorded, consume_pause=consume)
         with pytest.raises(ConnectionError, match="no database"):
-            loop.resume_sync(paused, {"b": approve}, model)
+            loop.resume_sync(paused, on(paused, {"b": approve}), model)
         assert recorded.done == ["note 1"]
 
     def test_of_concurrent_resumptions_one_succeeds(self, recorded):
@@ -179,7 +180,7 @@ class TestConsumed:
         def work():
             start.wait()
             try:
-                outcomes.append(type(loop.resume_sync(paused, {"b": approve}, model)))
+                outcomes.append(type(loop.resume_sync(paused, on(paused, {"b": approve}), model)))
             except PausedStateError:
                 outcomes.append(None)
 

@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.deciding import on
 
 from treadle import (
     HistoryRepaired,
@@ -109,7 +110,9 @@ class TestWays:
             check_history(events.result.messages)
             assert isinstance(events.result, Paused)
             assert events.messages == events.result.messages
-            async with loop.resume_stream(events.result, {"b": approve}, model) as later:
+            async with loop.resume_stream(
+                events.result, on(events.result, {"b": approve}), model
+            ) as later:
                 second = [event async for event in later]
             return first, second, later.result
 
@@ -127,7 +130,9 @@ class TestWays:
             seen.append("on")
             return (yield from steps)
 
-        result = recorded.loop().resume_sync(pause, {"b": approve}, model, middleware=[middleware])
+        result = recorded.loop().resume_sync(
+            pause, on(pause, {"b": approve}), model, middleware=[middleware]
+        )
         assert (type(result), seen) == (Ok, ["on"])
 
     def test_a_pause_of_steps(self, recorded):
@@ -138,7 +143,7 @@ class TestWays:
         loop, model, pause = paused
 
         async def main():
-            return loop.resume_sync(pause, {"b": approve}, model)
+            return loop.resume_sync(pause, on(pause, {"b": approve}), model)
 
         assert isinstance(anyio.run(main), Ok)
 
@@ -147,7 +152,7 @@ class TestWays:
         pause = SYNC.run(loop, model)
 
         async def main():
-            return await loop.resume(pause, {"b": approve}, model)
+            return await loop.resume(pause, on(pause, {"b": approve}), model)
 
         assert isinstance(anyio.run(main, backend="trio"), Ok)
 
@@ -182,7 +187,7 @@ class TestHandle:
         loop, model = recorded.loop(handle=handle), ScriptedLLM(BATCH, "done")
         pause = SYNC.run(loop, model)
         with pytest.raises(OptionError, match="belongs to one run"):
-            loop.resume_sync(pause, {"b": approve}, model)
+            loop.resume_sync(pause, on(pause, {"b": approve}), model)
         assert SYNC.resume(loop, pause, {"b": approve}, model, handle=RunHandle()).unwrap()
 
     def test_a_paused_run_refuses_messages(self, recorded):

@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from tests.deciding import on
 
 from treadle import (
     DeadlineExceeded,
@@ -53,7 +54,7 @@ class TestCancelled:
         async def main():
             with anyio.CancelScope() as scope:
                 self.begin = scope.cancel
-                await loop.resume(stored(pause), {"b": approve}, model, handle=handle)
+                await loop.resume(stored(pause), on(pause, {"b": approve}), model, handle=handle)
             return scope.cancelled_caught
 
         assert anyio.run(main, backend=backend)
@@ -120,7 +121,9 @@ class TestCancelled:
         async def main():
             nonlocal scope
             with anyio.CancelScope() as scope:
-                await loop.resume(pause, {"b": approve}, model, handle=handle, on_event=observe)
+                await loop.resume(
+                    pause, on(pause, {"b": approve}), model, handle=handle, on_event=observe
+                )
 
         scope = None
         anyio.run(main, backend=backend)
@@ -138,7 +141,7 @@ class TestCancelled:
         model = ScriptedLLM(calls(call("note", "a", n=1), call("stop", "s")))
         pause = SYNC.run(loop, model)
         with pytest.raises(KeyboardInterrupt):
-            loop.resume_sync(pause, {"s": approve}, model, handle=handle)
+            loop.resume_sync(pause, on(pause, {"s": approve}), model, handle=handle)
         check_history(handle.messages)
         assert answers(handle.messages)["a"] == "noted 1"
 

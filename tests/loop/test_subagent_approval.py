@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.deciding import unbound
 
 from treadle import (
     Paused,
@@ -38,7 +39,7 @@ class TestPausing:
         loop = family(calls(call("note", "n", n=1), wipe("w")))
         paused = way.run(loop, ScriptedLLM(asked_each()))
         assert isinstance(paused, Paused)
-        assert paused.pending == (
+        assert unbound(paused) == (
             PendingCall("k/w", "wipe", {"path": "/"}, "'wipe' needs approval"),
         )
         assert recorded.done == ["note 1"]
@@ -76,7 +77,7 @@ class TestPausing:
         """The siblings of a subagent do not wait for it, and a batch has one pause."""
         batch = asked_each("k", more=[call("note", "n", n=5), wipe("w2", "/2"), call("note", n=6)])
         paused = SYNC.run(family(calls(wipe("w"))), ScriptedLLM(batch))
-        assert [one.id for one in paused.pending] == ["k/w", "w2"]
+        assert [one.call_id for one in paused.pending] == ["k/w", "w2"]
         assert recorded.done == ["note 5"]
         assert paused.tool_calls_count == 1
 
@@ -121,7 +122,7 @@ class TestDeciding:
         model = ScriptedLLM(asked_each(), "outer")
         result = way.run(loop, model)
         for n in range(4):
-            assert [one.id for one in result.pending] == [f"k/w{n}"]
+            assert [one.call_id for one in result.pending] == [f"k/w{n}"]
             result = way.resume(loop, stored(result), {f"k/w{n}": approve}, model)
         assert answers(result.messages) == {"k": "in"}
         assert recorded.done == ["wipe /0", "wipe /1", "wipe /2", "wipe /3"]
@@ -130,9 +131,9 @@ class TestDeciding:
         loop = family(calls(wipe("x", "/x"), call("note", "n", n=1), wipe("y", "/y")), "in")
         model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
-        assert [one.id for one in paused.pending] == ["k/x", "k/y"]
+        assert [one.call_id for one in paused.pending] == ["k/x", "k/y"]
         paused = way.resume(loop, stored(paused), {"k/x": approve}, model)
-        assert [one.id for one in paused.pending] == ["k/y"]
+        assert [one.call_id for one in paused.pending] == ["k/y"]
         assert recorded.did == ["note 1", "wipe /x"]
         result = way.resume(loop, stored(paused), {"k/y": deny()}, model)
         assert answers(result.messages) == {"k": "in"}
@@ -142,7 +143,7 @@ class TestDeciding:
         script = [calls(wipe("w", "/1")), calls(wipe("w", "/2")), "in", "in"]
         loop, model = family(*script), ScriptedLLM(asked_each("k", "l"), "outer")
         paused = way.run(loop, model)
-        assert [one.id for one in paused.pending] == ["k/w", "l/w"]
+        assert [one.call_id for one in paused.pending] == ["k/w", "l/w"]
         result = way.resume(loop, stored(paused), {"k/w": approve, "l/w": approve}, model)
         assert answers(result.messages) == {"k": "in", "l": "in"}
         assert recorded.did == ["wipe /1", "wipe /2"]
@@ -157,9 +158,9 @@ class TestDeciding:
             ScriptedLLM(asked_each("k", "l"), "outer"),
         )
         paused = SYNC.run(loop, model, sequential="in_step", max_parallel_calls=8)
-        assert [one.id for one in paused.pending] == ["k/w", "l/w"]
+        assert [one.call_id for one in paused.pending] == ["k/w", "l/w"]
         paused = SYNC.resume(loop, stored(paused), {first: approve}, model)
-        assert [one.id for one in paused.pending] == waits
+        assert [one.call_id for one in paused.pending] == waits
         result = SYNC.resume(loop, stored(paused), {waits[0]: approve}, model)
         assert answers(result.messages) == {"k": "in", "l": "in"}
         assert recorded.did == ["wipe /1", "wipe /2"]
@@ -173,7 +174,7 @@ class TestDeciding:
         paused = SYNC.run(loop, model)
         events.clear()
         again = SYNC.resume(loop, stored(paused), {"w2": approve}, model)
-        assert [one.id for one in again.pending] == ["k/w"]
+        assert [one.call_id for one in again.pending] == ["k/w"]
         assert of(events, SubagentEvent) == []
         assert recorded.done == []
         SYNC.resume(loop, stored(again), {"k/w": approve}, model)
@@ -189,7 +190,7 @@ class TestDeciding:
         stages = [edit if one.name == "dispatch_tools" else one for one in stages]
         loop, model = family(calls(wipe("w")), stages=stages), ScriptedLLM(asked_each(), "outer")
         paused = SYNC.run(loop, model)
-        assert [one.id for one in paused.pending] == ["q"]
+        assert [one.call_id for one in paused.pending] == ["q"]
         result = SYNC.resume(loop, stored(paused), {"q": approve}, model)
         assert result.unwrap().content == "outer"
 
@@ -197,9 +198,9 @@ class TestDeciding:
         loop = family(calls(wipe("w")), "in", behaviour={"requires_approval": True})
         model = ScriptedLLM(asked_each(), "outer")
         paused = way.run(loop, model)
-        assert [one.id for one in paused.pending] == ["k"]
+        assert [one.call_id for one in paused.pending] == ["k"]
         paused = way.resume(loop, stored(paused), {"k": edit({"task": "other"})}, model)
-        assert [one.id for one in paused.pending] == ["k/w"]
+        assert [one.call_id for one in paused.pending] == ["k/w"]
         result = way.resume(loop, stored(paused), {"k/w": approve}, model)
         assert answers(result.messages)["k"].startswith("in\n\n[note: a person changed")
         run = result.run.nodes[0].tool_calls[0].run

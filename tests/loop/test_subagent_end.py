@@ -143,7 +143,7 @@ class TestWaiting:
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
         loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
         paused = way.run(loop, ScriptedLLM(asked_each()))
-        assert [one.id for one in paused.pending] == ["k/w"]
+        assert [one.call_id for one in paused.pending] == ["k/w"]
         options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
         handle.cancel()
         result = way.resume(loop, paused, {"k/w": approve}, ScriptedLLM(), **options)

@@ -4,6 +4,7 @@ import json
 
 import anyio
 import pytest
+from tests.deciding import on
 
 from treadle import Loop, RunState, approve, deny, tool
 from treadle.loop.pause import _digest
@@ -27,7 +28,7 @@ def run(driver, loop, model):
 
 def resume(driver, loop, state, decisions, model):
     """Resume in another loop, from the state as text."""
-    given = json.dumps(state)
+    given, decisions = json.dumps(state), on(state, decisions)
     if driver == "sync":
         return loop.resume_sync(given, decisions, model)
     return anyio.run(lambda: loop.resume(given, decisions, model), backend=driver)
@@ -130,7 +131,7 @@ def test_a_state_without_a_traceparent_is_resumed():
     )
     old["digest"] = _digest({key: value for key, value in old.items() if key != "digest"}, None)
     loop = bot(after, tools=[helper("in")])
-    result = loop.resume_sync(json.dumps(old), {"k/i1": approve}, ScriptedLLM("out"))
+    result = loop.resume_sync(json.dumps(old), on(old, {"k/i1": approve}), ScriptedLLM("out"))
     assert result.unwrap().content == "out"
     assert [span.links for span in after.spans] == [()] * len(after.spans)
 

@@ -6,6 +6,7 @@ import weakref
 import pytest
 from opentelemetry.sdk.metrics.export import Histogram, Sum
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from tests.deciding import on
 
 from treadle import CircuitBreaker, Loop, approve, tool
 from treadle.telemetry import names
@@ -190,7 +191,9 @@ class TestResumed:
         )
         tools = [double, sign]
         paused = Loop.run_sync(USER, model, tools=tools, **before.options)
-        result = Loop.resume_sync(paused, {"c2": approve}, model, tools=tools, **after.options)
+        result = Loop.resume_sync(
+            paused, on(paused, {"c2": approve}), model, tools=tools, **after.options
+        )
         counts = (names.AGENT_INFERENCE_CALLS, names.AGENT_TOOL_CALLS, names.ITERATIONS_METRIC)
         parts = [tuple(map(watch.total, counts)) for watch in (before, after)]
         assert parts == [(2, 2, 2), (1, 1, 3)]

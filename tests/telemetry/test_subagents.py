@@ -4,6 +4,7 @@ import anyio
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.deciding import on
 
 from treadle import CircuitBreaker, Locks, Loop, approve, tool
 from treadle.telemetry import names
@@ -187,7 +188,7 @@ class TestPaused:
         assert agent.status.status_code is StatusCode.UNSET
         assert "error.type" not in agent.attributes
         assert watch.named("execute_tool sign") == []
-        loop.resume_sync(paused, {"b": approve}, model)
+        loop.resume_sync(paused, on(paused, {"b": approve}), model)
         first, second = watch.named("invoke_agent bot")
         assert first.attributes["treadle.run.id"] == second.attributes["treadle.run.id"]
         assert second.attributes["treadle.stop_reason"] == "answered"
@@ -218,9 +219,9 @@ class TestPaused:
         paused = loop.run_sync(USER, model)
         watch.ledger.ended.clear()
         if way == "resume":
-            anyio.run(lambda: loop.resume(paused, {"k/s": approve}, model))
+            anyio.run(lambda: loop.resume(paused, on(paused, {"k/s": approve}), model))
         else:
-            loop.resume_sync(paused, {"k/s": approve}, model)
+            loop.resume_sync(paused, on(paused, {"k/s": approve}), model)
         kid = ("invoke_agent kid", "execute_tool helper", "invoke_agent bot")
         assert ("execute_tool sign", *kid) in parents(watch)
         assert ("chat", *kid) in parents(watch)

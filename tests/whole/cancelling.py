@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import trio
+from tests.deciding import on
 
 from treadle import Loop, RunCancelled, RunHandle, RunState, ToolContext, tool
 from treadle.effects import cleanup, drive
@@ -79,7 +80,7 @@ class Cancelling:
     async def resume(self, state: Any, decisions: Any, llm: Any, **options: Any) -> None:
         """Resume a paused run."""
         options = {**options, "handle": self.handle, "on_event": self.observe}
-        self.result = await Loop.resume(state, decisions, llm, **options)
+        self.result = await Loop.resume(state, on(state, decisions), llm, **options)
 
     def rest(self) -> Any:
         """A tool that sleeps, and notes when it has."""

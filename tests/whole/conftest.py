@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import pytest
 from hypothesis import settings
+from tests.deciding import on
 
 from treadle import Loop, RunHandle, RunState
 
@@ -67,7 +68,8 @@ class Way:
 
     def resume(self, observed: ObservedRun, decisions: Any, llm: Any, **options: Any) -> None:
         """Resume a paused run, as if in another process; adds to its events."""
-        given = (json.dumps(observed.result.state), decisions, llm)
+        decided = on(observed.result, decisions)
+        given = (json.dumps(observed.result.state), decided, llm)
         self._go(observed, Loop.resume, Loop.resume_sync, Loop.resume_stream, given, options, None)
         observed.state = observed.result.run
 

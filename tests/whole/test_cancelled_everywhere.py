@@ -256,7 +256,7 @@ def test_a_run_may_be_cancelled_until_it_is_paused(drive):
 def paused() -> Any:
     """The state of a run that waits, each time of another run."""
     result = Loop.run_sync(HELLO, ScriptedLLM(the_batch()), **asking(Cancelling(0)))
-    assert [each.id for each in result.pending] == ["c2/d2", "c3"]
+    assert [each.call_id for each in result.pending] == ["c2/d2", "c3"]
     return result.state
 
 

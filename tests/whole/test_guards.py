@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -54,7 +53,7 @@ def whole(play: Play, root: str, seed: object) -> Steps[Any]:
         if not isinstance(result, Paused):
             return result
         state = None
-        given = loop.resumption(json.dumps(result.state), decisions(result, seed))
+        given = loop.resumption(result, decisions(result, seed))
 
 
 def reported(steps: Steps[Any], emit: Any) -> Steps[Any]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.deciding import on
 
 from treadle import (
     CircuitBreaker,
@@ -154,7 +155,10 @@ def replayed(
             steps, _ = start_run(loop.with_options(**state, **handle), given, forbidden)
             observed.result = replay(steps, log, observed.events.append)
             if number < len(decisions):
-                given, state = loop.resumption(observed.result, decisions[number]), {}
+                given, state = (
+                    loop.resumption(observed.result, on(observed.result, decisions[number])),
+                    {},
+                )
     observed.state = observed.result.run
     return observed
 

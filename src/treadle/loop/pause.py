@@ -7,13 +7,13 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
-from treadle.errors import OptionError, TreadleError, did_you_mean
+from treadle.errors import OptionError, TreadleError
 from treadle.events import reason_as_json, reason_from_json
 from treadle.messages import (
     History,
@@ -26,7 +26,7 @@ from treadle.messages import (
     sendable_json,
     sha256,
 )
-from treadle.results import Paused
+from treadle.results import Paused, PendingCall
 from treadle.run_state import RunState
 from treadle.stages import inject, parse_tool_calls, report_edits
 from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, fingerprint
@@ -71,6 +71,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
         raise PausedStateError(
             f"the run cannot pause: a run cannot be resumed at stage {context.stage!r}"
         )
+    context = run.context = context.evolve(waiting=_bound(run, nonce))
     try:
         state = _snapshot(run, now)
         state["version"] = VERSION
@@ -88,6 +89,19 @@ def suspend(run: Run) -> Steps[JSONDict]:
         context = parse_tool_calls(context)
     run.keep(inject(context, WAITING))
     return made
+
+
+def _bound(run: Run, nonce: str) -> tuple[PendingCall, ...]:
+    """The calls that wait, with ids that no other pause has. Those of paused subagents have theirs already."""
+    inner = {
+        f"{call_id}/{call.id}"
+        for call_id, paused in run.run.in_flight.paused.items()
+        for call in paused.pending
+    }
+    return tuple(
+        call if call.id in inner else dataclasses.replace(call, id=f"{call.id}@{nonce}")
+        for call in run.context.waiting
+    )
 
 
 def _with_lists(value: Any) -> Any:
@@ -160,7 +174,7 @@ class Resumption:
     Args:
         loop: the loop that resumes it; its secret signed the state.
         given: a `Paused`, its ``state``, or the state as JSON text.
-        decisions: by id of the call.
+        decisions: by id of the pending call.
         consume: takes the id of the pause and returns whether it may be resumed; None uses a table in this
             process.
 
@@ -188,23 +202,20 @@ class Resumption:
             raise PausedStateError(
                 f"the paused state is stale: it waits in stage {stage!r}, which the loop does not have"
             )
-        self.decisions = dict(decisions)
-        self._check_decisions()
+        self._check_decisions(decisions)
+        own = f"@{_nonce_of(self.state)}"  # the stages know nothing about pauses
+        self.decisions = {key.removesuffix(own): value for key, value in decisions.items()}
         self.run_state = RunState.from_json(self.state["run"])
         self.run_state.history = History(self.state["messages"])
         self.last_seq: int = self.state["last_seq"]
         self._facts = _restored_facts(self.state, self.decisions, tools)
         self._check_subagents(tools)
 
-    def _check_decisions(self) -> None:
-        pending = {call["id"] for call in self.state["pending"]}
-        for call_id, decision in self.decisions.items():
-            if call_id not in pending:
-                hint = did_you_mean(call_id, sorted(pending))
-                raise OptionError(
-                    f"decisions: no call {call_id!r} waits{hint}; "
-                    f"waiting calls: {', '.join(sorted(pending))}"
-                )
+    def _check_decisions(self, decisions: Mapping[str, Approval]) -> None:
+        waiting = [call["id"] for call in self.state["pending"]]
+        for call_id, decision in decisions.items():
+            if call_id not in waiting:
+                raise OptionError(f"decisions: {_why_not(call_id, waiting)}")
             if not isinstance(decision, Approval):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise OptionError(
                     f"decisions[{call_id!r}]: expected approve, deny(reason) or edit(arguments), "
@@ -276,6 +287,31 @@ class Resumption:
         done = run.context.tool_results
         services.reserved.update({c.id: c for c in run.context.plan.calls if c.id not in done})
         run.state.history = run.context.messages
+
+
+def _nonce_of(state: Mapping[str, Any]) -> str:
+    """The random text of a pause, which is in its id and in those of the calls that wait."""
+    pause_id: str = state["pause_id"]
+    return pause_id.rpartition(":")[2]
+
+
+def _why_not(given: object, waiting: Sequence[str]) -> str:
+    """Why a decision cannot be applied: its id is none of the calls that wait.
+
+    Args:
+        given: the id.
+        waiting: the ids of the calls that wait.
+    """
+    listed = ", ".join(waiting) or "none"
+    by_call = {call_id.rpartition("@")[0]: call_id for call_id in waiting}
+    nonces = {call_id.rpartition("@")[2] for call_id in waiting}
+    whole = by_call.get(str(given))
+    if whole is not None:
+        return f"{given!r} does not name the pause; the id of this pending call is {whole!r}"
+    call_id, _, nonce = str(given).rpartition("@")
+    if call_id and nonce not in nonces:
+        return f"the decision on {given!r} belongs to another pause; waiting calls: {listed}"
+    return f"no call {given!r} waits; waiting calls: {listed}"
 
 
 def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
@@ -409,7 +445,8 @@ def _restored_facts(
     approvals |= decisions
     for call_id, decision in decisions.items():
         if decision.arguments is not None and call_id in calls:
-            calls[call_id] = _edited(calls[call_id], decision.arguments, tools)
+            pending_id = f"{call_id}@{_nonce_of(state)}"
+            calls[call_id] = _edited(calls[call_id], decision.arguments, tools, pending_id)
     plan = state["plan"]
     return {
         "messages": History(state["messages"]),
@@ -439,14 +476,16 @@ def _restored_facts(
     }
 
 
-def _edited(call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, Tool]) -> ToolCall:
+def _edited(
+    call: ToolCall, arguments: Mapping[str, Any], tools: Mapping[str, Tool], pending_id: str
+) -> ToolCall:
     """The call with other arguments; its text remains that of the model."""
     tool = tools.get(call.name)
     key = arguments
     if tool is not None:
         problems, arguments = tool.validate(arguments)
         if problems:
-            raise OptionError(f"decisions[{call.id!r}]: edit: {'; '.join(problems)}")
+            raise OptionError(f"decisions[{pending_id!r}]: edit: {'; '.join(problems)}")
         key = tool.dedupe_key(arguments)
     return dataclasses.replace(call, input=dict(arguments), fingerprint=fingerprint(call.name, key))
 

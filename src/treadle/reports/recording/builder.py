@@ -48,7 +48,7 @@ class RunBuilder:
         for within in self._within.values():
             within.settle()
         run = self.run
-        waiting = {call.get("id") for call in run.pending}
+        waiting = {str(call.get("id")).rpartition("@")[0] for call in run.pending}
         ending = [] if run.ending is None else run.ending.messages
         answers = {str(one.get("tool_call_id")): one.get("content") for one in ending}
         for iteration in run.iterations:
