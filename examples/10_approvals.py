@@ -1,6 +1,5 @@
 """Approvals across processes: one writes a paused run to a file, another resumes it with decisions."""
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -36,18 +35,18 @@ if len(sys.argv) == 1:  # the first process
         print(f"  {waiting.call_id} waits: {waiting.name} {waiting.arguments}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "paused.json"
-        file.write_text(json.dumps(paused.state), encoding="utf-8")
+        paused.save(file)
         subprocess.run([sys.executable, __file__, file], check=True)  # noqa: S603 - this file
+        print("files left:", len(list(Path(folder).iterdir())))
 else:  # the second
-    state = Path(sys.argv[1]).read_text(encoding="utf-8")
     answers = {
         "Bob": approve,
         "Cy": deny("paid last week"),
         "Dee": edit({"name": "Dee", "amount": 10}),
     }
-    pending = json.loads(state)["pending"]
-    decisions = {one["id"]: answers[one["arguments"]["name"]] for one in pending}
-    result = loop.resume_sync(state, decisions, model)
+    saved = Paused.load(sys.argv[1])
+    decisions = {waiting.id: answers[waiting.arguments["name"]] for waiting in saved.pending}
+    result = loop.resume_sync(sys.argv[1], decisions, model)
     print(f"{result.stop_reason}, {result.tool_calls_count} calls ran in all")
     for message in result.messages[2:]:
-        print(" ", message["role"], "|", message["content"].replace("\n", " "))
+        print(" ", message["role"], "|", message["content"].replace("\n", " "), flush=True)

@@ -18,6 +18,7 @@ NAMES = [
     "Chunk",
     "CircuitBreaker",
     "CircuitBroken",
+    "ClaimStore",
     "Completion",
     "Context",
     "DeadlineExceeded",
@@ -80,6 +81,7 @@ NAMES = [
     "RunPausedError",
     "RunStarted",
     "RunState",
+    "SQLiteClaims",
     "StageError",
     "Step",
     "StoppedByStage",
@@ -108,7 +110,7 @@ NAMES = [
     "tool",
 ]
 
-LATE = {"asyncio", "difflib", "hashlib", "hmac", "random", "secrets"}
+LATE = {"asyncio", "difflib", "hashlib", "hmac", "random", "pathlib", "secrets", "sqlite3"}
 """Modules of the standard library that take long to import."""
 
 IMPORTED = """

@@ -1,7 +1,14 @@
 """The LLM tool loop as a staged pipeline: it always ends, loses nothing, and says why it stopped."""
 
 from treadle.context import Context, Decision, Request
-from treadle.errors import MissingExtraError, OptionError, Retry, ToolDefinitionError, TreadleError
+from treadle.errors import (
+    MissingExtraError,
+    OptionError,
+    PausedStateError,
+    Retry,
+    ToolDefinitionError,
+    TreadleError,
+)
 from treadle.events import (
     BreakerChanged,
     CallDeferred,
@@ -36,7 +43,7 @@ from treadle.events import (
 )
 from treadle.json_data import JSONFormatError
 from treadle.limits import Budget, Limits, Remaining
-from treadle.loop import EventStream, Loop, LoopOptions, PausedStateError, RunHandle, presets
+from treadle.loop import EventStream, Loop, LoopOptions, RunHandle, presets
 from treadle.messages import (
     Chunk,
     InvalidMessagesError,
@@ -46,6 +53,7 @@ from treadle.messages import (
     ToolResult,
     Usage,
 )
+from treadle.pauses import ClaimStore, SQLiteClaims
 from treadle.pipeline import Pipeline, PipelineError, StageError, stage
 from treadle.results import (
     BudgetExhausted,
@@ -106,6 +114,7 @@ __all__ = [
     "Chunk",
     "CircuitBreaker",
     "CircuitBroken",
+    "ClaimStore",
     "Completion",
     "Context",
     "DeadlineExceeded",
@@ -168,6 +177,7 @@ __all__ = [
     "RunPausedError",
     "RunStarted",
     "RunState",
+    "SQLiteClaims",
     "StageError",
     "Step",
     "StoppedByStage",

@@ -21,6 +21,10 @@ class ToolDefinitionError(TreadleError, ValueError):
     """A tool is invalid: its name, schema, signature or an option, or nothing can run it."""
 
 
+class PausedStateError(TreadleError, ValueError):
+    """A paused state was changed, belongs to other tools, or was resumed already, or another run resumes it."""
+
+
 class MissingExtraError(TreadleError, ImportError):
     """An optional dependency is needed and not installed.
 

@@ -10,8 +10,10 @@ STAGE = "stage"
 """An ``async def`` stage, or a callback of a stage; the key is its name."""
 STEER = "steer"
 """User messages that arrived through the handle."""
-CONSUME_PAUSE = "consume_pause"
-"""Whether a paused run may be resumed."""
+CLAIM_PAUSE = "claim_pause"
+"""Whether this run may resume a paused run; the key is the id of the pause."""
+RELEASE_PAUSE = "release_pause"
+"""The end of that claim."""
 LOCK = "lock"
 """Whether a key is free."""
 BREAKER = "breaker"
@@ -28,6 +30,17 @@ OBSERVE = "observe"
 """An observer of a subagent."""
 
 OF_THE_LOOP = frozenset(
-    {STEER, CONSUME_PAUSE, LOCK, BREAKER, CANCELLED, RANDOM, STREAMED, LAST_SEQ, OBSERVE}
+    {
+        STEER,
+        CLAIM_PAUSE,
+        RELEASE_PAUSE,
+        LOCK,
+        BREAKER,
+        CANCELLED,
+        RANDOM,
+        STREAMED,
+        LAST_SEQ,
+        OBSERVE,
+    }
 )
 """Calls that the loop makes for itself: they are not worth a span."""

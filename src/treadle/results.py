@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeAlias
 from treadle.errors import TreadleError
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.messages import JSONDict, Response, Usage, safe_str
+from treadle.pauses import check_state
 from treadle.run_state import RunState
 from treadle.type_vars import OutputT_co
 
@@ -411,6 +413,52 @@ class Paused:
     tool_calls_count: int = 0
     stop_reason: str = "paused"
     run: RunState = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]  # from a tool
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the pause to a file that only its owner can read; `Loop.resume` takes the path.
+
+        The file is written next to its place and renamed, so that it never has a part of a pause. An earlier saved
+        pause is replaced.
+
+        Args:
+            path: the file.
+
+        Raises:
+            PausedStateError: the file is something else, or the saved pause is being resumed.
+            OSError: it cannot be written. An earlier file is as it was.
+        """
+        from treadle.pauses.saved import save_state  # noqa: PLC0415 - it imports pathlib
+
+        save_state(path, self.state)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], pause_secret: str | bytes | None = None) -> Paused:
+        """Read a saved pause, to show its pending calls to the person who decides. It can still be resumed.
+
+        Args:
+            path: the file.
+            pause_secret: the secret of the loop that saved it.
+
+        Returns:
+            The pause; its ``messages`` end before the response whose calls wait.
+
+        Raises:
+            PausedStateError: there is no such file, it is being resumed, is not a saved pause, or was changed.
+        """
+        from treadle.pauses.saved import load_state  # noqa: PLC0415 - it imports pathlib
+
+        state = load_state(path)
+        secret = pause_secret.encode() if isinstance(pause_secret, str) else pause_secret
+        checked = check_state(state, secret)
+        return cls(
+            tuple(PendingCall(**call) for call in checked["pending"]),
+            checked["messages"],
+            state,
+            usage=Usage.from_json(checked["budget"]["usage"]),
+            iterations=checked["iteration"],
+            tool_calls_count=checked["calls_run"],
+            run=RunState.from_json(checked["run"]),
+        )
 
     def unwrap(self) -> NoReturn:
         """Raise `RunPausedError`: there is no answer yet."""

@@ -122,7 +122,7 @@ def test_an_option_unlike_any_other_is_an_error_that_lists_all():
         ("locks", {}, "locks: expected Locks, got dict"),
         ("pause_secret", "", "pause_secret: expected text or bytes, got str"),
         ("pause_secret", 5, "pause_secret: expected text or bytes, got int"),
-        ("consume_pause", True, "consume_pause: expected a callable that takes the id of a pause"),
+        ("claim_store", True, "claim_store: expected an object with claim and release"),
         ("middleware", [5], "middleware: expected a list of middleware, got list"),
         ("tracer_provider", 5, "tracer_provider: expected a TracerProvider, got int"),
         ("meter_provider", 5, "meter_provider: expected a MeterProvider, got int"),
@@ -152,7 +152,7 @@ def test_an_invalid_value_is_an_error_with_the_expected_one(name, value, text):
         "breaker",
         "locks",
         "pause_secret",
-        "consume_pause",
+        "claim_store",
         "loop_threshold",
     ],
 )

@@ -16,7 +16,7 @@ from treadle import (
     approve,
     edit,
 )
-from treadle.loop.pause import VERSION
+from treadle.pauses import VERSION
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, USER, answers, paused_at, refused, stored
@@ -84,16 +84,22 @@ class TestForms:
     @pytest.mark.parametrize(
         ("given", "text"),
         [
-            (None, "^expected a Paused, its state, or that as JSON text, got NoneType$"),
+            (
+                None,
+                "^expected a Paused, .* or the path of a saved pause, got NoneType$",
+            ),
             (5, "^expected a Paused.* got int$"),
             (USER, "^expected a Paused.* got list$"),
             ({}, "^expected a Paused.* got dict$"),
             ({"version": VERSION}, "^expected a Paused.* got dict$"),
-            ("", "^the paused state is not JSON: "),
+            ("", "^'.*' is not a saved pause$"),
             ("{", "^the paused state is not JSON: "),
             (b"\xff\xfe\xfd", "^the paused state is not JSON: "),
-            ("null", "^expected a Paused.* got str$"),
-            ("[" * 100_000, "JSON"),
+            (b"null", "^expected a Paused.* got bytes$"),
+            (b"[" * 100_000, "JSON"),
+            ("null", "^there is no saved pause at '.*null'$"),
+            ("\0", "^there is no saved pause at "),
+            ("x" * 100_000, "^there is no saved pause at '.*x{9}...'$"),
             ('{"digest": ""}', f"has version None, expected {VERSION}$"),
             (
                 {"digest": "x", "version": VERSION + 1},

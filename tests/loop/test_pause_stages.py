@@ -162,8 +162,8 @@ class TestCustomStages:
         assert (len(of(events, IterationStarted)), len(of(events, IterationFinished))) == (1, 1)
 
 
-def test_invalid_values_of_pause_secret_and_consume_pause_are_errors():
-    for option in ({"pause_secret": ""}, {"consume_pause": "x"}):
+def test_invalid_values_of_pause_secret_and_claim_store_are_errors():
+    for option in ({"pause_secret": ""}, {"claim_store": "x"}):
         with pytest.raises(OptionError):
             Loop(**option)
 

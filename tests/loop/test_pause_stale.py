@@ -1,24 +1,27 @@
 """A paused state can be resumed once, by a loop with the tools and stages that it needs."""
 
-import threading
-
-import anyio
 import pytest
-from tests.deciding import on
 
 from treadle import (
     Loop,
     Ok,
-    PausedStateError,
     RunState,
     approve,
     default_stages,
     tool,
 )
-from treadle.loop.pause import _Consumed
 from treadle.testing import ScriptedLLM, call, calls
 
-from .conftest import SYNC, RecordedTools, Way, after_model, asking, paused_at, refused, stored
+from .conftest import SYNC, RecordedTools, after_model, asking, paused_at, refused, stored
+
+
+class Refusing:
+    """A claim store for which every pause was resumed already."""
+
+    def claim(self, pause_id, claimant, *, take_over):
+        return False
+
+    def release(self, pause_id, claimant, outcome): ...
 
 
 def before_model(changed):
@@ -37,7 +40,7 @@ class TestStale:
 
     def test_a_refused_resumption_emits_nothing_and_does_not_call_the_model(self, recorded):
         events = []
-        loop, _, paused = paused_at(recorded, consume_pause=lambda pause_id: False)
+        loop, _, paused = paused_at(recorded, claim_store=Refusing())
         with ScriptedLLM() as model:
             refused(loop, paused, model, "was resumed already", on_event=events.append)
         assert events == []
@@ -116,94 +119,3 @@ class TestStale:
         paused = SYNC.run(loop, ScriptedLLM(calls(call("child", "k", task="t"))))
         without = Loop(tools=[Loop().as_tool("child", "c", inner)])
         refused(without, paused, text="tool 'wipe' no longer exists")
-
-
-class TestConsumed:
-    """`consume_pause` is called once for each attempt to resume."""
-
-    @pytest.mark.parametrize("is_async", [False, True])
-    def test_it_is_called_with_the_id_of_the_pause(self, recorded, way, is_async):
-        asked, answer = [], [True]
-
-        def consume(pause_id):
-            asked.append(pause_id)
-            return answer[0]
-
-        async def consume_later(pause_id):
-            await anyio.sleep(0)
-            return consume(pause_id)
-
-        option = consume_later if is_async else consume
-        loop, model, paused = paused_at(recorded, consume_pause=option)
-        assert isinstance(way.resume(loop, paused, {"b": approve}, model), Ok)
-        assert asked == [paused.state["pause_id"]]
-        answer[0] = False
-        with pytest.raises(PausedStateError, match="was resumed already"):
-            way.resume(loop, paused, {"b": approve}, model)
-
-    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-    def test_one_that_blocks_does_not_block_the_event_loop(self, recorded, backend):
-        """It may query a database, so it is called in a thread."""
-        threads = []
-
-        def consume(pause_id):
-            threads.append(threading.current_thread())
-            return True
-
-        loop, model, paused = paused_at(recorded, consume_pause=consume)
-        Way(backend).resume(loop, paused, {"b": approve}, model)
-        assert threads != [threading.current_thread()]
-
-    def test_a_stream_is_refused_too(self, recorded):
-        loop, model, paused = paused_at(recorded, consume_pause=lambda pause_id: False)
-
-        async def main():
-            async with loop.resume_stream(paused, on(paused, {"b": approve}), model) as events:
-                return [event async for event in events]
-
-        with pytest.raises(PausedStateError, match="was resumed already"):
-            anyio.run(main)
-
-    def test_its_exception_is_raised_to_the_caller(self, recorded):
-        def consume(pause_id):
-            raise ConnectionError("no database")
-
-        loop, model, paused = paused_at(recorded, consume_pause=consume)
-        with pytest.raises(ConnectionError, match="no database"):
-            loop.resume_sync(paused, on(paused, {"b": approve}), model)
-        assert recorded.done == ["note 1"]
-
-    def test_of_concurrent_resumptions_one_succeeds(self, recorded):
-        loop, model, paused = paused_at(recorded)
-        outcomes, start = [], threading.Barrier(8)
-
-        def work():
-            start.wait()
-            try:
-                outcomes.append(type(loop.resume_sync(paused, on(paused, {"b": approve}), model)))
-            except PausedStateError:
-                outcomes.append(None)
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (outcomes.count(Ok), outcomes.count(None)) == (1, 7)
-        assert recorded.did == ["note 1", "note 3", "wipe /"]
-
-    def test_a_process_remembers_a_bounded_number(self, monkeypatch):
-        monkeypatch.setattr("treadle.loop.pause.MAX_CONSUMED", 2)
-        consumed = _Consumed()
-        assert [consumed.consume(name) for name in "aabc"] == [True, False, True, True]
-        assert [consumed.consume(name) for name in "cba"] == [False, False, True]
-
-    def test_the_pause_of_a_subagent_is_consumed_with_that_of_its_parent(self, recorded):
-        asked = []
-        inner = ScriptedLLM(calls(call("wipe", "i", path="/")), "inner")
-        subagent = recorded.loop(consume_pause=asked.append)
-        loop = Loop(tools=[subagent.as_tool("child", "c", inner)])
-        model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
-        paused = SYNC.run(loop, model)
-        assert isinstance(SYNC.resume(loop, paused, {"k/i": approve}, model), Ok)
-        assert asked == []

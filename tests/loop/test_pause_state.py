@@ -14,7 +14,7 @@ from treadle import (
     approve,
     deny,
 )
-from treadle.loop.pause import _digest
+from treadle.pauses import digest_of
 from treadle.testing import ScriptedLLM, call, calls
 
 from .conftest import SYNC, paused_at, refused, stored
@@ -132,14 +132,14 @@ class TestSigned:
         loop, _, paused = paused_at(recorded, pause_secret=b"s")
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["approvals"] = {"b": {"runs": True, "reason": "", "arguments": None}}
-        refused(loop, {**forged, "digest": _digest(forged, None)}, text="signed with another")
+        refused(loop, {**forged, "digest": digest_of(forged, None)}, text="signed with another")
 
     def test_without_a_secret_it_detects_mistakes_only(self, recorded):
         """As in the guide: a state that leaves the program has to be signed."""
         loop, model, paused = paused_at(recorded)
         forged = {key: value for key, value in paused.state.items() if key != "digest"}
         forged["tool_calls"][1]["input"] = {"path": "/etc"}
-        forged["digest"] = _digest(forged, None)
+        forged["digest"] = digest_of(forged, None)
         SYNC.resume(loop, forged, {"b": approve}, model)
         assert "wipe /etc" in recorded.done
 

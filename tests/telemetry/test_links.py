@@ -7,7 +7,7 @@ import pytest
 from tests.deciding import on
 
 from treadle import Loop, RunState, approve, deny, tool
-from treadle.loop.pause import _digest
+from treadle.pauses import digest_of
 from treadle.telemetry import names
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -126,10 +126,10 @@ def test_a_state_without_a_traceparent_is_resumed():
     paused = bot(before, tools=[helper(signing("i1"))]).run_sync(USER, ScriptedLLM(asked()))
     old = without_traceparent(paused.state)
     assert "traceparent" in json.dumps(paused.state)
-    old["paused_runs"]["k"]["digest"] = _digest(
+    old["paused_runs"]["k"]["digest"] = digest_of(
         {key: value for key, value in old["paused_runs"]["k"].items() if key != "digest"}, None
     )
-    old["digest"] = _digest({key: value for key, value in old.items() if key != "digest"}, None)
+    old["digest"] = digest_of({key: value for key, value in old.items() if key != "digest"}, None)
     loop = bot(after, tools=[helper("in")])
     result = loop.resume_sync(json.dumps(old), on(old, {"k/i1": approve}), ScriptedLLM("out"))
     assert result.unwrap().content == "out"

@@ -368,20 +368,36 @@ def test_a_run_that_was_steered_from_another_thread(driven: Way):
 
 
 def test_a_pause_that_is_claimed_once_is_replayed_as_often_as_one_likes(driven: Way):
-    """The replay of a resumed run consumes no pause."""
+    """The replay of a resumed run claims no pause."""
     script = next(s for s in SCRIPTS if s.name == "a_run_that_is_resumed")
-    claimed: list[str] = []
-
-    def claim(pause_id: str) -> bool:
-        claimed.append(pause_id)
-        return claimed.count(pause_id) == 1
-
-    observed, logs = recorded(driven, script, consume_pause=claim)
-    assert len(claimed) == 1
-    options = {**script.build()[1], "consume_pause": claim}
+    claims = CountedClaims()
+    observed, logs = recorded(driven, script, claim_store=claims)
+    assert claims.asked == ["claim", "done"]
+    options = {**script.build()[1], "claim_store": claims}
     for _ in range(2):
         same(observed, replayed(script.messages, options, *logs, decisions=script.decisions))
-    assert len(claimed) == 1
+    assert claims.asked == ["claim", "done"]
+
+
+class CountedClaims:
+    """A store that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
+        """Note it, and accept it."""
+        assert pause_id
+        assert claimant
+        assert not take_over
+        self.asked.append("claim")
+        return True
+
+    def release(self, pause_id: str, claimant: str, outcome: str) -> None:
+        """Note the outcome."""
+        assert pause_id
+        assert claimant
+        self.asked.append(outcome)
 
 
 def test_a_run_whose_task_was_cancelled(awaited: Way):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from treadle.cli.exits import Exit, UsageError, writing
 from treadle.cli.output import warn
+from treadle.files import replace_file
 from treadle.reports import RecordingError
 from treadle.reports.dashboard_page.page import static_page
 from treadle.reports.dashboard_page.server import HOST, PageServer
-from treadle.reports.files import replace_file
 from treadle.reports.sources.prometheus import PrometheusSource
 from treadle.reports.sources.recordings import RecordingSource
 from treadle.reports.sources.source import Source, SourceError

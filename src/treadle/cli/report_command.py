@@ -8,8 +8,8 @@ from pathlib import Path
 
 from treadle.cli.exits import Exit, UsageError, same_file, writing
 from treadle.cli.output import warn
+from treadle.files import replace_file
 from treadle.reports import RecordingError, read_recording, render_report
-from treadle.reports.files import replace_file
 from treadle.reports.text import escape_controls
 
 

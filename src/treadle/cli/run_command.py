@@ -18,10 +18,10 @@ from treadle.cli.load_tools import load_tools
 from treadle.cli.output import answer, as_json, summary, transcript, warn, why
 from treadle.cli.progress import make_progress
 from treadle.errors import TreadleError
+from treadle.files import check_replaceable, replace_file
 from treadle.loop import Loop, RunHandle
 from treadle.providers import open_model
 from treadle.reports import Recorder, RecordingError, render_report
-from treadle.reports.files import check_replaceable, replace_file
 from treadle.reports.text import escape_controls
 from treadle.results import Ok, Result
 

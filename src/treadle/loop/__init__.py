@@ -5,7 +5,6 @@ from treadle.loop.handle import EventStream, RunHandle
 from treadle.loop.loop import Loop
 from treadle.loop.observers import Observer
 from treadle.loop.options import LoopOptions, Middleware
-from treadle.loop.pause import PausedStateError
 from treadle.model import LLMSendFn
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "LoopOptions",
     "Middleware",
     "Observer",
-    "PausedStateError",
     "RunHandle",
     "presets",
 ]

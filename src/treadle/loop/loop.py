@@ -15,7 +15,7 @@ from treadle.errors import InitSignature, OptionError, check_names
 from treadle.loop.build import pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, OPTION_NAMES, LoopOptions, Settings, hint_of
-from treadle.loop.pause import PausedForm, Resumption
+from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, Resumption
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
@@ -267,26 +267,33 @@ class Loop(Generic[OutputT_co]):
         paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
+        *,
+        take_over: bool = False,
         **options: Any,
     ) -> Coroutine[Any, Any, Result]:
         """Continue a paused run, as `run` does; also in another process.
 
         Args:
-            paused: the `Paused`, its ``state``, or the state as JSON text.
+            paused: the `Paused`, its ``state``, the state as JSON text, or the path of a pause that
+                `Paused.save` wrote. That file is removed when there is a result.
             decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the waiting calls.
                 The run pauses again when it reaches a call without a decision.
             llm_send_fn: the model, see `Loop`; None means that of the loop.
+            take_over: also resume a pause that another run has claimed and not ended, since it was interrupted or
+                its process has ended. Calls that were approved may run a second time.
             **options: as for `run`. The tools of the waiting calls have to be among the tools of the loop.
 
         Returns:
             As for `run`.
 
         Raises:
-            PausedStateError: the state was changed, belongs to other tools, or was resumed already.
+            PausedStateError: the state was changed, belongs to other tools, was resumed already, or is being
+                resumed; or there is no such saved pause.
             OptionError: a decision on a call that does not wait, or edited arguments that are invalid.
         """
         loop = self._with(options)
-        return effects.drive(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
+        given = loop.resumption(paused, decisions, take_over=take_over)
+        return effects.drive(*start_run(loop, given, llm_send_fn))
 
     @_class_or_instance(ResumeSync)
     def resume_sync(
@@ -294,11 +301,14 @@ class Loop(Generic[OutputT_co]):
         paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
+        *,
+        take_over: bool = False,
         **options: Any,
     ) -> Result:
         """As `resume`, in this thread, without an event loop."""
         loop = self._with(options)
-        return effects.drive_sync(*start_run(loop, loop.resumption(paused, decisions), llm_send_fn))
+        given = loop.resumption(paused, decisions, take_over=take_over)
+        return effects.drive_sync(*start_run(loop, given, llm_send_fn))
 
     @_class_or_instance(ResumeStream)
     def resume_stream(
@@ -306,11 +316,14 @@ class Loop(Generic[OutputT_co]):
         paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
+        *,
+        take_over: bool = False,
         **options: Any,
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `resume`, with the events as they happen; see `stream`."""
         loop = self._with(options)
-        return _streamed(loop, loop.resumption(paused, decisions), llm_send_fn)
+        given = loop.resumption(paused, decisions, take_over=take_over)
+        return _streamed(loop, given, llm_send_fn)
 
     def model_for(self, llm_send_fn: LLMSendFn | None) -> LLMSendFn:
         """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
@@ -323,13 +336,17 @@ class Loop(Generic[OutputT_co]):
         return chosen
 
     def resumption(
-        self,
-        paused: PausedForm,
-        decisions: Mapping[str, Approval],
-        consume: Callable[[str], Any] | None = None,
+        self, paused: PausedForm, decisions: Mapping[str, Approval], *, take_over: bool = False
     ) -> Resumption:
         """Check a paused run, for `resume`; raises the errors of `resume`."""
-        return Resumption(self, paused, decisions, consume or self.settings.consume_pause)
+        store = self.settings.claim_store
+        return Resumption(
+            self,
+            paused,
+            decisions,
+            PROCESS_CLAIMS if store is None else store,
+            take_over=take_over,
+        )
 
     def as_tool(
         self,

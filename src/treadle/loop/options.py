@@ -18,6 +18,7 @@ from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.messages import Response
 from treadle.model import BASE_DELAY, LLMSendFn, check_model
+from treadle.pauses import ClaimStore
 from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike
 from treadle.results import Result
@@ -71,7 +72,7 @@ class LoopOptions(TypedDict, total=False):
     max_blank_stops: int
     repair_call: RepairCall | None
     pause_secret: str | bytes | None
-    consume_pause: Callable[[str], Any] | None
+    claim_store: ClaimStore | None
     on_iteration: Callable[[Context], Any] | None
     on_event: Observer | Sequence[Observer] | None
     on_complete: Callable[[Completion], Any] | None
@@ -137,8 +138,8 @@ class Settings:
         repair_call: see `treadle.stages.validate_calls`.
         pause_secret: signs the state of paused runs, so that no one else can forge one; None detects accidental
             changes only.
-        consume_pause: takes the id of a pause and returns whether it may be resumed, once; sync or async. None
-            uses a table in this process.
+        claim_store: remembers which pauses are resumed, so that each is resumed once: `SQLiteClaims`, or another
+            `ClaimStore`, for several processes. None uses a table in this process.
         on_iteration: called with the context after each iteration.
         on_event: one observer of all events, or a list of them.
         on_complete: called with the `Completion` of the run, on every exit; sync or async.
@@ -185,7 +186,7 @@ class Settings:
     max_blank_stops: int = 3
     repair_call: RepairCall | None = None
     pause_secret: str | bytes | None = None
-    consume_pause: Callable[[str], Any] | None = None
+    claim_store: ClaimStore | None = None
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None
     on_complete: Callable[[Completion], Any] | None = None
@@ -306,6 +307,10 @@ def _is_middleware(value: Any) -> bool:
     return _is_many(value) and (isinstance(value, Iterator) or all(map(callable, value)))
 
 
+def _is_claim_store(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in ("claim", "release"))
+
+
 _LEAST: Mapping[str, float] = {
     "max_retries": 0,
     "retry_delay": 0,
@@ -348,7 +353,10 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, (str, bytes)) and bool(value),
         "text or bytes",
     ),
-    "consume_pause": (callable, "a callable that takes the id of a pause"),
+    "claim_store": (
+        _is_claim_store,
+        "an object with claim and release, such as SQLiteClaims(path)",
+    ),
     "llm_opts": (lambda value: isinstance(value, Mapping), "a mapping"),
     "stages": (_is_many, "a list of stages, or a Pipeline"),
     "output_validators": (_is_callables, "a callable that takes the output, or a list of such"),

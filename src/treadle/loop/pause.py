@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import logging
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from treadle import labels
 from treadle.effects import NOW, Call, Mode, Steps, call_mode
-from treadle.errors import OptionError, TreadleError
+from treadle.errors import OptionError, PausedStateError
 from treadle.events import reason_as_json, reason_from_json
 from treadle.messages import (
     History,
@@ -26,6 +26,17 @@ from treadle.messages import (
     sendable_json,
     sha256,
 )
+from treadle.pauses import (
+    VERSION,
+    ClaimStore,
+    Outcome,
+    ProcessClaims,
+    check_state,
+    digest_of,
+    is_state,
+)
+from treadle.pauses.claimant import Claimant
+from treadle.pauses.claims import resumed_already
 from treadle.results import Paused, PendingCall
 from treadle.run_state import RunState
 from treadle.stages import inject, parse_tool_calls, report_edits
@@ -35,17 +46,13 @@ if TYPE_CHECKING:
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
 
-VERSION = 6
-"""The version of the format of a paused state. A state of another version is refused."""
-MAX_CONSUMED = 100_000
-"""The number of resumed pauses that a process remembers, without ``consume_pause=``."""
-PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes
-"""A paused run, its state, or that as JSON text."""
+PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[str]
+"""A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
+PROCESS_CLAIMS = ProcessClaims()
+"""The claims of the loops without ``claim_store=``."""
+R = TypeVar("R")
+log = logging.getLogger("treadle.loop")
 WAITING = "Not run yet: the run waits for a person's approval."
-
-
-class PausedStateError(TreadleError, ValueError):
-    """A paused state was changed, belongs to other tools, or was resumed already."""
 
 
 # Pausing
@@ -84,7 +91,7 @@ def suspend(run: Run) -> Steps[JSONDict]:
         raise PausedStateError(f"the run cannot pause: {error}") from error
     if not is_whole:
         raise PausedStateError("the run cannot pause: the memo has keys that are not text")
-    made["digest"] = _digest(made, run.config.pause_secret)
+    made["digest"] = digest_of(made, run.config.pause_secret)
     if context.response.tool_calls and not context.tool_calls:  # paused before they were parsed
         context = parse_tool_calls(context)
     run.keep(inject(context, WAITING))
@@ -173,13 +180,13 @@ class Resumption:
 
     Args:
         loop: the loop that resumes it; its secret signed the state.
-        given: a `Paused`, its ``state``, or the state as JSON text.
+        given: a `Paused`, its ``state``, the state as JSON text, or the path of a saved pause.
         decisions: by id of the pending call.
-        consume: takes the id of the pause and returns whether it may be resumed; None uses a table in this
-            process.
+        store: remembers that the pause is resumed; None for a subagent, whose pause is claimed with the outer one.
+        take_over: also resume a pause that an interrupted run has claimed.
 
     Raises:
-        PausedStateError: it was changed, or belongs to other tools or stages.
+        PausedStateError: it was changed, belongs to other tools or stages, or there is no such saved pause.
         OptionError: a decision on a call that does not wait, or with invalid arguments.
     """
 
@@ -188,14 +195,24 @@ class Resumption:
         loop: Loop,
         given: PausedForm,
         decisions: Mapping[str, Approval],
-        consume: Callable[[str], Any] | None = None,
+        store: ClaimStore | None,
+        *,
+        take_over: bool = False,
     ) -> None:
         if not is_mapping(decisions):
             raise OptionError(
                 f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
             )
-        self.state, tools = _opened(given, loop.pause_secret), loop.tools
-        self._consume = consume
+        self._claims: list[ClaimStore] = [] if store is None else [store]
+        self._claimant = ""
+        self._take_over = take_over
+        if _is_path(given):
+            from treadle.pauses.file_claims import FileClaims  # noqa: PLC0415 - it imports pathlib
+
+            saved = FileClaims(cast("str", given), take_over=take_over)
+            self._claims.insert(0, saved)
+            given = saved.state
+        self.state, tools = check_state(_opened(given), loop.pause_secret), loop.tools
         self._check_tools(tools)
         stage = self.state["trace"][-1]
         if not loop.pipeline.has_entry(stage):
@@ -253,18 +270,52 @@ class Resumption:
                 )
             check(paused, decisions_within(call_id, self.decisions))
 
-    def consume(self) -> Steps[None]:
-        """Make sure that this pause is resumed only once.
+    def claimed(self, steps: Steps[R]) -> Steps[R]:
+        """Perform the steps of the resumed run while it has claimed its pause.
+
+        Args:
+            steps: the run. They do not start if the pause is claimed already.
 
         Raises:
-            PausedStateError: it was resumed already.
+            PausedStateError: another run has claimed the pause, or has resumed it.
         """
+        yield from self._claim()
+        try:
+            result = yield from steps
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self._release(self._claims, "interrupted")
+            raise
+        yield from self._release(self._claims, "done")
+        return result
+
+    def _claim(self) -> Steps[None]:
         pause_id = self.state["pause_id"]
-        consume = self._consume or _CONSUMED.consume
-        mode = Mode.INLINE if self._consume is None else call_mode(self._consume)
-        is_ours = yield Call(consume, pause_id, mode=mode, label=labels.CONSUME_PAUSE, key=pause_id)
-        if not is_ours:
-            raise PausedStateError(f"the paused state is stale: {pause_id!r} was resumed already")
+        if not self._claims:
+            return
+        self._claimant = yield Call(_claimant, label=labels.RANDOM, key=f"claimant {pause_id}")
+        asked: list[ClaimStore] = []
+        try:
+            for store in self._claims:
+                asked.append(store)
+                claim = functools.partial(store.claim, take_over=self._take_over)
+                args = (pause_id, self._claimant)
+                _check_ours(pause_id, (yield _calling(claim, args, labels.CLAIM_PAUSE)))
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self._release(asked, "undone")  # a cancelled claim may have succeeded
+            raise
+
+    def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
+        pause_id = self.state["pause_id"]
+        for store in reversed(stores):
+            args = (pause_id, self._claimant, outcome)
+            try:
+                yield _calling(store.release, args, labels.RELEASE_PAUSE)
+            except Exception:  # the result of the run is worth more
+                log.exception("the claim of pause %s could not be released", pause_id)
 
     def restore(self, run: Run) -> None:
         """Restore the state that a run had when it paused."""
@@ -314,6 +365,27 @@ def _why_not(given: object, waiting: Sequence[str]) -> str:
     return f"no call {given!r} waits; waiting calls: {listed}"
 
 
+def _calling(fn: Callable[..., Any], args: tuple[str, ...], label: str) -> Call:
+    """The effect that calls a method of a claim store."""
+    mode = call_mode(fn)
+    if mode is Mode.THREAD and getattr(fn, "func", fn) in _QUICK:
+        mode = Mode.INLINE
+    return Call.of(fn, args, mode, label=label, key=args[0])
+
+
+_QUICK = frozenset({PROCESS_CLAIMS.claim, PROCESS_CLAIMS.release})
+"""Methods that return at once."""
+
+
+def _claimant() -> str:
+    return str(Claimant.here())
+
+
+def _check_ours(pause_id: str, is_ours: object) -> None:
+    if not is_ours:
+        raise PausedStateError(resumed_already(pause_id))
+
+
 def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[str, Approval]:
     """The decisions on calls of a subagent, by the ids of the calls in the subagent."""
     start = f"{call_id}/"
@@ -324,47 +396,26 @@ def decisions_within(call_id: str, decisions: Mapping[str, Approval]) -> dict[st
     }
 
 
-def _opened(given: PausedForm, secret: bytes | None) -> JSONDict:
-    """Decode the state from any form, and check that it is unchanged."""
+def _opened(given: Any) -> Mapping[str, Any]:
+    """The state of a paused run, in any form but a path; it is not checked."""
     state: Any = given.state if isinstance(given, Paused) else given
     if isinstance(state, (str, bytes)):
         try:
             state = json.loads(state)
         except (ValueError, RecursionError) as error:
             raise PausedStateError(f"the paused state is not JSON: {error}") from error
-    if not is_mapping(state) or "digest" not in state:
+    if not is_state(state):
         raise PausedStateError(
-            f"expected a Paused, its state, or that as JSON text, got {type(given).__name__}"
+            "expected a Paused, its state, that as JSON text, or the path of a saved pause, "
+            f"got {type(given).__name__}"
         )
-    if state.get("version") != VERSION:
-        raise PausedStateError(
-            f"the paused state has version {state.get('version')!r}, expected {VERSION}"
-        )
-    signed = {key: value for key, value in state.items() if key != "digest"}
-    if not _is_signed(signed, secret, state["digest"]):
-        raise PausedStateError(
-            "the paused state was changed, or signed with another secret, since it was made"
-        )
-    copied: JSONDict = json.loads(json.dumps(signed))
-    return copied
+    return state
 
 
-def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -> bool:
-    import hmac  # noqa: PLC0415 - it imports hashlib, which is slow
-
-    try:
-        return hmac.compare_digest(str(digest).encode(), _digest(state, secret).encode())
-    except (TypeError, ValueError, RecursionError):  # it is not JSON
-        return False
-
-
-def _digest(state: Mapping[str, Any], secret: bytes | None) -> str:
-    text = json.dumps(state, sort_keys=True).encode()
-    if secret is None:
-        return sha256(text)
-    import hmac  # noqa: PLC0415 - as above
-
-    return hmac.new(secret, text, "sha256").hexdigest()
+def _is_path(given: Any) -> bool:
+    if isinstance(given, str):
+        return not given.lstrip().startswith("{")
+    return isinstance(given, os.PathLike)
 
 
 def _last_seq(numbers: list[int]) -> int:
@@ -409,27 +460,6 @@ def _named(value: Any) -> Any:
 def _digest_of(tool: Tool) -> str:
     text = json.dumps([tool.name, tool.input_schema], sort_keys=True, default=str)
     return sha256(text.encode())
-
-
-class _Consumed:
-    """The pauses that were resumed in this process."""
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-        self._mutex = threading.Lock()
-
-    def consume(self, pause_id: str) -> bool:
-        """Mark a pause as resumed; False if it was resumed before."""
-        with self._mutex:
-            if pause_id in self._ids:
-                return False
-            self._ids[pause_id] = None
-            if len(self._ids) > MAX_CONSUMED:
-                self._ids.popitem(last=False)
-            return True
-
-
-_CONSUMED = _Consumed()
 
 
 def _restored_facts(

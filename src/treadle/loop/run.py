@@ -20,6 +20,7 @@ from treadle.effects import (
     TimeLimitReached,
     log_suppressed,
 )
+from treadle.errors import PausedStateError
 from treadle.events import (
     Event,
     HistoryRepaired,
@@ -33,7 +34,7 @@ from treadle.events import (
 from treadle.fast_dataclass import fast_dataclass
 from treadle.loop.handle import RunHandle
 from treadle.loop.loop_detection import LoopDetector
-from treadle.loop.pause import PausedStateError, Resumption, suspend
+from treadle.loop.pause import Resumption, suspend
 from treadle.loop.stage_guard import lost_calls
 from treadle.messages import (
     NOTHING,
@@ -162,9 +163,11 @@ class Run:
 
     def steps(self) -> Steps[Result]:
         """Perform the run; on every exit the history is valid and the end is reported."""
+        steps = self._steps()
+        return self._given.claimed(steps) if isinstance(self._given, Resumption) else steps
+
+    def _steps(self) -> Steps[Result]:
         is_resumed = isinstance(self._given, Resumption)
-        if is_resumed:
-            yield from self._given.consume()
         started = yield NOW
         reason = self._begin(started)
         try:

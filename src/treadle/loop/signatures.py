@@ -253,6 +253,8 @@ class ResumeWith(Protocol[T_co]):
         paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
+        *,
+        take_over: bool = False,
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result[T_co]]: ...
 
@@ -263,6 +265,7 @@ class ResumeWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result[U | V]]: ...
@@ -274,6 +277,7 @@ class ResumeWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result[U]]: ...
@@ -285,6 +289,7 @@ class ResumeWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: Any,
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result[Any]]: ...
@@ -309,6 +314,8 @@ class ResumeSyncWith(Protocol[T_co]):
         paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
+        *,
+        take_over: bool = False,
         **options: Unpack[LoopOptions],
     ) -> Result[T_co]: ...
 
@@ -319,6 +326,7 @@ class ResumeSyncWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
     ) -> Result[U | V]: ...
@@ -330,6 +338,7 @@ class ResumeSyncWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
     ) -> Result[U]: ...
@@ -341,6 +350,7 @@ class ResumeSyncWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: Any,
         **options: Unpack[LoopOptions],
     ) -> Result[Any]: ...
@@ -365,6 +375,8 @@ class ResumeStreamWith(Protocol[T_co]):
         paused: PausedForm,
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
+        *,
+        take_over: bool = False,
         **options: Unpack[LoopOptions],
     ) -> AbstractAsyncContextManager[EventStream[T_co]]: ...
 
@@ -375,6 +387,7 @@ class ResumeStreamWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
     ) -> AbstractAsyncContextManager[EventStream[U | V]]: ...
@@ -386,6 +399,7 @@ class ResumeStreamWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
     ) -> AbstractAsyncContextManager[EventStream[U]]: ...
@@ -397,6 +411,7 @@ class ResumeStreamWith(Protocol[T_co]):
         decisions: Mapping[str, Approval],
         llm_send_fn: LLMSendFn | None = None,
         *,
+        take_over: bool = False,
         output: Any,
         **options: Unpack[LoopOptions],
     ) -> AbstractAsyncContextManager[EventStream[Any]]: ...

@@ -92,8 +92,8 @@ class Subagent:
         return _value_of(result, call)
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
-        """Check the paused run of a call; its pause is consumed with that of the outer run."""
-        return self._loop.resumption(state, decisions, lambda _: True)
+        """Check the paused run of a call; its pause is claimed with that of the outer run."""
+        return Resumption(self._loop, state, decisions, None)
 
 
 def _as_task(arguments: Mapping[str, Any]) -> Messages:

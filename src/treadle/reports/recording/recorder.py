@@ -29,8 +29,8 @@ from typing import IO, Any, Self, TextIO
 
 from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
+from treadle.files import create_file, open_special, open_to_append, write_all
 from treadle.json_data import to_json_line
-from treadle.reports.files import create_file, open_special, open_to_append, write_all
 from treadle.reports.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 
 VERSION = 2

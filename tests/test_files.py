@@ -5,9 +5,9 @@ import stat
 
 import pytest
 
-from treadle.reports.files import check_replaceable, replace_file
+from treadle.files import check_replaceable, replace_file
 
-from .full_disk import no_room
+from .reports.full_disk import no_room
 
 
 def names_in(folder):

@@ -1,6 +1,6 @@
-"""Files of pages and recordings: private, and replaced as a whole.
+"""Files of pages, recordings and paused runs: private, and replaced as a whole.
 
-A page or a recording has everything that models, tools and users wrote, so only its owner can read a new file.
+Such a file has everything that models, tools and users wrote, so only its owner can read a new file.
 It is written next to its target and renamed, so a full disk or a crash leaves the earlier file as it was.
 """
 

@@ -1,0 +1,19 @@
+"""Paused runs outside a process: their signature, their files, and who resumes them.
+
+`saved` and `file_claims` are imported when a pause is saved or resumed from a file.
+"""
+
+from treadle.pauses.claims import ClaimStore, Outcome, ProcessClaims
+from treadle.pauses.signature import VERSION, check_state, digest_of, is_state
+from treadle.pauses.sqlite_claims import SQLiteClaims
+
+__all__ = [
+    "VERSION",
+    "ClaimStore",
+    "Outcome",
+    "ProcessClaims",
+    "SQLiteClaims",
+    "check_state",
+    "digest_of",
+    "is_state",
+]

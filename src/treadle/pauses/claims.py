@@ -1,0 +1,126 @@
+"""Claims: a paused run is resumed by one run only, and on purpose by another if that one was interrupted."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable
+from typing import Literal, Protocol, TypeAlias
+
+from treadle.errors import PausedStateError
+from treadle.pauses.claimant import Claimant
+
+MAX_CLAIMS = 100_000
+"""The number of resumed pauses that a process remembers, without ``claim_store=``."""
+
+Outcome: TypeAlias = Literal["done", "interrupted", "undone"]
+"""How a claim ends: ``done`` after a result was returned, so that the pause is never resumed again;
+``interrupted`` after an exception in the middle, so that it can only be taken over; ``undone`` if nothing ran."""
+
+
+class ClaimStore(Protocol):
+    """Remembers which pauses are resumed, and by whom. Each method may be sync or async.
+
+    A store is shared by all processes that may resume a pause. An exception of a method is raised to the caller of
+    `Loop.resume`, and nothing runs.
+    """
+
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool | Awaitable[bool]:
+        """Claim a pause, in one atomic step.
+
+        Args:
+            pause_id: the pause.
+            claimant: who claims it: a text that each attempt to resume has for itself.
+            take_over: also claim it if another claimant has it, unless that one is still running, as far as the
+                store can know, or has ended its claim with ``done``.
+
+        Returns:
+            Whether the claimant has the pause now.
+
+        Raises:
+            PausedStateError: it has not; the text says why.
+        """
+        ...
+
+    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> Awaitable[None] | None:
+        """End a claim. It has no effect if the claimant does not have the pause, such as after a refused claim.
+
+        Args:
+            pause_id: the pause.
+            claimant: who claimed it.
+            outcome: how the claim ends.
+        """
+        ...
+
+
+class ProcessClaims:
+    """The claims of this process: the default."""
+
+    # Operations of dicts are atomic, so that no lock is needed, which a fork could leave locked.
+    def __init__(self) -> None:
+        self._claims: OrderedDict[str, str] = OrderedDict()
+        self._interrupted: OrderedDict[str, str] = OrderedDict()
+
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
+        """See `ClaimStore.claim`."""
+        holder = self._claims.setdefault(pause_id, claimant)
+        if holder == claimant:
+            if len(self._claims) > MAX_CLAIMS:
+                self._claims.popitem(last=False)
+            return True
+        if pause_id in self._interrupted:
+            if take_over and self._interrupted.pop(pause_id, None) is not None:
+                self._claims[pause_id] = claimant
+                return True
+            raise PausedStateError(interrupted(pause_id))
+        return False
+
+    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
+        """See `ClaimStore.release`."""
+        if self._claims.get(pause_id) != claimant:
+            return
+        if outcome == "undone":
+            self._claims.pop(pause_id, None)
+        elif outcome == "interrupted":
+            self._interrupted[pause_id] = claimant
+            if len(self._interrupted) > MAX_CLAIMS:
+                self._interrupted.popitem(last=False)
+
+
+def resumed_already(pause_id: str) -> str:
+    """Why a pause cannot be resumed: its run has continued."""
+    return f"the paused state is stale: {pause_id!r} was resumed already"
+
+
+def interrupted(what: str) -> str:
+    """Why a pause can only be taken over: the run that resumed it was interrupted."""
+    return f"{what!r} was claimed, and the run that resumed it was interrupted; {HOW}"
+
+
+def claimed(what: str, claimant: Claimant | None, since: str) -> str:
+    """Why a pause cannot be resumed: another run has claimed it.
+
+    Args:
+        what: the pause, or its file.
+        claimant: who has claimed it; None if that is not known.
+        since: when.
+    """
+    if claimant is None:
+        return f"{what!r} was claimed at {since}; {HOW}"
+    who = f"process {claimant.pid} on {claimant.host!r}"
+    match claimant.is_running():
+        case True:
+            return f"{what!r} was claimed by {who} at {since}, which is still running"
+        case False:
+            return f"{what!r} was claimed by {who} at {since}, which has ended since; {HOW}"
+        case _:
+            return f"{what!r} was claimed by {who} at {since}; if that process has ended: {HOW}"
+
+
+HOW = "calls that were approved may have run; to run them all the same, pass take_over=True"
+
+
+def at(seconds: float) -> str:
+    """A time in seconds since the epoch, for an error text."""
+    import time  # noqa: PLC0415 - next to its use
+
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

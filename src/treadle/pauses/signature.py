@@ -1,0 +1,64 @@
+"""The signature of the state of a paused run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from treadle.errors import PausedStateError
+
+VERSION = 6
+"""The version of the format of a paused state. A state of another version is refused."""
+
+
+def is_state(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value looks like the state of a paused run."""
+    return isinstance(value, Mapping) and "digest" in value
+
+
+def check_state(state: Mapping[str, Any], secret: bytes | None) -> dict[str, Any]:
+    """Check that a state is unchanged.
+
+    Args:
+        state: the state.
+        secret: the secret that signed it; None if it is unsigned.
+
+    Returns:
+        A copy of the state, without its digest.
+
+    Raises:
+        PausedStateError: it was changed, or has another version or secret.
+    """
+    if state.get("version") != VERSION:
+        raise PausedStateError(
+            f"the paused state has version {state.get('version')!r}, expected {VERSION}"
+        )
+    signed = {key: value for key, value in state.items() if key != "digest"}
+    if not _is_signed(signed, secret, state["digest"]):
+        raise PausedStateError(
+            "the paused state was changed, or signed with another secret, since it was made"
+        )
+    copied: dict[str, Any] = json.loads(json.dumps(signed))
+    return copied
+
+
+def digest_of(state: Mapping[str, Any], secret: bytes | None) -> str:
+    """The digest of a state, in hexadecimal: its HMAC-SHA-256, or its SHA-256 without a secret."""
+    text = json.dumps(state, sort_keys=True).encode()
+    if secret is None:
+        import hashlib  # noqa: PLC0415 - it is slow to import
+
+        return hashlib.sha256(text).hexdigest()
+    import hmac  # noqa: PLC0415 - it imports hashlib
+
+    return hmac.new(secret, text, "sha256").hexdigest()
+
+
+def _is_signed(state: Mapping[str, Any], secret: bytes | None, digest: object) -> bool:
+    import hmac  # noqa: PLC0415 - it imports hashlib, which is slow
+
+    try:
+        return hmac.compare_digest(str(digest).encode(), digest_of(state, secret).encode())
+    except (TypeError, ValueError, RecursionError):  # it is not JSON
+        return False

@@ -1,0 +1,118 @@
+"""Claims in an SQLite file, for several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from treadle.errors import OptionError, PausedStateError
+from treadle.pauses.claimant import Claimant
+from treadle.pauses.claims import Outcome, at, claimed, interrupted, resumed_already
+
+if TYPE_CHECKING:
+    import sqlite3
+
+BUSY_SECONDS = 30.0
+"""How long an operation waits for those of other processes, in seconds. Each takes milliseconds."""
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS treadle_claims (
+    pause_id TEXT PRIMARY KEY, claimant TEXT NOT NULL, claimed_at REAL NOT NULL, status TEXT NOT NULL
+)
+"""
+
+
+class SQLiteClaims:
+    """A `ClaimStore` in an SQLite file: of all processes that use the file, one resumes a pause.
+
+    The file system has to have file locks that work between these processes. Each operation opens the file, so
+    that an object may be shared by threads and inherited by forks. A row stays for each pause; it may be deleted
+    once nobody has the state of the pause any more.
+
+    Args:
+        path: the file; it is created, readable by its owner only, when a pause is claimed for the first time.
+
+    Raises:
+        OptionError: the path is no path of a file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)) or os.fspath(path) in {"", ":memory:"}:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"SQLiteClaims: expected the path of a file, got {path!r}")
+        self.path = os.fspath(path)
+
+    def __repr__(self) -> str:
+        return f"SQLiteClaims({self.path!r})"
+
+    def claim(self, pause_id: str, claimant: str, *, take_over: bool) -> bool:
+        """See `ClaimStore.claim`.
+
+        Raises:
+            sqlite3.Error: the file cannot be used.
+        """
+        with self._transaction() as db:
+            row = db.execute(
+                "SELECT claimant, claimed_at, status FROM treadle_claims WHERE pause_id = ?",
+                (pause_id,),
+            ).fetchone()
+            if row is not None:
+                _check_free(pause_id, *row, take_over=take_over)
+            db.execute(
+                "INSERT OR REPLACE INTO treadle_claims VALUES (?, ?, ?, 'claimed')",
+                (pause_id, claimant, time.time()),
+            )
+        return True
+
+    def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
+        """See `ClaimStore.release`.
+
+        Raises:
+            sqlite3.Error: the file cannot be used.
+        """
+        where = "WHERE pause_id = ? AND claimant = ?"
+        with self._transaction() as db:
+            if outcome == "undone":
+                db.execute(f"DELETE FROM treadle_claims {where}", (pause_id, claimant))  # noqa: S608
+            else:
+                db.execute(
+                    f"UPDATE treadle_claims SET status = ? {where}",  # noqa: S608
+                    (outcome, pause_id, claimant),
+                )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        import sqlite3  # noqa: PLC0415 - it is slow to import
+
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            # No write-ahead log: it needs memory that processes on several machines cannot share.
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(_TABLE)
+            yield db
+            db.execute("COMMIT")
+        finally:
+            db.close()  # which rolls an open transaction back
+
+
+def _check_free(
+    pause_id: str, claimant: str, claimed_at: float, status: str, *, take_over: bool
+) -> None:
+    """Check that a pause can be taken over from its claimant.
+
+    Raises:
+        PausedStateError: it cannot.
+    """
+    if status == "done":
+        raise PausedStateError(resumed_already(pause_id))
+    if status == "interrupted":
+        if not take_over:
+            raise PausedStateError(interrupted(pause_id))
+        return
+    holder = Claimant.parse(claimant)
+    if not take_over or (holder is not None and holder.is_running() is True):
+        raise PausedStateError(claimed(pause_id, holder, at(claimed_at)))

@@ -1,0 +1,230 @@
+"""`claim_store` is asked once for each attempt to resume, and told how that ends."""
+
+import logging
+import threading
+
+import anyio
+import pytest
+from tests.deciding import on
+
+from treadle import Loop, Ok, PausedStateError, approve
+from treadle.pauses import ProcessClaims
+from treadle.pauses.claimant import Claimant
+from treadle.testing import ScriptedLLM, call, calls
+
+from .conftest import SYNC, Way, paused_at
+
+
+class Store:
+    """A store that notes what it is asked, and the thread."""
+
+    def __init__(self, answer=True):
+        self.answer = answer
+        self.log = []
+        self.threads = set()
+
+    def claim(self, pause_id, claimant, *, take_over):
+        self.threads.add(threading.current_thread())
+        self.log.append(("claim", pause_id, claimant, take_over))
+        return self.answer
+
+    def release(self, pause_id, claimant, outcome):
+        self.threads.add(threading.current_thread())
+        self.log.append((outcome, pause_id, claimant))
+
+
+class AsyncStore(Store):
+    """The same, with async methods."""
+
+    async def claim(self, pause_id, claimant, *, take_over):
+        await anyio.sleep(0)
+        return super().claim(pause_id, claimant, take_over=take_over)
+
+    async def release(self, pause_id, claimant, outcome):
+        await anyio.sleep(0)
+        super().release(pause_id, claimant, outcome)
+
+
+class TestStore:
+    """A store of the user, for several processes."""
+
+    @pytest.mark.parametrize("kind", [Store, AsyncStore])
+    @pytest.mark.parametrize("take_over", [False, True])
+    def test_it_claims_the_pause_and_ends_the_claim_once_there_is_a_result(
+        self, recorded, way, kind, take_over
+    ):
+        store = kind()
+        loop, model, paused = paused_at(recorded, claim_store=store)
+        assert store.log == []
+        result = way.resume(loop, paused, {"b": approve}, model, take_over=take_over)
+        assert isinstance(result, Ok)
+        (_, pause_id, claimant, took_over), end = store.log
+        assert (pause_id, took_over) == (paused.state["pause_id"], take_over)
+        assert Claimant.parse(claimant).is_running()
+        assert end == ("done", pause_id, claimant)
+
+    @pytest.mark.parametrize("kind", [Store, AsyncStore])
+    def test_one_that_refuses_ends_it_before_anything_happens(self, recorded, way, kind):
+        store, events = kind(answer=False), []
+        loop, model, paused = paused_at(recorded, claim_store=store, on_event=events.append)
+        events.clear()
+        with pytest.raises(PausedStateError, match=r"was resumed already$"):
+            way.resume(loop, paused, {"b": approve}, model)
+        assert (recorded.done, events) == (["note 1"], [])
+        assert [each[0] for each in store.log] == ["claim", "undone"]
+
+    def test_each_attempt_has_a_claimant_of_its_own(self, recorded):
+        store = Store(answer=False)
+        loop, model, paused = paused_at(recorded, claim_store=store)
+        for _ in range(2):
+            with pytest.raises(PausedStateError):
+                SYNC.resume(loop, paused, {"b": approve}, model)
+        claimants = [each[2] for each in store.log]
+        assert len(set(claimants)) == 2
+        assert claimants[0] == claimants[1]
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    def test_one_that_blocks_does_not_block_the_event_loop(self, recorded, backend):
+        """It may query a database, so it is called in a thread."""
+        store = Store()
+        loop, model, paused = paused_at(recorded, claim_store=store)
+        Way(backend).resume(loop, paused, {"b": approve}, model)
+        assert threading.current_thread() not in store.threads
+
+    def test_a_stream_is_refused_too(self, recorded):
+        loop, model, paused = paused_at(recorded, claim_store=Store(answer=False))
+
+        async def main():
+            given = (paused, on(paused, {"b": approve}), model)
+            async with loop.resume_stream(*given) as events:
+                return [event async for event in events]
+
+        with pytest.raises(PausedStateError, match="was resumed already"):
+            anyio.run(main)
+
+    def test_its_exception_is_raised_to_the_caller(self, recorded):
+        class Broken(Store):
+            def claim(self, pause_id, claimant, *, take_over):
+                raise ConnectionError("no database")
+
+        loop, model, paused = paused_at(recorded, claim_store=Broken())
+        with pytest.raises(ConnectionError, match="no database"):
+            SYNC.resume(loop, paused, {"b": approve}, model)
+        assert recorded.done == ["note 1"]
+
+    def test_the_result_is_returned_even_if_the_claim_cannot_be_ended(self, recorded, caplog):
+        class Broken(Store):
+            def release(self, pause_id, claimant, outcome):
+                raise ConnectionError("no database")
+
+        loop, model, paused = paused_at(recorded, claim_store=Broken())
+        with caplog.at_level(logging.ERROR, "treadle.loop"):
+            assert isinstance(SYNC.resume(loop, paused, {"b": approve}, model), Ok)
+        [record] = caplog.records
+        assert "could not be released" in record.getMessage()
+        assert isinstance(record.exc_info[1], ConnectionError)
+
+    @pytest.mark.parametrize("backend", ["asyncio", "trio"])
+    @pytest.mark.parametrize("kind", [Store, AsyncStore])
+    def test_it_is_told_of_an_interruption(self, recorded, backend, kind):
+        store, scope = kind(), []
+
+        def stop(event):
+            scope[0].cancel()
+
+        loop, model, paused = paused_at(recorded, claim_store=store)
+
+        async def main():
+            with anyio.CancelScope() as made:
+                scope.append(made)
+                await loop.resume(paused, on(paused, {"b": approve}), model, on_event=stop)
+
+        anyio.run(main, backend=backend)
+        assert [each[0] for each in store.log] == ["claim", "interrupted"]
+
+    def test_the_pause_of_a_subagent_is_claimed_with_that_of_its_parent(self, recorded):
+        store = Store()
+        inner = ScriptedLLM(calls(call("wipe", "i", path="/")), "inner")
+        subagent = recorded.loop(claim_store=store)
+        loop = Loop(tools=[subagent.as_tool("child", "c", inner)])
+        model = ScriptedLLM(calls(call("child", "k", task="t")), "done")
+        paused = SYNC.run(loop, model)
+        assert isinstance(SYNC.resume(loop, paused, {"k/i": approve}, model), Ok)
+        assert store.log == []
+
+
+class TestProcess:
+    """Without a store, the process remembers the pauses that were resumed."""
+
+    def test_of_concurrent_resumptions_one_succeeds(self, recorded):
+        loop, model, paused = paused_at(recorded)
+        outcomes, start = [], threading.Barrier(8)
+
+        def work():
+            start.wait()
+            try:
+                outcomes.append(type(SYNC.resume(loop, paused, {"b": approve}, model)))
+            except PausedStateError:
+                outcomes.append(None)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (outcomes.count(Ok), outcomes.count(None)) == (1, 7)
+        assert recorded.did == ["note 1", "note 3", "wipe /"]
+
+    def test_it_remembers_a_bounded_number(self, monkeypatch):
+        monkeypatch.setattr("treadle.pauses.claims.MAX_CLAIMS", 2)
+        claims = ProcessClaims()
+        claimed = [claims.claim(name, f"{n}", take_over=False) for n, name in enumerate("aabccba")]
+        assert claimed == [True, False, True, True, False, False, True]
+
+    def test_an_interrupted_one_is_taken_over_once_and_on_purpose(self):
+        claims = ProcessClaims()
+        assert claims.claim("p", "one", take_over=False)
+        assert not claims.claim("p", "two", take_over=True)  # it is running
+        claims.release("p", "one", "interrupted")
+        with pytest.raises(PausedStateError, match=r"interrupted; .* pass take_over=True$"):
+            claims.claim("p", "two", take_over=False)
+        assert claims.claim("p", "two", take_over=True)
+        assert not claims.claim("p", "three", take_over=True)
+        claims.release("p", "one", "interrupted")  # it no longer has the pause
+        assert not claims.claim("p", "three", take_over=True)
+        claims.release("p", "two", "done")
+        assert not claims.claim("p", "three", take_over=True)
+
+    def test_one_that_was_undone_is_free(self):
+        claims = ProcessClaims()
+        claims.claim("p", "one", take_over=False)
+        claims.release("p", "one", "undone")
+        assert claims.claim("p", "two", take_over=False)
+
+
+class TestClaimant:
+    """A text that identifies a process among all machines that share a pause."""
+
+    def test_it_is_read_as_it_was_written(self):
+        here = Claimant.here()
+        assert Claimant.parse(str(here)) == here
+        assert here.is_running() is True
+        assert Claimant.here() != here
+
+    @pytest.mark.parametrize("text", ["", "a", "h-1-x-2-3", "1-2-3", "h-s-1-t"])
+    def test_another_text_is_none(self, text):
+        assert Claimant.parse(text) is None
+
+    def test_a_process_on_another_machine_is_unknown(self):
+        here = Claimant.here()
+        other = Claimant("elsewhere", here.space, here.pid, here.start, "x")
+        assert other.is_running() is None
+
+    def test_an_earlier_process_with_the_same_id_has_ended(self):
+        """As in a container whose program always has the id 1."""
+        here = Claimant.here()
+        assert Claimant(here.host, here.space, here.pid, "1", "x").is_running() is False
+
+    def test_a_process_id_that_no_process_has_has_ended(self):
+        here = Claimant.here()
+        assert Claimant(here.host, here.space, 2**22 + 1, "1", "x").is_running() is False

@@ -1,0 +1,346 @@
+"""A saved pause is resumed by one process, and taken over on purpose if that one was interrupted."""
+
+import json
+import os
+import stat
+import threading
+
+import anyio
+import pytest
+
+from treadle import (
+    Loop,
+    Ok,
+    OptionError,
+    Paused,
+    PausedStateError,
+    SQLiteClaims,
+    approve,
+    deny,
+    tool,
+)
+from treadle.pauses.claimant import Claimant
+from treadle.testing import ScriptedLLM, call, calls
+
+from .claiming import job, make, outcomes, paid, paused_in, started, until
+from .conftest import BATCH, SYNC, paused_at
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A saved pause of a payment; its folder has nothing else."""
+    folder = tmp_path / "pauses"
+    folder.mkdir()
+    path = folder / "approval.json"
+    paused_in(tmp_path).save(path)
+    return path
+
+
+@pytest.fixture
+def approved(saved):
+    """The decisions on it: as a user interface makes them from the file."""
+    return {one.id: approve for one in Paused.load(saved, "s3cret").pending}
+
+
+def names(path):
+    return sorted(one.name for one in path.parent.iterdir())
+
+
+class TestSaving:
+    """A pause is written as a whole, for its owner only."""
+
+    def test_only_its_owner_can_read_it(self, saved):
+        assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+        assert names(saved) == ["approval.json"]
+
+    def test_it_is_the_state_as_json(self, recorded, tmp_path):
+        _, _, paused = paused_at(recorded)
+        paused.save(str(tmp_path / "p"))
+        assert json.loads((tmp_path / "p").read_bytes()) == paused.state
+
+    def test_an_earlier_pause_is_replaced_whatever_its_permissions(self, saved, tmp_path):
+        saved.chmod(0o644)
+        paused = paused_in(tmp_path)
+        paused.save(saved)
+        assert Paused.load(saved, "s3cret").state == paused.state
+        assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+
+    @pytest.mark.parametrize("content", [b"", b"notes", b"{}", b"[1]", b"\xff", b'{"digest'])
+    def test_a_file_that_is_no_saved_pause_is_not_overwritten(self, tmp_path, content):
+        path = tmp_path / "notes"
+        path.write_bytes(content)
+        with pytest.raises(PausedStateError, match="is not a saved pause; it is not overwritten"):
+            paused_in(tmp_path).save(path)
+        assert path.read_bytes() == content
+
+    def test_a_folder_and_a_pipe_are_refused(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path, tmp_path / "pipe"):
+            with pytest.raises(PausedStateError, match="is not a saved pause; it is not overwr"):
+                paused_in(tmp_path).save(path)
+
+    def test_a_pause_that_is_being_resumed_is_not_replaced(self, saved, tmp_path):
+        saved.rename(saved.with_name("approval.json.claimed"))
+        with pytest.raises(PausedStateError, match=r"was claimed at .* take_over=True"):
+            paused_in(tmp_path).save(saved)
+
+    def test_a_pause_without_a_state_cannot_be_saved(self, tmp_path):
+        with pytest.raises(PausedStateError, match="has no state"):
+            Paused(()).save(tmp_path / "p")
+
+
+class TestLoading:
+    """A user interface shows the pending calls without resuming."""
+
+    def test_it_has_what_the_pause_had(self, recorded, tmp_path):
+        usage = {"prompt_tokens": 3, "completion_tokens": 4}
+        answer = {"choices": [{"message": BATCH}], "usage": usage}
+        loop, model, paused = paused_at(recorded, answer)
+        paused.save(tmp_path / "p")
+        loaded = Paused.load(tmp_path / "p")
+        assert (loaded.pending, loaded.state) == (paused.pending, paused.state)
+        assert (loaded.usage, loaded.iterations, loaded.tool_calls_count) == (paused.usage, 1, 1)
+        assert loaded.run.run_id == paused.run.run_id
+        assert isinstance(SYNC.resume(loop, loaded, {"b": approve}, model), Ok)
+
+    @pytest.mark.parametrize("secret", [None, "other", b"other"])
+    def test_one_that_was_changed_is_refused(self, saved, secret):
+        with pytest.raises(PausedStateError, match="was changed, or signed with another secret"):
+            Paused.load(saved, secret)
+
+    def test_a_missing_one_is_refused(self, tmp_path):
+        with pytest.raises(PausedStateError, match=r"^there is no saved pause at '.*nothing'$"):
+            Paused.load(tmp_path / "nothing")
+
+
+class TestResuming:
+    """The file has the claim, so that it is resumed once."""
+
+    @pytest.mark.parametrize("form", [str, lambda path: path], ids=["text", "path"])
+    def test_it_is_removed_when_there_is_a_result(self, way, saved, approved, tmp_path, form):
+        result = way.resume(make(tmp_path), form(saved), approved, ScriptedLLM("done"))
+        assert isinstance(result, Ok)
+        assert (paid(tmp_path), names(saved)) == (["5"], [])
+
+    def test_it_is_removed_when_the_run_pauses_again(self, recorded, way, tmp_path):
+        path = tmp_path / "p"
+        loop, model, paused = paused_at(recorded, BATCH, calls(call("wipe", "c", path="/c")))
+        paused.save(path)
+        again = way.resume(loop, path, {paused.pending[0].id: approve}, model)
+        assert isinstance(again, Paused)
+        assert names(path) == []
+        again.save(path)
+        result = way.resume(loop, path, {again.pending[0].id: approve}, model)
+        assert isinstance(result, Ok)
+
+    def test_as_a_stream_too(self, saved, approved, tmp_path):
+        async def main():
+            loop = make(tmp_path)
+            async with loop.resume_stream(saved, approved, ScriptedLLM("done")) as events:
+                return [name async for _ in events for name in names(saved)]
+
+        during = set(anyio.run(main))
+        assert {name.partition("-")[0] for name in during} == {"approval.json.claimed"}
+        assert (paid(tmp_path), names(saved)) == (["5"], [])
+
+    @pytest.mark.parametrize(
+        ("options", "decisions", "error"),
+        [
+            ({"pause_secret": "wrong"}, None, PausedStateError),
+            ({"tools": []}, None, PausedStateError),
+            ({}, {"a": approve}, OptionError),
+            ({}, {"other@0123456789abcdef": approve}, OptionError),
+            ({"max_iterations": 0}, None, OptionError),
+        ],
+        ids=["secret", "tools", "no pause", "another pause", "option"],
+    )
+    def test_a_failed_check_leaves_it_as_it_was(
+        self, saved, approved, tmp_path, options, decisions, error
+    ):
+        before = saved.read_bytes()
+        with pytest.raises(error):
+            make(tmp_path).resume_sync(saved, decisions or approved, len, **options)
+        assert (names(saved), saved.read_bytes()) == (["approval.json"], before)
+        assert isinstance(make(tmp_path).resume_sync(saved, approved, ScriptedLLM("x")), Ok)
+
+    def test_a_store_that_refuses_undoes_the_claim_of_the_file(self, saved, approved, tmp_path):
+        """The pause was resumed from elsewhere."""
+        paused = Paused.load(saved, "s3cret")
+        loop = make(tmp_path)
+        loop.resume_sync(paused, approved, ScriptedLLM("done"))
+        with pytest.raises(PausedStateError, match="was resumed already"):
+            loop.resume_sync(saved, approved, ScriptedLLM("done"))
+        assert (names(saved), paid(tmp_path)) == (["approval.json"], ["5"])
+
+    def test_a_link_stays_what_it_is(self, saved, approved, tmp_path):
+        link = tmp_path / "link"
+        link.symlink_to(saved)
+        make(tmp_path).resume_sync(link, approved, ScriptedLLM("done"))
+        assert (names(saved), link.is_symlink()) == ([], True)
+
+    def test_a_pause_that_was_replaced_meanwhile_is_not_taken_for_it(
+        self, saved, approved, tmp_path
+    ):
+        """The pause is read first, so that a failed check leaves it; the claim checks that it is the same."""
+        loop = make(tmp_path)
+        run = loop.resume(saved, approved, ScriptedLLM("done"))
+        paused_in(tmp_path).save(saved)
+
+        async def main():
+            await run
+
+        with pytest.raises(PausedStateError, match="was replaced by another pause meanwhile"):
+            anyio.run(main)
+        assert (names(saved), paid(tmp_path)) == (["approval.json"], [])
+
+
+class TestInterrupted:
+    """A run that was interrupted keeps its claim until another takes it over."""
+
+    @pytest.mark.parametrize("store", [False, True], ids=["file", "SQLite too"])
+    def test_a_cancelled_one_is_taken_over_on_purpose_only(self, recorded, tmp_path, store):
+        @tool(requires_approval=True)
+        async def rest():
+            recorded.done.append("rest")
+            if len(recorded.done) == 1:
+                await anyio.sleep_forever()
+            return "rested"
+
+        claims = SQLiteClaims(tmp_path / "claims.db") if store else None
+        loop, path = Loop(tools=[rest], claim_store=claims), tmp_path / "p"
+        paused = SYNC.run(loop, ScriptedLLM(calls(call("rest", "r"))))
+        paused.save(path)
+        decisions = {paused.pending[0].id: approve}
+
+        async def interrupted():
+            async with anyio.create_task_group() as group:
+                group.start_soon(loop.resume, path, decisions, len)
+                while not recorded.done:
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+
+        anyio.run(interrupted)
+        for given in (path, paused):
+            with pytest.raises(PausedStateError, match=r"claimed.* take_over=True"):
+                loop.resume_sync(given, decisions, len)
+        assert recorded.done == ["rest"]
+        result = loop.resume_sync(path, decisions, ScriptedLLM("done"), take_over=True)
+        assert isinstance(result, Ok)
+        for given in (path, paused):
+            with pytest.raises(PausedStateError, match=r"no saved pause|was resumed already"):
+                loop.resume_sync(given, decisions, len, take_over=True)
+        assert recorded.done == ["rest", "rest"]
+
+    def test_a_claim_that_was_not_needed_is_no_error(self, saved, approved, tmp_path):
+        model = ScriptedLLM("done")
+        assert isinstance(make(tmp_path).resume_sync(saved, approved, model, take_over=True), Ok)
+
+
+def forms(folder):
+    """How several processes share a paused run: its file, or its state and a table of claims."""
+    paused = paused_in(folder)
+    paused.save(folder / "approval.json")
+    ids = [one.id for one in paused.pending]
+    yield {"given": folder / "approval.json", "decisions": ids}
+    text = json.dumps(paused_in_state := paused_in(folder).state)
+    ids = [one["id"] for one in paused_in_state["pending"]]
+    yield {"given": text, "decisions": ids, "claims": folder / "claims.db"}
+
+
+@pytest.mark.parametrize("form", [0, 1], ids=["file", "SQLite"])
+class TestProcesses:
+    """Of several processes, one resumes."""
+
+    COUNT = 8
+
+    def shared(self, folder, form):
+        return list(forms(folder))[form]
+
+    def test_of_several_that_resume_at_the_same_time_one_does(self, tmp_path, form):
+        shared = self.shared(tmp_path, form)
+        done = outcomes(started(self.COUNT, job(tmp_path, **shared)))
+        assert done[0] == "ok"
+        assert all(one.startswith("refused: ") for one in done[1:])
+        assert paid(tmp_path) == ["5"]
+
+    def test_one_that_was_killed_is_taken_over_by_one(self, tmp_path, form):
+        shared, hold = self.shared(tmp_path, form), tmp_path / "hold"
+        hold.touch()
+        [first] = started(1, job(tmp_path, **shared))
+        until(lambda: paid(tmp_path) == ["5"])
+        [refused] = outcomes(started(1, job(tmp_path, **shared, take_over=True)))
+        assert f"was claimed by process {first.pid} on " in refused
+        assert refused.endswith(" UTC, which is still running")
+        first.kill()
+        first.communicate()
+        [refused] = outcomes(started(1, job(tmp_path, **shared)))
+        assert f"process {first.pid} on " in refused
+        assert "which has ended since; calls that were approved may have run;" in refused
+        assert refused.endswith("pass take_over=True")
+        assert paid(tmp_path) == ["5"]
+        hold.unlink()
+        done = outcomes(started(self.COUNT, job(tmp_path, **shared, take_over=True)))
+        assert done[0] == "ok"
+        assert all(one.startswith("refused: ") for one in done[1:])
+        assert paid(tmp_path) == ["5", "5"]
+
+
+class TestSQLite:
+    """A table of claims in a file."""
+
+    def test_its_file_is_private_and_there_is_no_other(self, tmp_path):
+        folder = tmp_path / "claims"
+        folder.mkdir()
+        loop = make(tmp_path, claim_store=SQLiteClaims(folder / "c.db"))
+        paused = paused_in(tmp_path)
+        assert not list(folder.iterdir())
+        loop.resume_sync(paused, {paused.pending[0].id: approve}, ScriptedLLM("done"))
+        assert list(folder.iterdir()) == [folder / "c.db"]
+        assert stat.S_IMODE((folder / "c.db").stat().st_mode) == 0o600
+
+    @pytest.mark.parametrize("take_over", [False, True])
+    def test_of_several_threads_one_claims(self, tmp_path, take_over):
+        claims, start = SQLiteClaims(str(tmp_path / "c.db")), threading.Barrier(8)
+        claimed = []
+        if take_over:
+            claims.claim("p", "before", take_over=False)
+            claims.release("p", "before", "interrupted")
+
+        def work():
+            start.wait()
+            try:
+                claimed.append(claims.claim("p", str(Claimant.here()), take_over=take_over))
+            except PausedStateError:
+                claimed.append(False)
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(claimed) == [False] * 7 + [True]
+
+    def test_what_was_undone_may_be_claimed_again(self, tmp_path):
+        claims = SQLiteClaims(tmp_path / "c.db")
+        claims.claim("p", "one", take_over=False)
+        claims.release("p", "another", "undone")
+        with pytest.raises(PausedStateError):
+            claims.claim("p", "two", take_over=False)
+        claims.release("p", "one", "undone")
+        assert claims.claim("p", "two", take_over=False)
+
+    @pytest.mark.parametrize("path", ["", ":memory:", None, 5])
+    def test_its_path_is_that_of_a_file(self, path):
+        with pytest.raises(OptionError, match=r"^SQLiteClaims: expected the path of a file"):
+            SQLiteClaims(path)
+
+    def test_a_file_that_cannot_be_used_is_an_error_before_anything_runs(self, tmp_path):
+        import sqlite3
+
+        (tmp_path / "notes").write_text("These are notes, and no database. " * 9)
+        loop = make(tmp_path, claim_store=SQLiteClaims(tmp_path / "notes"))
+        paused = paused_in(tmp_path)
+        decisions = {paused.pending[0].id: deny()}
+        with pytest.raises(sqlite3.DatabaseError):
+            loop.resume_sync(paused, decisions, len)
+        assert isinstance(make(tmp_path).resume_sync(paused, decisions, ScriptedLLM("x")), Ok)
