@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 from treadle import Paused
 
@@ -13,7 +14,7 @@ def on(paused, decisions):
         paused: a pause, or its state in any form.
         decisions: by id of the call; an id that no pending call has is kept.
     """
-    if all("@" in key for key in decisions):
+    if all(re.search("@[0-9a-f]{16}$", key) for key in decisions):
         return decisions
     ids = {one.rpartition("@")[0]: one for one in pending_ids(paused)}
     return {ids.get(key, key): decision for key, decision in decisions.items()}

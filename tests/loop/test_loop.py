@@ -131,7 +131,7 @@ class TestOutput:
         ("output", "name", "expected"),
         [
             (Answer, "Answer", Answer(text="42")),
-            (Answer.model_json_schema(), "final_answer", {"text": "42"}),
+            (Answer.model_json_schema(), "Answer", {"text": "42"}),
             (Tool("end", input_schema=Answer.model_json_schema()), "end", {"text": "42"}),
             ({"name": "end", "parameters": Answer.model_json_schema()}, "end", {"text": "42"}),
             ("say", "say", {"text": "42"}),

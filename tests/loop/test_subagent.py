@@ -47,7 +47,7 @@ class TestAnswer:
         ids=["a model", "a schema", "nothing in it"],
     )
     def test_the_output_is_the_result(self, way, output, arguments, returned):
-        name = "Answer" if output is Answer else "final_answer"
+        name = "Answer" if arguments else "final_answer"
         subagent, _ = helper(calls(call(name, **arguments)), loop=Loop(output=output))
         result = way.run(Loop(tools=[subagent]), ScriptedLLM(asked(), "outer"))
         assert json.loads(answers(result.messages)["k"]) == returned

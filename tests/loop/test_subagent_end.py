@@ -141,7 +141,8 @@ class TestWaiting:
     def test_its_state_ends_with_that_of_its_parent(self, recorded, way, bound):
         handle = RunHandle()
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
-        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
+        # The run ends when the call takes its lock, so the subagent does not go on.
+        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner, lock="helper")])
         paused = way.run(loop, ScriptedLLM(asked_each()))
         assert [one.call_id for one in paused.pending] == ["k/w"]
         options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
