@@ -11,6 +11,7 @@ from treadle import (
     RunHandle,
     RunStarted,
     SubagentEvent,
+    ToolStarted,
     approve,
     tool,
 )
@@ -137,19 +138,25 @@ class TestEnd:
 class TestWaiting:
     """A subagent that waits for a decision, in a run that ends before it."""
 
-    @pytest.mark.parametrize("bound", ["handle", "time"])
-    def test_its_state_ends_with_that_of_its_parent(self, recorded, way, bound):
+    @pytest.mark.parametrize(("bound", "ended"), [("handle", "failed"), ("time", "timeout")])
+    def test_its_state_ends_with_that_of_its_parent(self, recorded, way, clock, bound, ended):
+        """The run ends when its call starts again, before the subagent continues."""
         handle = RunHandle()
+        ends = handle.cancel if bound == "handle" else clock.limit.strike
+
+        def observe(event):
+            if isinstance(event, ToolStarted):
+                ends()
+
         inner = ScriptedLLM(calls(call("note", "n", n=1), call("wipe", "w", path="/")))
-        # The run ends when the call takes its lock, so the subagent does not go on.
-        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner, lock="helper")])
+        loop = Loop(tools=[recorded.loop().as_tool("helper", "h", inner)])
         paused = way.run(loop, ScriptedLLM(asked_each()))
         assert [one.call_id for one in paused.pending] == ["k/w"]
-        options = {"handle": handle} if bound == "handle" else {"max_seconds": 0}
-        handle.cancel()
-        result = way.resume(loop, paused, {"k/w": approve}, ScriptedLLM(), **options)
+        bounded = loop.with_options(
+            max_seconds=9, middleware=[clock.middleware], handle=handle, on_event=observe
+        )
+        result = way.resume(bounded, paused, {"k/w": approve}, ScriptedLLM())
         node = result.run.nodes[0].tool_calls[0]
-        ended = "timeout" if bound == "time" else "failed"
         assert (result.run.status, node.run.status) == (ended, ended)
         assert node.status == "failed"
         check_history(node.run.messages)
