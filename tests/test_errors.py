@@ -1,13 +1,25 @@
 """Each exception is a `TreadleError` and a standard exception."""
 
+import difflib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle import PausedStateError, RunPausedError
-from treadle.errors import MissingExtraError, OptionError, ToolDefinitionError, TreadleError
+from treadle.errors import (
+    MissingExtraError,
+    OptionError,
+    ToolDefinitionError,
+    TreadleError,
+    closest,
+)
 from treadle.messages import MalformedJSONError, NotAResponseError
 from treadle.results import RunError
 from treadle.run_state import IllegalMoveError
 from treadle.tools import LockedError
+
+from .growth import is_linear
 
 
 @pytest.mark.parametrize(
@@ -36,3 +48,20 @@ def test_a_missing_extra_names_the_command_that_installs_it():
         "the OpenAI client is not installed; install it with: pip install 'treadle[openai]'"
     )
     assert (error.what, error.command) == ("the OpenAI client", "pip install 'treadle[openai]'")
+
+
+@given(
+    st.text(alphabet="abc_", max_size=12),
+    st.lists(st.text(alphabet="abc_", max_size=12), max_size=5),
+)
+def test_the_closest_name_is_that_of_difflib(name, known):
+    assert closest(name, known) == next(iter(difflib.get_close_matches(name, known, n=1)), None)
+
+
+def test_a_name_of_any_length_is_compared_in_bounded_time():
+    known = [f"{'ab' * 40}{n}" for n in range(50)]
+
+    def make(size):
+        return lambda: closest("ba" * size, known)
+
+    assert is_linear(make, 100)

@@ -14,6 +14,8 @@ CLAIM_PAUSE = "claim_pause"
 """Whether this run may resume a paused run; the key is the id of the pause."""
 RELEASE_PAUSE = "release_pause"
 """The end of that claim."""
+VALIDATE = "validate"
+"""The check of a call whose arguments are long; the key is the id of the call."""
 LOCK = "lock"
 """Whether a key is free."""
 BREAKER = "breaker"
@@ -34,6 +36,7 @@ OF_THE_LOOP = frozenset(
         STEER,
         CLAIM_PAUSE,
         RELEASE_PAUSE,
+        VALIDATE,
         LOCK,
         BREAKER,
         CANCELLED,

@@ -62,7 +62,8 @@ def with_plan(ctx, *planned):
 
 
 def run_calls(ctx):
-    ctx = yield from plan_calls(validate_calls(parse_tool_calls(ctx)))
+    ctx = yield from validate_calls(parse_tool_calls(ctx))
+    ctx = yield from plan_calls(ctx)
     return (yield from dispatch_tools(ctx))
 
 

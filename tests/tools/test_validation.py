@@ -269,6 +269,7 @@ def test_arguments_that_make_the_check_raise_are_a_problem_of_the_call(propertie
     [
         ([], True),
         ([1, "1", True, None, [], {}, [[]], [{}], False, 0, ""], True),
+        ([["1"], 1, "True", -1, "-1"], True),
         ([1, 1.0], False),
         ([[1, {"a": [2]}], [1.0, {"a": [2.0]}]], False),
         ([[1], [True]], True),

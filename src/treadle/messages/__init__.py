@@ -8,6 +8,7 @@ from treadle.messages.estimate import estimate_usage
 from treadle.messages.history import History
 from treadle.messages.immutable import NOTHING, ReadOnlyDict, read_only
 from treadle.messages.json_text import (
+    MAX_COUNTED,
     MAX_LENGTH,
     MAX_PATH,
     MAX_VIOLATIONS,
@@ -59,6 +60,7 @@ from treadle.messages.stream import StreamAccumulator
 
 __all__ = [
     "ATOMS",
+    "MAX_COUNTED",
     "MAX_LENGTH",
     "MAX_PATH",
     "MAX_VIOLATIONS",

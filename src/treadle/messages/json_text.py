@@ -30,6 +30,9 @@ MAX_PATH = 3 * MAX_LENGTH
 MAX_VIOLATIONS = 20
 """The number of violations that are listed for one call; further ones are counted."""
 
+MAX_COUNTED = 100
+"""The number of violations of one call that are counted; those after it are not looked for."""
+
 MAX_DEPTH = 100
 """The maximum nesting depth of arguments: more than tools need, and small enough for recursive code."""
 

@@ -16,7 +16,13 @@ from treadle.stages._loop_decision import loop_decision
 from treadle.stages._parse_tool_calls import parse_tool_calls
 from treadle.stages._plan_calls import NOT_RUN, approval_questions, fits_budget, plan_calls
 from treadle.stages._run_call import ReturnedError, SubagentPausedError, held_locks, prepare_call
-from treadle.stages._validate_calls import RepairCall, check_call, invalid_call_text, validate_calls
+from treadle.stages._validate_calls import (
+    RepairCall,
+    check_call,
+    invalid_call_text,
+    validate_calls,
+    validated,
+)
 from treadle.tools import Dedupe
 
 GIVEN = ("messages", "tools", "run", "iteration", "guidance")
@@ -89,5 +95,6 @@ __all__ = [
     "prepare_call",
     "report_edits",
     "validate_calls",
+    "validated",
     "with_answer",
 ]

@@ -256,7 +256,8 @@ def plan_calls(
         dedupe: when a repeated call of a tool without this option is skipped: ``evidence``, ``strict`` or
             ``off``, see `treadle.tools.Dedupe`. Unless it is ``off``, the same call twice in a batch runs once.
     """
-    ctx = _validated(ctx)
+    if _has_unchecked(ctx):
+        ctx = yield from validate_calls(ctx)
     ctx.run.dedupe = dedupe
     if ctx.plan.batches:  # of a stage that planned them before
         ctx.run.release_new(ctx.plan.calls)
@@ -280,20 +281,25 @@ def plan_calls(
             if plan.not_run.get(call.id) in _REPEATED:
                 ctx.run.in_flight.count(call)
         ctx = ctx.evolve(plan=plan, tool_results={**done, **planner.results})
-    if removed:  # by a stage
-        all_of_them = {**removed, **ctx.plan.not_run}
-        ctx = ctx.evolve(plan=dataclasses.replace(ctx.plan, not_run=all_of_them))
+    if removed:
+        ctx = _with_removed(ctx, removed)
     if ctx.run.has_listeners:
         yield from _report(ctx)
     return ctx
 
 
-def _validated(ctx: Context) -> Context:
-    """Validate the calls, if the list of stages has no `validate_calls`: none runs with other arguments."""
-    for call in ctx.tool_calls:
+def _has_unchecked(ctx: Context) -> bool:
+    """Whether the list of stages has no `validate_calls`: no call runs with other arguments."""
+    for call in ctx.tool_calls:  # noqa: SIM110 - any() takes longer
         if not call.fingerprint:
-            return validate_calls(ctx)
-    return ctx
+            return True
+    return False
+
+
+def _with_removed(ctx: Context, removed: Mapping[str, NotRunReason]) -> Context:
+    """The context with the calls that a stage removed."""
+    not_run = {**removed, **ctx.plan.not_run}
+    return ctx.evolve(plan=dataclasses.replace(ctx.plan, not_run=not_run))
 
 
 def _is_simple(ctx: Context, call: ToolCall) -> bool:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from treadle import labels
 from treadle.context import Context
+from treadle.effects import Call, Mode, Steps
 from treadle.errors import closest
 from treadle.messages import (
+    MAX_COUNTED,
     MAX_VIOLATIONS,
     MalformedJSONError,
     ToolCall,
@@ -21,14 +24,27 @@ from treadle.tools import fingerprint, marked
 RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
 """Takes a call and its problems; returns a call to check instead, or None."""
 
+MAX_INLINE = 10_000
+"""The length of the arguments of one response that are checked at once, in characters. Longer ones are checked in
+a worker thread, where time limits apply, since this may take seconds."""
+
+MAX_HINTS = 10
+"""The number of unknown names in one response that are answered with a suggestion and the available tools."""
+
+MAX_LISTED = 100
+"""The number of available tools that an answer lists."""
+
 
 @stage(requires=("tool_calls",), provides=("validation_errors", "tool_results"))
-def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Context:
+def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Steps[Context]:
     """Check every call: its name, its JSON, its arguments against the tool's schema.
 
     An invalid call is answered with every violation and its path. It never runs, its arguments never become
     ``{}``, and the other calls are not affected. Nothing is coerced. If a stage has already answered a
     call, its answer is kept.
+
+    Long arguments, and those whose check may take long (`Tool.is_slow_to_check`), are checked in a worker thread,
+    so that ``max_seconds`` and a cancellation end it.
 
     Args:
         ctx: the context.
@@ -41,21 +57,21 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
     results: dict[str, ToolResult] = {}
+    length, tools, hints = 0, ctx.tools, Hints()
     for call in ctx.tool_calls:
         if call.fingerprint and call.id in answered:
             calls.append(call)
             continue
-        checked, problems = check_call(ctx, call)
+        length += len(call.arguments)
+        tool = tools.get(call.name)
+        if length <= MAX_INLINE and (tool is None or not tool.is_slow_to_check):
+            checked, problems = check_call(ctx, call, hints)
+        else:
+            checked, problems = yield _check(ctx, call, hints)
         if call.id in answered:
             problems = ()
         if problems and repair_call is not None:
-            repaired = _repaired(repair_call, call, problems)
-            if repaired is not None:
-                extra = repaired.extra or call.extra
-                again = ToolCall(call.id, repaired.name, repaired.arguments, extra=extra)
-                again, remaining = check_call(ctx, again)
-                if not remaining:
-                    checked, problems = again, ()
+            checked, problems = yield from _repaired(ctx, repair_call, checked, problems, hints)
         calls.append(checked)
         if problems:
             errors[call.id] = problems
@@ -73,23 +89,45 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> Co
     return ctx.evolve(tool_calls=tuple(calls), validation_errors=errors)
 
 
+def validated(ctx: Context) -> Context:
+    """Do what `validate_calls` does, in this thread, for code that cannot yield effects."""
+    steps: Steps[Context] = validate_calls(ctx)
+    try:
+        effect: Any = next(steps)
+        while True:
+            effect = steps.send(effect.fn(*effect.args))
+    except StopIteration as stop:
+        return stop.value
+
+
+def _check(ctx: Context, call: ToolCall, hints: Hints) -> Call:
+    args = ctx, call, hints
+    return Call.of(check_call, args, Mode.THREAD, label=labels.VALIDATE, key=call.id)
+
+
 def _repaired(
-    repair_call: RepairCall, call: ToolCall, problems: tuple[str, ...]
-) -> ToolCall | None:
+    ctx: Context, repair_call: RepairCall, call: ToolCall, problems: tuple[str, ...], hints: Hints
+) -> Steps[tuple[ToolCall, tuple[str, ...]]]:
+    """Ask `repair_call` for a valid call; return it, or the invalid call and its problems."""
     made: Any = repair_call(call, problems)
-    if made is not None and not isinstance(made, ToolCall):
+    if made is None:
+        return call, problems
+    if not isinstance(made, ToolCall):
         raise TypeError(f"repair_call: expected a ToolCall or None, got {type(made).__name__}")
-    return made
+    again = ToolCall(call.id, made.name, made.arguments, extra=made.extra or call.extra)
+    checked, remaining = yield _check(ctx, again, hints)
+    return (call, problems) if remaining else (checked, ())
 
 
 def check_call(
-    ctx: Context, call: ToolCall, *, is_ours: bool = False
+    ctx: Context, call: ToolCall, hints: Hints | None = None, *, is_ours: bool = False
 ) -> tuple[ToolCall, tuple[str, ...]]:
     """Check one call.
 
     Args:
         ctx: has the tools and the resolver.
         call: the call.
+        hints: those of the response; None if it is the only call.
         is_ours: whether the call is a step of a recipe: its tool need not be offered to the model, and the
             resolver runs names that it does not list, too.
 
@@ -103,10 +141,9 @@ def check_call(
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
             names = ctx.tools if offered is None else _present(ctx, offered)
             known = [*names, *((resolver.names or ()) if resolver is not None else ())]
-            return marked(call), (_unknown(call.name, known),)
+            return marked(call), ((hints or Hints()).on_unknown(call.name, known),)
     elif offered is not None and call.name not in offered:
-        text = f"{call.name!r} is not offered in this request. {_available(_present(ctx, offered))}"
-        return marked(call), (text,)
+        return marked(call), ((hints or Hints()).on_not_offered(call.name, _present(ctx, offered)),)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
@@ -135,20 +172,46 @@ def _present(ctx: Context, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in ctx.tools]
 
 
-def _unknown(name: str, names: Iterable[str]) -> str:
-    known = sorted(set(names))
-    close = closest(name[:128], known)
-    hint = "" if close is None else f" Did you mean {close!r}?"
-    return f"there is no tool named {short_name(name)!r}.{hint} {_available(known)}"
+class Hints:
+    """The hints in the answers to calls of unknown tools: one for each name, and for a few names only."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def on_unknown(self, name: str, known: Iterable[str]) -> str:
+        """Describe a name that no tool has."""
+        text = f"there is no tool named {short_name(name)!r}."
+        return self._text(name, text, known, suggests=True)
+
+    def on_not_offered(self, name: str, known: Iterable[str]) -> str:
+        """Describe the name of a tool that the request does not offer."""
+        return self._text(name, f"{name!r} is not offered in this request.", known)
+
+    def _text(self, name: str, text: str, known: Iterable[str], *, suggests: bool = False) -> str:
+        made = self._texts.get(name)
+        if made is not None:
+            return made
+        if len(self._texts) >= MAX_HINTS:
+            return f"{text} The answers above list the available tools."
+        names = sorted(set(known))
+        close = closest(name, names) if suggests else None
+        hint = "" if close is None else f" Did you mean {close!r}?"
+        made = self._texts[name] = f"{text}{hint} {_available(names)}"
+        return made
 
 
-def _available(names: Iterable[str]) -> str:
-    return f"Available tools: {', '.join(sorted(set(names))) or 'none'}."
+def _available(names: list[str]) -> str:
+    listed = ", ".join(names[:MAX_LISTED]) or "none"
+    more = len(names) - MAX_LISTED
+    return f"Available tools: {listed}{f', and {more} more' if more > 0 else ''}."
 
 
 def invalid_call_text(call: ToolCall, problems: tuple[str, ...]) -> str:
     """The answer to an invalid call."""
     lines = [f"- {problem}" for problem in problems[:MAX_VIOLATIONS]]
     if len(problems) > MAX_VIOLATIONS:
-        lines.append(f"- and {len(problems) - MAX_VIOLATIONS} more")
+        least = "at least " if len(problems) >= MAX_COUNTED else ""
+        lines.append(f"- and {least}{len(problems) - MAX_VIOLATIONS} more")
     return f"Error: the call of {short_name(call.name)!r} was not run:\n" + "\n".join(lines)

@@ -145,7 +145,7 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
         from treadle.tools.function_schema import parser_of, schema_of  # noqa: PLC0415 - slow to import
 
         description, _ = read_docstring(given.__doc__)
-        parse = parser_of(given.__pydantic_validator__)
+        parse = parser_of(given.__pydantic_validator__, given.__pydantic_core_schema__)
         return Tool(given.__name__, description, schema_of(given, where), parse=parse)
     if callable(given):
         return tool(given)

@@ -138,6 +138,8 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         is_async: whether calling `fn` returns an awaitable.
         is_plain: whether a plan has nothing to check but duplicates.
         dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
+        is_slow_to_check: whether checking even short arguments may take long: a type has validators of its own, or
+            the schema is recursive.
 
     Raises:
         ToolDefinitionError: an invalid name, schema or option.
@@ -171,6 +173,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
     dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
+    is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
     _validator: SchemaValidator = field(init=False, repr=False, compare=False)
     _check_types: Callable[[Mapping[str, Any]], list[str]] | None = field(
         init=False, repr=False, compare=False
@@ -218,20 +221,23 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         from treadle.tools.validation import SchemaValidator  # noqa: PLC0415 - slow to import
 
         schema, signature = self.input_schema, self.signature
-        parse, check_types = self.parse, None
+        parse, check_types, is_slow = self.parse, None, False
         if signature is not None:
             parse = None if signature.is_plain else signature.parse
         if parse is not None:
-            from treadle.tools.function_schema import type_problems  # noqa: PLC0415 - slow to import
+            from treadle.tools.function_schema import runs_code, type_problems  # noqa: PLC0415 - as above
 
             check_types = functools.partial(type_problems, parse)
+            is_slow = runs_code(parse)
         is_as_signed = signature is None or schema == signature.input_schema
         mode = None if self.fn is None else call_mode(self.fn)
         invoke = _compile_call(self)
         if mode is Mode.INLINE:
             invoke = _collecting(invoke)
+        validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
         self._set(
-            _validator=SchemaValidator(schema, f"tool {self.name!r}: input_schema"),
+            _validator=validator,
+            is_slow_to_check=is_slow or validator.is_recursive,
             _check_types=check_types,
             _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
             invoke=invoke if is_flat(schema) else _copying_arguments(invoke),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 import types
 import typing
 import warnings
@@ -21,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema, PydanticJsonSchemaWarning
 from pydantic_core import PydanticSerializationError, SchemaError
 
 from treadle.errors import ToolDefinitionError
-from treadle.messages import format_path
+from treadle.messages import MAX_COUNTED, format_path
 from treadle.tools.definition import ToolContext
 from treadle.tools.docstrings import read_docstring
 from treadle.tools.rendering import json_encoder
@@ -105,7 +106,8 @@ class Signature:
             self.model: Any = create_model(f"{self.name}_arguments", __config__=config, **fields)
         except (PydanticUserError, SchemaError, TypeError) as error:
             raise ToolDefinitionError(f"tool {self.name!r}: {error}") from error
-        self.parse = parser_of(self.model.__pydantic_validator__)
+        core = self.model.__pydantic_core_schema__
+        self.parse = parser_of(self.model.__pydantic_validator__, core)
         self.input_schema = schema_of(self.model, f"tool {self.name!r}")
 
     def _set_context_parameter(self, name: str) -> None:
@@ -188,18 +190,23 @@ def type_problems(parse: Parse, arguments: Mapping[str, Any]) -> list[str]:
 
 def problems_in(error: ValidationError) -> list[str]:
     """The violations that pydantic found, with their paths."""
-    return [f"{format_path(found['loc'])}: {found['msg']}" for found in error.errors()]
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [f"{format_path(one['loc'])}: {one['msg']}" for one in found[:MAX_COUNTED]]
 
 
 Parse: TypeAlias = Callable[[Any], Any]
 """Makes an instance of a type from JSON data; raises pydantic's ``ValidationError``."""
 
 
-def parser_of(validator: Any) -> Parse:
+def parser_of(validator: Any, core_schema: Any) -> Parse:
     """Make the function that makes instances of a type.
 
     Args:
         validator: pydantic's validator of the type.
+        core_schema: the schema from which pydantic made it.
+
+    Returns:
+        The function; it has an attribute ``runs_code``, see `runs_code`.
     """
 
     def parse(data: Any) -> Any:
@@ -210,7 +217,48 @@ def parser_of(validator: Any) -> Parse:
             return validator.validate_python(data)
         return validator.validate_json(text)
 
+    return with_runs_code(parse, runs=_runs_code(core_schema))
+
+
+def with_runs_code(parse: Parse, *, runs: bool) -> Parse:
+    """Note whether making an instance runs code of the user, which may take any time."""
+    parse.runs_code = runs  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
     return parse
+
+
+def runs_code(parse: Parse) -> bool:
+    """Whether making an instance runs code of the user, such as a validator; True if that is not known."""
+    return getattr(parse, "runs_code", True)
+
+
+_HOOKS = frozenset({"post_init", "custom_init", "default_factory", "missing"})
+_NO_CHECKS = frozenset({"serialization", "metadata"})
+
+
+def _runs_code(schema: Any) -> bool:
+    """Whether a schema of pydantic has a function that is neither pydantic's nor of the standard library."""
+    if isinstance(schema, (list, tuple)):
+        return any(map(_runs_code, schema))  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(schema, dict):
+        return False
+    parts: dict[str, Any] = schema  # pyright: ignore[reportUnknownVariableType]
+    for key, part in parts.items():
+        if key in _HOOKS and part and not _is_known(part):
+            return True
+        if key == "function" and not _is_known(
+            part.get("function") if isinstance(part, dict) else part  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        ):
+            return True
+        if key not in _NO_CHECKS and _runs_code(part):
+            return True
+    return False
+
+
+def _is_known(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    root = str(getattr(fn, "__module__", None) or "builtins").partition(".")[0]
+    return callable(fn) and (root.startswith("pydantic") or root in sys.stdlib_module_names)
 
 
 def _unwrapped(fn: Callable[..., Any]) -> tuple[Any, set[str]]:

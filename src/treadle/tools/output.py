@@ -23,7 +23,14 @@ from treadle.messages import Chunk, is_list, is_mapping, safe_str, valid_name
 from treadle.tools.conversion import as_tool, terminal_copy
 from treadle.tools.definition import Tool
 from treadle.tools.docstrings import read_docstring
-from treadle.tools.function_schema import Parse, parser_of, problems_in, type_schema
+from treadle.tools.function_schema import (
+    Parse,
+    parser_of,
+    problems_in,
+    runs_code,
+    type_schema,
+    with_runs_code,
+)
 from treadle.tools.validation import SchemaValidator
 
 NAME = "final_answer"
@@ -358,7 +365,7 @@ def _form_of(given: Any) -> Form:
 
     schema = type_schema(adapter.json_schema, "output")
     check = functools.partial(_checked, adapter.validate_python)
-    return Form(name, description, schema, check, parser_of(adapter.validator))
+    return Form(name, description, schema, check, parser_of(adapter.validator, adapter.core_schema))
 
 
 def _checked(parse: Parse, value: Any) -> Checked:
@@ -416,6 +423,7 @@ def _tool_of(form: Form) -> Tool:
         value = arguments[VALUE]
         return value if parse is None else parse(value)
 
+    with_runs_code(unwrap, runs=parse is not None and runs_code(parse))
     return Tool(NAME, form.description, _wrapped(form.schema), parse=unwrap)
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -20,6 +20,7 @@ from referencing.jsonschema import DRAFT202012, specification_with
 
 from treadle.errors import ToolDefinitionError
 from treadle.messages import (
+    MAX_COUNTED,
     MAX_LENGTH,
     format_path,
     is_list,
@@ -28,6 +29,18 @@ from treadle.messages import (
     short_json,
     short_name,
 )
+from treadle.tools.patterns import UnsupportedPatternError, matcher_of
+
+STEPS, STEPS_PER_VALUE = 50_000, 500
+"""How many keywords of a schema are checked: at least, and for each value in the arguments.
+
+A schema without recursion takes fewer. One whose alternatives lead back to themselves may take a number that is
+exponential in the depth of the arguments.
+"""
+
+
+class TooManyStepsError(Exception):
+    """The arguments are too complicated for their schema."""
 
 
 class SchemaValidator:
@@ -37,20 +50,22 @@ class SchemaValidator:
         schema: a JSON Schema of an object; its draft is 2020-12 unless it names one, as in MCP.
         where: the place of the schema, for errors.
 
+    Attributes:
+        is_recursive: whether a reference leads back to where it is, so that small arguments may take long.
+
     Raises:
-        ToolDefinitionError: the schema is invalid, not of type ``object``, or has a dangling reference.
+        ToolDefinitionError: the schema is invalid, not of type ``object``, or has a dangling reference, or a
+            pattern that may take more than linear time.
     """
 
-    __slots__ = ("_iter_errors",)
+    __slots__ = ("_iter_errors", "is_recursive")
 
     def __init__(self, schema: Mapping[str, Any], where: str) -> None:
         if schema.get("type") != "object":
             raise ToolDefinitionError(
                 f"{where}: expected a schema of type 'object', got {schema.get('type')!r}"
             )
-        made: Any = _with_linear_unique_items(
-            validators.validator_for(schema, default=Draft202012Validator)
-        )
+        made: Any = _bounded(validators.validator_for(schema, default=Draft202012Validator))
         try:
             made.check_schema(schema)
         except SchemaError as error:
@@ -60,47 +75,153 @@ class SchemaValidator:
         validator: Validator = made(schema, registry=registry)
         draft: Any = specification_with(str(schema.get("$schema")), default=DRAFT202012)
         root = draft.create_resource(schema)
-        _check_references(root, registry.resolver_with_root(root), where)
+        if _UNEVALUATED.issubset(_keys(schema)):  # jsonschema would search the patterns itself
+            names = " and ".join(sorted(_UNEVALUATED))
+            raise ToolDefinitionError(f"{where}: {names} cannot be used together")
+        _check_parts(root, registry.resolver_with_root(root), where)
         self._iter_errors = validator.iter_errors
+        self.is_recursive = _is_recursive(schema)
 
     def problems_of(self, arguments: Mapping[str, Any]) -> list[str]:
-        """List every violation, with its path: ``to[0].address: expected string, got integer 5``."""
-        return sorted(
-            f"{format_path(error.absolute_path)}: {_describe(error)}"
-            for error in self._iter_errors(arguments)
-        )
+        """List the violations, with their paths: ``to[0].address: expected string, got integer 5``.
+
+        At most the first `MAX_COUNTED` that are found.
+        """
+        _steps.left = STEPS + STEPS_PER_VALUE * _count(arguments)
+        try:
+            found = itertools.islice(self._iter_errors(arguments), MAX_COUNTED)
+            return sorted(
+                f"{format_path(error.absolute_path)}: {_describe(error)}" for error in found
+            )
+        except TooManyStepsError:
+            return ["arguments: they are too deeply nested to be checked against their schema"]
+
+
+# Bounds
+
+_Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
+
+
+class _Steps(threading.local):
+    left = 0
+
+
+_steps = _Steps()
+"""The steps that are left to the validation in this thread."""
+
+
+def _count(value: Any) -> int:
+    """The number of values in JSON data."""
+    if is_mapping(value):
+        return 1 + sum(map(_count, value.values()))
+    return 1 + sum(map(_count, value)) if is_list(value) else 1
 
 
 @functools.cache
-def _with_linear_unique_items(validator: Any) -> Any:
-    """A validator class whose ``uniqueItems`` takes time linear in the length of the list.
+def _bounded(validator: Any) -> Any:
+    """A validator class that counts its steps, and takes linear time where jsonschema does not.
 
-    jsonschema's own check is quadratic if the items are of several types: 7 s for 54 kB.
+    jsonschema's own check of ``uniqueItems`` is quadratic if the items are of several types: 7 s for 54 kB. Its
+    patterns backtrack, and its text about unknown fields lists all of them.
     """
     extend: Any = validators.extend  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return extend(validator, {"uniqueItems": _check_unique_items})
+    keywords = {name: check for name, check in _LINEAR.items() if name in validator.VALIDATORS}
+    keywords = {**validator.VALIDATORS, **keywords}
+    return extend(validator, {name: _counted(check) for name, check in keywords.items()})
+
+
+def _counted(check: _Keyword) -> _Keyword:
+    def counted(
+        validator: Any, wanted: Any, given: Any, schema: Any
+    ) -> Iterable[ValidationError] | None:
+        _steps.left -= 1
+        if _steps.left < 0:
+            raise TooManyStepsError
+        return check(validator, wanted, given, schema)
+
+    return counted
 
 
 def _check_unique_items(
     validator: Any, is_unique: Any, items: Any, _schema: Any
-) -> Iterable[ValidationError]:
+) -> Iterator[ValidationError]:
     is_checked = is_unique and validator.is_type(items, "array")
     if is_checked and len(set(map(_identity_of, items))) < len(items):
         yield ValidationError(f"{short_json(items)} has non-unique elements")
 
 
 def _identity_of(value: Any) -> Any:
-    """A hashable value that is equal for equal JSON: 1 and 1.0 are equal, 1 and true are not."""
+    """A hashable value that is equal for equal JSON: 1 and 1.0 are equal, 1 and true are not.
+
+    A number is the bytes of its digits, whose hash a model cannot predict: multiples of 2**61 - 1 have the hash 0.
+    """
     if is_mapping(value):
         return frozenset((key, _identity_of(part)) for key, part in value.items())
     if is_list(value):
         return tuple(map(_identity_of, value))
-    return (isinstance(value, bool), value)
+    if isinstance(value, str):
+        return value
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value).encode()
 
 
-def _check_references(schema: Any, resolver: Any, where: str) -> None:
-    """Check the references of a schema and its subschemas; a ``$ref`` in a plain value is not a reference."""
-    reference = schema.contents.get("$ref") if is_mapping(schema.contents) else None
+def _check_pattern(
+    validator: Any, pattern: Any, given: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    if validator.is_type(given, "string") and not matcher_of(pattern)(given):
+        yield ValidationError(
+            f"{short_name(repr(given[: 2 * MAX_LENGTH]))} does not match {pattern!r}"
+        )
+
+
+def _check_pattern_properties(
+    validator: Any, patterns: Any, given: Any, _schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(given, "object"):
+        return
+    for pattern, part in patterns.items():
+        matches = matcher_of(pattern)
+        for name in given:
+            if matches(name):
+                yield from validator.descend(given[name], part, path=name, schema_path=pattern)
+
+
+def _check_additional_properties(
+    validator: Any, allowed: Any, given: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(given, "object"):
+        return
+    unknown = _unknown_fields(given, schema)
+    if validator.is_type(allowed, "object"):
+        for name in unknown:
+            yield from validator.descend(given[name], allowed, path=name)
+    elif not allowed and next(unknown, None) is not None:
+        yield ValidationError("it has unknown fields")
+
+
+def _unknown_fields(given: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+    known: Any = schema.get("properties", {})
+    patterns = [matcher_of(pattern) for pattern in schema.get("patternProperties", ())]
+    for name in given:
+        if name not in known and not any(matches(name) for matches in patterns):
+            yield name
+
+
+_LINEAR: Mapping[str, _Keyword] = {
+    "uniqueItems": _check_unique_items,
+    "pattern": _check_pattern,
+    "patternProperties": _check_pattern_properties,
+    "additionalProperties": _check_additional_properties,
+}
+
+
+# The schema
+
+
+def _check_parts(schema: Any, resolver: Any, where: str) -> None:
+    """Check the references and patterns of a schema and its subschemas; not those in a plain value."""
+    contents: Mapping[str, Any] = schema.contents if is_mapping(schema.contents) else {}
+    reference = contents.get("$ref")
     if isinstance(reference, str):
         try:
             resolver.lookup(reference)
@@ -108,8 +229,75 @@ def _check_references(schema: Any, resolver: Any, where: str) -> None:
             raise ToolDefinitionError(
                 f"{where}: the reference {reference!r} cannot be resolved within the schema"
             ) from None
+    given = contents.get("pattern")
+    for pattern in (
+        *contents.get("patternProperties", ()),
+        *((given,) if isinstance(given, str) else ()),
+    ):
+        try:
+            matcher_of(pattern)
+        except UnsupportedPatternError as error:
+            raise ToolDefinitionError(f"{where}: the pattern {pattern!r}: {error}") from None
     for part in schema.subresources():
-        _check_references(part, resolver.in_subresource(part), where)
+        _check_parts(part, resolver.in_subresource(part), where)
+
+
+_UNEVALUATED = frozenset({"patternProperties", "unevaluatedProperties"})
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """All keys in JSON data."""
+    if is_mapping(value):
+        yield from value
+        value = list(value.values())
+    for part in value if is_list(value) else ():
+        yield from _keys(part)
+
+
+def _is_recursive(schema: Mapping[str, Any]) -> bool:
+    """Whether a reference may lead back to where it is."""
+    named = {
+        f"#/{key}/{name}": _references(part)
+        for key in ("$defs", "definitions")
+        for name, part in schema.get(key, {}).items()
+    }
+    others = {key: part for key, part in schema.items() if key not in {"$defs", "definitions"}}
+    open_ = list(_references(others))
+    known, seen = set(named), set[str]()
+    if not (set(open_) | set[str]().union(*named.values())) <= known:
+        return True  # to the root, an anchor or a part: it may be anywhere
+    while open_:
+        reference = open_.pop()
+        if reference in seen:
+            continue
+        seen.add(reference)
+        open_.extend(named[reference])
+    return any(_leads_to(start, start, named) for start in seen)
+
+
+def _leads_to(start: str, aim: str, named: Mapping[str, set[str]]) -> bool:
+    seen, open_ = set[str](), list(named[start])
+    while open_:
+        reference = open_.pop()
+        if reference == aim:
+            return True
+        if reference not in seen:
+            seen.add(reference)
+            open_.extend(named[reference])
+    return False
+
+
+def _references(value: Any) -> set[str]:
+    """The references in a schema; some may be plain values."""
+    if is_list(value):
+        return set[str]().union(*map(_references, value))
+    if not is_mapping(value):
+        return set()
+    own = {str(value[key]) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in value}
+    return own.union(*map(_references, value.values()))
+
+
+# Texts
 
 
 def _describe(error: ValidationError) -> str:
@@ -131,13 +319,8 @@ def _describe(error: ValidationError) -> str:
         case "additionalProperties":
             schema: Any = error.schema
             known: Any = schema.get("properties", {})
-            allowed = "|".join(schema.get("patternProperties", ())) or "(?!)"  # matches nothing
-            unknown = (
-                repr(short_name(name))
-                for name in given
-                if name not in known and not re.search(allowed, name)
-            )
-            listed = ", ".join(itertools.islice(unknown, 5))
+            first = itertools.islice(_unknown_fields(given, schema), 5)
+            listed = ", ".join(repr(short_name(name)) for name in first)
             text = f"unknown field {listed}; the fields are {', '.join(known) or 'none'}"
         case _ if error.context:
             nearest = min(error.context, key=lambda inner: -len(inner.absolute_path))

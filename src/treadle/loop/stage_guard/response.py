@@ -10,7 +10,7 @@ from treadle.context import Context
 from treadle.loop.stage_guard.calls import CallReview, call_request, call_requests, started_calls
 from treadle.loop.stage_guard.fields import changed
 from treadle.messages import ToolResult
-from treadle.stages import parse_tool_calls, validate_calls
+from treadle.stages import parse_tool_calls, validated
 from treadle.tools import Plan
 
 
@@ -31,7 +31,7 @@ def with_calls_of_response(stage: str, before: Context, after: Context) -> Conte
         after = CallReview(stage, empty, after.evolve(**nothing)).reviewed()
     else:
         after = parse_tool_calls(after.evolve(tool_calls=(), **nothing))
-    after = validate_calls(after)
+    after = validated(after)
     if before.plan.batches:  # too late for a plan
         text = f"Not run: {stage} replaced the response."
         results = {call.id: ToolResult(call.id, text, True, "skipped") for call in after.tool_calls}
