@@ -14,6 +14,7 @@ from treadle.effects.cleanup import (
     without_frame,
 )
 from treadle.effects.coroutines import InContext, Then
+from treadle.effects.daemon_thread import in_daemon_thread
 from treadle.effects.effects import (
     NOW,
     Bounded,
@@ -107,6 +108,7 @@ __all__ = [
     "drive",
     "drive_sync",
     "failure_of",
+    "in_daemon_thread",
     "intercept",
     "is_awaitable",
     "is_exit",

@@ -7,6 +7,8 @@ from contextvars import Context
 from types import CoroutineType
 from typing import Any, TypeVar
 
+from treadle.effects.effects import is_awaitable
+
 R = TypeVar("R")
 
 
@@ -18,38 +20,56 @@ class Then(Coroutine[Any, Any, R]):
 
     Args:
         awaitable: a coroutine, or anything else that can be awaited.
-        change: takes the outcome, returns another.
+        change: takes the outcome, returns another, or an awaitable of it.
+        failed: takes an exception of the awaitable, returns an awaitable that raises it; None raises it at once.
     """
 
-    __slots__ = ("_change", "_inner")
+    __slots__ = ("_change", "_failed", "_inner")
 
-    def __init__(self, awaitable: Awaitable[Any], change: Callable[[Any], R]) -> None:
+    def __init__(
+        self,
+        awaitable: Awaitable[Any],
+        change: Callable[[Any], Any],
+        failed: Callable[[Exception], Awaitable[R]] | None = None,
+    ) -> None:
         self._inner = _coroutine_of(awaitable)
         self._change = change
+        self._failed = failed
 
     def send(self, value: Any) -> Any:
         """Continue; see `collections.abc.Coroutine`."""
-        try:
-            return self._inner.send(value)
-        except StopIteration as stop:
-            outcome = stop.value
-        raise StopIteration(self._change(outcome))
+        return self._advanced(self._inner.send, value)
 
     def throw(self, *error: Any) -> Any:
         """Raise an exception where it waits; see `collections.abc.Coroutine`."""
+        return self._advanced(self._inner.throw, *error)
+
+    def _advanced(self, advance: Callable[..., Any], *args: Any) -> Any:
         try:
-            return self._inner.throw(*error)
+            return advance(*args)
         except StopIteration as stop:
-            outcome = stop.value
-        raise StopIteration(self._change(outcome))
+            changed: Any = self._change(stop.value)
+        except Exception as error:
+            if self._failed is None:
+                raise
+            changed = self._failed(error)
+        if not is_awaitable(changed):
+            raise StopIteration(changed)
+        self._inner, self._change, self._failed = _coroutine_of(changed), _same, None
+        return self.send(None)
 
     def close(self) -> None:
         """End it; see `collections.abc.Coroutine`."""
         self._inner.close()
 
     def __await__(self) -> Generator[Any, Any, R]:
-        outcome = yield from self._inner.__await__()
-        return self._change(outcome)
+        try:
+            changed: Any = self._change((yield from self._inner.__await__()))
+        except Exception as error:
+            if self._failed is None:
+                raise
+            changed = self._failed(error)
+        return (yield from changed.__await__()) if is_awaitable(changed) else changed
 
 
 class InContext(Generator[Any, Any, R]):
@@ -80,6 +100,10 @@ class InContext(Generator[Any, Any, R]):
 
     def __await__(self) -> Generator[Any, Any, R]:
         return self
+
+
+def _same(outcome: Any) -> Any:
+    return outcome
 
 
 def _coroutine_of(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from treadle import labels
 from treadle.context import Context
@@ -23,6 +24,7 @@ from treadle.effects import (
     Then,
     Timed,
     TimeLimitReached,
+    in_daemon_thread,
     is_awaitable,
     without_frame,
 )
@@ -44,6 +46,9 @@ from treadle.tools import (
     ToolContext,
     as_recipe,
     error_text,
+    is_plain,
+    is_plain_error,
+    make_text,
     render,
     truncate,
 )
@@ -339,9 +344,26 @@ async def _async_run(
     reporter: Reporter,
 ) -> Timed[ToolResult]:
     started = reporter.now()
-    value = await invoke(call.input or _NO_ARGUMENTS, context)
-    result = in_flight.complete(_result(call, value))
-    return result, started, reporter.now()
+    try:
+        value = await invoke(call.input or _NO_ARGUMENTS, context)
+    except Exception as error:
+        if not is_plain_error(error):
+            await in_daemon_thread(functools.partial(make_text, error))
+        raise
+    result = _result(call, value) if is_plain(value) else await _late_result(call, value)
+    return in_flight.complete(result), started, reporter.now()
+
+
+async def _raise_late(error: Exception) -> NoReturn:
+    """Raise an exception of a tool; its own code, such as its ``__str__``, must not block the event loop."""
+    if not is_plain_error(error):
+        await in_daemon_thread(functools.partial(make_text, error))
+    raise error
+
+
+def _late_result(call: ToolCall, value: Any) -> Awaitable[ToolResult]:
+    """Make a result in a thread: the code of a value, such as its ``__str__``, must not block the event loop."""
+    return in_daemon_thread(functools.partial(_result, call, value))
 
 
 def _sync_run(
@@ -354,12 +376,26 @@ def _sync_run(
     """Make the result where the tool runs: a tool may return anything, but a result is data."""
     started = reporter.now()
 
-    def timed(value: Any) -> Timed[ToolResult]:
-        result = in_flight.complete(_result(call, value))
-        return result, started, reporter.now()
+    def timed(result: ToolResult) -> Timed[ToolResult]:
+        return in_flight.complete(result), started, reporter.now()
 
-    value = invoke(call.input or _NO_ARGUMENTS, context)
-    return Then(value, timed) if is_awaitable(value) else timed(value)
+    def awaited(value: Any) -> Any:
+        if is_plain(value):
+            return timed(_result(call, value))
+        late: Any = Then(_late_result(call, value), timed)
+        return late
+
+    try:
+        value = invoke(call.input or _NO_ARGUMENTS, context)
+        return (
+            Then(value, awaited, _raise_late)
+            if is_awaitable(value)
+            else timed(_result(call, value))
+        )
+    except Exception as error:
+        if not is_plain_error(error):
+            make_text(error)
+        raise
 
 
 def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:

@@ -4,6 +4,7 @@
 """
 
 from treadle.tools.approvals import Approval, approve, deny, edit
+from treadle.tools.bounds import MAX_ITEMS, is_plain
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.conversion import (
     ToolBehaviour,
@@ -20,7 +21,15 @@ from treadle.tools.fast_check import Check, compile_check
 from treadle.tools.in_flight import InFlight
 from treadle.tools.locks import LockedError, Locks
 from treadle.tools.plan import NotRunReason, Plan, PlanReason
-from treadle.tools.rendering import MAX_BYTES, MAX_ITEMS, MAX_LINES, error_text, render, truncate
+from treadle.tools.rendering import (
+    MAX_BYTES,
+    MAX_LINES,
+    error_text,
+    is_plain_error,
+    make_text,
+    render,
+    truncate,
+)
 from treadle.tools.repeats import (
     DEDUPE_MODES,
     CachedResult,
@@ -69,6 +78,9 @@ __all__ = [
     "edit",
     "error_text",
     "fingerprint",
+    "is_plain",
+    "is_plain_error",
+    "make_text",
     "marked",
     "render",
     "signature",

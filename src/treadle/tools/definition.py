@@ -13,8 +13,8 @@ from treadle.errors import ToolDefinitionError, one_of
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, safe_str, short_name, valid_name
+from treadle.tools.bounds import Bounds
 from treadle.tools.fast_check import Check, compile_check, is_flat
-from treadle.tools.rendering import MAX_ITEMS
 from treadle.tools.repeats import DEDUPE_MODES, Dedupe
 from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
 
@@ -370,13 +370,8 @@ def _collecting(invoke: Invoke) -> Invoke:
     """Invoke a generator function; of an async one, collect as many items as are rendered of an iterator."""
 
     async def collected(items: AsyncGenerator[Any]) -> list[Any]:
-        made: list[Any] = []
         async with contextlib.aclosing(items):
-            async for item in items:
-                made.append(item)
-                if len(made) == MAX_ITEMS:
-                    break
-        return made
+            return await Bounds().first_of(items)
 
     def invoke_generator(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
         items = invoke(arguments, context)

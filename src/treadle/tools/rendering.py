@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from treadle.messages import safe_str
+from treadle.messages import ATOMS, safe_str
+from treadle.tools.bounds import Bounds, is_plain
 
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
 """The limits of one result, as in Planck."""
-MAX_ITEMS = 10_000
-"""The maximum number of items that are read from an iterator."""
 
 
 def render(value: Any) -> str:
@@ -22,7 +21,8 @@ def render(value: Any) -> str:
 
     Args:
         value: text is kept; bytes and text with NUL characters become a placeholder; everything else is serialized
-            as JSON, with ``str`` for types that JSON does not have, and an iterator as a list of its first items.
+            as JSON, with ``str`` for types that JSON does not have, and an iterator as a list of its first items,
+            see `treadle.tools.bounds`.
     """
     if isinstance(value, str):
         text = value
@@ -35,9 +35,12 @@ def render(value: Any) -> str:
     elif type(value) is int and abs(value) <= sys.maxsize:  # str refuses very long numbers
         return str(value)
     else:
-        if isinstance(value, Iterator):  # it may be endless
-            value = list(itertools.islice(value, MAX_ITEMS))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        bounds = Bounds()
+        if isinstance(value, Iterator):
+            value = bounds.first(value)  # pyright: ignore[reportUnknownArgumentType]
         try:
+            if not is_plain(value):  # pyright: ignore[reportUnknownArgumentType]
+                value = bounds.apply(value)
             text = json_encoder()(value, fallback=str, inf_nan_mode="strings").decode()
         except Exception:  # noqa: BLE001 - a cycle, bytes that are not text, a lone surrogate
             text = safe_str(value)
@@ -60,6 +63,26 @@ def error_text(error: BaseException) -> str:
     if len(texts) == 1:
         return truncate(f"Error: {texts[0]}")
     return truncate("\n- ".join((f"Error: {len(texts)} errors:", *texts)))
+
+
+def is_plain_error(error: BaseException) -> bool:
+    """Whether the text of an exception is made without code of the user."""
+    return (
+        isinstance(type(error).__str__, types.WrapperDescriptorType)
+        and all(part.__class__ in ATOMS for part in error.args)
+        and error.__cause__ is None
+        and error.__context__ is None
+    )
+
+
+def make_text(error: BaseException) -> None:
+    """Make the texts of an exception and its causes once, where a time limit can end it if that takes forever."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        error_text(one)
+        one = one.__cause__ or one.__context__
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
