@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from treadle.errors import OptionError
 from treadle.fast_dataclass import fast_dataclass
+from treadle.forks import renew_after_fork
 
 
 class BreakerState(StrEnum):
@@ -75,6 +76,11 @@ class CircuitBreaker:
         self.threshold = threshold
         self.cool_down = cool_down
         self._circuits: dict[str, _Circuit] = {}
+        self._mutex = threading.Lock()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Keep the states; a probe that another thread makes ends in the parent process only."""
         self._mutex = threading.Lock()
 
     @property

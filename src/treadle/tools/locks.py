@@ -10,6 +10,7 @@ from typing import TypeVar
 from treadle import labels
 from treadle.effects import Call, Signal, Steps, Wait
 from treadle.errors import TreadleError
+from treadle.forks import renew_after_fork
 
 R = TypeVar("R")
 
@@ -21,10 +22,16 @@ class LockedError(TreadleError, RuntimeError):
 class Locks:
     """A table of locks by key. Waiting calls get a key in order of arrival.
 
-    Loops share locks if they get the same table as ``locks=``. It is thread-safe.
+    Loops share locks if they get the same table as ``locks=``. It is thread-safe. A forked child has a
+    table of its own, which is empty.
     """
 
     def __init__(self) -> None:
+        self.after_fork()
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Forget all keys: the calls that hold them, or wait for them, are those of the parent process."""
         self._queues: dict[str, deque[Signal]] = {}
         self._mutex = threading.Lock()
 
@@ -45,7 +52,9 @@ class Locks:
     def leave(self, key: str, ticket: Signal) -> None:
         """Release a key, or leave the queue for it."""
         with self._mutex:
-            queue = self._queues[key]
+            queue = self._queues.get(key, deque())
+            if ticket not in queue:  # it was taken before a fork, and this is the child
+                return
             queue.remove(ticket)
             following = queue[0] if queue else None
             if following is None:
