@@ -5,9 +5,12 @@ The rules of a valid history are those that `treadle.testing.check_history` chec
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import operator
 import re
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -147,7 +150,8 @@ class _Repair:
         self._out: list[JSONDict] = []
         self._repairs: list[str] = []
         self._open: tuple[int, JSONDict] | None = None  # a message whose results follow
-        self._results: list[tuple[int, JSONDict]] = []
+        self._results: defaultdict[str, deque[tuple[int, JSONDict]]] = defaultdict(deque)
+        self._joined: defaultdict[int, list[JSONDict]] = defaultdict(list)  # by place in `_out`
         self._taken = dict.fromkeys(taken, 1)
         self._new_ids = History()
 
@@ -156,7 +160,7 @@ class _Repair:
             if not isinstance(message.get("content"), str):
                 self._drop_empty_parts(message, index)
             if message["role"] == "tool":
-                self._results.append((index, message))
+                self._results[message["tool_call_id"]].append((index, message))
                 continue
             self._add_exchange()
             if message["role"] != "assistant":
@@ -166,6 +170,8 @@ class _Repair:
             else:
                 self._add_text(message, index)
         self._add_exchange()
+        for place, group in self._joined.items():
+            self._out[place] = join_messages(*group)
         return self._out, tuple(self._repairs)
 
     def _report(self, index: int, what: str) -> None:
@@ -190,21 +196,22 @@ class _Repair:
                 self._report(index, "its answers were put in the order of its calls")
             self._add_assistant(message, index)
             self._out.extend(result for _, result in results)
-        for index, message in self._results:
+        others = itertools.chain.from_iterable(self._results.values())
+        for index, message in sorted(others, key=operator.itemgetter(0)):
             self._report(index, "it answers no call; it was kept as a user message")
-            content = _joined("Result of an earlier tool call: ", message["content"], "")
+            content = _joined(("Result of an earlier tool call: ", message["content"]), "")
             self._out.append({"role": "user", "content": content})
         self._results.clear()
 
     def _result_of(self, call: JSONDict, index: int) -> tuple[int, JSONDict]:
         """Repair a call; return the index of its result, and the result; a missing one is made, with index 0."""
         old_id = call["id"]
-        found = next((pair for pair in self._results if pair[1]["tool_call_id"] == old_id), None)
+        waiting = self._results.get(old_id)
+        found = waiting.popleft() if waiting else None
         self._repair_call(call, index)
         if found is None:
             self._report(index, f"call {old_id!r} had no answer; it was answered as interrupted")
             return 0, {"role": "tool", "tool_call_id": call["id"], "content": NO_RESULT}
-        self._results.remove(found)
         found[1]["tool_call_id"] = call["id"]
         return found
 
@@ -247,7 +254,9 @@ class _Repair:
         before = self._out[-1] if self._out else None
         if before is not None and before["role"] == "assistant" and not before.get("tool_calls"):
             self._report(index, "it followed another assistant message; the two were joined")
-            self._out[-1] = join_messages(before, message)
+            group = self._joined[len(self._out) - 1]
+            group.extend((message,) if group else (before, message))
+            self._out[-1] = message  # until the end
         else:
             self._out.append(message)
 
@@ -263,24 +272,28 @@ def is_blank(content: Any) -> bool:
     return not content or (isinstance(content, str) and not content.strip())
 
 
-def join_messages(before: JSONDict, message: JSONDict) -> JSONDict:
-    """Join two assistant messages, since providers require the roles to alternate."""
-    joined = {**before, **message}
+def join_messages(*messages: JSONDict) -> JSONDict:
+    """Join assistant messages, since providers require the roles to alternate."""
+    joined: JSONDict = {}
+    for message in messages:
+        joined.update(message)
     joined.setdefault("content", None)
     for key in ("content", "refusal"):
         if key in joined:
-            joined[key] = _joined(before.get(key), message.get(key), "\n\n")
+            joined[key] = _joined([message.get(key) for message in messages], "\n\n")
     return joined
 
 
-def _joined(first: Any, second: Any, separator: str) -> Any:
-    """Join two message contents: texts with the separator, else as parts."""
-    if not first or not second:
-        return first or second
-    if isinstance(first, str) and isinstance(second, str):
-        return first + separator + second
-    return [
-        part
-        for content in (first, second)
-        for part in ([{"type": "text", "text": content}] if isinstance(content, str) else content)
-    ]
+def _joined(contents: Sequence[Any], separator: str) -> Any:
+    """Join message contents: texts with the separator, else as parts."""
+    texts: list[str] = []
+    parts: list[Any] = []
+    for content in filter(None, contents):
+        if isinstance(content, str) and not parts:
+            texts.append(content)
+            continue
+        if texts:
+            parts.append({"type": "text", "text": separator.join(texts)})
+            texts.clear()
+        parts.extend([{"type": "text", "text": content}] if isinstance(content, str) else content)
+    return parts or separator.join(texts) or contents[-1]

@@ -382,8 +382,7 @@ def _sync_run(
     def awaited(value: Any) -> Any:
         if is_plain(value):
             return timed(_result(call, value))
-        late: Any = Then(_late_result(call, value), timed)
-        return late
+        return Then[Timed[ToolResult]](_late_result(call, value), timed)
 
     try:
         value = invoke(call.input or _NO_ARGUMENTS, context)

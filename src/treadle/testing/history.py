@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -55,7 +56,7 @@ def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if malformed:
         return
     ids: set[str] = set()
-    waiting: list[str] = []
+    waiting: Counter[str] = Counter()
     before: Mapping[str, Any] = {}
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
@@ -69,25 +70,28 @@ def history_problems(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         else:
             if waiting:
                 yield f"{where}: calls {', '.join(waiting)} have no tool message before it"
-                waiting = []
+                waiting = Counter()
             if message["role"] == "assistant":
                 yield from _assistant_problems(message, before, where)
                 calls = message.get("tool_calls") or ()
                 yield from _call_problems(calls, ids, where)
-                waiting = [call["id"] for call in calls]
+                waiting = Counter(call["id"] for call in calls)
         before = message
     if waiting:
         yield f"messages: calls {', '.join(waiting)} have no tool message at the end"
 
 
-def _tool_problems(message: Mapping[str, Any], waiting: list[str], where: str) -> Iterator[str]:
+def _tool_problems(message: Mapping[str, Any], waiting: Counter[str], where: str) -> Iterator[str]:
     call_id = message["tool_call_id"]
     if call_id not in waiting:
         yield f"{where}: it has the result of {call_id!r}, but no call before it with that id is open"
     else:
-        if waiting[0] != call_id:
-            yield f"{where}: it has the result of {call_id!r}, but {waiting[0]!r} was called first"
-        waiting.remove(call_id)
+        first = next(iter(waiting))
+        if first != call_id:
+            yield f"{where}: it has the result of {call_id!r}, but {first!r} was called first"
+        waiting[call_id] -= 1
+        if not waiting[call_id]:
+            del waiting[call_id]
 
 
 def _assistant_problems(
