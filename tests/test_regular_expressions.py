@@ -13,19 +13,7 @@ TRUSTED = {"docstrings.py"}
 """Modules whose expressions read only what the author of a program wrote."""
 
 PREFIXES = ["", "data:", "data:a", "{{", '{"v":1', "1", "a", ":param ", "00-", "a.b"]
-PARTS = ["a", "A", "aA", "1", "1e", " ", "\t ", ";a", ";", ":", "."] + [
-    ". ",
-    "(",
-    "((",
-    "{{",
-    "{",
-    "-",
-    "_",
-    "*",
-    '\\"',
-    "\u00e9",
-    "\n",
-]
+PARTS = ["aA", "1e", "\t ", ";a", ". ", "((", "{{", '\\"', *"aA1 ;:.({-_*\u00e9\n"]
 
 
 def _expressions():

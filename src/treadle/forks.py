@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_renewals: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
 
 
-class Renewable(Protocol):
-    """An object with locks, or with what threads have noted in it."""
+def renew_after_fork(made: T, renew: Callable[[T], None]) -> None:
+    """Renew an object in each child process that is forked, before other code runs there.
 
-    def after_fork(self) -> None:
-        """Make new locks, and forget the threads of the parent. Called in a child, before any other code."""
-        ...
-
-
-_renewable: weakref.WeakSet[Renewable] = weakref.WeakSet()
-
-
-def renew_after_fork(made: Renewable) -> None:
-    """Call ``made.after_fork()`` in each child process that is forked, as long as the object is in use."""
-    _renewable.add(made)
+    Args:
+        made: the object.
+        renew: takes it, makes new locks, and forgets what only the threads of the parent can end.
+    """
+    _renewals[made] = renew
 
 
 def _renew_all() -> None:
-    for made in list(_renewable):
-        made.after_fork()
+    for made, renew in list(_renewals.items()):
+        renew(made)
 
 
 if hasattr(os, "register_at_fork"):

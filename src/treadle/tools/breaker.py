@@ -77,9 +77,9 @@ class CircuitBreaker:
         self.cool_down = cool_down
         self._circuits: dict[str, _Circuit] = {}
         self._mutex = threading.Lock()
-        renew_after_fork(self)
+        renew_after_fork(self, CircuitBreaker._renew)
 
-    def after_fork(self) -> None:
+    def _renew(self) -> None:
         """Keep the states; a probe that another thread makes ends in the parent process only."""
         self._mutex = threading.Lock()
 

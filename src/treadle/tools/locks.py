@@ -27,10 +27,10 @@ class Locks:
     """
 
     def __init__(self) -> None:
-        self.after_fork()
-        renew_after_fork(self)
+        self._renew()
+        renew_after_fork(self, Locks._renew)
 
-    def after_fork(self) -> None:
+    def _renew(self) -> None:
         """Forget all keys: the calls that hold them, or wait for them, are those of the parent process."""
         self._queues: dict[str, deque[Signal]] = {}
         self._mutex = threading.Lock()
