@@ -161,7 +161,7 @@ class TestBudgets:
     def test_a_call_does_not_run_with_arguments_that_a_person_has_replaced(self, recorded):
         def again(ctx):
             if ctx.approvals:  # the arguments of the model once more
-                ctx = validate_calls.fn(parse_tool_calls.fn(ctx))
+                ctx = yield from validate_calls.fn(parse_tool_calls.fn(ctx))
                 ctx = yield from plan_calls.fn(ctx)
             return (yield from dispatch_tools.fn(ctx))
 

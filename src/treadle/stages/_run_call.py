@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from treadle import labels
@@ -379,22 +379,23 @@ def _sync_run(
     def timed(result: ToolResult) -> Timed[ToolResult]:
         return in_flight.complete(result), started, reporter.now()
 
-    def awaited(value: Any) -> Any:
-        if is_plain(value):
-            return timed(_result(call, value))
-        return Then[Timed[ToolResult]](_late_result(call, value), timed)
-
     try:
         value = invoke(call.input or _NO_ARGUMENTS, context)
-        return (
-            Then(value, awaited, _raise_late)
-            if is_awaitable(value)
-            else timed(_result(call, value))
-        )
+        if is_awaitable(value):
+            return Then(value, functools.partial(_awaited, call, timed), _raise_late)
+        return timed(_result(call, value))
     except Exception as error:
         if not is_plain_error(error):
             make_text(error)
         raise
+
+
+def _awaited(
+    call: ToolCall, timed: Callable[[ToolResult], Timed[ToolResult]], value: Any
+) -> Timed[ToolResult] | Awaitable[Timed[ToolResult]]:
+    if is_plain(value):
+        return timed(_result(call, value))
+    return Then[Timed[ToolResult]](_late_result(call, value), timed)
 
 
 def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:

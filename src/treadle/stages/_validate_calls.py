@@ -57,13 +57,16 @@ def validate_calls(ctx: Context, *, repair_call: RepairCall | None = None) -> St
     calls: list[ToolCall] = []
     errors: dict[str, tuple[str, ...]] = {}
     results: dict[str, ToolResult] = {}
-    length, tools, hints = 0, ctx.tools, Hints()
+    length, tools = 0, ctx.tools
+    hints: Hints | None = None  # made when it is needed
     for call in ctx.tool_calls:
         if call.fingerprint and call.id in answered:
             calls.append(call)
             continue
         length += len(call.arguments)
         tool = tools.get(call.name)
+        if hints is None and (tool is None or ctx.request_changes):
+            hints = Hints()
         if length <= MAX_INLINE and (tool is None or not tool.is_slow_to_check):
             checked, problems = check_call(ctx, call, hints)
         else:
@@ -100,13 +103,17 @@ def validated(ctx: Context) -> Context:
         return stop.value
 
 
-def _check(ctx: Context, call: ToolCall, hints: Hints) -> Call:
+def _check(ctx: Context, call: ToolCall, hints: Hints | None) -> Call:
     args = ctx, call, hints
     return Call.of(check_call, args, Mode.THREAD, label=labels.VALIDATE, key=call.id)
 
 
 def _repaired(
-    ctx: Context, repair_call: RepairCall, call: ToolCall, problems: tuple[str, ...], hints: Hints
+    ctx: Context,
+    repair_call: RepairCall,
+    call: ToolCall,
+    problems: tuple[str, ...],
+    hints: Hints | None,
 ) -> Steps[tuple[ToolCall, tuple[str, ...]]]:
     """Ask `repair_call` for a valid call; return it, or the invalid call and its problems."""
     made: Any = repair_call(call, problems)
