@@ -50,7 +50,7 @@ class Broken:
         (42, "int", "the model is a callable that takes messages"),
         (Broken(), "Broken", "the model is a callable that takes messages"),
     ],
-    ids=repr,
+    ids=lambda given: given[:30] if isinstance(given, str) else type(given).__name__,
 )
 def test_a_value_that_is_no_model_is_an_error_with_advice(value, kind, advice):
     for use in (

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from treadle import CircuitBreaker, Locks, Loop
-from treadle.loop.pause import _Consumed
+from treadle.pauses.claims import ProcessClaims
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import tool
 
@@ -94,11 +94,18 @@ def test_a_breaker_that_another_thread_uses_at_the_fork_can_be_used_in_the_child
     assert in_child(lambda: answer_of(loop)) == "Done."
 
 
-def test_the_table_of_resumed_pauses_can_be_used_in_the_child(holding):
-    consumed = _Consumed()
-    consumed.consume("earlier")
-    holding(consumed.consume)
-    assert in_child(lambda: (consumed.consume("earlier"), consumed.consume("p"))) == "(False, True)"
+def test_the_claims_of_the_process_can_be_used_in_the_child(holding):
+    claims = ProcessClaims()
+
+    def claim(pause_id):
+        try:
+            return claims.claim(pause_id, "this run", take_over=False)
+        except Exception as error:
+            return error
+
+    claims.claim("earlier", "another run", take_over=False)
+    holding(claim)
+    assert in_child(lambda: (claim("earlier"), claim("p"))) == "(False, True)"
 
 
 def test_a_key_that_a_call_of_the_parent_holds_is_free_in_the_child():
