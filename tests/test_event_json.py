@@ -82,6 +82,7 @@ def test_the_events_of_a_run_come_with_everything_that_a_page_shows():
     assert shown["tool_started"]["call"]["input"] == {"n": 1}
     assert shown["tool_finished"]["result"] == {
         "tool_call_id": "c1", "content": "1", "is_error": False, "status": "done",
+        "parts": None,
     }  # fmt: skip
     assert shown["iteration_finished"]["context"]["decision"] == "done"
     assert shown["run_finished"]["result"]["text"] == "Done."

@@ -94,6 +94,7 @@ NAMES = [
     "ToolDefinitionError",
     "ToolFinished",
     "ToolLike",
+    "ToolProgress",
     "ToolResult",
     "ToolRetried",
     "ToolStarted",

@@ -339,6 +339,27 @@ class ToolStarted(EventBase):
 
 
 @fast_dataclass_kw
+class ToolProgress(EventBase):
+    """A tool reported its progress, with `ToolContext.report` or by yielding a value. The model does not see it.
+
+    Args:
+        iteration: the number of the iteration.
+        call: the call.
+        message: what the tool is doing; of a yielded value, its text.
+        progress: how much is done, from 0 to 1; None if the tool did not say.
+        data: what the tool reported besides; a yielded value that is not a text.
+        at: seconds since the epoch.
+    """
+
+    iteration: int
+    call: ToolCall
+    message: str
+    progress: float | None = None
+    data: Any = None
+    at: float = field(compare=False)
+
+
+@fast_dataclass_kw
 class ToolRetried(EventBase):
     """An attempt to run a tool failed, and another follows.
 
@@ -515,6 +536,7 @@ Event: TypeAlias = (
     | CallRefused
     | BreakerChanged
     | ToolStarted
+    | ToolProgress
     | ToolRetried
     | ToolFinished
     | RepeatWarned

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle.errors import TreadleError
-from treadle.messages import is_list, is_mapping, safe_str, short_json
+from treadle.messages import History, is_list, is_mapping, safe_str, short_json
 
 MAX_DEPTH = 60
 """Maximum nesting of a value. Deeper parts become text, because readers in other languages have limits."""
@@ -71,7 +71,7 @@ def _simplified(value: Any) -> Any:
     """A value that JSON cannot represent, converted one level deep."""
     if is_mapping(value):
         return dict(value)
-    if isinstance(value, (set, frozenset)):
+    if isinstance(value, (set, frozenset, History)):
         return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}

@@ -30,6 +30,7 @@ from treadle.events import (
     TextDelta,
     ToolCallDelta,
     ToolFinished,
+    ToolProgress,
     ToolRetried,
     ToolStarted,
     UserMessageAdded,
@@ -102,6 +103,7 @@ EVENTS = [
     CallRefused(iteration=1, call=OTHER, reason=NotRunReason.OVER_BUDGET),
     BreakerChanged(iteration=1, tool="add", before="closed", after="open"),
     ToolStarted(iteration=1, call=CALL, at=3.5, within="c0"),
+    ToolProgress(iteration=1, call=CALL, message="adding", progress=0.5, data={"digit": 1}, at=1.0),
     ToolRetried(
         iteration=1, call=CALL, attempt=1, error="bad", error_type="timeout", delay=0.1, at=3.6
     ),

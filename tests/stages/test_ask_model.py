@@ -148,18 +148,18 @@ class TestInstructionsAndGuidance:
         assert asked.guidance is None
         assert texts(asked.messages) == ["Hi"]
 
-    @pytest.mark.parametrize(
-        "last",
-        [
-            {"role": "assistant", "content": "Yes?"},
-            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
-        ],
-        ids=["another role", "parts"],
-    )
-    def test_guidance_that_follows_no_user_text_is_a_separate_message(self, ready, through, last):
-        ctx, model = ready("Hello", messages=[{"role": "user", "content": "Hi"}, last])
+    def test_guidance_that_follows_another_role_is_a_separate_message(self, ready, through):
+        spoken = {"role": "assistant", "content": "Yes?"}
+        ctx, model = ready("Hello", messages=[{"role": "user", "content": "Hi"}, spoken])
         through(ctx.replace(guidance="Hurry."), ask_model)
         assert model.sent[0].messages[-1] == {"role": "user", "content": "Hurry."}
+
+    def test_guidance_that_follows_content_parts_is_another_part(self, ready, through):
+        part = {"type": "text", "text": "Hi"}
+        ctx, model = ready("Hello", messages=[{"role": "user", "content": [part]}])
+        through(ctx.replace(guidance="Hurry."), ask_model)
+        (sent,) = model.sent[0].messages
+        assert sent["content"] == [part, {"type": "text", "text": "Hurry."}]
 
     def test_the_remaining_budget_is_shown_with_show_budget(self, ready, through):
         ctx, model = ready("Hello", limits={"max_iterations": 4}, show_budget=True)

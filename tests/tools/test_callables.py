@@ -1,13 +1,12 @@
 """Every kind of callable makes a tool; one that a model cannot call is a definition error."""
 
-import asyncio
 import dataclasses
 import functools
 
 import pytest
 
 from treadle.errors import ToolDefinitionError
-from treadle.tools import MAX_ITEMS, ToolContext, tool
+from treadle.tools import ToolContext, tool
 
 
 @dataclasses.dataclass
@@ -133,23 +132,3 @@ def test_a_plain_function_may_have_a_parameter_named_self():
     def meet(self): ...
 
     assert list(tool(meet).input_schema["properties"]) == ["self"]
-
-
-def test_an_async_generator_function_returns_its_first_items():
-    """As a generator does; it is closed, however many it would yield."""
-    closed = []
-
-    @tool
-    async def count(end: int):
-        try:
-            for number in range(end):
-                yield number
-        finally:
-            closed.append(end)
-
-    async def items(end):
-        return await count.invoke({"end": end}, None)
-
-    assert asyncio.run(items(3)) == [0, 1, 2]
-    assert asyncio.run(items(2 * MAX_ITEMS)) == list(range(MAX_ITEMS))
-    assert closed == [3, 2 * MAX_ITEMS]

@@ -90,7 +90,10 @@ class TestForms:
                 {"name": "t", "parameters": "x"},
                 r"^here\.input_schema: expected a JSON Schema, got str",
             ),
-            (5, "^here: expected a Tool, a function, a pydantic model or a tool dict, got int"),
+            (
+                5,
+                "^here: expected a Tool, a function, a pydantic model, a tool dict or an MCP tool, got int",
+            ),
             ("add", "^here: expected a Tool, .*got str"),
         ],
     )

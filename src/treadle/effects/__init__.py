@@ -37,6 +37,7 @@ from treadle.effects.effects import (
     Wait,
     call_mode,
     failure_of,
+    generator_mode,
     is_awaitable,
     is_sync_callable,
 )
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
     from treadle.effects.background import run_on_background_loop
     from treadle.effects.carriers import background_task, task_group
+    from treadle.effects.notifier import Notifier, last_async_value, last_value
     from treadle.effects.sync_driver import (
         SWEEP_AT,
         Scheduler,
@@ -61,6 +63,7 @@ else:
         "run_on_background_loop": "background",
         "background_task": "carriers",
         "task_group": "carriers",
+        **dict.fromkeys(("Notifier", "last_async_value", "last_value"), "notifier"),
         **dict.fromkeys(
             ("SWEEP_AT", "Scheduler", "SyncDriver", "Task", "Timers", "drive_sync"), "sync_driver"
         ),
@@ -87,6 +90,7 @@ __all__ = [
     "Emit",
     "InContext",
     "Mode",
+    "Notifier",
     "Now",
     "Parallel",
     "Reporter",
@@ -108,12 +112,15 @@ __all__ = [
     "drive",
     "drive_sync",
     "failure_of",
+    "generator_mode",
     "in_daemon_thread",
     "intercept",
     "is_awaitable",
     "is_exit",
     "is_sync_callable",
     "is_thrown_here",
+    "last_async_value",
+    "last_value",
     "log_suppressed",
     "map_effects",
     "map_nested",

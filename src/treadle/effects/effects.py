@@ -40,15 +40,34 @@ def call_mode(fn: Callable[..., Any]) -> Mode:
         ``ASYNC`` for a coroutine function, ``INLINE`` for a generator function, else ``THREAD``,
         since a plain function may block.
     """
+    if any(map(inspect.iscoroutinefunction, _called(fn))):
+        return Mode.ASYNC
+    return Mode.THREAD if generator_mode(fn) is None else Mode.INLINE
+
+
+def generator_mode(fn: Callable[..., Any]) -> Mode | None:
+    """Return how to run the generator that a user-supplied callable makes.
+
+    Args:
+        fn: any callable, see `call_mode`.
+
+    Returns:
+        ``ASYNC`` for an async generator function, ``THREAD`` for a generator function, None for others.
+    """
+    for candidate in _called(fn):
+        if inspect.isasyncgenfunction(candidate):
+            return Mode.ASYNC
+        if inspect.isgeneratorfunction(candidate):
+            return Mode.THREAD
+    return None
+
+
+def _called(fn: Callable[..., Any]) -> tuple[Any, Any]:
+    """What a call of a callable may call: the function itself, or the ``__call__`` of its class."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     # Calling an object calls its class's ``__call__``; calling a class is a plain call.
-    for candidate in (fn, getattr(type(fn), "__call__", None)):  # noqa: B004 - inspected, not called
-        if inspect.iscoroutinefunction(candidate):
-            return Mode.ASYNC
-        if inspect.isasyncgenfunction(candidate) or inspect.isgeneratorfunction(candidate):
-            return Mode.INLINE
-    return Mode.THREAD
+    return fn, getattr(type(fn), "__call__", None)  # noqa: B004 - inspected, not called
 
 
 def is_sync_callable(value: object) -> bool:

@@ -132,7 +132,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "tool_calls": [_call_as_json(call) for call in ctx.tool_calls],
         "plan": _plan_as_json(ctx.plan),
         "results": {
-            call_id: [result.content, result.is_error, result.status]
+            call_id: [result.content, result.is_error, result.status, result.parts]
             for call_id, result in ctx.tool_results.items()
         },
         "validation_errors": {k: list(v) for k, v in ctx.validation_errors.items()},

@@ -7,20 +7,22 @@ from typing import Any, overload
 
 from treadle.messages.immutable import ReadOnlyDict, read_only
 from treadle.messages.message import JSONDict, copy_json
+from treadle.messages.parts import as_text_results, has_parts
 
 
 class _Log:
     """The data that all histories of a run share: each message twice, and the ids of all calls.
 
     ``record`` is private. ``handed_out`` holds copies for the model's backend, so that a backend that changes
-    them cannot change the record.
+    them cannot change the record. ``has_parts`` is whether a tool message may have content parts.
     """
 
-    __slots__ = ("call_ids", "handed_out", "numbers", "record", "views")
+    __slots__ = ("call_ids", "handed_out", "has_parts", "numbers", "record", "views")
 
     def __init__(self) -> None:
         self.record: list[JSONDict] = []
         self.handed_out: list[JSONDict] = []
+        self.has_parts = False
         self.call_ids: set[str] = set()
         self.numbers: dict[str, int] = {}
         self.views: dict[int, ReadOnlyDict] = {}
@@ -35,7 +37,10 @@ class _Log:
     def extend(
         self, messages: Sequence[JSONDict], copies: Iterable[JSONDict] | None = None
     ) -> None:
-        self.handed_out.extend(map(copy_json, messages) if copies is None else copies)
+        if copies is None:
+            copies = map(copy_json, messages)
+            self.has_parts = self.has_parts or any(map(has_parts, messages))
+        self.handed_out.extend(copies)
         self.record.extend(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
@@ -78,7 +83,8 @@ class History(Sequence[JSONDict]):
 
         Args:
             messages: not copied; the caller must not change them afterwards.
-            copies: a copy of each message, to hand out; None makes them.
+            copies: a copy of each message, to hand out; None makes them. With copies, no tool message may have
+                content parts.
         """
         longer = object.__new__(History)
         if len(self._log.record) == self._length:
@@ -95,10 +101,16 @@ class History(Sequence[JSONDict]):
         """Whether the last message is an assistant message."""
         return self._length > 0 and self._log.record[self._length - 1]["role"] == "assistant"
 
-    def for_model(self) -> list[JSONDict]:
-        """A new list of copies, for a backend. Every call returns the same copies."""
-        copies = self._log.handed_out
-        return copies.copy() if len(copies) == self._length else copies[: self._length]
+    def for_model(self, takes_parts: bool = True) -> list[JSONDict]:
+        """A new list of copies, for a backend. Every call returns the same copies.
+
+        Args:
+            takes_parts: whether the backend takes content parts in tool messages; see `as_text_results`.
+        """
+        log = self._log
+        copies = log.handed_out
+        copies = copies.copy() if len(copies) == self._length else copies[: self._length]
+        return as_text_results(copies) if log.has_parts and not takes_parts else copies
 
     def to_list(self) -> list[JSONDict]:
         """A list of new copies of all messages."""

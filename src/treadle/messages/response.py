@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
-from treadle.messages.message import is_list, is_mapping
+from treadle.messages.message import JSONDict, is_list, is_mapping
 
 
 @fast_dataclass
@@ -38,19 +38,22 @@ class ToolResult:
 
     Args:
         tool_call_id: the id of the call.
-        content: the text for the model.
+        content: the text for the model. A content part that is not text has a placeholder in it, such as
+            ``[image/png, 12,345 bytes, 3f2a9c1b]``.
         is_error: whether the call failed or did not run.
         status: ``done`` (it ran, with or without an error), ``retry`` (the tool raised `Retry`, or the output was
             not accepted), ``invalid`` (the call is invalid), ``suppressed`` (a repeated call that was skipped),
             ``deferred`` (the model may request it again), ``over_budget``, ``denied`` (not approved), ``broken``
             (the circuit breaker of its tool is open), ``skipped`` (not run for another reason), ``cancelled`` or
             ``timeout``.
+        parts: the whole content in OpenAI's form if some of it is not text, such as an image; None for a text.
     """
 
     tool_call_id: str
     content: str
     is_error: bool = False
     status: str = "done"
+    parts: Sequence[JSONDict] | None = field(default=None, repr=False)
 
 
 @fast_dataclass

@@ -30,6 +30,7 @@ from treadle.effects import (
     Steps,
     Timed,
     call_mode,
+    generator_mode,
     is_awaitable,
 )
 from treadle.errors import OptionError, did_you_mean
@@ -70,9 +71,11 @@ class ModelClient:
     Attributes:
         mode: how it is called.
         options: the options of every request.
+        takes_parts: whether it takes content parts in tool messages: the value of its attribute
+            ``accepts_tool_result_parts``, False if it has none.
     """
 
-    __slots__ = ("_call", "_fn", "_has_nested", "_takes", "mode", "options")
+    __slots__ = ("_call", "_fn", "_has_nested", "_takes", "mode", "options", "takes_parts")
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
@@ -81,6 +84,10 @@ class ModelClient:
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self._call, self._takes = _adapted(fn, parameters, self.options)
         self._fn = fn
+        plain = fn
+        while isinstance(plain, functools.partial):
+            plain = plain.func
+        self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
 
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
@@ -395,10 +402,7 @@ def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
 
 
 def _read_form(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
-    mode = call_mode(fn)
-    if mode is Mode.INLINE:  # a generator function returns at once; reading a sync stream may block
-        is_async = any(map(inspect.isasyncgenfunction, (fn, type(fn).__call__)))
-        mode = Mode.ASYNC if is_async else Mode.THREAD
+    mode = generator_mode(fn) or call_mode(fn)  # reading the stream of a generator may block
     try:
         return mode, tuple(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):

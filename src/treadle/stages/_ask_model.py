@@ -29,10 +29,14 @@ from treadle.messages import (
     JSONDict,
     Response,
     Usage,
+    as_text_results,
     copy_json,
     estimate_usage,
+    has_parts,
     is_cost,
+    is_list,
     safe_str,
+    text_part,
     validate_messages,
 )
 from treadle.model import (
@@ -195,9 +199,11 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     """Make the request to send."""
     run = ctx.run
     if request.messages is ctx.messages:
-        messages = ctx.messages.for_model()
+        messages = ctx.messages.for_model(model.takes_parts)
     else:
         messages = [copy_json(message) for message in request.messages]
+        if not model.takes_parts and any(map(has_parts, messages)):
+            messages = as_text_results(messages)
     if request.instructions:
         messages.insert(0, {"role": "system", "content": request.instructions})
     if run.show_budget or ctx.guidance is not None:
@@ -250,9 +256,12 @@ def _events_of(ctx: Context, request: Request) -> EventsOf:
 
 def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
     """Append guidance to a request; two user messages never follow each other."""
-    last = messages[-1] if messages else {}
-    if last.get("role") == "user" and isinstance(last.get("content"), str):
-        messages[-1] = {**last, "content": f"{last['content']}\n\n{guidance}"}
+    last: JSONDict = messages[-1] if messages else {}
+    content: Any = last.get("content")
+    if last.get("role") == "user" and isinstance(content, str):
+        messages[-1] = {**last, "content": f"{content}\n\n{guidance}"}
+    elif last.get("role") == "user" and is_list(content):
+        messages[-1] = {**last, "content": [*content, text_part(guidance)]}
     else:
         messages.append({"role": "user", "content": guidance})
 

@@ -19,6 +19,7 @@ from treadle.messages import (
     join_messages,
     sendable,
     sendable_json,
+    text_part,
     valid_arguments,
     valid_name,
 )
@@ -56,13 +57,19 @@ def inject_results(ctx: Context) -> Steps[Context]:
             if ctx.run.has_listeners:
                 yield Emit(RepeatWarned(iteration=ctx.iteration, call=call, count=count))
         if notes:
-            content = "\n\n".join((result.content, *notes))
-            noted[call.id] = dataclasses.replace(result, content=content)
+            noted[call.id] = _with_notes(result, notes)
     if not noted:
         return inject(ctx)
     injected = inject(ctx.evolve(tool_results={**ctx.tool_results, **noted}))
     # The notes are not part of the results, which show whether a call returned anything new.
     return injected.evolve(tool_results=ctx.tool_results)
+
+
+def _with_notes(result: ToolResult, notes: list[str]) -> ToolResult:
+    content, parts = "\n\n".join((result.content, *notes)), result.parts
+    if parts is not None:
+        parts = (*parts, *map(text_part, notes))
+    return dataclasses.replace(result, content=content, parts=parts)
 
 
 def _was_edited(ctx: Context, call: ToolCall, result: ToolResult) -> bool:
@@ -104,12 +111,18 @@ def inject(ctx: Context, unanswered: str = "Not run: it was not planned.") -> Co
     if is_joined:
         before = history.raw()
         history, message = History(before[:-1]), join_messages(before[-1], message)
-    messages = [message]
+    messages, is_flat = [message], not is_joined
     for call in ctx.tool_calls:
         result = ctx.tool_results.get(call.id)
-        content = unanswered if result is None else sendable(result.content)
+        content: Any
+        if result is None:
+            content = unanswered
+        elif result.parts is None:
+            content = sendable(result.content)
+        else:
+            content, is_flat = sendable_json(list(result.parts)), False
         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-    longer = history.extended(messages, None if is_joined else _copies(ctx, messages))
+    longer = history.extended(messages, _copies(ctx, messages) if is_flat else None)
     ctx.run.injected = ctx.response
     return ctx.evolve(messages=longer, result_messages=tuple(messages))
 

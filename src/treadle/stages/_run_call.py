@@ -7,7 +7,7 @@ import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from treadle import labels
 from treadle.context import Context
@@ -34,6 +34,7 @@ from treadle.messages import ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
+from treadle.stages._progress import Progress
 from treadle.stages._validate_calls import check_call, invalid_call_text
 from treadle.tools import (
     InFlight,
@@ -49,7 +50,7 @@ from treadle.tools import (
     is_plain,
     is_plain_error,
     make_text,
-    render,
+    tool_result,
     truncate,
 )
 from treadle.tracebacks import from_user_code, has_traceback
@@ -258,12 +259,13 @@ def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
 def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     retries = tool.retries if tool is not None else 0
+    is_in_steps = _is_in_steps(ctx, tool)
     attempt = 1
     started = ctx.run.clock
     while True:
         try:
-            if tool is not None and tool.steps is not None:
-                return (yield from _by_steps(call, tool.steps(ctx, call), tool.timeout))
+            if is_in_steps:
+                return (yield from _in_steps(ctx, call, tool, attempt))
             effect = _effect(ctx, call, tool, attempt)
             if tool is None or tool.timeout is None:
                 return (yield effect)
@@ -298,6 +300,41 @@ def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[To
         attempt += 1
 
 
+def _is_in_steps(ctx: Context, tool: Tool | None) -> bool:
+    """Whether an attempt takes more than one effect: the tool is made of steps, or its progress is followed."""
+    if tool is not None and tool.has_implementation:
+        may_report = tool.takes_context and ctx.run.has_listeners
+        return tool.steps is not None or tool.is_generator or may_report
+    return ctx.run.resolver is not None and ctx.run.resolver.is_generator
+
+
+def _in_steps(
+    ctx: Context, call: ToolCall, tool: Tool | None, attempt: int
+) -> Steps[Timed[ToolResult]]:
+    if tool is not None and tool.steps is not None:
+        return (yield from _by_steps(call, tool.steps(ctx, call), tool.timeout))
+    steps = _with_progress(ctx, call, tool, attempt)
+    if tool is None or tool.timeout is None:
+        return (yield from steps)
+    return (yield Bounded(steps, seconds=tool.timeout))
+
+
+def _with_progress(
+    ctx: Context, call: ToolCall, tool: Tool | None, attempt: int
+) -> Steps[Timed[ToolResult]]:
+    """One attempt of a call that may report progress."""
+    progress = Progress(
+        ctx.iteration,
+        call,
+        has_listeners=ctx.run.has_listeners,
+        is_generator=tool is None or tool.fn is None or tool.is_generator,
+    )
+    try:
+        return (yield _effect(ctx, call, tool, attempt, progress))
+    finally:
+        progress.end()
+
+
 def _one(effect: Call) -> Steps[Any]:
     return (yield effect)
 
@@ -314,19 +351,30 @@ _ASYNC, _THREAD, _INIT = Mode.ASYNC, Mode.THREAD, RunNodeStatus.INIT  # looked u
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 
 
-def _effect(ctx: Context, call: ToolCall, tool: Tool | None, attempt: int) -> Call:
+def _effect(
+    ctx: Context,
+    call: ToolCall,
+    tool: Tool | None,
+    attempt: int,
+    progress: Progress | None = None,
+) -> Call:
     """The effect of one attempt: the tool's function, or the resolver. Its outcome is the result, `Timed`."""
     if tool is not None and tool.fn is not None:
         invoke, mode = tool.invoke, _ASYNC if tool.is_async else _THREAD
-        context = _tool_context(ctx, call, attempt) if tool.takes_context else None
+        context = _tool_context(ctx, call, attempt, progress) if tool.takes_context else None
     else:
         resolver = ctx.run.resolver
         if resolver is None:
             raise RuntimeError(f"there is no resolver to run {call.name!r}")
         invoke, mode, context = _resolving(resolver, call), resolver.mode, None
-    run = _async_run if mode is _ASYNC else _sync_run
-    args = invoke, call, context, ctx.run.in_flight
-    return Call.of(run, args, mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True)
+    if progress is None:
+        run = _async_run if mode is _ASYNC else _sync_run
+        args: tuple[Any, ...] = invoke, call, context, ctx.run.in_flight
+        return Call.of(run, args, mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True)
+    reporting = _async_reporting_run if mode is _ASYNC else _sync_reporting_run
+    bind = functools.partial(progress.wrap_async if mode is _ASYNC else progress.wrap, invoke)
+    args = bind, call, context, ctx.run.in_flight
+    return Call.of(reporting, args, mode, label=labels.EXECUTE_TOOL, key=call.id, reporting=True)
 
 
 def _resolving(resolver: Resolver, call: ToolCall) -> Invoke:
@@ -398,7 +446,33 @@ def _awaited(
     return Then[Timed[ToolResult]](_late_result(call, value), timed)
 
 
-def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
+Bind: TypeAlias = Callable[[Reporter], Invoke]
+"""Takes the reporter of a call, and returns what invokes its tool."""
+
+
+async def _async_reporting_run(
+    bind: Bind,
+    call: ToolCall,
+    context: ToolContext | None,
+    in_flight: InFlight,
+    reporter: Reporter,
+) -> Timed[ToolResult]:
+    return await _async_run(bind(reporter), call, context, in_flight, reporter)
+
+
+def _sync_reporting_run(
+    bind: Bind,
+    call: ToolCall,
+    context: ToolContext | None,
+    in_flight: InFlight,
+    reporter: Reporter,
+) -> Any:
+    return _sync_run(bind(reporter), call, context, in_flight, reporter)
+
+
+def _tool_context(
+    ctx: Context, call: ToolCall, attempt: int, progress: Progress | None
+) -> ToolContext:
     return ToolContext(
         call.id,
         call.name,
@@ -408,6 +482,7 @@ def _tool_context(ctx: Context, call: ToolCall, attempt: int) -> ToolContext:
         ctx.run.state.agent_name,
         ctx.run.budget.remaining(ctx.run.clock),
         ctx.run.deps,
+        None if progress is None else progress.report,
     )
 
 
@@ -466,10 +541,10 @@ def _result(call: ToolCall, value: Any) -> ToolResult:
         reason: Any = value.reason
         if isinstance(reason, BaseException):
             raise ReturnedError(reason, error_text(reason))
-        return ToolResult(call.id, truncate(f"Error: {render(reason)}"), True)
+        return tool_result(call.id, reason, is_error=True)
     if isinstance(value, Ok):
         value = value.response
-    return ToolResult(call.id, truncate(render(value)))
+    return tool_result(call.id, value)
 
 
 # Recipes
@@ -525,8 +600,8 @@ def _run_recipe(ctx: Context, call: ToolCall, node: RunNode, recipe: Recipe) -> 
     outcomes = yield Parallel(together, ctx.limits.max_parallel_calls)
     results.update(zip(parallel, outcomes, strict=True))
     made = recipe.compose
-    composed = compose(results, tuple(serial)) if made is None else render(made(results))
-    return ToolResult(call.id, truncate(composed))
+    composed = compose(results, tuple(serial)) if made is None else made(results)
+    return tool_result(call.id, composed)
 
 
 def _labelled(steps: Sequence[Step], taken: Sequence[str] | Mapping[str, Step]) -> dict[str, Step]:
@@ -621,12 +696,15 @@ def _refusal(ctx: Context, call: ToolCall) -> ToolResult | None:
     return None
 
 
-def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> str:
+def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> Any:
     """Compose the results of a recipe without ``compose``: serial ones, additional ones, errors.
 
     Args:
         results: all results, by label.
         serial: the labels of the serial steps.
+
+    Returns:
+        A text; or a list of the text, which has placeholders, and the content parts for which they stand.
     """
     good = {label: result for label, result in results.items() if not result.is_error}
     sections = [
@@ -640,4 +718,7 @@ def compose(results: Mapping[str, ToolResult], serial: Sequence[str]) -> str:
         for title, part in sections
         if part
     ]
-    return "\n\n".join(made) or "No results."
+    text = "\n\n".join(made) or "No results."
+    parts = [part for result in results.values() for part in result.parts or ()]
+    media = [part for part in parts if part.get("type") != "text"]
+    return [text, *media] if media else text

@@ -40,6 +40,7 @@ from treadle.tools.repeats import (
     signature,
 )
 from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe, check_implementations
+from treadle.tools.return_value import tool_result
 
 __all__ = [
     "DEDUPE_MODES",
@@ -87,6 +88,7 @@ __all__ = [
     "terminal_copy",
     "tool",
     "tool_hint",
+    "tool_result",
     "toolset",
     "truncate",
 ]

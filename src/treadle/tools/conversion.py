@@ -22,8 +22,10 @@ from typing import (
 
 from treadle.errors import ToolDefinitionError, check_names
 from treadle.messages import is_mapping
+from treadle.messages.message import dumped_of
 from treadle.tools.definition import ApprovalRule, Lock, Tool
 from treadle.tools.docstrings import read_docstring
+from treadle.tools.mcp import MCPTool, is_mcp_tool, mcp_tool_as_json
 from treadle.tools.repeats import Dedupe
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class _Decorator(Protocol):
 
 
 @overload
-def tool(fn: Mapping[str, Any], /, **options: Unpack[ToolOptions]) -> Tool: ...
+def tool(fn: Mapping[str, Any] | MCPTool, /, **options: Unpack[ToolOptions]) -> Tool: ...
 @overload
 def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
 @overload
@@ -93,7 +95,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
     Args:
         fn: a sync or async function; a parameter annotated with `ToolContext` is filled by the loop. Or a
-            pydantic model, a tool dict or a `Tool`, to set its options.
+            pydantic model, a tool dict, a tool of an MCP server or a `Tool`, to set its options.
         **options: options of `Tool`; ``name`` and ``description`` override those of the function.
 
     Returns:
@@ -107,7 +109,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     if fn is None:
         return functools.partial(tool, **options)
     given = {name: value for name, value in options.items() if value is not None}
-    if isinstance(fn, (Tool, Mapping)) or _is_model(fn):
+    if isinstance(fn, (Tool, Mapping)) or _is_model(fn) or is_mcp_tool(fn):
         if "annotations" in given:  # new annotations replace the earlier defaults
             given = {"parallel_safe": None, "idempotent": None, **given}
         return dataclasses.replace(as_tool(fn), **given)
@@ -130,8 +132,9 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
     """Make a tool from a function, a schema or another description of a tool.
 
     Args:
-        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict;
-            or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's ``parameters``).
+        given: a `Tool`; a function; a pydantic model, whose fields are the arguments; an OpenAI tool dict; a
+            ``Tool`` of MCP's SDK; or a dict with ``name`` and ``input_schema`` (MCP's ``inputSchema``, OpenAI's
+            ``parameters``).
         where: its name in errors.
 
     Raises:
@@ -149,9 +152,13 @@ def as_tool(given: Any, where: str = "tool") -> Tool:
         return Tool(given.__name__, description, schema_of(given, where), parse=parse)
     if callable(given):
         return tool(given)
+    if is_mcp_tool(given):
+        return _from_dict(mcp_tool_as_json(given), where)
+    kind: Any = given.__class__
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     raise ToolDefinitionError(
-        f"{where}: expected a Tool, a function, a pydantic model or a tool dict, "
-        f"got {type(given).__name__}"
+        f"{where}: expected a Tool, a function, a pydantic model, a tool dict or an MCP tool, "
+        f"got {module}{kind.__qualname__}"
     )
 
 
@@ -173,13 +180,13 @@ def _from_dict(given: Mapping[str, Any], where: str) -> Tool:
             f"{where}.input_schema: expected a JSON Schema, got {type(schema).__name__}"
         )
     hints: Any = given.get("annotations")
-    hints = hints.model_dump() if hasattr(hints, "model_dump") else hints
-    return Tool(
-        facts["name"],
-        str(facts.get("description") or ""),
-        schema,
-        annotations=hints if is_mapping(hints) else {},
-    )
+    hints = dumped_of(hints, by_alias=True) or hints
+    hints = dict(hints) if is_mapping(hints) else {}
+    title = given.get("title")
+    if isinstance(title, str):  # MCP has it in either place
+        hints.setdefault("title", title)
+    description = facts.get("description") or hints.get("title") or ""
+    return Tool(facts["name"], str(description), schema, annotations=hints)
 
 
 def toolset(given: Any, where: str = "tools") -> dict[str, Tool]:

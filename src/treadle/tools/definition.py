@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from treadle.effects import Mode, call_mode, is_sync_callable
+from treadle.effects import Mode, call_mode, generator_mode, is_sync_callable
 from treadle.errors import ToolDefinitionError, one_of
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, safe_str, short_name, valid_name
-from treadle.tools.bounds import Bounds
 from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.repeats import DEDUPE_MODES, Dedupe
 from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
@@ -38,6 +36,7 @@ class ToolContext(Generic[DepsT_co]):
         agent_name: the name of the loop.
         remaining: what remained of the run's limits when the call started.
         deps: the object that the caller passed as ``deps=``.
+        reporter: takes what `report` reports; None if nobody listens, and in a context that a test makes.
     """
 
     call_id: str
@@ -48,6 +47,22 @@ class ToolContext(Generic[DepsT_co]):
     agent_name: str = ""
     remaining: Remaining = field(default_factory=Remaining, compare=False)
     deps: DepsT_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    reporter: Callable[[str, float | None, Any], None] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    def report(self, message: str, progress: float | None = None, data: Any = None) -> None:
+        """Report progress to the listeners of the run, as the event `ToolProgress`. The model does not see it.
+
+        It may be called in any thread, and never raises. After the call has ended it does nothing.
+
+        Args:
+            message: what the tool is doing, for a person.
+            progress: how much is done, from 0 to 1; other numbers are replaced by the nearest of these.
+            data: anything else for the listeners, preferably JSON data.
+        """
+        if self.reporter is not None:
+            self.reporter(message, progress, data)
 
 
 def _is_whole(least: int) -> Callable[[Any], bool]:
@@ -135,7 +150,9 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         invoke: calls `fn` with valid arguments, and with a `ToolContext` if it takes one. It is compiled once per
             tool. Each call gets its own copy of nested arguments, since a function may change them.
         takes_context: whether `fn` takes a `ToolContext`.
-        is_async: whether calling `fn` returns an awaitable.
+        is_async: whether calling `fn` returns an awaitable, or an async generator.
+        is_generator: whether `fn` is a generator function: each value that it yields is reported as progress, and
+            the last one is the result, unless it returns a value.
         is_plain: whether a plan has nothing to check but duplicates.
         dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
         is_slow_to_check: whether checking even short arguments may take long: a type has validators of its own, or
@@ -171,6 +188,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     invoke: Invoke = field(init=False, repr=False, compare=False)
     takes_context: bool = field(init=False, repr=False, compare=False, default=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
+    is_generator: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
     dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
     is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
@@ -230,10 +248,9 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             check_types = functools.partial(type_problems, parse)
             is_slow = runs_code(parse)
         is_as_signed = signature is None or schema == signature.input_schema
-        mode = None if self.fn is None else call_mode(self.fn)
+        generator = None if self.fn is None else generator_mode(self.fn)
+        mode = None if self.fn is None else generator or call_mode(self.fn)
         invoke = _compile_call(self)
-        if mode is Mode.INLINE:
-            invoke = _collecting(invoke)
         validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
         self._set(
             _validator=validator,
@@ -243,6 +260,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             invoke=invoke if is_flat(schema) else _copying_arguments(invoke),
             takes_context=signature is not None and signature.context_parameter is not None,
             is_async=mode is Mode.ASYNC,
+            is_generator=generator is not None,
             is_plain=(
                 self.parallel_safe
                 and self.max_parallel is None
@@ -364,20 +382,6 @@ def _compile_call(tool: Tool) -> Invoke:
     if parameter is None:
         return lambda arguments, _context: fn(**arguments)
     return lambda arguments, context: fn(**{**arguments, parameter: context})
-
-
-def _collecting(invoke: Invoke) -> Invoke:
-    """Invoke a generator function; of an async one, collect as many items as are rendered of an iterator."""
-
-    async def collected(items: AsyncGenerator[Any]) -> list[Any]:
-        async with contextlib.aclosing(items):
-            return await Bounds().first_of(items)
-
-    def invoke_generator(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
-        items = invoke(arguments, context)
-        return collected(items) if isinstance(items, AsyncGenerator) else items  # pyright: ignore[reportUnknownArgumentType]
-
-    return invoke_generator
 
 
 def _copying_arguments(invoke: Invoke) -> Invoke:

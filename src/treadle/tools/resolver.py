@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
-from treadle.effects import Mode, call_mode
+from treadle.effects import Mode, call_mode, generator_mode
 from treadle.errors import OptionError, ToolDefinitionError
 from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import ToolResult, is_mapping
@@ -66,7 +66,9 @@ class Resolver:
                 f"resolve_tool: expected a callable that takes a call, or an object with "
                 f"resolve(call), got {type(given).__name__}"
             )
-        self.mode: Mode = call_mode(self.fn)
+        generator = generator_mode(self.fn)
+        self.is_generator = generator is not None
+        self.mode: Mode = generator or call_mode(self.fn)
         available = _method(given, "available_tools")
         self.names = None if available is None else tuple(map(_name_of, available()))
         self._recipe = _method(given, "dispatch_recipe")

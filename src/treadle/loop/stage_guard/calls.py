@@ -9,7 +9,14 @@ from typing import Any
 
 from treadle.context import Context, Decision
 from treadle.loop.stage_guard.fields import changed, check_response
-from treadle.messages import Response, ToolCall, ToolResult, describe
+from treadle.messages import (
+    Response,
+    ToolCall,
+    ToolResult,
+    describe,
+    is_content_part,
+    text_of_parts,
+)
 from treadle.stages import approval_questions, check_call, fits_budget, invalid_call_text
 from treadle.tools import NotRunReason, Plan
 
@@ -54,6 +61,31 @@ def call_request(call: Any) -> tuple[Any, ...]:
 
 
 _REQUESTED = ("id", "name", "arguments")
+
+
+def _check_result(call_id: str, result: Any) -> None:
+    """Check the types of a result that a stage returned."""
+    where = f"tool_results[{call_id!r}]"
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"{where}: expected a ToolResult, got {describe(result)}")
+    content, parts = result.content, result.parts
+    if not isinstance(content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{where}.content: expected a text, got {describe(content)}")
+    if parts is None:
+        return
+    is_many = isinstance(parts, (list, tuple)) and len(parts) > 0
+    if not is_many or not all(map(is_content_part, parts)):
+        raise TypeError(f"{where}.parts: expected content parts or None, got {describe(parts)}")
+
+
+def _corrected(call_id: str, result: ToolResult) -> ToolResult:
+    """A result with the id of its call, and with parts that have the same text."""
+    if result.tool_call_id != call_id:
+        result = dataclasses.replace(result, tool_call_id=call_id)
+    if result.parts is not None and text_of_parts(result.parts) != result.content:
+        # A stage changed the text alone, as one does that redacts it: the model must not see the parts.
+        result = dataclasses.replace(result, parts=None)
+    return result
 
 
 def are_validated(ctx: Context) -> bool:
@@ -125,22 +157,12 @@ class CallReview:
         known = {call.id for call in (*before.tool_calls, *after.tool_calls)}
         results: dict[str, ToolResult] = {}
         for call_id, result in after.tool_results.items():
-            if not isinstance(result, ToolResult):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(
-                    f"tool_results[{call_id!r}]: expected a ToolResult, got {describe(result)}"
-                )
-            if not isinstance(result.content, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(
-                    f"tool_results[{call_id!r}].content: expected a text, got {describe(result.content)}"
-                )
+            _check_result(call_id, result)
             if call_id not in known:
                 raise TypeError(f"tool_results[{call_id!r}]: no call of this iteration has this id")
             if call_id in self._void:
                 continue
-            is_right = result.tool_call_id == call_id
-            results[call_id] = (
-                result if is_right else dataclasses.replace(result, tool_call_id=call_id)
-            )
+            results[call_id] = _corrected(call_id, result)
         # A stage that calls `dispatch_tools` itself can drop the results of calls that ran within it.
         earlier = {**missing_results(before), **missing_results(after), **before.tool_results}
         dropped = [one for one in earlier if one not in results and one not in self._void]

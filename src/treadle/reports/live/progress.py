@@ -43,12 +43,14 @@ class RunningCall:
     Args:
         within: the id of the call whose recipe has this step; None for a call that the model made.
         retry: the retry that it waits for; None while it runs.
+        message: the latest message with which its tool reported progress, and how much is done in percent.
     """
 
     call: ToolCall
     since: float
     within: str | None = None
     retry: Retry | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +193,16 @@ class RunProgress:
         self.running_calls[event.call.id] = RunningCall(event.call, self._clock(), event.within)
         self.own_calls += event.within is None
 
+    def _tool_progress(self, event: events.ToolProgress) -> None:
+        running = self.running_calls.get(event.call.id)
+        if running is not None:
+            share = "" if event.progress is None else f"{event.progress:.0%} "
+            running.message = f"{share}{event.message}".strip()
+
     def _tool_retried(self, event: events.ToolRetried) -> None:
         retry, running = self._retry(event), self.running_calls.get(event.call.id)
         if running is not None:
-            running.retry = retry
+            running.retry, running.message = retry, ""
 
     def _tool_finished(self, event: events.ToolFinished) -> None:
         self.running_calls.pop(event.call.id, None)

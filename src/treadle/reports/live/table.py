@@ -31,6 +31,7 @@ _NAME_LENGTH = 24
 _ID_LENGTH = 16
 _SHORT_ID_LENGTH = 6
 _ARGUMENT_LENGTH = 60
+_MESSAGE_LENGTH = 60
 _REASON_LENGTH = 40
 
 
@@ -130,6 +131,8 @@ class Table:
             inner = depth + 1 + (running.within is not None)
             name = f"{_name(running.call.name)} {_main_argument(running.call)}".rstrip()
             text = Text(f"{_MARGIN * inner}{name}")
+            if running.message:
+                text.append(f"  {fixed_width(running.message, _MESSAGE_LENGTH)}", style="dim")
             yield self._line(text, [_since("", running.since, running.retry, self._now)])
             child = run.children.get(call_id)
             if child is not None:

@@ -119,6 +119,8 @@ class RunBuilder:
             case "tool_started":
                 call.started_at, call.status, call.within = at, "running", line["of"]
                 self.run.tool_calls_count += 1
+            case "tool_progress":
+                call.progress = line["message"]
             case "tool_retried":
                 call.retries.append(_retry(line, at))
             case "tool_finished":

@@ -20,7 +20,7 @@ from treadle.events import (
     event_types,
     reason_as_json,
 )
-from treadle.messages import JSONDict
+from treadle.messages import JSONDict, ToolResult
 from treadle.results import Err, Ok, Paused, Result
 from treadle.tracebacks import format_traceback
 
@@ -67,8 +67,9 @@ class Lines:
                 self._started_calls.add(call.id)
                 # Every line may have `within`: the path of the run that it belongs to.
                 facts["of"] = facts.pop("within")
-            case ToolFinished(call=call):
+            case ToolFinished(call=call, result=result):
                 self._finished_calls.add(call.id)
+                facts["result"] = _result_of(result)
             case LimitReached(reason=reason):
                 facts["reason"] = reason_as_json(reason)
             case IterationFinished(context=context):
@@ -110,7 +111,7 @@ class Lines:
             "status": context.status,
             "calls": [call.id for call in calls],
             "not_started": [call for call in calls if call.id not in self._started_calls],
-            "results": [result for key, result in results if key not in self._finished_calls],
+            "results": [_result_of(one) for key, one in results if key not in self._finished_calls],
             "invalid": context.validation_errors,
             "guidance": context.guidance,
             "error": reason_as_json(context.error),
@@ -142,6 +143,13 @@ def _facts_of(event: Event) -> Fields:
     if "exception" in facts:
         facts["traceback"] = _traceback_of(facts.pop("exception"))
     return facts
+
+
+def _result_of(result: ToolResult) -> Fields:
+    """The fields of a result without its content parts, which the messages have."""
+    return {
+        name: getattr(result, name) for name in ("tool_call_id", "content", "is_error", "status")
+    }
 
 
 def _traceback_of(error: BaseException | None) -> str | None:

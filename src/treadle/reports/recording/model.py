@@ -87,6 +87,7 @@ class Call:
         not_run: why it did not run, in one word; empty if it ran.
         problems: the problems of its arguments.
         nudges: how often the same call was made, if its result has a note about it; else 0.
+        progress: the latest message with which its tool reported progress; empty if there is none.
         retries: its failed attempts.
         runs: the runs of the subagent that it called, one for each attempt.
     """
@@ -106,6 +107,7 @@ class Call:
     not_run: str = ""
     problems: tuple[str, ...] = ()
     nudges: int = 0
+    progress: str = ""
     retries: list[Retry] = field(default_factory=list[Retry])
     runs: list[Run] = field(default_factory=list["Run"])
 

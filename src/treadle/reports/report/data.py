@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from treadle.json_data import finite, to_json_line
-from treadle.messages import JSONDict, Usage, is_dict, is_list
+from treadle.messages import JSONDict, Usage, is_content_part, is_dict, is_list, placeholder
 from treadle.reports.recording.model import Call, Iteration, Recording, Retry, Run
 from treadle.reports.report import explain
 
@@ -197,6 +197,7 @@ def _call(call: Call, clock: Clock, content: str | None) -> JSONDict:
         if call.not_run
         else "; ".join(call.problems),
         "nudges": call.nudges,
+        "progress": call.progress,
         "retries": [_retry(one, clock) for one in call.retries],
         "result": call.content if content is None else content,
         "trace": call.traceback,
@@ -232,7 +233,7 @@ def _message(message: JSONDict) -> JSONDict:
 
 
 def content_of(message: JSONDict) -> str:
-    """The text of a message. Content parts that are not text are shown as JSON."""
+    """The text of a message. Content parts that are not text have a placeholder, or are shown as JSON."""
     content = message.get("content")
     if isinstance(content, str):
         return content
@@ -242,5 +243,7 @@ def content_of(message: JSONDict) -> str:
 
 
 def _part(part: Any) -> str:
+    if is_content_part(part) and part["type"] != "text":
+        return placeholder(part)
     text = part.get("text") if is_dict(part) else None
     return text if isinstance(text, str) else to_json_line(part)

@@ -186,6 +186,7 @@ function bodyOfCall(call, options) {
   const body = el("div", "body");
   if (call.guard) body.append(el("p", call.status === "invalid" ? "note bad" : "note", shown(call.guard, options.words)));
   if (call.nudges) body.append(el("p", "note", `The result has a note: the same call was made ${call.nudges} times.`));
+  if (call.progress) body.append(el("p", "note", `Latest progress: ${shown(call.progress, options.words)}`));
   body.append(...titled("arguments", block(pretty(call.args), options)));
   for (const retry of call.retries) {
     body.append(...titled(`attempt ${retry.attempt} failed, retried after ${seconds(retry.delay)}`, block(retry.text, options)));

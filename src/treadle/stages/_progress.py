@@ -1,0 +1,115 @@
+"""The progress of a call: what its tool reports while it runs, and the values that a generator yields."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from treadle import effects
+from treadle.effects import Reporter
+from treadle.events import ToolProgress
+from treadle.json_data import finite
+from treadle.messages import ToolCall, copy_json, safe_str
+from treadle.tools import Invoke, ToolContext, tool_result, truncate
+
+if TYPE_CHECKING:
+    from treadle.effects import Notifier
+
+
+class Progress:
+    """Emits `ToolProgress` for one attempt of a call, from whichever thread its tool runs in.
+
+    Args:
+        iteration: the number of the iteration.
+        call: the call.
+        has_listeners: whether there are listeners; without them, nothing is reported.
+        is_generator: whether the tool is a generator function.
+    """
+
+    __slots__ = (
+        "_call",
+        "_has_listeners",
+        "_is_generator",
+        "_iteration",
+        "_notifier",
+        "_now",
+        "is_over",
+    )
+
+    def __init__(
+        self, iteration: int, call: ToolCall, *, has_listeners: bool, is_generator: bool
+    ) -> None:
+        self._iteration = iteration
+        self._call = call
+        self._has_listeners = has_listeners
+        self._is_generator = is_generator
+        self._notifier: Notifier | None = None
+        self._now: Callable[[], float] = time.time
+        self.is_over = False
+
+    def report(self, message: str, progress: float | None, data: Any) -> None:
+        """See `ToolContext.report`."""
+        notifier = self._notifier
+        if notifier is None or notifier.is_over or not self._has_listeners:
+            return
+        share = None if progress is None else finite(progress)
+        notifier.notify(
+            ToolProgress(
+                iteration=self._iteration,
+                call=self._call,
+                message=truncate(safe_str(message)),
+                progress=None if share is None else min(1.0, max(0.0, share)),
+                data=data,
+                at=self._now(),
+            )
+        )
+
+    def _take(self, value: Any) -> None:
+        """Report a value that a generator yielded: a text as the message, anything else as data, too."""
+        if self._has_listeners:
+            is_text = isinstance(value, str)
+            message = value if is_text else tool_result(self._call.id, value).content
+            self.report(message, None, None if is_text else copy_json(value))
+
+    def end(self) -> None:
+        """Report nothing from now on: the attempt has ended, or was cancelled."""
+        self.is_over = True
+        if self._notifier is not None:
+            self._notifier.end()
+
+    def _begin(self, reporter: Reporter, *, on_loop: bool) -> Notifier:
+        self._now = reporter.now
+        notifier = self._notifier = effects.Notifier(reporter, on_loop=on_loop)
+        notifier.is_over = self.is_over
+        return notifier
+
+    def wrap(self, invoke: Invoke, reporter: Reporter) -> Invoke:
+        """Wrap the invocation of a sync tool; a generator is run to its end."""
+
+        def run(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+            notifier = self._begin(reporter, on_loop=False)
+            value: Any = invoke(arguments, context)
+            if self._is_generator and isinstance(value, Generator):
+                return effects.last_value(value, notifier, self._take)  # pyright: ignore[reportUnknownArgumentType]
+            return value
+
+        return run
+
+    def wrap_async(self, invoke: Invoke, reporter: Reporter) -> Invoke:
+        """Wrap the invocation of an async tool; see `wrap`."""
+
+        async def run(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:
+            notifier = self._begin(reporter, on_loop=True)
+            try:
+                value: Any = invoke(arguments, context)
+                if self._is_generator and isinstance(value, AsyncGenerator):
+                    value = await effects.last_async_value(value, notifier, self._take)  # pyright: ignore[reportUnknownArgumentType]
+                else:
+                    value = await value
+                await notifier.delivered()
+            finally:
+                notifier.end()
+            return value
+
+        return run
