@@ -26,6 +26,7 @@ from treadle.events import (
     SubagentEvent,
     TextDelta,
     ToolFinished,
+    ToolProgress,
     ToolRetried,
     ToolStarted,
 )
@@ -219,6 +220,21 @@ def test_a_call_is_shown_with_its_main_argument(shown, arguments, given, told):
     assert re.sub(r" +0\.0 s$", "", line).strip() == told
 
 
+def test_the_latest_progress_of_a_call_is_in_its_row(shown):
+    watch = shown.run("shop")
+    start = made("look", what="tea")
+    watch(start)
+    for message, progress in (("first", None), ("page 2\nof 4", 0.5)):
+        watch(
+            ToolProgress(iteration=1, call=start.call, message=message, progress=progress, at=0.0)
+        )
+    line = shown.text(120).splitlines()[1]
+    assert re.sub(r" +0\.0 s$", "", line).strip() == "look tea  50% page 2 of 4"
+    other = ToolCall("gone", "look")
+    watch(ToolProgress(iteration=1, call=other, message="late", at=0.0))
+    assert "late" not in shown.text()
+
+
 def test_many_calls_at_once_are_cut(shown):
     watch = shown.run("shop")
     for number in range(9):
@@ -354,6 +370,7 @@ def hostile(shown):
     watch(ToolStarted(iteration=1, call=ToolCall(bad, bad, bad), at=0.0))
     start = made(bad, "b", **{bad: bad})
     watch(start)
+    watch(ToolProgress(iteration=1, call=start.call, message=bad, at=0.0))
     facts = {"iteration": 1, "attempt": 1, "error": bad, "error_type": bad, "delay": 5.0, "at": 0.0}
     watch(ToolRetried(call=start.call, **facts))
     watch(SubagentEvent(call_id="b", event=RunStarted(agent_name=bad, run_id=bad, at=0.0)))

@@ -12,6 +12,7 @@ import pytest
 from treadle import Loop, Ok, approve, tool
 from treadle.events import ModelRequested, RunFinished
 from treadle.limits import Limits
+from treadle.messages import placeholder
 from treadle.reports.recording.reader import (
     MAX_PROBLEMS,
     RecordingError,
@@ -19,6 +20,7 @@ from treadle.reports.recording.reader import (
     read_recording,
 )
 from treadle.reports.recording.recorder import Recorder
+from treadle.reports.report.data import report_data
 from treadle.testing import ChaosLLM, ChaosTools, ScriptedLLM, call, calls
 
 from .samples import EVENTS, eventful, recorded, wipe
@@ -547,3 +549,23 @@ def test_a_request_that_the_model_was_sent_comes_back_with_its_time_and_view(pat
     assert (iteration.asked_at, iteration.guidance) == (7.0, "be brief")
     assert [one["content"] for one in iteration.view] == ["a", "x", "c"]
     assert run.messages == words
+
+
+def test_progress_and_content_parts_come_back_as_text(path):
+    """The latest message of a call, and the placeholder of an image, whose data is in the messages alone."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+
+    def shoot():
+        """Take a picture."""
+        yield "focus"
+        yield image
+
+    model = ScriptedLLM(calls(call("shoot", "c1")), "Done.")
+    with Recorder(path) as recorder:
+        Loop.run_sync("Hi", model, tools=[shoot], on_event=recorder)
+    (shot,) = read_recording(path).runs[0].iterations[0].calls
+    assert shot.progress == shot.content == placeholder(image)
+    (line,) = (one for one in path.read_text().splitlines() if '"tool_finished"' in one)
+    assert "iVBORw0KGgo" not in line
+    shown = report_data(read_recording(path))
+    assert "iVBORw0KGgo" not in json.dumps(shown)

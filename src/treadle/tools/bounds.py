@@ -7,7 +7,7 @@ import dataclasses
 import enum
 import operator
 from collections import deque
-from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from treadle.messages import ATOMS
@@ -100,15 +100,6 @@ class Bounds:
         """The first items of an iterator, as they are."""
         made: list[Any] = []
         for item in items:
-            made.append(item)
-            if self._is_enough(made):
-                break
-        return made
-
-    async def first_of(self, items: AsyncIterable[Any]) -> list[Any]:
-        """The first items of an async iterator, as they are."""
-        made: list[Any] = []
-        async for item in items:
             made.append(item)
             if self._is_enough(made):
                 break
