@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, field_serializer
 from tests.growth import is_linear
 
-from treadle.tools import MAX_BYTES, MAX_ITEMS, is_plain, is_plain_error, render, tool
+from treadle.tools import MAX_BYTES, MAX_ITEMS, is_plain, is_plain_error, render
 from treadle.tools.bounds import MAX_PARTS, MAX_PLAIN, MAX_TEXT
 
 
@@ -160,22 +160,6 @@ def test_nested_lists_that_share_their_parts_end():
 
 def test_rendering_takes_time_linear_in_the_size_of_a_value():
     assert is_linear(lambda n: lambda: render([{"a": Pair("x", [n])} for n in range(n)]), 300)
-
-
-def test_an_async_generator_of_long_texts_is_read_in_part(async_runner):
-    read = []
-
-    async def texts():
-        while True:
-            read.append(1)
-            yield "x" * 100_000
-
-    async def run():
-        return await tool(texts).invoke({}, None)
-
-    import anyio
-
-    assert len(anyio.run(run, backend=async_runner.name)) == len(read) == MAX_TEXT // 100_000
 
 
 class Custom(str):

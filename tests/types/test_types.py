@@ -14,6 +14,7 @@ from typing import Any, assert_never, assert_type
 
 import anyio
 import pytest
+from mcp.types import Tool as MCPTool
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
@@ -424,13 +425,6 @@ def test_a_tool_of_a_dict_takes_anything() -> None:
     assert_type(made.name, str)
 
 
-class Described:
-    """A tool of another library, such as MCP's."""
-
-    name = "described"
-    inputSchema: Mapping[str, Any] = {"type": "object"}
-
-
 def test_functions_tools_models_and_dicts_are_tools() -> None:
     def plain(text: str) -> str:
         """Return the text."""
@@ -440,8 +434,8 @@ def test_functions_tools_models_and_dicts_are_tools() -> None:
     tools: list[ToolLike] = [add, plain, fetch_page, whose, tool(Invoice), tool(schema)]
     loop = Loop(tools=[*tools, Shop().price], resolve_tool=print)
     assert_type(loop.tools, Mapping[str, Tool])
-    described: ToolLike = Described()
-    assert described
+    described: ToolLike = MCPTool(name="described", input_schema={"type": "object"})
+    assert set(Loop(tools=[described], resolve_tool=print).tools) == {"described"}
     deps = Deps(user="Ada")
     model = ScriptedLLM(calls(call("whose", greeting="Hi")), "ok")
     result = Loop.run_sync("?", model, tools=[whose], deps=deps)

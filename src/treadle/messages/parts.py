@@ -131,7 +131,7 @@ def _data_of(url: str, otherwise: str) -> tuple[str, str]:
 
 MAX_HEAD = 200
 """The maximum length of what comes before the data in a data URL."""
-_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)[^,]*,")
+_DATA_URL = re.compile(r"data:(?P<type>[^;,]*)(?:;[^,]*)?,")
 
 
 # The form for backends that take only text in tool messages

@@ -8,7 +8,6 @@ from treadle.tools.bounds import MAX_ITEMS, is_plain
 from treadle.tools.breaker import Admission, BreakerState, CircuitBreaker
 from treadle.tools.conversion import (
     ToolBehaviour,
-    ToolDescription,
     ToolLike,
     as_tool,
     terminal_copy,
@@ -68,7 +67,6 @@ __all__ = [
     "Tool",
     "ToolBehaviour",
     "ToolContext",
-    "ToolDescription",
     "ToolLike",
     "approve",
     "as_recipe",

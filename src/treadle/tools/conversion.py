@@ -36,21 +36,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ToolDescription(Protocol):
-    """A description of a tool, such as MCP's ``Tool``; a resolver runs it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def inputSchema(self) -> Any:  # noqa: N802 - MCP's name
-        """A JSON Schema of its arguments."""
-        ...
-
-
-ToolLike: TypeAlias = Callable[..., Any] | Mapping[str, Any] | ToolDescription
+ToolLike: TypeAlias = Callable[..., Any] | Mapping[str, Any] | MCPTool
 """What ``tools=`` takes: functions, `Tool` objects, pydantic models, tool dicts, and MCP's ``Tool``."""
 
 
