@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from opentelemetry.trace import Tracer
-from tests.deciding import on
 
 from treadle import Chunk, Loop, Recipe, Step, Usage, approve, tool
 from treadle.testing import ScriptedLLM, call, calls
@@ -155,7 +154,7 @@ def resumed(tracer: Tracer, options: dict[str, Any]) -> None:
     model = ScriptedLLM(answer(calls(call("sign", "c1", n=1)), 0), answer("Signed.", 1))
     loop = Loop(tools=[sign], name="clerk", **options)
     paused = loop.run_sync(QUESTION, model)
-    loop.resume_sync(json.dumps(paused.state), on(paused, {"c1": approve}), model)
+    loop.resume_sync(json.dumps(paused.state), {call.id: approve for call in paused.pending}, model)
 
 
 @project
