@@ -13,8 +13,10 @@ import stat
 from pathlib import Path
 from typing import IO
 
-MODE = 0o600
+PRIVATE = 0o600
 """The permissions of a new file. The umask may take away some of them."""
+PUBLIC = 0o644
+"""Those of a file without data of runs, which services of other users read."""
 _APPEND = os.O_APPEND | getattr(os, "O_BINARY", 0)
 """At the end of the file, whatever other processes append to it."""
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
@@ -22,7 +24,7 @@ _DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/self/fd/")
 """Names of open files: they are written to, also where they lead to a regular file."""
 
 
-def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+def replace_file(path: str | os.PathLike[str], content: bytes, mode: int = PRIVATE) -> None:
     """Write a file, or replace it by a new one. A link stays, and the file that it leads to is replaced.
 
     A pipe or a device is written to.
@@ -30,13 +32,14 @@ def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
     Args:
         path: the file.
         content: all of its content.
+        mode: its permissions.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.
     """
     special = open_special(Path(path))
     if special is None:
-        create_file(Path(path), content).close()
+        create_file(Path(path), content, mode).close()
         return
     with special:
         write_all(special, content)
@@ -50,25 +53,26 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
     """
     special = open_special(Path(path))
     if special is None:
-        temporary, fd = _temporary(Path(path), _target(Path(path)))
+        temporary, fd = _temporary(Path(path), _target(Path(path)), PRIVATE)
         os.close(fd)
         temporary.unlink()
     else:
         special.close()
 
 
-def create_file(path: Path, content: bytes) -> IO[bytes]:
+def create_file(path: Path, content: bytes, mode: int = PRIVATE) -> IO[bytes]:
     """Write a file, or replace it by a new one, and leave it open to append to it.
 
     Args:
         path: the file. If it is a link, the file that it leads to is replaced.
         content: what the file has when it takes the place of the earlier one.
+        mode: its permissions.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.
     """
     target = _target(path)
-    temporary, fd = _temporary(path, target)
+    temporary, fd = _temporary(path, target, mode)
     file = _unbuffered(fd)
     try:
         write_all(file, content)
@@ -83,7 +87,7 @@ def create_file(path: Path, content: bytes) -> IO[bytes]:
 
 def open_to_append(path: Path) -> IO[bytes]:
     """Open a regular file to read it and to append to it. A missing file is created."""
-    return _unbuffered(os.open(path, os.O_RDWR | os.O_CREAT | _APPEND, MODE))
+    return _unbuffered(os.open(path, os.O_RDWR | os.O_CREAT | _APPEND, PRIVATE))
 
 
 def open_special(path: Path) -> IO[bytes] | None:
@@ -112,23 +116,35 @@ def write_all(file: IO[bytes], content: bytes) -> None:
         left = left[file.write(left) :]
 
 
+def real_path(path: str | os.PathLike[str]) -> str:
+    """A path without links, which need not exist.
+
+    Raises:
+        OSError: it leads through too many links. Python 3.11 follows them recursively.
+    """
+    try:
+        return os.path.realpath(path)
+    except RecursionError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path)) from None
+
+
 def _unbuffered(fd: int, mode: str = "r+b") -> IO[bytes]:
     return open(fd, mode, buffering=0)
 
 
 def _target(path: Path) -> Path:
     """The file that a path leads to, also if it does not exist yet."""
-    target = Path(os.path.realpath(path))
+    target = Path(real_path(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return target
 
 
-def _temporary(path: Path, target: Path) -> tuple[Path, int]:
+def _temporary(path: Path, target: Path, mode: int) -> tuple[Path, int]:
     """A new file in the folder of a target, and its descriptor."""
     # Hidden, with another ending: a dashboard that watches the folder does not read it.
     temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
     try:
-        return temporary, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _APPEND, MODE)
+        return temporary, os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _APPEND, mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -263,3 +263,16 @@ def test_the_help_imports_no_command():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_a_chain_of_links_too_long_to_follow_is_bad_usage(reported, recorded, root):
+    """Python 3.11 follows links recursively."""
+    target = root / "target.html"
+    for number in range(1500):
+        link = root / f"link{number}"
+        link.symlink_to(target)
+        target = link
+    code, out, err = reported(recorded.name, "-o", str(target))
+
+    assert (code, out) == (2, "")
+    assert "Too many levels of symbolic links" in err

@@ -57,7 +57,7 @@ def test_search_text_wants_one_line(files, text):
 
 @pytest.mark.parametrize(
     "folder",
-    [".git", ".venv", ".hidden", "node_modules", "venv", "__pycache__", "docs/node_modules"],
+    ["node_modules", "venv", "__pycache__", "docs/node_modules"],
 )
 def test_search_text_skips_folders_that_are_not_the_users_text(files, root, folder):
     (root / folder).mkdir(parents=True)
@@ -72,6 +72,13 @@ def test_search_text_skips_virtual_environments_of_any_name(files, root):
     (root / "py" / "lib" / "x.py").write_text("needle")
     assert files.search_text("needle") == "no line contains 'needle'"
     assert "py/lib/x.py:1: needle" in files.search_text("needle", "py")
+
+
+@pytest.mark.parametrize("folder", [".git", ".venv", "docs/.hidden"])
+def test_search_text_skips_hidden_folders(files, root, folder):
+    (root / folder).mkdir(parents=True)
+    (root / folder / "x.txt").write_text("needle")
+    assert files.search_text("needle") == "no line contains 'needle'"
 
 
 def test_search_text_skips_hidden_and_binary_files(files, root):

@@ -629,3 +629,88 @@ def test_the_schema_is_part_of_the_package():
 
     folder = Path(treadle.reports.recording.__file__).parent
     assert json.loads((folder / "recording.schema.json").read_text()) == recording_schema()
+
+
+FORKS = """
+import os, sys, threading, time
+from treadle import Loop
+from treadle.reports import Recorder
+from treadle.testing import ScriptedLLM
+
+recorder = Recorder(sys.argv[1])
+loop = Loop(on_event=recorder)
+loop.run_sync("warm up", ScriptedLLM("done"))  # a fork during the first import of a module hangs Python itself
+stop = threading.Event()
+
+def busy():
+    while not stop.is_set():
+        loop.run_sync("of the parent", ScriptedLLM("done"))
+
+threads = [threading.Thread(target=busy) for _ in range(4)]
+for thread in threads:
+    thread.start()
+hung = 0
+for _ in range(10):
+    pid = os.fork()
+    if pid == 0:
+        loop.run_sync("of the child", ScriptedLLM("done"))
+        os._exit(0)
+    until = time.monotonic() + 10
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() > until:
+            hung += 1
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+            break
+        time.sleep(0.01)
+stop.set()
+for thread in threads:
+    thread.join()
+print(hung)
+"""
+
+FORK_WITHIN = """
+import os, sys
+from treadle import Loop, tool
+from treadle.reports import Recorder
+from treadle.testing import ScriptedLLM, call, calls
+
+@tool
+def split() -> str:
+    "Fork; both processes go on with the run."
+    pids.append(os.fork())
+    return "child" if pids[-1] == 0 else "parent"
+
+pids = []
+model = ScriptedLLM(calls(call("split")), "done")
+Loop(tools=[split], on_event=Recorder(sys.argv[1])).run_sync("go", model)
+if pids[0] == 0:
+    os._exit(0)
+os.waitpid(pids[0], 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_was_forked_while_threads_write_records_as_well(tmp_path):
+    path = tmp_path / "run.jsonl"
+    program = [sys.executable, "-c", FORKS, path]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
+    recording = read_recording(path)
+    children = [run for run in recording.runs if "of the child" in str(run.messages)]
+
+    assert done.stdout == "0\n"
+    assert recording.problems == []
+    assert [run.status for run in children] == ["ok"] * 10
+    assert {run.status for run in recording.runs} == {"ok"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_that_two_processes_continue_is_two_runs_of_a_recording(tmp_path):
+    path = tmp_path / "run.jsonl"
+    program = [sys.executable, "-c", FORK_WITHIN, path]
+    subprocess.run(program, timeout=60, check=True)
+    runs = read_recording(path).runs
+
+    assert [run.status for run in runs] == ["ok", "ok"]
+    results = [call.content for run in runs for call in run.calls if call.content]
+    assert sorted(results) == ["child", "parent"]

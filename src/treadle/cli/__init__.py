@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
 from treadle.cli.arguments import make_parser
-from treadle.cli.exits import Exit, UsageError
+from treadle.cli.exits import Exit, OutputError, UsageError
+from treadle.cli.streams import finish, note, show
 
 __all__ = ["main"]
 
@@ -30,20 +31,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    args = make_parser().parse_args(argv)
+    try:
+        return _execute(_parsed(argv))
+    except OutputError as error:
+        note(f"treadle: {error}")
+        return Exit.FAILED
+    except BrokenPipeError:  # the reader has closed the pipe, as in `treadle ... | head`
+        return Exit.FAILED
+    except KeyboardInterrupt:
+        note("treadle: interrupted")
+        return Exit.INTERRUPTED
+    finally:
+        finish()
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    try:
+        return make_parser().parse_args(argv)
+    except SystemExit:
+        show("", end="")  # the text of --help was written, but may not have left the process
+        raise
+
+
+def _execute(args: argparse.Namespace) -> int:
     try:
         # The module of a command imports what it needs, so it is imported here: --help is fast.
         module = importlib.import_module(f"treadle.cli.{args.command}_command")
         code: int = getattr(module, args.command)(args)
-        sys.stdout.flush()
     except UsageError as error:
         args.parser.error(str(error))
         raise  # not reached: error() exits
-    except KeyboardInterrupt:
-        print("treadle: interrupted", file=sys.stderr)
-        return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has closed the pipe, as in `treadle ... | head`. Python flushes again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
     return code

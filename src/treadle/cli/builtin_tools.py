@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from treadle.cli.calculator import calculate
-from treadle.cli.safe_open import open_child, open_inside, printable, quoted
+from treadle.cli.safe_open import is_hidden, open_child, open_inside, printable, quoted
 
 MAX_NAMES: Final = 200  # names in one listing
 MAX_HITS: Final = 50  # lines in one search
@@ -55,7 +55,7 @@ class Workspace:
         with open_inside(self.root, folder, wants_folder=True) as (fd, where):
             with os.scandir(fd) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
-            shown = [entry for entry in entries if not entry.name.startswith(".")]
+            shown = [entry for entry in entries if not is_hidden(entry.name)]
             lines = [self._listed(entry, where) for entry in shown[:MAX_NAMES]]
         if hidden := len(entries) - len(shown):
             lines.append(f"({hidden} hidden, not shown)")
@@ -196,10 +196,10 @@ def _searchable(fd: int) -> Iterator[tuple[PurePosixPath, str | None]]:
             folders.clear()
             continue
         folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS
+            name for name in folders if not is_hidden(name) and name not in SKIPPED_FOLDERS
         )
         for name in sorted(files):
-            if not name.startswith("."):
+            if not is_hidden(name):
                 yield place / name, _searched(at, name)
     for _ in failed:
         yield PurePosixPath(), None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from importlib import resources
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError, writing
+from treadle.cli.exits import Exit, UsageError
 from treadle.cli.output import warn
-from treadle.files import replace_file
+from treadle.cli.streams import note, show
+from treadle.cli.targets import writing
+from treadle.files import PUBLIC, replace_file
 from treadle.reports import RecordingError
 from treadle.reports.dashboard_page.page import static_page
 from treadle.reports.dashboard_page.server import HOST, PageServer
@@ -28,6 +29,7 @@ def dashboard(args: argparse.Namespace) -> Exit:
 
     Raises:
         UsageError: the arguments are invalid, or a file cannot be read or written.
+        OutputError: stdout cannot be written.
         KeyboardInterrupt: Ctrl-C, which ends the server.
     """
     asked = [bool(args.recordings), args.prometheus is not None, args.export is not None]
@@ -51,8 +53,9 @@ def _export(folder: Path) -> Exit:
     with writing("--export", f"to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
         for name in EXPORTED_FILES:
-            (folder / name).write_bytes(data.joinpath(name).read_bytes())
-            print(folder / name)
+            replace_file(folder / name, data.joinpath(name).read_bytes(), PUBLIC)
+    for name in EXPORTED_FILES:
+        show(str(folder / name))
     return Exit.OK
 
 
@@ -78,7 +81,7 @@ def _write(source: Source, first: str, agent: str | None, target: Path) -> Exit:
         return Exit.FAILED
     with writing("-o", target):
         replace_file(target, html.encode())
-    print(target)
+    show(str(target))
     return Exit.OK
 
 
@@ -94,7 +97,7 @@ def _serve(source: Source, first: str, agent: str | None, port: int) -> Exit:
             source.refresh()
         except SourceError as error:
             warn(str(error))  # the page shows this error as well, and retries
-        print(server.url, flush=True)
-        print(f"{source.title}. Press Ctrl-C to stop.", file=sys.stderr, flush=True)
+        show(server.url)
+        note(f"{source.title}. Press Ctrl-C to stop.")
         server.serve_forever()
     return Exit.OK

@@ -1,10 +1,7 @@
-"""How the command ends: exit codes, bad usage, and files that it cannot write or must not overwrite."""
+"""How the command ends: exit codes, and the errors that end it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -25,17 +22,5 @@ class UsageError(Exception):
     """The command cannot be executed as it was given. The message is one line."""
 
 
-@contextmanager
-def writing(option: str, target: object) -> Generator[None]:
-    """Raise UsageError, with the name of the option, if the file of an option cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"{option}: cannot write {target}: {error.strerror}") from error
-    except ValueError as error:  # a file that is not to be overwritten
-        raise UsageError(f"{option}: {error}") from error
-
-
-def same_file(one: str, other: str) -> bool:
-    """Whether two paths name the same file."""
-    return os.path.realpath(one) == os.path.realpath(other)
+class OutputError(Exception):
+    """Stdout cannot be written, as on a full disk. The message is one line."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from treadle.cli.streams import note
 from treadle.reports.text import escape_controls, format_bound, format_count, one_line
 from treadle.results import Err, Ok, Result
 
 
 def warn(text: str) -> None:
-    """Print a line on stderr."""
-    print(f"treadle: {escape_controls(text)}", file=sys.stderr)
+    """Print a line on stderr that starts with the name of the command."""
+    note(f"treadle: {escape_controls(text)}")
 
 
 def as_json(result: Result) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from treadle.cli.exits import Exit, UsageError, same_file, writing
+from treadle.cli.exits import Exit, UsageError
 from treadle.cli.output import warn
+from treadle.cli.streams import show
+from treadle.cli.targets import same_file, writing
 from treadle.files import replace_file
 from treadle.reports import RecordingError, read_recording, render_report
 from treadle.reports.text import escape_controls
@@ -18,6 +19,7 @@ def report(args: argparse.Namespace) -> Exit:
 
     Raises:
         UsageError: the recording is missing or broken, or the report cannot be written.
+        OutputError: stdout cannot be written.
     """
     try:
         recording = read_recording(args.recording)
@@ -32,9 +34,9 @@ def report(args: argparse.Namespace) -> Exit:
         warn(problem)
     page = render_report(recording)
     if target == "-":
-        sys.stdout.write(page)
+        show(page, end="")
         return Exit.OK
     with writing("-o", target):
         replace_file(target, page.encode("ascii"))
-    print(target)
+    show(target)
     return Exit.OK

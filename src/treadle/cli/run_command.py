@@ -13,10 +13,12 @@ from typing import Any
 
 from treadle.cli.arguments import given_options
 from treadle.cli.builtin_tools import read_only_tools
-from treadle.cli.exits import Exit, UsageError, same_file, writing
+from treadle.cli.exits import Exit, UsageError
 from treadle.cli.load_tools import load_tools
 from treadle.cli.output import answer, as_json, summary, transcript, warn, why
 from treadle.cli.progress import make_progress
+from treadle.cli.streams import note, show
+from treadle.cli.targets import same_file, writing
 from treadle.errors import TreadleError
 from treadle.files import check_replaceable, replace_file
 from treadle.loop import Loop, RunHandle
@@ -31,6 +33,7 @@ def run(args: argparse.Namespace) -> Exit:
 
     Raises:
         UsageError: the model, the tools or a limit are invalid, or a file cannot be written.
+        OutputError: stdout cannot be written.
         KeyboardInterrupt: it was interrupted twice, or before the run started.
     """
     loop, model = _prepared(args)
@@ -128,16 +131,16 @@ def _interrupts_end(handle: RunHandle) -> Generator[None]:
 
 def _report(result: Result, args: argparse.Namespace) -> Exit:
     if args.json:
-        print(as_json(result))
+        show(as_json(result))
     if isinstance(result, Ok):
         if not args.json:
             text = answer(result)
-            print(escape_controls(text) if sys.stdout.isatty() else text)
+            is_terminal = sys.stdout is not None and sys.stdout.isatty()
+            show(escape_controls(text) if is_terminal else text)
         return Exit.OK
-    sys.stdout.flush()
     was_cancelled = result.stop_reason == "cancelled"
     if was_cancelled and not args.json:
         for line in transcript(result.messages):
-            print(line, file=sys.stderr)
+            note(line)
     warn(f"{why(result)} ({summary(result)})")
     return Exit.INTERRUPTED if was_cancelled else Exit.FAILED

@@ -1,4 +1,6 @@
-"""Opens files and folders below a root folder, and nothing outside it.
+"""Opens files and folders below a root folder: nothing outside it, and nothing hidden.
+
+Hidden is what has a dot at the start of its name, and what is in such a folder: `.env` and `.git` hold secrets.
 
 No path leads outside, even if another process replaces files by links in the meantime. A path is resolved
 first, so that links inside the folder work, and checked. The resolved path is then opened one component at a
@@ -19,6 +21,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import PurePosixPath
 from typing import Final
 
+from treadle.files import real_path
+
 MAX_PATH: Final = 4096  # characters, as PATH_MAX of Linux
 MAX_QUOTED: Final = 200  # characters of a model's text in an error
 MAX_COMPARED: Final = 1000  # names compared to suggest a similar one
@@ -36,11 +40,16 @@ def open_inside(
         except OSError as error:
             raise OSError(f"the working folder cannot be opened: {error.strerror}") from None
         stack.callback(os.close, fd)
-        base = os.path.realpath(root)
-        real = PurePosixPath(os.path.realpath(PurePosixPath(base, relative)))
+        base = real_path(root)
+        try:
+            real = PurePosixPath(real_path(PurePosixPath(base, relative)))
+        except OSError as error:
+            raise OSError(f"{quoted(path)} cannot be opened: {error.strerror}") from None
         if not real.is_relative_to(base):
             raise PermissionError(f"{quoted(path)} leads outside the working folder")
         where = real.relative_to(base)
+        if _is_hidden(where):
+            raise PermissionError(f"{quoted(path)} leads to a hidden file or folder, {_NOT_READ}")
         for count, part in enumerate(where.parts, start=1):
             last = count == len(where.parts)
             place = PurePosixPath(*where.parts[:count])
@@ -68,7 +77,21 @@ def _checked(path: str) -> str:
             f"{quoted(path)} is outside the working folder; give a path relative to it,"
             " such as 'docs/a.md' ('.' is the folder itself)",
         )
+    if _is_hidden(PurePosixPath(relative)):  # whether it exists or not
+        raise PermissionError(f"{quoted(path)} is hidden, {_NOT_READ}")
     return relative
+
+
+_NOT_READ: Final = "which cannot be read; list_files shows what can"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is hidden."""
+    return name.startswith(".")
+
+
+def _is_hidden(place: PurePosixPath) -> bool:
+    return any(map(is_hidden, place.parts))
 
 
 def open_child(fd: int, name: str, place: PurePosixPath, *, wants_folder: bool) -> int:
@@ -97,7 +120,8 @@ def open_child(fd: int, name: str, place: PurePosixPath, *, wants_folder: bool) 
 
 def _missing(fd: int, name: str, place: PurePosixPath, *, wants_folder: bool) -> str:
     folder = quoted(str(place.parent))
-    close = difflib.get_close_matches(name, sorted(os.listdir(fd))[:MAX_COMPARED], n=1)
+    shown = sorted(one for one in os.listdir(fd) if not is_hidden(one))
+    close = difflib.get_close_matches(name, shown[:MAX_COMPARED], n=1)
     advice = (
         f"did you mean {quoted(str(place.with_name(close[0])))}?"
         if close

@@ -26,6 +26,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Self, TextIO
+from weakref import WeakSet
 
 from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
@@ -42,9 +43,9 @@ HEAD = b'{"treadle_recording":'
 class Recorder:
     """An observer that writes every event to a file: ``Loop(on_event=Recorder("run.jsonl"))``.
 
-    One recorder takes any number of runs, one after another or concurrently, in any threads. Each line is written
-    to the operating system before the run continues, so a crash leaves a readable recording. A new file can be
-    read and written by its owner only.
+    One recorder takes any number of runs, one after another or concurrently, in any threads and in processes that
+    were forked. Each line is written to the operating system before the run continues, so a crash leaves a
+    readable recording. A new file can be read and written by its owner only.
 
     Args:
         to: the path of a file, or an open text stream. A stream is not closed.
@@ -77,6 +78,7 @@ class Recorder:
             self._stream = to
             self._put = self._put_text
             self._write(header)
+        _SHARED.add(self)
 
     def for_run(self) -> Callable[[Event], None]:
         """An observer for one run. A loop calls this before each run."""
@@ -111,6 +113,11 @@ class Recorder:
             except Exception as error:
                 self.failure = error
                 raise
+
+    def after_fork(self) -> None:
+        """Continue in a child process: the thread that held the lock, and was writing a line, is not in it."""
+        self._lock = threading.Lock()
+        self._is_torn = False
 
     def _write(self, line: str) -> None:
         # If a write was interrupted within a line, the next line starts on a new one.
@@ -169,6 +176,11 @@ class _OneRun:
         self._run_ids: dict[tuple[str, ...], str] = {}
         self._seq = 0
         self._lines: dict[tuple[str, ...], Lines] = {}
+        _SHARED.add(self)
+
+    def after_fork(self) -> None:
+        """Continue in a child process, where the lines of the run are a part of their own."""
+        self._part = os.urandom(8).hex()
 
     def __call__(self, event: Event) -> None:
         path: tuple[str, ...] = ()
@@ -189,3 +201,16 @@ class _OneRun:
         if name == "run_finished":
             del self._lines[path]
         self._recorder.write(to_json_line({**line, "event": name, **fields}))
+
+
+_SHARED: WeakSet[Recorder | _OneRun] = WeakSet()
+"""What a forked process shares with its parent, and has to change before it is used."""
+
+
+def _after_fork() -> None:
+    for one in _SHARED:
+        one.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
