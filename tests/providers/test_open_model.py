@@ -8,7 +8,7 @@ import pytest
 
 from treadle import MissingExtraError, OptionError
 from treadle.providers import open_model
-from treadle.providers.openai import PLACEHOLDER_KEY
+from treadle.providers.api_key import PLACEHOLDER
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +56,8 @@ def test_base_url_with_a_local_model_is_an_error():
     [
         ({"OPENAI_API_KEY": "of the environment"}, {}, "of the environment"),
         ({"OPENAI_API_KEY": "of the environment"}, {"api_key": "given"}, "given"),
-        ({}, {"base_url": "http://127.0.0.1:1/v1"}, PLACEHOLDER_KEY),
-        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, {}, PLACEHOLDER_KEY),
+        ({}, {"base_url": "http://127.0.0.1:1/v1"}, PLACEHOLDER),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, {}, PLACEHOLDER),
     ],
 )
 def test_the_key_is_the_given_one_else_that_of_the_environment(

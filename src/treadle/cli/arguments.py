@@ -80,6 +80,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="the server of an openai: model (default: OpenAI, with the key OPENAI_API_KEY)",
     )
     add(
+        "--api-key-env",
+        metavar="NAME",
+        help="the environment variable that has the key for the server of --base-url "
+        "(default: no key)",
+    )
+    add(
         "--tools",
         metavar="MODULE:NAME[,NAME...]",
         action="append",

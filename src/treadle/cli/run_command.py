@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Generator
 from typing import Any
 
@@ -63,10 +65,24 @@ def _prepared(args: argparse.Namespace) -> tuple[Loop, Any]:
         # Opening a model can take seconds, so the other checks are done first.
         tools = load_tools(args.tools) if args.tools else read_only_tools()
         loop = Loop(name="treadle run", tools=tools, **given_options(args))
-        model = open_model(args.model, base_url=args.base_url)
+        model = _opened(args)
     except (TreadleError, OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     return loop, model
+
+
+def _opened(args: argparse.Namespace) -> Any:
+    key: str | None = None
+    if args.api_key_env is not None:
+        key = os.environ.get(args.api_key_env)
+        if not key:
+            raise UsageError(f"--api-key-env: the variable {args.api_key_env} is not set")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        model = open_model(args.model, base_url=args.base_url, api_key=key)
+    for one in caught:
+        warn(str(one.message))
+    return model
 
 
 def _prompt(given: str) -> str:

@@ -45,7 +45,7 @@ from treadle.messages import (
     to_chunk,
     to_response,
 )
-from treadle.model.info import OPTIONS, ModelInfo, model_info
+from treadle.model.info import OPTIONS, ModelInfo, is_sdk_method, model_info
 
 log = logging.getLogger("treadle.model")
 
@@ -83,6 +83,10 @@ class ModelClient:
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self._call, self._takes = _adapted(fn, parameters, self.options)
+        if is_sdk_method(fn):
+            from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - few runs need it
+
+            self._call = checked_answers(self._call)
         self._fn = fn
         plain = fn
         while isinstance(plain, functools.partial):

@@ -68,14 +68,25 @@ def model_info(fn: Any, opts: Mapping[str, Any]) -> ModelInfo:
         given = {**own, **given}
     provider = _name(attribute_of(fn, "provider"))
     if provider is None:
-        owner = attribute_of(fn, "__self__")
-        module = str(attribute_of(type(fn if owner is None else owner), "__module__"))
-        provider = _PROVIDERS.get(module.partition(".")[0])
+        provider = _PROVIDERS.get(_package_of(fn))
     return ModelInfo(
         _name(given.get("model")) or _name(attribute_of(fn, "model")),
         provider,
         {name: given[name] for name in sorted(OPTIONS & given.keys())},
     )
+
+
+def is_sdk_method(fn: Any) -> bool:
+    """Whether a callable is a method of a provider's SDK, or a partial of one."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return attribute_of(fn, "__self__") is not None and _package_of(fn) in _PROVIDERS
+
+
+def _package_of(fn: Any) -> str:
+    owner = attribute_of(fn, "__self__")
+    module = str(attribute_of(type(fn if owner is None else owner), "__module__"))
+    return module.partition(".")[0]
 
 
 def _name(value: Any) -> str | None:

@@ -37,11 +37,14 @@ def open_model(spec: str, **opts: Any) -> Any:
     return _OPENERS[provider](name, **opts)
 
 
-def _open_local(name: str, *, base_url: str | None = None, **opts: Any) -> Any:
+def _open_local(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, **opts: Any
+) -> Any:
     from treadle.providers.local import LocalModel  # noqa: PLC0415 - an extra
 
-    if base_url is not None:
-        raise OptionError("base_url: a local model has none; use it with openai:NAME")
+    for option, value in (("base_url", base_url), ("api_key", api_key)):
+        if value is not None:
+            raise OptionError(f"{option}: a local model has none; use it with openai:NAME")
     return LocalModel(name or None, **opts)
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from anyio.lowlevel import current_token
 
 from treadle.effects import Call, Mode, Steps, drive_sync
-from treadle.errors import MissingExtraError, OptionError
+from treadle.errors import MissingExtraError, OptionError, TreadleError
 from treadle.messages import JSONDict
+from treadle.model.sdk_answer import check_async_answer
+from treadle.providers.api_key import PLACEHOLDER, endpoint_of, key_for, key_is_missing
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-PLACEHOLDER_KEY = "no-key"
-"""The key for servers that need none; the SDK refuses to create a client without one."""
-
 _STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage": True}}
 """Without ``include_usage``, a streamed response has no token counts."""
+
+
+class MissingKeyError(TreadleError):
+    """A server refused a request without an API key. The message names the server, and how to give a key."""
 
 
 class OpenAIModel:
@@ -33,8 +35,9 @@ class OpenAIModel:
         name: the model, as the endpoint calls it.
         base_url: the endpoint, such as ``http://127.0.0.1:8080/v1``; by default
             ``OPENAI_BASE_URL``, else OpenAI's own.
-        api_key: by default ``OPENAI_API_KEY``. If there is none and an endpoint is given, a
-            placeholder is sent: local servers usually need no key.
+        api_key: the key for this endpoint. ``OPENAI_API_KEY`` is the default for OpenAI and for the
+            server in ``OPENAI_BASE_URL``; any other receives a placeholder, since local servers
+            usually need no key. A `UserWarning` says if a key is sent without encryption.
         stream: whether responses are streamed, so that listeners receive the text as it arrives.
         **opts: options of every request, with OpenAI's names, such as ``temperature=0``;
             ``timeout`` is in seconds.
@@ -58,13 +61,14 @@ class OpenAIModel:
         self.name = self.model = name
         self.provider = "openai"
         self.opts = {**(_STREAM_OPTIONS if stream else {}), **opts}
-        self._base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
-        self._api_key = _key(api_key, self._base_url)
+        self._base_url = endpoint_of(base_url)
+        self._api_key = key_for(self._base_url, api_key)
         try:
-            from openai import AsyncOpenAI  # noqa: PLC0415 - an extra, and slow to import
+            from openai import AsyncOpenAI, AuthenticationError  # noqa: PLC0415 - slow to import
         except ImportError as error:
             raise MissingExtraError("the openai SDK", "pip install 'treadle[openai]'") from error
         self._client_class = AsyncOpenAI
+        self._refused = AuthenticationError
         self._clients: WeakKeyDictionary[Any, AsyncOpenAI] = WeakKeyDictionary()
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
@@ -79,9 +83,17 @@ class OpenAIModel:
 
         Raises:
             openai.OpenAIError: any error of the SDK; the loop returns it as an ``Err``.
+            NotAResponseError: the server sent a page, or another text that is no JSON.
+            MissingKeyError: the server requires a key, and none was given for it.
         """
         create: Any = self._client().chat.completions.create
-        return await create(model=self.name, messages=messages, **{**self.opts, **opts})
+        try:
+            raw = await create(model=self.name, messages=messages, **{**self.opts, **opts})
+        except self._refused as error:
+            if self._api_key == PLACEHOLDER:
+                raise MissingKeyError(key_is_missing(self._base_url)) from error
+            raise
+        return await check_async_answer(raw)
 
     def _client(self) -> AsyncOpenAI:
         loop = current_token().native_token  # lives as long as the event loop, of asyncio or trio
@@ -107,14 +119,3 @@ class OpenAIModel:
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r})"
-
-
-def _key(given: str | None, base_url: str | None) -> str:
-    key = given or os.environ.get("OPENAI_API_KEY")
-    if key:
-        return key
-    if base_url:
-        return PLACEHOLDER_KEY
-    raise OptionError(
-        "model: OpenAI needs an API key; set OPENAI_API_KEY, or base_url= for another server"
-    )

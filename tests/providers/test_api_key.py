@@ -1,0 +1,259 @@
+"""`OpenAIModel` and the command against real servers: who receives which key, and what is no answer of a model."""
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+
+import openai
+import pytest
+
+from treadle import Err, Loop, Ok
+from treadle.providers import open_model
+from treadle.providers.api_key import PLACEHOLDER, key_for
+
+KEY = "sk-of-the-environment"
+COMPLETION = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
+    ],
+}
+PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
+
+
+class Server:
+    """Answers every request in one way, and records the headers and paths of the requests."""
+
+    def __init__(self, status=200, kind="application/json", body="", **headers):
+        self.authorizations, self.paths = [], []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.authorizations.append(self.headers.get("Authorization"))
+                outer.paths.append(self.path)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body.encode())))
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            do_GET = do_POST
+
+            def log_message(self, *args):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture
+def serve():
+    with contextlib.ExitStack() as stack:
+
+        def start(*args, **how):
+            server = Server(*args, **how)
+            stack.callback(server.close)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def server(serve):
+    return serve(body=json.dumps(COMPLETION))
+
+
+def ask(**opts):
+    with contextlib.closing(open_model("openai:m", **opts)) as model:
+        return Loop.run_sync("hi", model, max_retries=0)
+
+
+def test_a_server_that_is_named_in_the_program_does_not_receive_the_key_of_openai(server):
+    assert isinstance(ask(base_url=server.url), Ok)
+    assert server.authorizations == [f"Bearer {PLACEHOLDER}"]
+
+
+def test_the_server_in_the_environment_receives_the_key_in_the_environment(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    ask()
+    ask(base_url=f"{server.url}/")
+    assert server.authorizations == [f"Bearer {KEY}"] * 2
+
+
+def test_a_key_that_is_given_is_sent(server):
+    ask(base_url=server.url, api_key="sk-given")
+    assert server.authorizations == ["Bearer sk-given"]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_another_server_does_not_carry_the_key(status, serve, server):
+    first = serve(status, Location=f"{server.url}/chat/completions")
+    ask(base_url=first.url, api_key="sk-given")
+    assert first.authorizations == ["Bearer sk-given"]
+    assert set(server.authorizations) <= {None}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("https://api.openai.com/v1", KEY),
+        ("https://API.openai.com:443/v1", KEY),
+        ("http://api.openai.com/v1", PLACEHOLDER),
+        ("https://api.openai.com:8443/v1", PLACEHOLDER),
+        ("https://api.openai.com.example.org/v1", PLACEHOLDER),
+        ("https://api.openai.com@example.org/v1", PLACEHOLDER),
+        ("https://example.org\\@api.openai.com/v1", PLACEHOLDER),
+        ("https://example.org/api.openai.com", PLACEHOLDER),
+        ("https://[::1/v1", PLACEHOLDER),
+        ("https://proxy.example.org/other", KEY),  # OPENAI_BASE_URL has this server
+        ("http://proxy.example.org/v1", PLACEHOLDER),
+        ("https://proxy.example.org:444/v1", PLACEHOLDER),
+    ],
+)
+def test_the_key_of_the_environment_is_for_two_servers_only(endpoint, expected, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example.org/v1")
+    assert key_for(endpoint, None) == expected
+
+
+@pytest.mark.parametrize("host", ["192.168.1.5:8080", "models.example.org", "0.0.0.0:1"])
+def test_a_key_without_encryption_is_a_warning_that_names_the_server(host):
+    with pytest.warns(UserWarning, match=f"sent to http://{host} without encryption"):
+        open_model("openai:m", base_url=f"http://user:pw@{host}/v1", api_key="sk-given")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "key"),
+    [
+        ("http://127.0.0.1:8080/v1", "sk-given"),
+        ("http://[::1]:8080/v1", "sk-given"),
+        ("http://localhost/v1", "sk-given"),
+        ("https://models.example.org/v1", "sk-given"),
+        ("http://models.example.org/v1", None),  # the placeholder is no secret
+    ],
+)
+def test_what_nobody_can_read_is_no_warning(endpoint, key):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        open_model("openai:m", base_url=endpoint, api_key=key)
+
+
+def test_a_server_that_wants_a_key_is_an_error_that_says_why_none_was_sent(serve):
+    server = serve(401, body='{"error": {"message": "no key"}}')
+    result = ask(base_url=server.url)
+
+    assert isinstance(result, Err)
+    assert "requires an API key, and none was given for it: set api_key=" in str(result.reason)
+    assert KEY not in str(result.reason)
+
+
+def test_a_key_that_the_server_refuses_is_the_error_of_the_server(serve):
+    server = serve(401, body='{"error": {"message": "wrong key"}}')
+    assert "wrong key" in str(ask(base_url=server.url, api_key="sk-given").reason)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "TEXT/HTML"])
+def test_a_web_page_is_not_taken_for_the_answer(kind, stream, serve):
+    server = serve(kind=kind, body=PAGE)
+    result = ask(base_url=server.url, stream=stream)
+
+    assert isinstance(result, Err)
+    assert "check the base URL, whose path is usually /v1" in str(result.reason)
+    assert len(server.paths) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client_class", [openai.OpenAI, openai.AsyncOpenAI])
+def test_a_web_page_is_not_taken_for_the_answer_of_a_client_method(client_class, stream, serve):
+    server = serve(kind="text/html", body=PAGE)
+    client = client_class(base_url=server.url, api_key="k", max_retries=0)
+    model = functools.partial(client.chat.completions.create, model="m", stream=stream)
+    result = Loop.run_sync("hi", model, max_retries=0)
+
+    assert isinstance(result, Err)
+    assert "check the base URL" in str(result.reason)
+
+
+def test_a_function_of_the_user_may_answer_with_a_page():
+    assert Loop.run_sync("hi", lambda messages: PAGE).unwrap().content == PAGE
+
+
+class TestCommand:
+    @pytest.fixture
+    def treadle(self, tmp_path):
+        def run(*args, **env):
+            command = [
+                sys.executable,
+                "-m",
+                "treadle",
+                "run",
+                "hi",
+                "--model",
+                "openai:m",
+                "--quiet",
+            ]
+            return subprocess.run(
+                [*command, *args],
+                env={**os.environ, **env},
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+
+        return run
+
+    def test_base_url_does_not_receive_the_key_of_openai(self, treadle, server):
+        done = treadle("--base-url", server.url)
+        assert (done.returncode, done.stdout) == (0, "Hi.\n")
+        assert server.authorizations == [f"Bearer {PLACEHOLDER}"]
+
+    def test_a_variable_that_is_named_has_the_key(self, treadle, server):
+        treadle("--base-url", server.url, "--api-key-env", "MY_KEY", MY_KEY="sk-mine")
+        treadle("--base-url", server.url, "--api-key-env", "OPENAI_API_KEY")
+        assert server.authorizations == ["Bearer sk-mine", f"Bearer {KEY}"]
+
+    def test_a_variable_that_is_not_set_is_bad_usage(self, treadle, server):
+        done = treadle("--base-url", server.url, "--api-key-env", "MY_KEY")
+        assert done.returncode == 2
+        assert "--api-key-env: the variable MY_KEY is not set" in done.stderr
+        assert server.authorizations == []
+
+    def test_a_key_without_encryption_is_a_warning(self, treadle):
+        with socket.socket() as unused:  # bound, and not listening: a connection is refused
+            unused.bind(("127.0.0.1", 0))
+            url = f"http://0.0.0.0:{unused.getsockname()[1]}/v1"
+            done = treadle(
+                "--base-url", url, "--api-key-env", "OPENAI_API_KEY", "--max-retries", "0"
+            )
+        first, *_ = done.stderr.splitlines()
+        assert first.startswith("treadle: the API key and the messages are sent to http://0.0.0.0:")
+        assert KEY not in done.stderr
