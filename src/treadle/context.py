@@ -70,14 +70,15 @@ class Request:
         tools: the names of the tools that are offered.
         tool_choice: ``auto``, ``none``, ``required``, the name of a tool, or the provider's own form; None
             leaves it to the provider.
-        options: further options of the request, such as ``model`` and ``temperature``.
+        options: further options of the request, such as ``model`` and ``temperature``. They are not in the repr:
+            a header may hold a secret.
         instructions: sent as a system message before the messages; not stored in the history.
     """
 
     messages: Sequence[JSONDict]
     tools: tuple[str, ...] = ()
     tool_choice: str | Mapping[str, Any] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     instructions: str | None = None
 
     def replace(self, **changes: Unpack[RequestChanges]) -> Request:
@@ -193,7 +194,7 @@ class RunContext:
     show_budget: bool = False
     finishing: Reason | None = None
     has_listeners: bool = False
-    deps: Any = None
+    deps: Any = field(default=None, repr=False)
     output: Output | None = None
     accepted: Any = None
     cost_of: Callable[[Response], float | None] | None = None

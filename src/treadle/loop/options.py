@@ -160,7 +160,8 @@ class Settings:
 
     name: str = ""
     instructions: str | Callable[[Context], str | None] | None = None
-    llm_send_fn: LLMSendFn | None = None
+    # A value that may have a secret in it, such as a key of a model, is not in the repr.
+    llm_send_fn: LLMSendFn | None = field(default=None, repr=False)
     stages: StageList | None = None
     limits: Limits = field(default_factory=Limits)
     on_limit: Literal["stop", "finish"] = "stop"
@@ -168,13 +169,13 @@ class Settings:
     cost_of: Callable[[Response], float | None] | None = None
     unmeasured: Unmeasured | None = None
     tools: Iterable[ToolLike] | None = None
-    resolve_tool: Any = None
+    resolve_tool: Any = field(default=None, repr=False)
     output: Any = None
     output_mode: Literal["tool", "json"] = "tool"
     max_output_retries: int = 2
     output_validators: Callable[..., Any] | Sequence[Callable[..., Any]] = ()
-    deps: Any = None
-    llm_opts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    deps: Any = field(default=None, repr=False)
+    llm_opts: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     max_retries: int = 3
     retry_delay: float = BASE_DELAY
     sequential: Literal["defer", "in_step"] = "defer"
@@ -185,7 +186,7 @@ class Settings:
     locks: Locks | None = None
     max_blank_stops: int = 3
     repair_call: RepairCall | None = None
-    pause_secret: str | bytes | None = None
+    pause_secret: str | bytes | None = field(default=None, repr=False)
     claim_store: ClaimStore | None = None
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None

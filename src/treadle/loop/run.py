@@ -116,7 +116,7 @@ class RunConfig:
     tools: Mapping[str, Tool]
     loop_threshold: int | None
     finishes: bool = False
-    pause_secret: bytes | None = None
+    pause_secret: bytes | None = dataclasses.field(default=None, repr=False)
 
 
 class Run:

@@ -167,7 +167,8 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     input_schema: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    fn: Callable[ParamsT, ReturnT_co] | None = None
+    # A partial may have a secret in it, so the function is not in the repr.
+    fn: Callable[ParamsT, ReturnT_co] | None = field(default=None, repr=False)
     parallel_safe: bool | None = None
     requires_fresh_input: bool = False
     max_parallel: int | None = None
