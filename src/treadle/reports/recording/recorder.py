@@ -26,11 +26,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Self, TextIO
-from weakref import WeakSet
 
 from treadle import __version__
 from treadle.events import Event, RunStarted, SubagentEvent
 from treadle.files import create_file, open_special, open_to_append, write_all
+from treadle.forks import renew_after_fork
 from treadle.json_data import to_json_line
 from treadle.reports.recording.lines import DELTAS, EVENT_NAMES, OTHER, Fields, Lines
 
@@ -78,7 +78,7 @@ class Recorder:
             self._stream = to
             self._put = self._put_text
             self._write(header)
-        _SHARED.add(self)
+        renew_after_fork(self, Recorder._renew)
 
     def for_run(self) -> Callable[[Event], None]:
         """An observer for one run. A loop calls this before each run."""
@@ -114,7 +114,7 @@ class Recorder:
                 self.failure = error
                 raise
 
-    def after_fork(self) -> None:
+    def _renew(self) -> None:
         """Continue in a child process: the thread that held the lock, and was writing a line, is not in it."""
         self._lock = threading.Lock()
         self._is_torn = False
@@ -176,9 +176,9 @@ class _OneRun:
         self._run_ids: dict[tuple[str, ...], str] = {}
         self._seq = 0
         self._lines: dict[tuple[str, ...], Lines] = {}
-        _SHARED.add(self)
+        renew_after_fork(self, _OneRun._renew)
 
-    def after_fork(self) -> None:
+    def _renew(self) -> None:
         """Continue in a child process, where the lines of the run are a part of their own."""
         self._part = os.urandom(8).hex()
 
@@ -201,16 +201,3 @@ class _OneRun:
         if name == "run_finished":
             del self._lines[path]
         self._recorder.write(to_json_line({**line, "event": name, **fields}))
-
-
-_SHARED: WeakSet[Recorder | _OneRun] = WeakSet()
-"""What a forked process shares with its parent, and has to change before it is used."""
-
-
-def _after_fork() -> None:
-    for one in _SHARED:
-        one.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
