@@ -35,9 +35,8 @@ from treadle.run_state import RunState
 from treadle.tools import NotRunReason, PlanReason
 
 
-@fast_dataclass_kw
 class EventBase:
-    """The base of all events, also of those of custom stages.
+    """The base of all events, also of those of custom stages, which are dataclasses.
 
     Attributes:
         seq: the number of the event in its run, from 1 and without gaps, in the order in which observers
@@ -45,7 +44,9 @@ class EventBase:
             within a `SubagentEvent` has its number among the events of the subagent, if that has observers.
     """
 
-    seq: int = field(compare=False, repr=False, init=False)
+    __slots__ = ("seq",)
+
+    seq: int
 
     if not TYPE_CHECKING:  # type checkers would take any other attribute for one, too
 
@@ -85,7 +86,6 @@ class EventBase:
         facts: dict[str, Any] = {"data": event}  # of a custom stage
         if dataclasses.is_dataclass(event):
             facts = {spec.name: getattr(event, spec.name) for spec in dataclasses.fields(event)}
-            facts.pop("seq", None)
         for name, value in facts.items():
             if name in reduced:
                 facts[name] = None if value is None else reduced[name][0](value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 import typing
 from collections.abc import Callable
@@ -65,7 +66,8 @@ def _share(cls: type[T], *methods: str) -> type[T]:
     made.__dataclass_params__.repr = made.__dataclass_params__.eq = True
     compared = [spec.name for spec in specs if spec.compare]
     made.__shown__ = tuple(spec.name for spec in specs if spec.repr)
-    made.__stored__ = tuple(spec.name for spec in specs)
+    slots = (base.__dict__.get("__slots__", ()) for base in reversed(made.__mro__))
+    made.__stored__ = tuple(itertools.chain.from_iterable(slots))
     made.__compared__ = operator.attrgetter(*compared) if compared else _nothing
     for name in methods:
         setattr(cls, name, _METHODS[name])
@@ -105,8 +107,6 @@ def _new_of(cls: Any) -> Any:
     keywords: list[str] = []
     values: dict[str, str] = {}
     for spec in specs:
-        if not spec.init:  # it is set later
-            continue
         name, listed = spec.name, keywords if spec.kw_only else parameters
         if spec.default_factory is not MISSING:
             # `dict` is faster to call than `dict[str, Any]`.
@@ -136,7 +136,7 @@ def _new_of(cls: Any) -> Any:
     exec("\n".join(lines), names)  # noqa: S102 - the names of fields are those of the class
     new = names["__new__"]
     new.__qualname__ = f"{cls.__qualname__}.__new__"
-    new.__annotations__ = {spec.name: spec.type for spec in specs if spec.init} | {"return": cls}
+    new.__annotations__ = {spec.name: spec.type for spec in specs} | {"return": cls}
     return new
 
 

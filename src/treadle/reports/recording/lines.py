@@ -139,7 +139,6 @@ class Lines:
 
 def _facts_of(event: Event) -> Fields:
     facts = {spec.name: getattr(event, spec.name) for spec in fields(event)}
-    del facts["seq"]  # the recorder numbers its lines
     if "exception" in facts:
         facts["traceback"] = _traceback_of(facts.pop("exception"))
     return facts
