@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from treadle.errors import InitSignature, OptionError, check_names
-from treadle.fast_dataclass import fast_dataclass, light_dataclass
+from treadle.fast_dataclass import fast_dataclass
 from treadle.messages import Response, Usage
 from treadle.results import BudgetExhausted, LimitNotMeasurable, MaxIterationsReached, Reason
 
@@ -20,7 +20,7 @@ Unmeasured: TypeAlias = Literal["stop", "estimate", "ignore"]
 """What happens if a limit of tokens or cost is set, and a response does not report what it used."""
 
 
-@light_dataclass(frozen=True)
+@fast_dataclass
 class Limits:
     """The limits of one run; None is no limit.
 
@@ -51,7 +51,7 @@ class Limits:
 
         def __new__(cls, *_: Any, **limits: Any) -> Self:
             """Check the names; the error of ``__init__`` has no suggestion."""
-            if limits and cls.__init__ is Limits.__init__:
+            if not limits.keys() <= LIMIT_NAMES and cls.__init__ is Limits.__init__:
                 check_names(limits, LIMIT_NAMES, "Limits: there is no limit")
             return object.__new__(cls)
 

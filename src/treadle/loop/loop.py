@@ -332,7 +332,6 @@ class Loop(Generic[OutputT_co]):
             raise OptionError(
                 "llm_send_fn: there is no model; give one to the run, or to Loop(llm_send_fn=...)"
             )
-        check_model(chosen)
         return chosen
 
     def resumption(
@@ -386,7 +385,9 @@ class Loop(Generic[OutputT_co]):
                 f"got {type(messages).__name__}"
             )
         loop = self if instructions is None else self.with_options(instructions=instructions)
-        steps = Subagent(loop, loop.model_for(llm_send_fn), messages)
+        model = loop.model_for(llm_send_fn)
+        check_model(model)
+        steps = Subagent(loop, model, messages)
         return Tool(name, description, input_schema, steps=steps, **options)
 
 

@@ -375,7 +375,8 @@ class Run:
         if run.repairs or run.refused:
             yield from report_edits(context)
         repeated = self.detector.look(context, node)
-        if reason is None:
+        is_over = context.decision is not None or repeated is not None or not context.tool_calls
+        if reason is None and is_over:
             reason = self._reason_to_end(repeated)
             context = self.context
         if reason is not None and context.decision is not _STOP:

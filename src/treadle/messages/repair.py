@@ -196,6 +196,8 @@ class _Repair:
                 self._report(index, "its answers were put in the order of its calls")
             self._add_assistant(message, index)
             self._out.extend(result for _, result in results)
+        if not self._results:  # which is so in a valid history
+            return
         others = itertools.chain.from_iterable(self._results.values())
         for index, message in sorted(others, key=operator.itemgetter(0)):
             self._report(index, "it answers no call; it was kept as a user message")

@@ -83,7 +83,7 @@ class ModelClient:
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
         self._call, self._takes = _adapted(fn, parameters, self.options)
-        if is_sdk_method(fn):
+        if type(fn) is not FunctionType and is_sdk_method(fn):
             from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - few runs need it
 
             self._call = checked_answers(self._call)

@@ -34,15 +34,24 @@ def loop_decision(ctx: Context, *, max_blank_stops: int = 3) -> Steps[Context]:
         ctx = ctx.remember(_BLANKS, ()) if _BLANKS in ctx.memo else ctx
         if ctx.run.output is not None:
             return (yield from take_output(ctx, ctx.run.output))
-        ctx, ending = ending_call(ctx)
-        if ending is None:
-            return ctx
-        return with_output(ctx, ending, ctx.tools[ending.name].output_of(ending.input or {}))
+        for call in ctx.tool_calls:
+            tool = ctx.tools.get(call.name)
+            if tool is not None and tool.terminal:
+                return _after_terminal_call(ctx)
+        return ctx
     if ctx.response.is_blank:
         return _after_blank(ctx, max_blank_stops)
     if ctx.run.output is None:
         return ctx.done()
     return (yield from take_output(ctx, ctx.run.output))
+
+
+def _after_terminal_call(ctx: Context) -> Context:
+    """End the run with the output of a terminal tool, if one of its calls may end it."""
+    ctx, ending = ending_call(ctx)
+    if ending is None:
+        return ctx
+    return with_output(ctx, ending, ctx.tools[ending.name].output_of(ending.input or {}))
 
 
 _BLANKS = "loop_decision.blanks"

@@ -30,7 +30,7 @@ from treadle.effects import (
 )
 from treadle.errors import Retry
 from treadle.events import ToolFinished, ToolRetried, ToolStarted
-from treadle.messages import ToolCall, ToolResult, copy_json, safe_str
+from treadle.messages import ATOMS, ToolCall, ToolResult, copy_json, safe_str
 from treadle.model import doubled
 from treadle.results import Err, Ok, Paused
 from treadle.run_state import RunNode, RunNodeStatus
@@ -50,6 +50,7 @@ from treadle.tools import (
     is_plain,
     is_plain_error,
     make_text,
+    render,
     tool_result,
     truncate,
 )
@@ -259,7 +260,7 @@ def _at_once(ctx: Context, result: ToolResult) -> Steps[Timed[ToolResult]]:
 def _attempts(ctx: Context, call: ToolCall, tool: Tool | None) -> Steps[Timed[ToolResult]]:
     """Make a call, with the retries of its tool; an exception becomes its result."""
     retries = tool.retries if tool is not None else 0
-    is_in_steps = _is_in_steps(ctx, tool)
+    is_in_steps = (tool is None or not tool.is_one_effect) and _is_in_steps(ctx, tool)
     attempt = 1
     started = ctx.run.clock
     while True:
@@ -398,7 +399,7 @@ async def _async_run(
         if not is_plain_error(error):
             await in_daemon_thread(functools.partial(make_text, error))
         raise
-    result = _result(call, value) if is_plain(value) else await _late_result(call, value)
+    result = _quick_result(call, value) or await _late_result(call, value)
     return in_flight.complete(result), started, reporter.now()
 
 
@@ -407,6 +408,13 @@ async def _raise_late(error: Exception) -> NoReturn:
     if not is_plain_error(error):
         await in_daemon_thread(functools.partial(make_text, error))
     raise error
+
+
+def _quick_result(call: ToolCall, value: Any) -> ToolResult | None:
+    """The result of a call, if making it runs no code of the value; else None."""
+    if value.__class__ is not str and value.__class__ in ATOMS:
+        return ToolResult(call.id, truncate(render(value)))
+    return _result(call, value) if is_plain(value) else None
 
 
 def _late_result(call: ToolCall, value: Any) -> Awaitable[ToolResult]:
@@ -441,8 +449,9 @@ def _sync_run(
 def _awaited(
     call: ToolCall, timed: Callable[[ToolResult], Timed[ToolResult]], value: Any
 ) -> Timed[ToolResult] | Awaitable[Timed[ToolResult]]:
-    if is_plain(value):
-        return timed(_result(call, value))
+    result = _quick_result(call, value)
+    if result is not None:
+        return timed(result)
     return Then[Timed[ToolResult]](_late_result(call, value), timed)
 
 

@@ -153,6 +153,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         is_async: whether calling `fn` returns an awaitable, or an async generator.
         is_generator: whether `fn` is a generator function: each value that it yields is reported as progress, and
             the last one is the result, unless it returns a value.
+        is_one_effect: whether an attempt is one effect, in which `fn` runs and reports nothing.
         is_plain: whether a plan has nothing to check but duplicates.
         dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
         is_slow_to_check: whether checking even short arguments may take long: a type has validators of its own, or
@@ -190,6 +191,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     takes_context: bool = field(init=False, repr=False, compare=False, default=False)
     is_async: bool = field(init=False, repr=False, compare=False, default=False)
     is_generator: bool = field(init=False, repr=False, compare=False, default=False)
+    is_one_effect: bool = field(init=False, repr=False, compare=False, default=False)
     is_plain: bool = field(init=False, repr=False, compare=False, default=False)
     dedupe_mode: Dedupe | None = field(init=False, repr=False, compare=False, default=None)
     is_slow_to_check: bool = field(init=False, repr=False, compare=False, default=False)
@@ -253,15 +255,18 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         mode = None if self.fn is None else generator or call_mode(self.fn)
         invoke = _compile_call(self)
         validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
+        takes_context = signature is not None and signature.context_parameter is not None
+        runs_at_once = self.fn is not None and self.steps is None and generator is None
         self._set(
             _validator=validator,
             is_slow_to_check=is_slow or validator.is_recursive,
             _check_types=check_types,
             _accepts=compile_check(schema) if check_types is None and is_as_signed else None,
             invoke=invoke if is_flat(schema) else _copying_arguments(invoke),
-            takes_context=signature is not None and signature.context_parameter is not None,
+            takes_context=takes_context,
             is_async=mode is Mode.ASYNC,
             is_generator=generator is not None,
+            is_one_effect=runs_at_once and not takes_context,
             is_plain=(
                 self.parallel_safe
                 and self.max_parallel is None

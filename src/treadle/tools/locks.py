@@ -27,13 +27,13 @@ class Locks:
     """
 
     def __init__(self) -> None:
-        self._renew()
-        renew_after_fork(self, Locks._renew)
+        self._queues: dict[str, deque[Signal]] = {}
+        self._mutex = threading.Lock()
+        self._is_used = False
 
     def _renew(self) -> None:
         """Forget all keys: the calls that hold them, or wait for them, are those of the parent process."""
-        self._queues: dict[str, deque[Signal]] = {}
-        self._mutex = threading.Lock()
+        self._queues, self._mutex = {}, threading.Lock()
 
     def enter(self, key: str) -> Signal:
         """Queue for a key.
@@ -41,6 +41,9 @@ class Locks:
         Returns:
             A ticket, which is set when the caller holds the key.
         """
+        if not self._is_used:  # most runs have a table that is never used
+            self._is_used = True
+            renew_after_fork(self, Locks._renew)
         ticket = Signal()
         with self._mutex:
             queue = self._queues.setdefault(key, deque())
