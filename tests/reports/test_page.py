@@ -15,11 +15,11 @@ from importlib import resources
 
 import pytest
 
-from treadle.reports.dashboard_page.data import page_data
+from treadle.reports.dashboard_page.data import MAX_ROWS, page_data
 from treadle.reports.dashboard_page.page import make_page, static_page
 from treadle.reports.dashboards.panels import PANELS, ROWS
 from treadle.reports.sources.prometheus import PrometheusSource
-from treadle.reports.sources.source import Grid, RefusedError, SourceError
+from treadle.reports.sources.source import Grid, RefusedError, Series, SourceError
 
 from .page_runs import Fixed, ask, numbers_of, serving
 
@@ -232,12 +232,36 @@ def test_a_browser_that_leaves_is_no_trouble(server, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_mistake_of_our_own_is_not_hidden(capfd):
+def test_an_internal_error_is_answered_and_logged(caplog):
     source = Fixed()
     source.window = None
-    with serving(source) as server, pytest.raises(http.client.RemoteDisconnected):
-        numbers_of(server)
-    assert "TypeError" in capfd.readouterr().err
+    with serving(source) as server:
+        status, answer = numbers_of(server)
+    assert (status, "TypeError" in answer["error"]) == (500, True)
+    [record] = caplog.records
+    assert (record.name, record.exc_info[0]) == ("treadle.reports", TypeError)
+
+
+class Many(Fixed):
+    """A source with several hundred tools and agents, the later ones with larger values."""
+
+    def ask(self, question, grid):
+        names = [f"n{number}" for number in range(MAX_ROWS + 250)]
+        labels = ("gen_ai_tool_name", "gen_ai_agent_name", "treadle_stop_reason")
+        return [
+            Series(dict.fromkeys(labels, name), [float(number)] * grid.count)
+            for number, name in enumerate(names)
+        ]
+
+
+def test_of_many_series_the_largest_are_shown_and_the_others_are_counted():
+    data = page_data(Many(), "1h", None, time.time())
+    panels = [panel for row in data["rows"] for panel in row["panels"]]
+    [panel] = [panel for panel in panels if panel["key"] == "tool_calls"]
+    for rows in (panel["series"], data["tools"]["rows"]):
+        assert len(rows) == MAX_ROWS
+        assert {int(row["name"][1:]) for row in rows} == set(range(250, MAX_ROWS + 250))
+    assert panel["left_out"] == data["tools"]["left_out"] == 250
 
 
 # Where there are no numbers

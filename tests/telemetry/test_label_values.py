@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, stage
 from treadle.telemetry import names
-from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_VALUES, LimitedValues
+from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_TOOLS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.testing.chaos import ChaosLLM, ChaosTools
 
@@ -122,6 +122,17 @@ class TestMadeUp:
         models = values_of(watch)[names.RESPONSE_MODEL]
         assert len(models) == MAX_VALUES + 1
         assert "_OTHER" in models
+
+    def test_a_different_tool_per_run(self):
+        watch = Watch()
+        loop = Loop(**watch.options)
+        for n in range(MAX_TOOLS + 50):
+            made = Tool(f"of_user_{n}", "Mine.", {"type": "object"}, lambda: "x")
+            loop.run_sync(USER, ScriptedLLM(calls(call(made.name)), "done"), tools=[made])
+        tools = values_of(watch)[names.TOOL_NAME]
+        assert len(tools) == MAX_TOOLS + 1
+        assert "_OTHER" in tools
+        assert len({span.name for span in watch.kind("execute_tool")}) == MAX_TOOLS + 1
 
     def test_a_different_error_class_per_run(self):
         watch = Watch()

@@ -17,6 +17,8 @@ Labels: TypeAlias = dict[str, Any]
 MAX_VALUES = 100
 """Distinct values of one label per process; further values are recorded as ``_OTHER``. A time series lasts
 as long as the process, and no deployment uses this many models or kinds of errors on purpose."""
+MAX_TOOLS = 1_000
+"""The same for names of tools: programs with hundreds of tools exist, and some make one for each user."""
 MAX_CHARACTERS = 128
 """The length of one value."""
 
@@ -25,21 +27,25 @@ class LimitedValues:
     """Limits the distinct values of a label that comes from outside, such as the model name in a response.
 
     It is shared by threads without a lock: two that add a value at the same time may exceed the limit by one.
+
+    Args:
+        most: the number of values.
     """
 
-    __slots__ = ("_seen",)
+    __slots__ = ("_most", "_seen")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_VALUES) -> None:
+        self._most = most
         self._seen: set[str] = set()
 
     def __call__(self, value: str) -> str:
-        """Return the value if it is among the first `MAX_VALUES`, else ``_OTHER``."""
+        """Return the value if it is among the first ones, else ``_OTHER``."""
         seen = self._seen
         if value in seen:
             return value
         # Exporters fail at lone surrogates, which are not printable.
         is_valid = value.isprintable() and 0 < len(value) <= MAX_CHARACTERS
-        if len(seen) >= MAX_VALUES or not is_valid:
+        if len(seen) >= self._most or not is_valid:
             return names.OTHER
         seen.add(value)
         return value
@@ -75,6 +81,7 @@ class Instruments:
         self.model_names = LimitedValues()
         self.error_types = LimitedValues()
         self.agent_names = LimitedValues()
+        self.tool_names = LimitedValues(MAX_TOOLS)
         self._histograms = {
             name: meter.create_histogram(
                 name, unit, description, explicit_bucket_boundaries_advisory=buckets

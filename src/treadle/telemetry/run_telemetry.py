@@ -194,7 +194,8 @@ class RunTelemetry:
     def tool_labels(self, name: str) -> Labels:
         """Return the labels of the metrics of a tool. A tool that only the model named is ``_OTHER``."""
         is_known = self.started is not None and name in self.started.available
-        return {**self.labels, names.TOOL_NAME: spans.clean(name) if is_known else names.OTHER}
+        limited = self.telemetry.instruments.tool_names
+        return {**self.labels, names.TOOL_NAME: limited(name) if is_known else names.OTHER}
 
     def _labels_of(self, event: RunStarted) -> tuple[Labels, Labels]:
         """The labels of all metrics of the run, and those of its requests."""

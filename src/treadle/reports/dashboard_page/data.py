@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
@@ -16,6 +16,8 @@ from treadle.reports.dashboards.promql import Expression
 from treadle.reports.sources.samples import Labels, labels_of
 from treadle.reports.sources.source import Grid, RefusedError, Series, Source
 
+MAX_ROWS = 100
+"""Maximum number of series of a graph, and of rows of a table. More cannot be told apart."""
 _MAX_QUERIES = 8
 """Maximum number of concurrent queries. A Prometheus runs twenty by default."""
 
@@ -112,7 +114,25 @@ def _panel(panel: Panel, queries: _Queries) -> dict[str, Any]:
         series = [one for query in panel.queries for one in _series(panel, query, queries)]
     except RefusedError as error:
         return {**facts, "series": [], "error": str(error)}
-    return {**facts, "series": series}
+    return {**facts, **_largest(series, "series", _whole)}
+
+
+def _largest(
+    rows: Sequence[dict[str, Any]], name: str, size: Callable[[dict[str, Any]], float]
+) -> dict[str, Any]:
+    """The rows of a panel: at most `MAX_ROWS`, those of the largest size, in their order; how many are left out.
+
+    A program that makes up names of tools or agents has thousands, which no graph can show.
+    """
+    if len(rows) <= MAX_ROWS:
+        return {name: rows}
+    kept = {id(row) for row in sorted(rows, key=size, reverse=True)[:MAX_ROWS]}
+    return {name: [row for row in rows if id(row) in kept], "left_out": len(rows) - MAX_ROWS}
+
+
+def _whole(series: Mapping[str, Any]) -> float:
+    values = (series.get("whole"), *series.get("values", ()))
+    return max((abs(value) for value in values if value is not None), default=0.0)
 
 
 def _series(panel: Panel, query: Query, queries: _Queries) -> Iterable[dict[str, Any]]:
@@ -142,7 +162,7 @@ def _tools(queries: _Queries) -> dict[str, Any]:
     except RefusedError as error:
         return {"columns": columns, "rows": [], "error": str(error)}
     by_calls = sorted(rows.values(), key=lambda row: (-(row.get("calls") or 0), row["name"]))
-    return {"columns": columns, "rows": by_calls}
+    return {"columns": columns, **_largest(by_calls, "rows", lambda row: row.get("calls") or 0)}
 
 
 def _agents(queries: _Queries) -> list[str]:

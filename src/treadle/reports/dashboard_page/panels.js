@@ -88,10 +88,12 @@ function card(panel, data) {
     "article",
     { class: `card ${panel.kind}`, id: `panel-${panel.key}` },
     make("h3", null, panel.title),
-    make("p", { class: "about" }, prose(panel.description)),
+    make("p", { class: "about" }, prose(panel.description), leftOut(panel)),
     body(panel, data),
   );
 }
+
+const leftOut = (panel) => (panel.left_out ? ` Not shown: ${panel.left_out} smaller ones.` : null);
 
 function body(panel, data) {
   if (panel.error) return make("p", { class: "refused" }, panel.error);
@@ -116,7 +118,7 @@ function toolsCard(tools) {
     "article",
     { class: "card tools", id: "panel-tools" },
     make("h3", null, "Tools"),
-    make("p", { class: "about" }, "Calls that ran in the time range, errors, durations, and calls that were suppressed."),
+    make("p", { class: "about" }, "Calls that ran in the time range, errors, durations, and calls that were suppressed.", leftOut(tools)),
     holder,
   );
 }

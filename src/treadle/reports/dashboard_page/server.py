@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
 import time
@@ -15,6 +16,8 @@ from typing import Any
 from treadle.reports.dashboard_page.data import page_data
 from treadle.reports.dashboard_page.page import make_page
 from treadle.reports.sources.source import Source, SourceError
+
+log = logging.getLogger("treadle.reports")
 
 HOST = "127.0.0.1"
 _OWN_NAME = re.compile(r"(?:127\.0\.0\.1|localhost)(?::\d{1,5})?", re.IGNORECASE)
@@ -118,6 +121,12 @@ class _Handler(BaseHTTPRequestHandler):
             status, data = HTTPStatus.BAD_REQUEST, {"error": str(error)}
         except SourceError as error:
             status, data = HTTPStatus.BAD_GATEWAY, {"error": str(error)}
+        except Exception as error:  # an error of treadle: the page shows it, and asks again
+            log.exception("a request for the data of the page failed")
+            problem = (
+                f"the data cannot be computed: {type(error).__name__}; the log has the details"
+            )
+            status, data = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": problem}
         self._send(status, json.dumps(data, separators=(",", ":")), "application/json")
 
     def _send(
