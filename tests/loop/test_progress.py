@@ -9,7 +9,17 @@ import threading
 import anyio
 import pytest
 
-from treadle import Loop, Ok, Recipe, Step, ToolContext, ToolFinished, ToolProgress, tool
+from treadle import (
+    Loop,
+    Ok,
+    Recipe,
+    RunHandle,
+    Step,
+    ToolContext,
+    ToolFinished,
+    ToolProgress,
+    tool,
+)
 from treadle.testing import ScriptedLLM, call, calls
 
 
@@ -325,6 +335,31 @@ class TestGenerators:
 
         asyncio.run(cancelled())
         assert closed == [True]
+
+    @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+    def test_it_is_closed_when_the_handle_cancels(self, way, is_async):
+        closed, handle = threading.Event(), RunHandle()
+
+        async def wait():
+            try:
+                yield "start"
+                handle.cancel()
+                await anyio.sleep(60)
+            finally:
+                closed.set()
+
+        def go_on():
+            try:
+                yield "start"
+                handle.cancel()
+                yield "too late"
+            finally:
+                closed.set()
+
+        work = tool(wait if is_async else go_on, name="work")
+        result = way.run(Loop(tools=[work], handle=handle), answers())
+        assert result.stop_reason == "cancelled"
+        assert closed.wait(60)
 
 
 def resolve_in_steps(one):
