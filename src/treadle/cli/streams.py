@@ -34,7 +34,7 @@ def note(text: str) -> None:
 
 
 def finish() -> None:
-    """Write what is left, and drop what cannot be written: Python would report it when it exits."""
+    """Write the rest, and drop what cannot be written: Python would report it when it exits."""
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             continue

@@ -1,4 +1,4 @@
-"""A function in a thread of its own, awaited on an event loop."""
+"""A function in a separate thread, awaited on an event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 async def in_daemon_thread(fn: Callable[[], R]) -> R:
-    """Call a function in a thread of its own, which is abandoned when this is cancelled.
+    """Call a function in a separate thread, which is abandoned when this is cancelled.
 
     Unlike the threads of anyio, which are few and for which the interpreter waits at exit, it may run forever.
 

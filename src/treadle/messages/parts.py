@@ -88,7 +88,7 @@ def _text_of(part: Mapping[str, Any]) -> str:
 
 
 def placeholder(part: Mapping[str, Any]) -> str:
-    """A short text that stands for a part, and differs for different parts.
+    """A short placeholder for a part, which differs for different parts.
 
     Returns:
         The media type, the size in bytes and the start of a digest: ``[image/png, 12,345 bytes, 3f2a9c1b]``. A

@@ -30,7 +30,7 @@ class SQLiteClaims:
 
     The file system has to have file locks that work between these processes. Each operation opens the file, so
     that an object may be shared by threads and inherited by forks. A row stays for each pause; it may be deleted
-    once nobody has the state of the pause any more.
+    once no copy of the state of the pause is left.
 
     Args:
         path: the file; it is created, readable by its owner only, when a pause is claimed for the first time.

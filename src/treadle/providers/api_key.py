@@ -84,7 +84,7 @@ def _origin_of(url: str) -> _Origin | None:
 
 
 def _is_confidential(url: str) -> bool:
-    """Whether nobody between this process and the server can read a request."""
+    """Whether a request cannot be read between this process and the server."""
     try:
         parts = urllib.parse.urlsplit(url)
         host = parts.hostname or ""

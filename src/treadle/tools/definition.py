@@ -36,7 +36,7 @@ class ToolContext(Generic[DepsT_co]):
         agent_name: the name of the loop.
         remaining: what remained of the run's limits when the call started.
         deps: the object that the caller passed as ``deps=``.
-        reporter: takes what `report` reports; None if nobody listens, and in a context that a test makes.
+        reporter: takes what `report` reports; None without a listener, and in a context that a test makes.
     """
 
     call_id: str
@@ -156,7 +156,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         is_one_effect: whether an attempt is one effect, in which `fn` runs and reports nothing.
         is_plain: whether a plan has nothing to check but duplicates.
         dedupe_mode: ``off`` for a volatile tool; else `dedupe`.
-        is_slow_to_check: whether checking even short arguments may take long: a type has validators of its own, or
+        is_slow_to_check: whether checking even short arguments may take long: a type has custom validators, or
             the schema is recursive.
 
     Raises:

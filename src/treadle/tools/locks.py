@@ -23,7 +23,7 @@ class Locks:
     """A table of locks by key. Waiting calls get a key in order of arrival.
 
     Loops share locks if they get the same table as ``locks=``. It is thread-safe. A forked child has a
-    table of its own, which is empty.
+    separate table, which is empty.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from treadle.reports.sources.samples import Labels, labels_of
 from treadle.reports.sources.source import Grid, RefusedError, Series, Source
 
 MAX_ROWS = 100
-"""Maximum number of series of a graph, and of rows of a table. More cannot be told apart."""
+"""Maximum number of series of a graph, and of rows of a table. More cannot be distinguished."""
 _MAX_QUERIES = 8
 """Maximum number of concurrent queries. A Prometheus runs twenty by default."""
 

@@ -179,7 +179,7 @@ class _OneRun:
         renew_after_fork(self, _OneRun._renew)
 
     def _renew(self) -> None:
-        """Continue in a child process, where the lines of the run are a part of their own."""
+        """Continue in a child process, where the lines of the run form a separate part."""
         self._part = os.urandom(8).hex()
 
     def __call__(self, event: Event) -> None:
