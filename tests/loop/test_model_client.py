@@ -250,6 +250,15 @@ def test_a_model_that_takes_no_messages_is_an_error_before_anything_runs(fn):
         Loop.run_sync(USER, fn)
 
 
+def test_the_error_about_a_model_does_not_show_the_arguments_of_a_partial():
+    def model(prompt, *, key):
+        return prompt
+
+    with pytest.raises(OptionError, match="takes no messages") as caught:
+        Loop.run_sync(USER, functools.partial(model, "hi", key="a-secret"))
+    assert "a-secret" not in str(caught.value)
+
+
 def test_an_option_for_a_model_with_only_positional_arguments_is_an_error():
     with pytest.raises(OptionError, match="does not take 'temperature'"):
         Loop.run_sync(USER, lambda *args: "x", llm_opts={"temperature": 1})

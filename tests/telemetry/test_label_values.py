@@ -12,7 +12,18 @@ from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
-from treadle import Loop, Paused, Response, Tool, ToolCall, approve, default_stages, deny, stage
+from treadle import (
+    Loop,
+    Paused,
+    Response,
+    StoppedByStage,
+    Tool,
+    ToolCall,
+    approve,
+    default_stages,
+    deny,
+    stage,
+)
 from treadle.telemetry import names
 from treadle.telemetry.instruments import MAX_CHARACTERS, MAX_TOOLS, MAX_VALUES, LimitedValues
 from treadle.testing import ScriptedLLM, call, calls
@@ -113,6 +124,22 @@ class TestMadeUp:
         model = ScriptedLLM(calls(call("page", "c1"), call("pge", "c2")), "done")
         Loop.run_sync(USER, model, resolve_tool=Library(), **watch.options)
         assert values_of(watch)[names.TOOL_NAME] == {"page"}
+
+    def test_stop_reasons_that_the_program_makes_up(self):
+        watch = Watch()
+        for n in range(MAX_VALUES + 50):
+            own = type(f"Own{n}", (StoppedByStage,), {"stop_reason": f"own {n}"})
+
+            @stage
+            def end(ctx, own=own):
+                return ctx.stop(own("end", "enough"))
+
+            stages = [end, *default_stages()]
+            Loop.run_sync(USER, lambda m: "x", stages=stages, **watch.options)
+        values = values_of(watch)
+        for label in (names.STOP_REASON, names.ERROR_TYPE):
+            assert len(values[label]) == MAX_VALUES + 1
+            assert "_OTHER" in values[label]
 
     def test_a_different_model_name_per_response(self):
         watch = Watch()

@@ -367,7 +367,9 @@ def _adapted(
     by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
     is_named = not positional and "messages" in by_name
     if not (positional or is_named or any(p.kind is p.VAR_POSITIONAL for p in parameters)):
-        raise OptionError(f"llm_send_fn: {fn!r} takes no messages")
+        # Not its repr: that of a partial has the arguments, such as a key.
+        name = getattr(fn, "__qualname__", type(fn).__name__)
+        raise OptionError(f"llm_send_fn: {name} takes no messages")
     if len(positional) > 1 and _is_opts(positional[1], llm_opts):
         return fn, None
     known = frozenset(by_name - {positional[0].name if positional else "messages"})

@@ -81,6 +81,7 @@ class Instruments:
         self.model_names = LimitedValues()
         self.error_types = LimitedValues()
         self.agent_names = LimitedValues()
+        self.stop_reasons = LimitedValues()
         self.tool_names = LimitedValues(MAX_TOOLS)
         self._histograms = {
             name: meter.create_histogram(

@@ -165,20 +165,22 @@ class RunTelemetry:
             subagent.abandon(at)
         self.subagents.clear()
         reason = facts[names.STOP_REASON]
-        self._end_calls(at, reason)
+        # Of a class that the program derives, the reason is any text.
+        limited = self.telemetry.instruments.stop_reasons(reason)
+        self._end_calls(at, limited)
         self.agent = self.started = None
         agent.span.set_attributes(facts)
         agent.span.add_event(names.COMPLETE, facts, spans.nanoseconds(at))
         if not is_good:
             spans.fail(agent.span, reason)
-        labels = {names.STOP_REASON: reason} | ({} if is_good else {names.ERROR_TYPE: reason})
+        labels = {names.STOP_REASON: limited} | ({} if is_good else {names.ERROR_TYPE: limited})
         try:
             # The log record may be the only thing that is exported, so it identifies its run.
             identity = {names.RUN_ID: spans.clean(started.run_id)}
             if started.agent_name:
                 identity[names.AGENT_NAME] = spans.clean(started.agent_name)
             self.telemetry.log_completion(agent.context, {**identity, **facts}, at)
-            self._measure(agent.context, facts)
+            self._measure(agent.context, facts, limited)
         finally:
             self.close(agent, at, labels)
 
@@ -219,9 +221,9 @@ class RunTelemetry:
                 spans.fail(call.span, reason)
                 self.close(call, at, {names.ERROR_TYPE: reason})
 
-    def _measure(self, context: Context, facts: Mapping[str, Any]) -> None:
+    def _measure(self, context: Context, facts: Mapping[str, Any], stop_reason: str) -> None:
         meters, labels = self.telemetry.instruments, self.labels
-        reason = {names.STOP_REASON: facts[names.STOP_REASON]}
+        reason = {names.STOP_REASON: stop_reason}
         iterations = facts[names.TOTAL_ITERATIONS]
         meters.record(names.ITERATIONS_METRIC, iterations, {**labels, **reason}, context)
         meters.record(names.AGENT_INFERENCE_CALLS, self.model_calls, labels, context)
