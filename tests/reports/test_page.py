@@ -1,6 +1,7 @@
 """The page and its server: what is served to whom, and what is said where there are no numbers."""
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import http.server
@@ -11,6 +12,7 @@ import re
 import socket
 import threading
 import time
+import urllib.parse
 from importlib import resources
 
 import pytest
@@ -482,7 +484,7 @@ def test_an_answer_without_an_end_is_cut_off(monkeypatch):
         Upstream(body=b" " * 5000) as upstream,
         pytest.raises(SourceError, match="more than 1000 bytes"),
     ):
-        PrometheusSource(upstream.url).ask("x", Grid.at(1))
+        PrometheusSource(upstream.url).refresh()
 
 
 # The colours
@@ -546,13 +548,93 @@ def test_an_odd_request_target_is_answered(target):
     assert status in {200, 400}
 
 
-def test_a_page_of_another_site_gets_nothing():
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Site", "same-site"),
+        ("Origin", "https://example.org"),
+        ("Origin", "null"),
+        ("Origin", "http://127.0.0.1:1"),
+    ],
+)
+def test_a_page_of_another_site_gets_nothing(header):
     """It could make the server query Prometheus, although it cannot read the answer."""
     with serving(source := Fixed()) as server:
         host = ("Host", f"127.0.0.1:{server.server_port}")
-        status, _, _ = ask(server, "/data.json", headers=[host, ("Sec-Fetch-Site", "cross-site")])
+        status, _, _ = ask(server, "/data.json", headers=[host, header])
     assert status == 403
     assert source.asked == []
+
+
+def test_the_page_itself_is_answered_with_its_origin():
+    with serving(Fixed()) as server:
+        own = f"127.0.0.1:{server.server_port}"
+        headers = [("Host", own), ("Origin", f"http://{own}"), ("Sec-Fetch-Site", "same-origin")]
+        status, _, _ = ask(server, "/data.json", headers=headers)
+    assert status == 200
+
+
+class Partial(http.server.BaseHTTPRequestHandler):
+    """A Prometheus that fails at the queries of one metric, each time in the way of its server."""
+
+    def do_GET(self):
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["query"][0]
+        status, body = 200, b'{"status":"success","data":{"result":[]}}'
+        if self.server.metric in query:
+            status, body, seconds = self.server.fault
+            self.server.over.wait(seconds)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+class PartialServer(http.server.ThreadingHTTPServer):
+    request_queue_size = 64  # the page asks for several answers at the same time
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (422, b'{"status":"error","error":"too many samples"}', 0),
+        (500, b"<html>no</html>", 0),
+        (200, b"<html>no</html>", 0),
+        (200, b'{"status":"success","data":{"result":[{"metric":{},"values":[["x","y"]]}]}}', 0),
+        (200, b"", 60),
+    ],
+    ids=["refused", "page", "no json", "malformed", "silent"],
+)
+def test_a_query_that_fails_empties_no_other_panel(fault):
+    status, failed, took = failed_panels("treadle_usage_cost_total", fault)
+    assert (status, failed) == (200, {"cost", "mean_cost", "cost_per_hour", "cost_per_run"})
+    assert took < 20
+
+
+def test_the_query_for_the_scrape_interval_may_be_refused():
+    refused = (422, b'{"status":"error","error":"no range selectors"}', 0)
+    status, failed, _ = failed_panels("treadle_invoke_agent_active[10m]", refused)
+    assert (status, failed) == (200, set())
+
+
+def failed_panels(metric, fault):
+    """The status of the page, the keys of the panels with an error, and the seconds that it took."""
+    with PartialServer(("127.0.0.1", 0), Partial) as upstream:
+        upstream.metric, upstream.fault, upstream.over = metric, fault, threading.Event()
+        threading.Thread(target=upstream.serve_forever, args=(0.05,)).start()
+        source = PrometheusSource(f"http://127.0.0.1:{upstream.server_port}", timeout=1)
+        before = time.monotonic()
+        with serving(source) as server:
+            status, told = numbers_of(server)
+        took = time.monotonic() - before
+        upstream.over.set()
+        upstream.shutdown()
+    failed = {one["key"] for row in told["rows"] for one in row["panels"] if "error" in one}
+    return status, failed, took
 
 
 def test_agents_that_cannot_be_queried_do_not_fail_the_page():

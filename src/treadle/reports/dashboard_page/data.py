@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
@@ -79,6 +80,8 @@ class _Queries:
         self._agent = agent
         self._pool = ThreadPoolExecutor(_MAX_QUERIES, thread_name_prefix="treadle-queries")
         self._started: dict[tuple[Question, Grid], Future[Sequence[Series]]] = {}
+        patience = source.patience
+        self._until = None if patience is None else time.monotonic() + patience
 
     def ask(
         self, expression: Expression, *, over_time: bool = False, every_agent: bool = False
@@ -96,6 +99,17 @@ class _Queries:
         if key not in self._started:
             self._started[key] = self._pool.submit(self._source.ask, *key)
         return self._started[key]
+
+    def answer(
+        self, expression: Expression, *, over_time: bool = False, every_agent: bool = False
+    ) -> Sequence[Series]:
+        """The result of a query. Raises `RefusedError`, also if it takes too long, and `SourceError`."""
+        asked = self.ask(expression, over_time=over_time, every_agent=every_agent)
+        left = None if self._until is None else max(0.0, self._until - time.monotonic())
+        try:
+            return asked.result(left)
+        except TimeoutError:
+            raise RefusedError("the query was not answered in time") from None
 
     def __enter__(self) -> Self:
         return self
@@ -139,11 +153,11 @@ def _series(panel: Panel, query: Query, queries: _Queries) -> Iterable[dict[str,
     """The series of one query by name: their values over time, and for the whole range."""
     found: dict[Labels, dict[str, Any]] = {}
     if panel.is_over_time:
-        for one in queries.ask(query.expression, over_time=True).result():
+        for one in queries.answer(query.expression, over_time=True):
             values = [_rounded(value) for value in one.values]
             name = named(query.legend, one.labels)
             found[labels_of(one.labels)] = {"name": name, "whole": None, "values": values}
-    for one in queries.ask(query.expression).result():
+    for one in queries.answer(query.expression):
         name = named(query.legend, one.labels)
         whole = _rounded(one.values[0])
         found.setdefault(labels_of(one.labels), {"name": name})["whole"] = whole
@@ -156,7 +170,7 @@ def _tools(queries: _Queries) -> dict[str, Any]:
     rows: dict[str, dict[str, Any]] = {}
     try:
         for column in TOOLS:
-            for one in queries.ask(column.expression).result():
+            for one in queries.answer(column.expression):
                 name = one.labels.get(BY_TOOL, "")
                 rows.setdefault(name, {"name": name})[column.key] = _rounded(one.values[0])
     except RefusedError as error:
@@ -171,8 +185,7 @@ def _agents(queries: _Queries) -> list[str]:
     for expression in AGENTS:
         with contextlib.suppress(RefusedError):
             names |= {
-                one.labels.get(BY_AGENT, "")
-                for one in queries.ask(expression, every_agent=True).result()
+                one.labels.get(BY_AGENT, "") for one in queries.answer(expression, every_agent=True)
             }
     return sorted(names)
 

@@ -87,10 +87,11 @@ class _Handler(BaseHTTPRequestHandler):
         if len(hosts) != 1 or not _OWN_NAME.fullmatch(hosts[0].strip()):
             problem = "this server only answers requests to 127.0.0.1 and localhost\n"
             self._send(HTTPStatus.FORBIDDEN, problem)
-        elif self.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITES:
-            self._send(
-                HTTPStatus.FORBIDDEN, "this server does not answer requests of other sites\n"
+        elif self._is_of_another_site():
+            problem = (
+                "this server does not answer requests of other sites; open its address yourself\n"
             )
+            self._send(HTTPStatus.FORBIDDEN, problem)
         elif parts is None:
             self._send(HTTPStatus.BAD_REQUEST, "the request target is invalid\n")
         elif parts.path == "/":
@@ -100,6 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_data(urllib.parse.parse_qs(parts.query, keep_blank_values=True))
         else:
             self._send(HTTPStatus.NOT_FOUND, "not found; the page is at /\n")
+
+    def _is_of_another_site(self) -> bool:
+        """Whether a page of another site made the request; browsers that send no ``Sec-Fetch-Site`` may say so."""
+        origins = self.headers.get_all("Origin", [])
+        own = f"http://{self.headers['Host'].strip().lower()}"
+        sites = self.headers.get_all("Sec-Fetch-Site", [])
+        return not _OWN_SITES.issuperset(sites) or any(one.lower() != own for one in origins)
 
     def _not_allowed(self) -> None:
         self.close_connection = True  # the request body is not read

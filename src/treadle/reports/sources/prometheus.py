@@ -57,6 +57,7 @@ class PrometheusSource:
         self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
         self.title = f"Prometheus at {self._url}"  # without name and password
         self._timeout = timeout
+        self.patience: float | None = 3 * timeout  # a few queries may be slow; a page is not
         self._headers = {"Accept": "application/json"}
         if parts.username is not None:
             login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode()
@@ -71,13 +72,20 @@ class PrometheusSource:
         """Check that it responds, and determine its scrape interval."""
         try:
             data = self._get("query", f"{ACTIVE}[10m]", {"time": time.time()})
-        except RefusedError as error:
-            raise SourceError(f"{self.title} rejected the query: {error}") from error
+        except RefusedError:
+            self._check_responds()  # the panels say which queries are rejected
+            return
         try:
             gaps = [gap for series in _result(data) for gap in _gaps(series)]
         except _MALFORMED as error:
             raise self._not_prometheus() from error
         self._scrape = median(gaps) if gaps else USUAL_SCRAPE
+
+    def _check_responds(self) -> None:
+        try:
+            self._get("query", "vector(1)", {"time": time.time()})
+        except RefusedError as error:
+            raise SourceError(f"{self.title} rejected the query: {error}") from error
 
     def span(self) -> None:
         """Unknown: Prometheus has no cheap query for the time of its first data."""
@@ -95,11 +103,13 @@ class PrometheusSource:
         path, times = "query", {"time": grid.first}
         if grid.count > 1:
             path, times = "query_range", {"start": grid.first, "end": grid.last, "step": grid.step}
-        data = self._get(path, str(question), times)
         try:
+            data = self._get(path, str(question), times)
             return [_series(series, grid) for series in _result(data)]
+        except SourceError as error:  # it did respond before: this is about one query
+            raise RefusedError(str(error)) from error
         except _MALFORMED as error:
-            raise self._not_prometheus() from error
+            raise RefusedError(f"{self.title} sent an answer that cannot be read") from error
 
     def _get(self, path: str, expression: str, times: Mapping[str, float]) -> dict[str, Any]:
         """The data of an answer."""
