@@ -22,6 +22,7 @@ from treadle.messages import (
 from treadle.model import ModelClient, ModelRequest
 from treadle.results import PendingCall, Reason, StoppedByStage
 from treadle.run_state import RunNodeStatus, RunState
+from treadle.shown import shown_fields
 from treadle.tools import (
     Approval,
     CircuitBreaker,
@@ -139,7 +140,7 @@ def _changed(request: Request, changes: Mapping[str, Any]) -> Request:
     return Request(**values)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class RunContext:
     """The state of a run that outlives an iteration, and its services; ``ctx.run``.
 
@@ -268,6 +269,13 @@ class RunContext:
         if repairs:
             self.repairs.append((stage, tuple(repairs)))
 
+    def __repr__(self) -> str:
+        return _repr_of(self)
+
+
+def _repr_of(value: RunContext | Context) -> str:
+    return shown_fields(value, (spec.name for spec in fields(value) if spec.repr))
+
 
 class ContextChanges(TypedDict, total=False):
     """The fields that a stage may change; `Context` describes each."""
@@ -301,7 +309,7 @@ class _OwnDict:
         return made
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Context(_OwnDict):
     """An immutable record that flows through the stages; a stage returns a changed copy.
 
@@ -351,7 +359,7 @@ class Context(_OwnDict):
     waiting: tuple[PendingCall, ...] = ()
     paused_runs: Mapping[str, JSONDict] = field(default_factory=dict[str, JSONDict])
     trace: Sequence[str] = ()
-    request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    request_changes: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     is_asked: bool = False
     parsed: Response | None = None
 
@@ -417,6 +425,9 @@ class Context(_OwnDict):
     def status(self) -> str:
         """``continue``, ``ok``, ``error`` or ``paused``."""
         return _STATUS[self.decision]
+
+    def __repr__(self) -> str:
+        return _repr_of(self)
 
     @property
     def request(self) -> Request:

@@ -11,6 +11,8 @@ from dataclasses import MISSING, FrozenInstanceError, dataclass
 from types import FunctionType, MethodType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
+from treadle.shown import shown_fields
+
 T = TypeVar("T")
 
 
@@ -129,8 +131,7 @@ class _Shared:
     __compared__: Callable[[Any], Any]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__shown__)
-        return f"{type(self).__qualname__}({shown})"
+        return shown_fields(self, self.__shown__)
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:

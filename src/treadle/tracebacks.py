@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from treadle.redaction import redacted
+
 E = TypeVar("E", bound=BaseException)
 
 MAX_FRAMES = 1_000
@@ -58,7 +60,8 @@ def has_traceback(error: BaseException) -> bool:
 def format_traceback(error: BaseException) -> str:
     """Format an exception with its causes and their tracebacks, as Python does, as a text of at most `MAX_LENGTH`.
 
-    The start and the end are kept: where the user's code was entered, and where it failed.
+    Credentials that can be recognized are removed, see `redacted`. The start and the end are kept: where the
+    user's code was entered, and where it failed.
     """
     import traceback  # noqa: PLC0415 - only failures need it
 
@@ -66,7 +69,7 @@ def format_traceback(error: BaseException) -> str:
         lines = "".join(traceback.format_exception(error, limit=-MAX_FRAMES)).splitlines()
     except Exception:  # noqa: BLE001 - an attribute of a user-supplied exception may raise
         return f"{type(error).__name__}: its traceback cannot be formatted"
-    lines = [shortened(line) for line in lines]
+    lines = [redacted(shortened(line)) for line in lines]
     if sum(map(len, lines)) + len(lines) <= MAX_LENGTH:
         return "\n".join(lines)
     start = _fitting(lines, MAX_LENGTH // 4)

@@ -3,6 +3,7 @@
 import pytest
 
 from treadle.errors import ToolDefinitionError
+from treadle.shown import shown
 from treadle.tools import Tool
 
 POSITIVE = [0, -1, 1.5, "2", True]
@@ -62,7 +63,7 @@ def test_an_invalid_option_is_an_error_with_tool_expectation_and_value(option, v
     expected, _ = WRONG[option]
     with pytest.raises(ToolDefinitionError) as caught:
         Tool("t", **{option: value})
-    assert str(caught.value) == f"tool 't': {option} must be {expected}, not {value!r}"
+    assert str(caught.value) == f"tool 't': {option} must be {expected}, not {shown(value)}"
 
 
 @pytest.mark.parametrize(("option", "value"), pairs(RIGHT))

@@ -1,184 +1,403 @@
-"""No secret is in a repr, a recording, an event, a log or telemetry: only where it was meant to go."""
+"""Secrets that a program hands over, such as keys of models, are in no text that treadle makes.
+
+What is in the conversation is content, and no secret: docs/guide-telemetry.md says where content is.
+"""
 
 import dataclasses
 import functools
+import http.server
 import json
 import logging
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
 
 import pytest
+from tests.deciding import on
+from tests.telemetry.watching import Watch
 
 from treadle import (
-    ClaimStore,
-    Context,
-    LLMError,
+    CircuitBreaker,
     Loop,
     OptionError,
     Paused,
+    Recipe,
     RunHandle,
     SQLiteClaims,
+    Step,
+    Tool,
     ToolContext,
     approve,
     default_stages,
+    stage,
     tool,
 )
-from treadle.messages import History
+from treadle.context import Request
+from treadle.effects import Call
+from treadle.loop.options import Settings
+from treadle.model import ModelClient
 from treadle.providers.openai import OpenAIModel
 from treadle.reports import Recorder
 from treadle.testing import ScriptedLLM, call, calls
+from treadle.tools.resolver import Resolver
 
-SECRET = "canary-5f1d2c"  # noqa: S105 - what the tests look for
-HEADERS = {"Authorization": f"Bearer {SECRET}"}
-OPTIONS = {"api_key": SECRET, "extra_headers": HEADERS, "temperature": 0.5}
-
-
-class Deps:
-    def __init__(self):
-        self.token = SECRET
-
-    def __repr__(self):
-        return f"Deps({self.token})"
+SECRET = "canary-5c1f"  # noqa: S105
+USER = [{"role": "user", "content": "Hi"}]
+OPTS = {
+    "temperature": 0,
+    "api_key": SECRET,
+    "extra_headers": {"Authorization": f"Bearer {SECRET}"},
+}
 
 
-class Resolver:
-    key = SECRET
+@dataclasses.dataclass
+class Client:
+    """An object of the user, whose repr shows its token, as that of any dataclass does."""
 
-    def __repr__(self):
-        return f"Resolver({self.key})"
+    token: str = SECRET
 
-    def __call__(self, asked):
+    def __call__(self, *_args, **_opts):
+        return None
+
+    def claim(self, pause_id, claimant, *, take_over):
+        return True
+
+    def release(self, pause_id, claimant):
+        pass
+
+    def resolve(self, asked):
         return "resolved"
 
+    def available_tools(self):
+        return ["search"]
 
-def pay(amount: int, key: str) -> str:
-    return f"paid {amount}"
-
-
-def answer(messages, key, **opts):
-    return "Done."
+    def dispatch_recipe(self, name):
+        return functools.partial(recipe, key=SECRET)
 
 
-def secretive(**options):
-    """A loop with a secret in every option that may have one."""
-    paying = tool(functools.partial(pay, key=SECRET), name="pay", requires_approval=True)
-    return Loop(
-        tools=[paying, {"name": "other", "input_schema": {"type": "object"}}],
-        resolve_tool=Resolver(),
-        deps=Deps(),
-        llm_opts=OPTIONS,
-        pause_secret=SECRET,
-        llm_send_fn=functools.partial(answer, key=SECRET),
-        **options,
+def recipe(arguments, key):
+    return Recipe(
+        serial=[Step("look", functools.partial(makes, key=SECRET))],
+        compose=functools.partial(makes, key=SECRET),
     )
 
 
-def reachable(start):
-    """The objects of treadle that are reachable from one of them."""
-    seen, open_ = {}, [start]
-    while open_:
-        one = open_.pop()
-        if id(one) in seen:
+def makes(results, key):
+    return {}
+
+
+def look(place: str = "here", *, key: str = "") -> str:
+    """Look somewhere."""
+    return "seen"
+
+
+def ask(script, messages, key="", **opts):
+    return script(messages, **opts)
+
+
+def passes(steps, key):
+    return (yield from steps)
+
+
+@tool(requires_approval=True)
+def sign(ctx: ToolContext):
+    """Sign."""
+    return "signed"
+
+
+@stage
+def annotate(ctx, *, token=""):
+    return ctx.with_request(options={"extra_headers": OPTS["extra_headers"]})
+
+
+def partial(fn):
+    return functools.partial(fn, key=SECRET)
+
+
+def ignores(*_args, key):
+    return None
+
+
+def options(**more):
+    """The options of a loop that has a secret wherever one may be."""
+    return {
+        "llm_opts": OPTS,
+        "instructions": functools.partial(lambda ctx, key: "Be good.", key=SECRET),
+        "pause_secret": SECRET,
+        "deps": {"token": SECRET},
+        "claim_store": Client(),
+        "resolve_tool": Client(),
+        "tools": [
+            Tool(
+                "look",
+                fn=partial(look),
+                lock=partial(ignores),
+                requires_approval=partial(lambda arguments, key: False),
+            ),
+            sign,
+        ],
+        "stages": [annotate(token=SECRET), *default_stages(repair_call=partial(ignores))],
+        "cost_of": functools.partial(lambda response, key: 0.1, key=SECRET),
+        "output_validators": [partial(ignores)],
+        "on_iteration": partial(ignores),
+        "on_complete": Client(),
+        "on_event": [Client(), partial(ignores)],
+        "middleware": [partial(passes)],
+        "breaker": CircuitBreaker(3, 1),
+        **more,
+    }  # fmt: skip
+
+
+def scripted(*script):
+    """A model with a key, as a partial."""
+    return functools.partial(ask, ScriptedLLM(*script), key=SECRET)
+
+
+def reachable(*roots):
+    """The objects of treadle's classes that can be reached from objects, through attributes and containers."""
+    seen, found, waiting = {}, [], list(roots)
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, (type, str, bytes)):
             continue
+        seen[id(one)] = one  # kept, so that no other object gets its id
+        if isinstance(one, Mapping):
+            waiting += [*one.keys(), *one.values()]
+            continue  # a copy of what the user passed
         if isinstance(one, (list, tuple, set, frozenset)):
-            open_.extend(one)
-        elif isinstance(one, dict):
-            open_.extend(one.values())
-        if not type(one).__module__.startswith("treadle"):
-            continue
-        seen[id(one)] = one
-        names = set(getattr(one, "__dict__", ()))
-        for cls in type(one).__mro__:
-            slots = cls.__dict__.get("__slots__", ())
-            names.update([slots] if isinstance(slots, str) else slots)
-        if dataclasses.is_dataclass(one):
-            names.update(spec.name for spec in dataclasses.fields(one))
-        open_.extend(getattr(one, name, None) for name in names)
-    return seen.values()
+            waiting += one
+        if isinstance(one, functools.partial):
+            waiting += [one.func, *one.args]
+        if type(one).__module__.partition(".")[0] == "treadle":
+            found.append(one)
+            waiting += vars(one).values() if hasattr(one, "__dict__") else ()
+            slots = [getattr(kind, "__slots__", ()) for kind in type(one).__mro__]
+            names = {name for each in slots for name in ([each] if isinstance(each, str) else each)}
+            waiting += [getattr(one, name, None) for name in names]
+    return found
 
 
-def paused_run(**options):
-    """The paused run of such a loop, and the contexts that its stages saw."""
-    contexts = []
-
-    def keep(ctx):
-        contexts.append(ctx)
-        return ctx
-
-    loop = secretive(stages=[keep, *default_stages()], **options)
-    paused = loop.run_sync("Pay.", ScriptedLLM(calls(call("pay", amount=5)), "Done."))
-    assert isinstance(paused, Paused)
-    return loop, paused, contexts
+def shows(*roots):
+    """The classes of treadle's objects whose texts have the secret."""
+    found = reachable(*roots)
+    assert found
+    return sorted({type(one).__name__ for one in found if SECRET in f"{one!r} {one!s}"})
 
 
-def test_no_object_of_a_loop_or_a_run_shows_a_secret():
-    loop, paused, contexts = paused_run()
-    resumption = loop.resumption(paused, {paused.pending[0].id: approve})
+def test_the_walk_finds_what_an_object_shows():
+    assert shows(Step("a", {"key": SECRET})) == ["Step"]
+    assert shows([{"a": (Recipe([Step("a", {"key": SECRET})]),)}]) == ["Recipe", "Step"]
+
+
+def test_of_a_loop_and_its_options():
+    loop = Loop(llm_send_fn=scripted(), **options())
+    assert shows(loop, loop.settings, Settings(llm_opts=OPTS)) == []
+    assert shows(loop.settings.with_options({"tools": [functools.partial(look, key=SECRET)]})) == []
+
+
+def test_of_models_and_requests():
+    model = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", api_key=SECRET, extra_headers=OPTS)
+    client = ModelClient(scripted(), OPTS)
+    objects = [model, client, client.request([], [], {}), client.model_info(), Resolver(Client())]
+    assert shows(*objects, Request(USER, options=OPTS)) == []
+
+
+def test_of_effects_and_contexts_of_tools():
+    assert shows(Call(functools.partial(look, key=SECRET))) == []
+    assert shows(ToolContext("c", "look", 1, deps={"token": SECRET})) == []
+    assert shows(SQLiteClaims("claims.db"), RunHandle()) == []
+
+
+def test_of_everything_in_a_run(tmp_path):
+    """Every effect, event, context and result, and what can be reached from them."""
+    found, effects, events = [], [], []
+
+    def watch(steps):
+        answer = None
+        try:
+            effect = next(steps)
+            while True:
+                effects.append(effect)
+                found.extend(shows(effect))
+                try:
+                    answer = yield effect
+                except BaseException as error:
+                    effect = steps.throw(error)
+                else:
+                    found.extend(shows([effect], answer, [effect]))
+                    effect = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+
+    def observe(event):
+        events.append(event)
+        found.extend(shows(event))
+        assert SECRET not in json.dumps(event.to_json())
+
     handle = RunHandle()
-    made = [loop, loop.settings, loop.pipeline, paused, contexts, contexts[0].request, resumption]
-    made += [loop.as_tool("sub", "s"), handle, ToolContext("c", "pay", 1, deps=Deps())]
-    found = list(reachable(made))
-    assert len(found) > 50
-    leaks = {type(one).__name__ for one in found if SECRET in f"{one!r} {one!s}"}
-    # The options themselves, as a dict, and what the scripted model of this test was sent.
-    assert leaks <= {"ReadOnlyDict", "Sent"}
-
-
-def test_the_objects_of_a_provider_show_no_key():
-    model = OpenAIModel(
-        "m", base_url="http://127.0.0.1:9/v1", api_key=SECRET, extra_headers=HEADERS
-    )
-    loop = Loop(llm_send_fn=model)
-    leaks = [one for one in reachable([model, loop]) if SECRET in f"{one!r} {one!s}"]
-    assert leaks == []
-
-
-def test_no_recording_event_or_log_has_a_secret(tmp_path, caplog):
-    caplog.set_level(logging.DEBUG)
-    seen = []
     with Recorder(tmp_path / "run.jsonl") as recorder:
-        loop, paused, _ = paused_run(on_event=[recorder, seen.append])
-        decisions = {paused.pending[0].id: approve}
-        result = loop.resume_sync(paused, decisions, ScriptedLLM("Done."))
-    assert result.unwrap().content == "Done."
-    written = (tmp_path / "run.jsonl").read_text()
-    written += json.dumps([event.to_json() for event in seen]) + repr(seen) + repr(result)
-    assert '"name": "pay"' in written
-    assert SECRET not in written
-    assert SECRET not in caplog.text
+        loop = Loop(
+            **options(
+                middleware=[watch],
+                on_event=[observe, recorder],
+                on_iteration=lambda ctx: found.extend(shows(ctx)),
+                handle=handle,
+                loop_threshold=None,
+            )
+        )
+        script = [calls(call("look"), call("search", "s1")), calls(call("sign", "c2")), "Done."]
+        model = scripted(*script)
+        paused = loop.run_sync(USER, model)
+        assert isinstance(paused, Paused)
+        result = loop.resume_sync(paused, on(paused, {"c2": approve}), model, handle=RunHandle())
+        assert result.stop_reason == "answered", result
+    assert sorted(set(found)) == []
+    assert shows(handle, recorder, paused, result) == []
+    assert SECRET not in pathlib.Path(tmp_path / "run.jsonl").read_text()
 
 
-def test_the_state_of_a_pause_has_no_secret():
-    _, paused, _ = paused_run()
-    assert SECRET not in json.dumps(paused.state)
+class UnauthorizedError(Exception):
+    """An error as HTTP clients make them: with the URL and the headers of the request."""
+
+    def __init__(self):
+        url = f"https://user:{SECRET}@models.example.org/v1?key={SECRET}"
+        super().__init__(f"401 for {url}; sent: {OPTS['extra_headers']}, Bearer {SECRET}")
+
+
+class OverloadedError(UnauthorizedError):
+    status_code = 503
+
+
+def raised_by(messages, key, errors):
+    raise next(errors)
+
+
+def test_of_the_errors_of_a_provider(tmp_path, caplog):
+    """In the result, events, logs, telemetry, and the recording, which has a traceback."""
+    watch, events, path = Watch(), [], tmp_path / "run.jsonl"
+    caplog.set_level(logging.DEBUG)
+    model = functools.partial(
+        raised_by, key=SECRET, errors=iter([OverloadedError(), UnauthorizedError()])
+    )
+    with Recorder(path) as recorder:
+        result = Loop.run_sync(
+            USER,
+            model,
+            retry_delay=0,
+            on_event=[events.append, recorder],
+            capture_content=True,
+            **watch.options,
+        )
+    texts = {
+        "result": f"{result!r} {result.reason}",
+        "events": json.dumps([event.to_json() for event in events]),
+        "shown events": repr(events),
+        "log": repr([vars(record) for record in caplog.records]),
+        "telemetry": watch.everything(),
+        "recording": path.read_text(),
+    }
+    assert [name for name, text in texts.items() if SECRET in text] == []
+    assert "401 for https://[redacted]@models.example.org/v1?key=[redacted]; sent" in str(
+        result.reason
+    )
+    assert "Traceback" in texts["recording"]
+
+
+def test_of_logs_and_telemetry_of_a_run(caplog):
+    watch = Watch()
+    caplog.set_level(logging.DEBUG)
+    script = calls(call("look"), call("search", "s1"))
+    loop = Loop(**options(middleware=[], capture_content=False, **watch.options))
+    assert loop.run_sync(USER, scripted(script, "Done.")).stop_reason == "answered"
+    assert SECRET not in watch.everything()
+    assert len(watch.spans) >= 4
+    assert caplog.records
+    assert SECRET not in repr([vars(record) for record in caplog.records])
+
+
+async def is_async(arguments, key):
+    return True
 
 
 @pytest.mark.parametrize(
-    "options",
+    "make",
     [
-        {"pause_secret": [SECRET]},
-        {"llm_opts": [SECRET]},
-        {"llm_send_fn": SECRET},
-        {"claim_store": SECRET},
-        {"resolve_tool": SECRET},
+        lambda: Loop(llm_send_fn=functools.partial(lambda *, key: "", key=SECRET)).run_sync(USER),
+        lambda: Loop(llm_opts={"api_key": SECRET}).run_sync(USER, lambda messages, model="m": ""),
+        lambda: Tool("a", requires_approval=functools.partial(is_async, key=SECRET)),
+        lambda: Tool("a", lock=functools.partial(is_async, key=SECRET)),
+        lambda: Loop(cost_of=functools.partial(is_async, key=SECRET)),
+        lambda: Loop(claim_store={"token": SECRET}),
+        lambda: Loop(stages=[{"token": SECRET}]),
+        lambda: stage({"token": SECRET}),
+        lambda: Loop(tools=[{"name": "a", "token": SECRET}]),
+        lambda: Loop(resolve_tool={"token": SECRET}),
+        lambda: Loop(on_event=[{"token": SECRET}]),
+        lambda: Loop(instructions={"token": SECRET}),
     ],
-)
-def test_the_error_about_an_option_does_not_show_its_value(options):
-    with pytest.raises(OptionError) as caught:
-        Loop(**options)
+)  # fmt: skip
+def test_of_errors_about_options(make):
+    with pytest.raises((OptionError, TypeError, ValueError)) as caught:
+        result = make()
+        raise result.reason
     assert SECRET not in str(caught.value)
 
 
-def test_the_objects_outside_of_a_run_show_no_secret(tmp_path):
-    store: ClaimStore = SQLiteClaims(tmp_path / "claims.db")
-    context = Context(History([{"role": "user", "content": "Hi"}]))
-    assert SECRET not in f"{store!r} {context!r}"
+ANSWER = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
+    ],
+}
 
 
-def test_the_failure_of_a_model_has_the_text_of_the_provider_only():
-    """The text of an exception is the provider's, and content; the options of the request are not added to it."""
+@pytest.fixture(params=[200, 401])
+def server(request):
+    """A server that answers or refuses, and repeats the headers that it got in its error."""
 
-    def fails(messages, **opts):
-        raise ValueError("it failed")
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            error = {"error": {"message": f"refused: {dict(self.headers)}"}}
+            body = json.dumps(ANSWER if request.param == 200 else error).encode()
+            self.send_response(request.param)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
-    result = Loop.run_sync("Hi", fails, llm_opts=OPTIONS)
-    assert isinstance(result.reason, LLMError)
-    assert SECRET not in f"{result!r} {result.reason!r} {result.reason}"
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        made.code = 0 if request.param == 200 else 1
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+def test_of_the_command(server, tmp_path):
+    """On the terminal, in the recording and in the report."""
+    command = [sys.executable, "-m", "treadle", "run", "hi", "--model", "openai:m"]
+    command += ["--base-url", f"http://user:pw{SECRET}@127.0.0.1:{server.server_port}/v1"]
+    command += ["--api-key-env", "MY_KEY", "--record", "run.jsonl", "--report", "run.html"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "MY_KEY": SECRET},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == server.code, done.stderr
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written.keys() == {"run.jsonl", "run.html"}
+    texts = {"stdout": done.stdout, "stderr": done.stderr, **written}
+    assert [name for name, text in texts.items() if SECRET in text] == []

@@ -238,7 +238,9 @@ class Call(Effect):
         )
 
     def __repr__(self) -> str:
-        return f"Call({self.label or getattr(self.fn, '__name__', self.fn)!r}, key={self.key!r})"
+        # A partial, or an object that can be called, may show a secret.
+        name = self.label or getattr(self.fn, "__name__", type(self.fn).__name__)
+        return f"Call({name!r}, key={self.key!r})"
 
 
 class Parallel(Effect):

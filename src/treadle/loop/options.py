@@ -160,8 +160,7 @@ class Settings:
 
     name: str = ""
     instructions: str | Callable[[Context], str | None] | None = None
-    # A value that may have a secret in it, such as a key of a model, is not in the repr.
-    llm_send_fn: LLMSendFn | None = field(default=None, repr=False)
+    llm_send_fn: LLMSendFn | None = None
     stages: StageList | None = None
     limits: Limits = field(default_factory=Limits)
     on_limit: Literal["stop", "finish"] = "stop"
@@ -169,6 +168,7 @@ class Settings:
     cost_of: Callable[[Response], float | None] | None = None
     unmeasured: Unmeasured | None = None
     tools: Iterable[ToolLike] | None = None
+    # An object that may show a secret, such as a password of a database, is not in the repr.
     resolve_tool: Any = field(default=None, repr=False)
     output: Any = None
     output_mode: Literal["tool", "json"] = "tool"
@@ -187,7 +187,7 @@ class Settings:
     max_blank_stops: int = 3
     repair_call: RepairCall | None = None
     pause_secret: str | bytes | None = field(default=None, repr=False)
-    claim_store: ClaimStore | None = None
+    claim_store: ClaimStore | None = field(default=None, repr=False)
     on_iteration: Callable[[Context], Any] | None = None
     on_event: Observer | Sequence[Observer] | None = None
     on_complete: Callable[[Completion], Any] | None = None

@@ -46,6 +46,7 @@ from treadle.messages import (
     to_response,
 )
 from treadle.model.info import OPTIONS, ModelInfo, is_sdk_method, model_info
+from treadle.shown import callable_name
 
 log = logging.getLogger("treadle.model")
 
@@ -367,9 +368,7 @@ def _adapted(
     by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
     is_named = not positional and "messages" in by_name
     if not (positional or is_named or any(p.kind is p.VAR_POSITIONAL for p in parameters)):
-        # Not its repr: that of a partial has the arguments, such as a key.
-        name = getattr(fn, "__qualname__", type(fn).__name__)
-        raise OptionError(f"llm_send_fn: {name} takes no messages")
+        raise OptionError(f"llm_send_fn: {callable_name(fn)} takes no messages")
     if len(positional) > 1 and _is_opts(positional[1], llm_opts):
         return fn, None
     known = frozenset(by_name - {positional[0].name if positional else "messages"})

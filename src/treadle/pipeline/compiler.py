@@ -67,7 +67,7 @@ def same(item: Any) -> Any:
     return item
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Op:
     """One operation of the flat program.
 
@@ -94,6 +94,9 @@ class Op:
     count: int | None = None
     memo: Any = None
     review: Review | None = None
+
+    def __repr__(self) -> str:
+        return f"Op({self.kind.name}, {self.name!r})"  # options of a stage may be secrets
 
 
 class Named(NamedTuple):

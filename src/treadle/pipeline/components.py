@@ -24,6 +24,7 @@ from treadle.effects import Mode, call_mode
 from treadle.errors import did_you_mean
 from treadle.fast_dataclass import fast_dataclass
 from treadle.pipeline.errors import PipelineError
+from treadle.shown import callable_name
 from treadle.type_vars import ParamsT, ReturnT_co
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Stage(Component, Generic[ParamsT, ReturnT_co]):
     """
 
     fn: Callable[Concatenate[Any, ParamsT], ReturnT_co]
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)  # any of them may be a secret
     count: int | None = None
     requires: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
@@ -146,7 +147,7 @@ def stage(
             stage, name=name, count=count, requires=requires, provides=provides, **options
         )
     if not callable(fn):
-        raise PipelineError(f"a stage must be callable, not {type(fn).__name__}: {fn!r}")
+        raise PipelineError(f"a stage must be callable, not {type(fn).__name__}")
     if count is not None and count < 1:
         raise PipelineError(f"stage {name or name_of(fn)!r}: count must be at least 1, not {count}")
     label = name_of(fn)
@@ -167,10 +168,8 @@ def stage(
 
 def name_of(fn: Fn) -> str:
     """The default name of a component with this function."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    name = getattr(fn, "__name__", None) or type(fn).__name__
-    return "lambda" if name == "<lambda>" else str(name)
+    name = callable_name(fn)
+    return "lambda" if name == "<lambda>" else name
 
 
 def _field_names(given: Sequence[str]) -> tuple[str, ...]:
@@ -213,7 +212,7 @@ def check_plain(fn: object, what: str) -> None:
         PipelineError: it is not callable, or it is async or a generator, which only stages may be.
     """
     if not callable(fn):
-        raise PipelineError(f"{what} must be callable, not {type(fn).__name__}: {fn!r}")
+        raise PipelineError(f"{what} must be callable, not {type(fn).__name__}")
     if call_mode(fn) is not Mode.THREAD:
         raise PipelineError(
             f"{what} must be a plain function, but {name_of(fn)!r} is async or a generator; "
@@ -245,7 +244,9 @@ def switch(
     label = name or name_of(fn)
     check_plain(fn, f"the function of switch {label!r}")
     if not isinstance(cast("object", branches), Mapping) or not branches:
-        raise PipelineError(f"switch {label!r} has no branches: {branches!r}")
+        raise PipelineError(
+            f"switch {label!r} has no branches: expected a mapping, got {type(branches).__name__}"
+        )
     made = {key: components_of(branch) for key, branch in branches.items()}
     return Switch(label, fn, made, anonymous=name is None and label == "lambda")
 
@@ -360,7 +361,7 @@ def plug_with(adapter: Any, components: ComponentLike, name: str | None = None) 
             label = name or name_of(adapter)
     if not callable(plug) or not callable(unplug):
         raise PipelineError(
-            f"plug_with: {adapter!r} needs two functions, plug(item) and unplug(inner, original)"
+            f"plug_with: {type(adapter).__name__} needs two functions, plug(item) and unplug(inner, original)"
         )
     check_plain(plug, f"the plug of {label!r}")
     check_plain(unplug, f"the unplug of {label!r}")
@@ -409,9 +410,7 @@ def components_of(given: ComponentLike) -> tuple[Component, ...]:
         return tuple(component for part in parts for component in components_of(part))
     if callable(given):
         return (stage(given),)
-    raise PipelineError(
-        f"a pipeline takes components and callables, not {type(given).__name__}: {given!r}"
-    )
+    raise PipelineError(f"a pipeline takes components and callables, not {type(given).__name__}")
 
 
 def nested_in(component: Component) -> list[tuple[Component, ...]]:

@@ -48,6 +48,7 @@ from treadle.model import (
     is_retryable,
 )
 from treadle.pipeline import stage
+from treadle.redaction import redacted
 from treadle.results import LLMError
 from treadle.stages._inject_results import inject
 from treadle.stages._shared_breaker import release_calls
@@ -100,7 +101,7 @@ def ask_model(
     try:
         made = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
     except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
-        yield from _failed(ctx, LLMError(safe_str(error), type(error).__name__, cause=error))
+        yield from _failed(ctx, LLMError(_text_of(error), type(error).__name__, cause=error))
         raise
     if isinstance(made, LLMError):
         return (yield from _failed(ctx, made))
@@ -157,7 +158,7 @@ def _sent(
             _count_unknown(ctx)
             if attempt > max_retries or not is_retryable(error):
                 cause = from_user_code(without_frame(error))
-                failure = LLMError(safe_str(error), type(error).__name__, attempt, cause)
+                failure = LLMError(_text_of(error), type(error).__name__, attempt, cause)
                 failure.__cause__ = cause
                 return failure
             yield from _wait(ctx, error, attempt, retry_delay)
@@ -266,6 +267,11 @@ def _add_guidance(messages: list[JSONDict], guidance: str) -> None:
         messages.append({"role": "user", "content": guidance})
 
 
+def _text_of(error: Exception) -> str:
+    """The text of an exception of a model. It may name the URL and the headers of the request."""
+    return redacted(safe_str(error))
+
+
 def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> Steps[None]:
     """Report the failed attempt, and wait before the next."""
     delay = yield from delay_before_retry(error, attempt, retry_delay)
@@ -274,7 +280,7 @@ def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> S
         ModelRetried(
             iteration=ctx.iteration,
             attempt=attempt,
-            error=safe_str(error),
+            error=_text_of(error),
             error_type=type(error).__name__,
             delay=delay,
             at=now,

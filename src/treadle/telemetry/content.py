@@ -23,6 +23,7 @@ from treadle.messages import (
     sendable,
     sendable_json,
 )
+from treadle.redaction import redacted
 from treadle.telemetry import names
 from treadle.tracebacks import format_traceback, shortened
 
@@ -86,7 +87,7 @@ def exception_attributes(error: BaseException) -> dict[str, str]:
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return {
         names.EXCEPTION_TYPE: f"{module}{kind.__qualname__}",
-        names.EXCEPTION_MESSAGE: shortened(safe_str(error)),
+        names.EXCEPTION_MESSAGE: redacted(shortened(safe_str(error))),
         names.EXCEPTION_STACKTRACE: format_traceback(error),
     }
 

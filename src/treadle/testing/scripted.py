@@ -6,7 +6,7 @@ import inspect
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from treadle.messages import JSONDict, copy_json
@@ -26,7 +26,7 @@ class Sent:
     """
 
     messages: list[JSONDict]
-    opts: dict[str, Any]
+    opts: dict[str, Any] = field(repr=False)  # a header may hold a secret
 
 
 _ids = itertools.count(1)

@@ -12,6 +12,7 @@ from treadle.errors import ToolDefinitionError, one_of
 from treadle.fast_dataclass import fast_dataclass, light_dataclass
 from treadle.limits import Remaining
 from treadle.messages import copy_json, safe_str, short_name, valid_name
+from treadle.shown import shown
 from treadle.tools.fast_check import Check, compile_check, is_flat
 from treadle.tools.repeats import DEDUPE_MODES, Dedupe
 from treadle.type_vars import DepsT_co, ParamsT, ReturnT_co
@@ -168,8 +169,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
     input_schema: Mapping[str, Any] = field(
         default_factory=lambda: {"type": "object", "properties": {}}
     )
-    # A partial may have a secret in it, so the function is not in the repr.
-    fn: Callable[ParamsT, ReturnT_co] | None = field(default=None, repr=False)
+    fn: Callable[ParamsT, ReturnT_co] | None = None
     parallel_safe: bool | None = None
     requires_fresh_input: bool = False
     max_parallel: int | None = None
@@ -221,7 +221,7 @@ class Tool(Generic[ParamsT, ReturnT_co]):
             value = getattr(self, option)
             if not accepts(value) and not (value is None and getattr(Tool, option) is None):
                 raise ToolDefinitionError(
-                    f"tool {self.name!r}: {option} must be {expected}, not {value!r}"
+                    f"tool {self.name!r}: {option} must be {expected}, not {shown(value)}"
                 )
         if not isinstance(self.input_schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ToolDefinitionError(

@@ -1,0 +1,45 @@
+"""Removes credentials from the texts of errors: libraries put the URL or the headers of a failed request there."""
+
+from __future__ import annotations
+
+import re
+
+REDACTED = "[redacted]"
+"""What replaces a credential."""
+
+_NAME = r"[\w-]{0,40}(?:authorization|cookie|api[-_]?key|token|secret|password)"
+_PATTERNS = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        # The name and the password of a URL.
+        (r"(?<=://)[^\s/@'\"?#]+@", f"{REDACTED}@"),
+        # Parameters of a URL.
+        (
+            r"([?&;](?:[\w.-]{0,40}(?:key|token|secret|password|signature|credential)|sig|auth)=)[^\s&;#'\")]+",
+            rf"\1{REDACTED}",
+        ),
+        # The credentials of a header; a word without a digit is part of a sentence.
+        (r"\b(bearer|basic)\s+(?=[\w.~+/-]*[\d=])[\w.~+/=-]{6,}", rf"\1 {REDACTED}"),
+        # A header or an option in a dict.
+        (rf"(['\"]{_NAME}['\"]\s*[:=]\s*b?)(['\"])[^'\"]+\2", rf"\1\2{REDACTED}\2"),
+        # A header or an option by itself.
+        (
+            rf"\b({_NAME}\s*[:=]\s*)(?=[\w.~+/-]*\d)[\w.~+/=-]{{6,}}",
+            rf"\1{REDACTED}",
+        ),
+        # OpenAI's and Anthropic's keys.
+        (r"\bsk-[\w-]{12,}", REDACTED),
+    )
+)
+
+
+def redacted(text: str) -> str:
+    """A text without the credentials that can be recognized in it.
+
+    Args:
+        text: such as that of an exception. Passwords and parameters of URLs, headers and keys by common names, and
+            the keys of OpenAI and Anthropic are recognized; a secret of another form is not.
+    """
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
