@@ -35,7 +35,7 @@ class Server:
     """Answers every request in one way, and records the headers and paths of the requests."""
 
     def __init__(self, status=200, kind="application/json", body="", **headers):
-        self.authorizations, self.paths = [], []
+        self.authorizations, self.paths, self.headers = [], [], []
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -43,6 +43,7 @@ class Server:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 outer.authorizations.append(self.headers.get("Authorization"))
                 outer.paths.append(self.path)
+                outer.headers.append({key.lower(): self.headers[key] for key in self.headers})
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body.encode())))
@@ -113,11 +114,50 @@ def test_a_key_that_is_given_is_sent(server):
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_to_another_server_does_not_carry_the_key(status, serve, server):
-    first = serve(status, Location=f"{server.url}/chat/completions")
-    ask(base_url=first.url, api_key="sk-given")
-    assert first.authorizations == ["Bearer sk-given"]
-    assert set(server.authorizations) <= {None}
+def test_a_redirect_is_not_followed_and_the_error_names_the_place(status, serve, server):
+    """It would carry the conversation, and every header but ``Authorization``."""
+    first = serve(status, Location=f"{server.url}/chat/completions?key=abc")
+    result = ask(base_url=first.url, api_key="sk-given", extra_headers={"api-key": "sk-extra"})
+    assert isinstance(result, Err)
+    place = f"redirects to {server.url}/chat/completions, and redirects are not followed"
+    assert place in str(result.reason)
+    assert (len(first.paths), server.paths) == (1, [])
+
+
+@pytest.fixture
+def headers_of_environment(monkeypatch):
+    """What the SDK reads from the environment, by the names of headers in small letters."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-env")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-env")
+    monkeypatch.setenv(
+        "OPENAI_CUSTOM_HEADERS", "X-Gateway-Key: gateway-env\nauthorization: Bearer env"
+    )
+    return {
+        "openai-organization": "org-env",
+        "openai-project": "project-env",
+        "x-gateway-key": "gateway-env",
+        "authorization": "Bearer env",
+    }
+
+
+@pytest.mark.parametrize("key", [None, "sk-given"])
+def test_headers_in_the_environment_are_not_sent_to_another_server(
+    key, server, headers_of_environment
+):
+    assert isinstance(ask(base_url=server.url, api_key=key), Ok)
+    (sent,) = server.headers
+    assert sent["authorization"] == f"Bearer {key or PLACEHOLDER}"
+    assert not sent.keys() & (headers_of_environment.keys() - {"authorization"})
+
+
+def test_headers_in_the_environment_are_sent_to_the_server_in_the_environment(
+    server, headers_of_environment, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert isinstance(ask(), Ok)
+    (sent,) = server.headers
+    assert sent["x-gateway-key"] == "gateway-env"
+    assert sent["openai-organization"] == "org-env"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +172,17 @@ def test_a_redirect_to_another_server_does_not_carry_the_key(status, serve, serv
         ("https://example.org\\@api.openai.com/v1", PLACEHOLDER),
         ("https://example.org/api.openai.com", PLACEHOLDER),
         ("https://[::1/v1", PLACEHOLDER),
+        ("https://api.openai.com.evil.test/v1", PLACEHOLDER),
+        ("https://api.openai.com./v1", PLACEHOLDER),
+        ("https://api.openai.com:0/v1", PLACEHOLDER),
+        ("https://api.openai.com\\.evil.test/v1", PLACEHOLDER),
+        ("https://user@api.openai.com/v1", PLACEHOLDER),
+        ("https:api.openai.com/v1", PLACEHOLDER),
+        ("https://api.op\nenai.com/v1", PLACEHOLDER),
+        (" https://api.openai.com/v1", PLACEHOLDER),
+        ("https://api\u3002openai.com/v1", PLACEHOLDER),
+        ("https://api.openai.com:\uff14\uff14\uff13/v1", PLACEHOLDER),
+        ("https://\u0430pi.openai.com/v1", PLACEHOLDER),
         ("https://proxy.example.org/other", KEY),  # OPENAI_BASE_URL has this server
         ("http://proxy.example.org/v1", PLACEHOLDER),
         ("https://proxy.example.org:444/v1", PLACEHOLDER),
@@ -139,6 +190,19 @@ def test_a_redirect_to_another_server_does_not_carry_the_key(status, serve, serv
 )
 def test_the_key_of_the_environment_is_for_two_servers_only(endpoint, expected, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example.org/v1")
+    assert key_for(endpoint, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("https://[2001:DB8::1]:8443/other", KEY),
+        ("https://[2001:db8::1]/v1", PLACEHOLDER),
+        ("https://[2001:db8::2]:8443/v1", PLACEHOLDER),
+    ],
+)
+def test_a_server_in_the_environment_may_be_an_address(endpoint, expected, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://[2001:db8::1]:8443/v1")
     assert key_for(endpoint, None) == expected
 
 

@@ -18,7 +18,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 _Origin: TypeAlias = tuple[str, str, int]
 """The scheme, the host and the port of a server."""
-_PLAIN_SERVER = re.compile(r"[a-z0-9.-]+(?::\d+)?", re.IGNORECASE)
+_PLAIN_SERVER = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d+)?", re.ASCII | re.IGNORECASE)
 """A host with or without a port. Parsers of URLs differ in what they make of anything else."""
 _PORTS = {"http": 80, "https": 443}
 
@@ -44,7 +44,7 @@ def key_for(endpoint: str, given: str | None) -> str:
     Raises:
         OptionError: there is none for OpenAI's own endpoint.
     """
-    key = given or (os.environ.get("OPENAI_API_KEY") if _is_of_environment(endpoint) else None)
+    key = given or (os.environ.get("OPENAI_API_KEY") if is_of_environment(endpoint) else None)
     if not key:
         if _origin_of(endpoint) == _origin_of(OPENAI_URL):
             raise OptionError(
@@ -53,19 +53,20 @@ def key_for(endpoint: str, given: str | None) -> str:
         return PLACEHOLDER
     if key != PLACEHOLDER and not _is_confidential(endpoint):
         text = "the API key and the messages are sent to {} without encryption; use https"
-        warnings.warn(text.format(_server_of(endpoint)), UserWarning, stacklevel=4)
+        warnings.warn(text.format(server_of(endpoint)), UserWarning, stacklevel=4)
     return key
 
 
 def key_is_missing(endpoint: str) -> str:
     """What to do if a server refused the placeholder."""
     return (
-        f"{_server_of(endpoint)} requires an API key, and none was given for it: set api_key=, or "
+        f"{server_of(endpoint)} requires an API key, and none was given for it: set api_key=, or "
         "--api-key-env of the command. OPENAI_API_KEY is only sent to OpenAI and to the server in OPENAI_BASE_URL"
     )
 
 
-def _is_of_environment(endpoint: str) -> bool:
+def is_of_environment(endpoint: str) -> bool:
+    """Whether the variables of the environment for OpenAI's SDK are meant for an endpoint."""
     default = endpoint_of(None)
     origins = {_origin_of(OPENAI_URL), _origin_of(default)} - {None}
     return endpoint == default or _origin_of(endpoint) in origins
@@ -73,6 +74,8 @@ def _is_of_environment(endpoint: str) -> bool:
 
 def _origin_of(url: str) -> _Origin | None:
     """Where a URL leads; None if that is not certain."""
+    if not url.isprintable() or " " in url:  # which some parsers leave out
+        return None
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
@@ -80,7 +83,7 @@ def _origin_of(url: str) -> _Origin | None:
         return None
     if parts.scheme not in _PORTS or not _PLAIN_SERVER.fullmatch(parts.netloc):
         return None
-    return parts.scheme, parts.hostname or "", port or _PORTS[parts.scheme]
+    return parts.scheme, parts.hostname or "", _PORTS[parts.scheme] if port is None else port
 
 
 def _is_confidential(url: str) -> bool:
@@ -95,7 +98,7 @@ def _is_confidential(url: str) -> bool:
         return False
 
 
-def _server_of(url: str) -> str:
+def server_of(url: str) -> str:
     """The scheme, host and port of a URL, without a name and a password."""
     try:
         parts = urllib.parse.urlsplit(url)

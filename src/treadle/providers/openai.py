@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -11,7 +12,15 @@ from treadle.effects import Call, Mode, Steps, drive_sync
 from treadle.errors import MissingExtraError, OptionError, TreadleError
 from treadle.messages import JSONDict
 from treadle.model.sdk_answer import check_async_answer
-from treadle.providers.api_key import PLACEHOLDER, endpoint_of, key_for, key_is_missing
+from treadle.providers.api_key import (
+    PLACEHOLDER,
+    endpoint_of,
+    is_of_environment,
+    key_for,
+    key_is_missing,
+    server_of,
+)
+from treadle.redaction import redacted
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -22,6 +31,10 @@ _STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage":
 
 class MissingKeyError(TreadleError):
     """A server refused a request without an API key. The message names the server, and how to give a key."""
+
+
+class RedirectError(TreadleError):
+    """A server redirected a request. The message names the place, so that the base URL can be corrected."""
 
 
 class OpenAIModel:
@@ -64,11 +77,10 @@ class OpenAIModel:
         self._base_url = endpoint_of(base_url)
         self._api_key = key_for(self._base_url, api_key)
         try:
-            from openai import AsyncOpenAI, AuthenticationError  # noqa: PLC0415 - slow to import
+            import openai  # noqa: PLC0415 - slow to import
         except ImportError as error:
             raise MissingExtraError("the openai SDK", "pip install 'treadle[openai]'") from error
-        self._client_class = AsyncOpenAI
-        self._refused = AuthenticationError
+        self._sdk = openai
         self._clients: WeakKeyDictionary[Any, AsyncOpenAI] = WeakKeyDictionary()
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
@@ -85,13 +97,18 @@ class OpenAIModel:
             openai.OpenAIError: any error of the SDK; the loop returns it as an ``Err``.
             NotAResponseError: the server sent a page, or another text that is no JSON.
             MissingKeyError: the server requires a key, and none was given for it.
+            RedirectError: the server redirected the request.
         """
         create: Any = self._client().chat.completions.create
         try:
             raw = await create(model=self.name, messages=messages, **{**self.opts, **opts})
-        except self._refused as error:
+        except self._sdk.AuthenticationError as error:
             if self._api_key == PLACEHOLDER:
                 raise MissingKeyError(key_is_missing(self._base_url)) from error
+            raise
+        except self._sdk.APIStatusError as error:
+            if 300 <= error.status_code < 400:  # noqa: PLR2004 - HTTP's class of redirects
+                raise RedirectError(self._redirected(error.response)) from error
             raise
         return await check_async_answer(raw)
 
@@ -99,10 +116,38 @@ class OpenAIModel:
         loop = current_token().native_token  # lives as long as the event loop, of asyncio or trio
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = self._client_class(
-                base_url=self._base_url, api_key=self._api_key, max_retries=0
-            )
+            client = self._clients[loop] = self._new_client()
         return client
+
+    def _new_client(self) -> AsyncOpenAI:
+        is_of_env = is_of_environment(self._base_url)
+        client = self._sdk.AsyncOpenAI(
+            base_url=self._base_url,
+            api_key=self._api_key,
+            max_retries=0,
+            default_headers=None if is_of_env else self._headers_for_others(),
+            # A redirect would carry the messages and all headers but one to a server that nobody named.
+            http_client=self._sdk.DefaultAsyncHttpxClient(follow_redirects=False),
+        )
+        if not is_of_env:  # the SDK has read them from the environment
+            client.organization = client.project = None
+        return client
+
+    def _headers_for_others(self) -> dict[str, Any]:
+        """Headers in place of those in the environment, for a server that they are not meant for."""
+        given = os.environ.get("OPENAI_CUSTOM_HEADERS", "")
+        names = {line.partition(":")[0].strip() for line in given.split("\n") if ":" in line}
+        others: dict[str, Any] = {
+            name: self._sdk.Omit() for name in names if name.lower() != "authorization"
+        }
+        return {**others, "Authorization": f"Bearer {self._api_key}"}
+
+    def _redirected(self, response: Any) -> str:
+        place = str(response.url.join(response.headers.get("location", "")).copy_with(query=None))
+        return (
+            f"{server_of(self._base_url)} redirects to {redacted(place)}, and redirects are not followed, since "
+            "they would carry the conversation and its headers to another place; if that is right, set base_url="
+        )
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the next request opens new ones."""
