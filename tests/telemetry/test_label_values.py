@@ -19,6 +19,7 @@ from treadle import (
     StoppedByStage,
     Tool,
     ToolCall,
+    Usage,
     approve,
     default_stages,
     deny,
@@ -178,6 +179,59 @@ class TestMadeUp:
             Loop.run_sync(USER, lambda m: "x", name=f"agent {n}", **watch.options)
         assert len(values_of(watch)[names.AGENT_NAME]) == MAX_VALUES + 1
         assert all(point.value == 0 for point in watch.points(names.ACTIVE_RUNS))
+
+    def test_the_series_of_runs_in_which_every_name_is_new(self):
+        """Their number stays the same: the labels that are combined are ``_OTHER`` by then."""
+        watch = Watch()
+        for n in range(MAX_TOOLS + 50):
+            run_with_new_names(n, watch)
+        before = self.series(watch)
+        assert sum(before.values()) < 2_500
+        for n in range(MAX_TOOLS + 50, MAX_TOOLS + 200):
+            run_with_new_names(n, watch)
+        assert self.series(watch) == before
+
+    @staticmethod
+    def series(watch):
+        """The number of series of each metric."""
+        return {metric.name: len(metric.data.data_points) for metric in watch.metrics()}
+
+
+def run_with_new_names(n, watch):
+    """A run with names that no other run has: of the agent, models, tools, errors, a stage and a stop reason."""
+    declared = Tool(f"declared_{n}", "Mine.", {"type": "object"}, lambda: "x")
+    added = Tool(f"added_{n}", "Mine.", {"type": "object"}, lambda: "x")
+    overloaded = type(f"Error{n}", (Exception,), {"status_code": 503})
+    own = type(f"Own{n}", (StoppedByStage,), {"stop_reason": f"own {n}"})
+    failures = iter([overloaded()])
+
+    def model(messages, **opts):
+        for failure in failures:
+            raise failure
+        asked = [declared.name, added.name, f"made_up_{n}"] if len(messages) == 1 else []
+        named = tuple(ToolCall(f"c{at}", name, "{}") for at, name in enumerate(asked))
+        return Response(
+            "" if named else "x", named, model=f"model {n}", usage=Usage(1, 1, cost=0.1)
+        )
+
+    def add(ctx):
+        return ctx.with_tools(add=[added])
+
+    def end(ctx):
+        return ctx.stop(own("end", "enough")) if ctx.response.text else ctx
+
+    ask, *others = default_stages()
+    stages = [stage(add, f"add {n}"), ask(retry_delay=0), stage(end, f"end {n}"), *others]
+    result = Loop.run_sync(
+        USER,
+        model,
+        name=f"agent {n}",
+        tools=[declared],
+        stages=stages,
+        llm_opts={"model": f"asked {n}"},
+        **watch.options,
+    )
+    assert (result.stop_reason, result.tool_calls_count) == (f"own {n}", 2)
 
 
 class TestChaos:
