@@ -65,7 +65,7 @@ class Client:
     def claim(self, pause_id, claimant, *, take_over):
         return True
 
-    def release(self, pause_id, claimant):
+    def release(self, pause_id, claimant, outcome):
         pass
 
     def resolve(self, asked):

@@ -6,9 +6,8 @@ are made only if there is a listener.
 
 Each log record has the attributes ``run_id`` and ``agent_name``, and ``iteration`` and ``call_id`` if they
 apply. Neither these attributes nor the messages contain texts of models, tools or users. A record about an
-exception of user-supplied code has its traceback (``exc_info``), which may contain such texts: here those of
-listeners, as ERROR; in ``treadle.tools`` those of tools and recipes, in ``treadle.stages`` those of ``cost_of=``,
-as WARNING; in ``treadle.pipeline`` those of cleanups, as ERROR.
+exception of user-supplied code has its traceback (``exc_info``), which may contain such texts;
+docs/guide-telemetry.md lists the loggers of these records, their levels, and whose exceptions they log.
 """
 
 from __future__ import annotations
