@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 REDACTED = "[redacted]"
 """What replaces a credential."""
 
 _NAME = r"[\w-]{0,40}(?:authorization|cookie|api[-_]?key|token|secret|password)"
-_PATTERNS = tuple(
-    (re.compile(pattern, re.IGNORECASE), replacement)
-    for pattern, replacement in (
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """The forms of credentials, each with what replaces it; compiled when the first error is redacted."""
+    forms = (
         # The name and the password of a URL.
         (r"(?<=://)[^\s/@'\"?#]+@", f"{REDACTED}@"),
         # Parameters of a URL.
@@ -30,7 +34,7 @@ _PATTERNS = tuple(
         # OpenAI's and Anthropic's keys.
         (r"\bsk-[\w-]{12,}", REDACTED),
     )
-)
+    return tuple((re.compile(form, re.IGNORECASE), replacement) for form, replacement in forms)
 
 
 def redacted(text: str) -> str:
@@ -40,6 +44,6 @@ def redacted(text: str) -> str:
         text: such as that of an exception. Passwords and parameters of URLs, headers and keys by common names, and
             the keys of OpenAI and Anthropic are recognized; a secret of another form is not.
     """
-    for pattern, replacement in _PATTERNS:
+    for pattern, replacement in _patterns():
         text = pattern.sub(replacement, text)
     return text
