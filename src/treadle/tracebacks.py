@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from treadle.redaction import redacted
 
@@ -55,6 +55,25 @@ def _first_of_user(trace: TracebackType | None) -> TracebackType | None:
 def has_traceback(error: BaseException) -> bool:
     """Whether an exception, or its cause, was raised; one that was only made has no traceback to show."""
     return traceback_of(error) is not None or error.__cause__ is not None
+
+
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group and in the groups within it, in order; of another exception, itself alone.
+
+    A loop and not a recursion: groups may be nested more deeply than calls. Each group counts once.
+    """
+    leaves: list[BaseException] = []
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, BaseExceptionGroup):
+            leaves.append(one)
+            continue
+        group = cast("BaseExceptionGroup[BaseException]", one)
+        if id(group) not in seen:
+            seen.add(id(group))
+            waiting.extend(reversed(group.exceptions))
+    return leaves
 
 
 def format_traceback(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from treadle import labels
 from treadle.effects import Call, Steps
 from treadle.messages import is_mapping
 from treadle.model.info import attribute_of
+from treadle.tracebacks import leaves_of
 
 BASE_DELAY = 0.5
 MAX_DELAY = 30.0
@@ -101,8 +102,10 @@ def is_retryable(error: BaseException) -> bool:
     Args:
         error: the exception that ``llm_send_fn`` raised.
     """
-    if isinstance(error, BaseExceptionGroup):
-        return all(is_retryable(one) for one in error.exceptions)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
+    return all(map(_is_temporary, leaves_of(error)))
+
+
+def _is_temporary(error: BaseException) -> bool:
     declared = attribute_of(error, "retryable")
     if isinstance(declared, bool):
         return declared

@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle.messages import ATOMS, safe_str
 from treadle.tools.bounds import Bounds, is_plain
+from treadle.tracebacks import leaves_of
 
 MAX_LINES = 2_000
 MAX_BYTES = 50_000
@@ -59,7 +60,7 @@ def json_encoder() -> Callable[..., bytes]:
 
 def error_text(error: BaseException) -> str:
     """Describe an exception for the model; a group by the exceptions in it."""
-    texts = [f"{type(one).__name__}: {safe_str(one)}" for one in _leaves(error)]
+    texts = [f"{type(one).__name__}: {safe_str(one)}" for one in leaves_of(error)]
     if len(texts) == 1:
         return truncate(f"Error: {texts[0]}")
     return truncate("\n- ".join((f"Error: {len(texts)} errors:", *texts)))
@@ -83,12 +84,6 @@ def make_text(error: BaseException) -> None:
         seen.add(id(one))
         error_text(one)
         one = one.__cause__ or one.__context__
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for part in error.exceptions for leaf in _leaves(part)]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
 
 
 def truncate(text: str, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> str:
