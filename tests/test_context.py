@@ -274,6 +274,13 @@ class TestWithTools:
         assert "find" in context.with_tools(add=[{"name": "find"}]).tools
 
 
+def test_a_context_that_its_run_refers_to_has_a_repr():
+    ctx = Context(History())
+    ctx.run.dispatched = (ctx,)
+    assert "dispatched=(...,)" in repr(ctx)
+    assert "run=..." in repr(ctx.run)
+
+
 def test_equality_of_calls_ignores_the_results_of_validation():
     call = ToolCall("a", "f", "{}")
     assert call == dataclasses.replace(call, input={}, fingerprint="f00d")

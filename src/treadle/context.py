@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from treadle.errors import OptionError, check_names
@@ -269,6 +270,7 @@ class RunContext:
         if repairs:
             self.repairs.append((stage, tuple(repairs)))
 
+    @recursive_repr("...")
     def __repr__(self) -> str:
         return _repr_of(self)
 
@@ -426,6 +428,7 @@ class Context(_OwnDict):
         """``continue``, ``ok``, ``error`` or ``paused``."""
         return _STATUS[self.decision]
 
+    @recursive_repr("...")
     def __repr__(self) -> str:
         return _repr_of(self)
 

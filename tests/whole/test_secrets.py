@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping
 
+import anyio
 import pytest
 from tests.deciding import on
 from tests.telemetry.watching import Watch
@@ -257,6 +258,17 @@ def test_of_everything_in_a_run(tmp_path):
     assert sorted(set(found)) == []
     assert shows(handle, recorder, paused, result) == []
     assert SECRET not in pathlib.Path(tmp_path / "run.jsonl").read_text()
+
+
+def test_of_a_stream():
+    async def streamed():
+        loop = Loop(llm_send_fn=scripted(calls(call("look")), "Done."), **options())
+        async with loop.stream(USER) as stream:
+            return [shows(event, stream) async for event in stream], shows(stream)
+
+    of_events, of_stream = anyio.run(streamed)
+    assert len(of_events) > 10
+    assert [of_stream, *of_events] == [[]] * (1 + len(of_events))
 
 
 class UnauthorizedError(Exception):
