@@ -12,6 +12,7 @@ from treadle.errors import OptionError, check_names
 from treadle.fast_dataclass import fast_dataclass
 from treadle.limits import Budget, Limits
 from treadle.messages import (
+    NOTHING,
     History,
     JSONDict,
     Response,
@@ -516,6 +517,23 @@ class Context(_OwnDict):
         _set_dict(copy, self.__dict__ | changes)
         return copy
 
+    def begin(
+        self, iteration: int, trace: Sequence[str], request_changes: Mapping[str, Any]
+    ) -> Context:
+        """A copy for another iteration, without the response and the results of the last one.
+
+        Args:
+            iteration: its number.
+            trace: the names of its stages, which whoever runs them appends.
+            request_changes: the changes of its request.
+        """
+        made = self.__dict__ | _UNASKED
+        made["iteration"], made["trace"] = iteration, trace
+        made["request_changes"] = request_changes
+        copy = _new(Context)
+        _set_dict(copy, made)
+        return copy
+
     def done(self, output: Any = None) -> Context:
         """End the run with the response as its answer."""
         return self.evolve(decision=Decision.DONE, output=output)
@@ -551,6 +569,19 @@ class Context(_OwnDict):
 
 _new = object.__new__  # used several times in an iteration, like the next one
 _set_dict: Callable[[Context, dict[str, Any]], None] = vars(Context)["__dict__"].__set__
+_UNASKED: dict[str, Any] = {
+    "response": Response(extra=NOTHING),
+    "parsed": None,
+    "is_asked": False,
+    "tool_calls": (),
+    "plan": Plan(),
+    "tool_results": NOTHING,
+    "validation_errors": NOTHING,
+    "result_messages": (),
+    "approvals": NOTHING,
+    "paused_runs": NOTHING,
+}
+"""The fields of an iteration in which the model was not asked yet; all iterations share the values."""
 _STATUS: Mapping[Decision | None, str] = {
     None: "continue",
     Decision.DONE: "ok",

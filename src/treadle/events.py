@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from treadle.context import Context, Decision
 from treadle.errors import did_you_mean
@@ -36,25 +36,23 @@ from treadle.tools import NotRunReason, PlanReason
 
 
 class EventBase:
-    """The base of all events, also of those of custom stages, which are dataclasses.
+    """The base of all events, also of those of custom stages, which are dataclasses."""
 
-    Attributes:
-        seq: the number of the event in its run, from 1 and without gaps, in the order in which observers
-            receive the events; a resumed run continues the numbers. 0 if no observer has received it. The event
-            within a `SubagentEvent` has its number among the events of the subagent, if that has observers.
-    """
+    __slots__ = ("_seq",)
 
-    __slots__ = ("seq",)
+    _seq: int
 
-    seq: int
+    @property
+    def seq(self) -> int:
+        """The number of the event in its run, from 1 and without gaps, in the order in which observers get them.
 
-    if not TYPE_CHECKING:  # type checkers would take any other attribute for one, too
-
-        def __getattr__(self, name: str) -> int:
-            """Return 0 as the number of an event that has none: to set it in each constructor is slow."""
-            if name == "seq":
-                return 0
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        A resumed run continues the numbers. 0 if no observer has received the event. The event within a
+        `SubagentEvent` has its number among the events of the subagent, if that has observers.
+        """
+        try:
+            return self._seq
+        except AttributeError:  # to set it in each constructor is slow
+            return 0
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -95,7 +93,7 @@ class EventBase:
         return made
 
 
-number: Callable[[EventBase, int], None] = vars(EventBase)["seq"].__set__
+number: Callable[[EventBase, int], None] = vars(EventBase)["_seq"].__set__
 """Set the number of an event, which is frozen for everyone else; raises TypeError for any other object."""
 
 

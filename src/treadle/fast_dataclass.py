@@ -148,11 +148,11 @@ class _Shared:
     def __delattr__(self, name: str) -> NoReturn:
         raise FrozenInstanceError(f"cannot delete field {name!r}")
 
-    def __getstate__(self) -> list[Any]:
-        return [getattr(self, name) for name in self.__stored__]
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__stored__ if hasattr(self, name)}
 
-    def __setstate__(self, state: list[Any]) -> None:
-        for name, value in zip(self.__stored__, state, strict=True):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
             object.__setattr__(self, name, value)
 
 

@@ -281,7 +281,7 @@ def test_a_diagram_of_another_kind_is_an_error():
 
 
 def test_an_empty_list_of_observers_does_nothing():
-    assert Observers([], [0])(RunStarted(agent_name="", run_id="", at=0)) is None
+    assert Observers([], [0]).deliver(RunStarted(agent_name="", run_id="", at=0)) is None
 
 
 class TestSubclass:

@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from enum import Enum
+from types import CoroutineType
 from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from treadle.effects.exits import is_exit
@@ -78,7 +79,7 @@ def is_sync_callable(value: object) -> bool:
 def is_awaitable(value: object) -> TypeGuard[Awaitable[Any]]:
     """Whether the value that a callable returned has to be awaited."""
     kind = type(value)
-    return kind not in _PLAIN and hasattr(kind, "__await__")
+    return kind is CoroutineType or (kind not in _PLAIN and hasattr(kind, "__await__"))
 
 
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, tuple, list, dict})

@@ -63,8 +63,9 @@ class LoopDetector:
         calls = context.tool_calls
         made = ""
         if calls:
-            prints = [call.fingerprint or _raw(call) for call in calls]
-            made = prints[0] if len(prints) == 1 else signature(prints)
+            made = calls[0].fingerprint
+            if len(calls) > 1 or not made:
+                made = signature(call.fingerprint or _raw(call) for call in calls)
             node.metadata["tool_signature"] = made
         if self._threshold is None:
             return None

@@ -55,8 +55,12 @@ def of_completion(on_complete: Callable[[Completion], Any]) -> Observer:
     return observe
 
 
+Deliver: TypeAlias = Callable[[Event], Awaitable[None] | None]
+"""Passes an event to all observers of a run; the result has to be awaited if it is not None."""
+
+
 class Observers:
-    """Several observers as one, which a driver calls. It numbers the events.
+    """Several observers as one: a driver calls `deliver`. It numbers the events.
 
     A driver calls the observers of a run in one thread, one event after another.
 
@@ -70,30 +74,29 @@ class Observers:
         self._numbers = numbers
         self._latest: _Delivery | None = None
 
-    def __call__(self, event: Event) -> Awaitable[None] | None:
+    def deliver(self, event: Event) -> Awaitable[None] | None:
         """Call all of them; the result has to be awaited if it is not None."""
-        numbers = self._numbers
-        seq = numbers[0] + 1
+        numbers, place = self._numbers, 0
+        numbers[0] = seq = numbers[0] + 1
         try:
             number(event, seq)
         except TypeError:  # an object of a custom stage that is no event: it has no number
-            pass
-        else:
-            numbers[0] = seq
-        for place, observer in enumerate(self._observers):
+            numbers[0] -= 1
+        for observer in self._observers:
             latest = self._latest
             if latest is not None and latest.next_place <= place:
                 return self._go_on(event, None, place)
+            place += 1
             try:
                 result = observer(event)
             except BaseException as error:
                 if not _is_failure(error):
-                    self._call_now(event, place + 1)
+                    self._call_now(event, place)
                     raise
                 _report(event, error)
                 continue
             if result is not None and is_awaitable(result):
-                return self._go_on(event, result, place + 1)
+                return self._go_on(event, result, place)
         return None
 
     async def _go_on(self, event: Event, result: Awaitable[Any] | None, place: int) -> None:

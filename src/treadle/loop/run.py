@@ -68,7 +68,7 @@ from treadle.results import (
 )
 from treadle.run_state import RunState
 from treadle.stages import inject, report_edits, with_answer
-from treadle.tools import Plan, Tool
+from treadle.tools import Tool
 from treadle.tracebacks import from_user_code
 
 if TYPE_CHECKING:
@@ -313,21 +313,7 @@ class Run:
             yield Emit(IterationStarted(iteration=iteration, at=started))
         # Until its context is kept, the iteration is in progress, and `_settle` ends it if it is interrupted.
         progress = self._progress = Progress()
-        progress.item = self.context.evolve(
-            iteration=iteration,
-            trace=progress.stages,
-            response=_NO_RESPONSE,
-            parsed=None,
-            is_asked=False,
-            request_changes=changes or NOTHING,
-            tool_calls=(),
-            plan=_NO_PLAN,
-            tool_results=NOTHING,
-            validation_errors=NOTHING,
-            result_messages=(),
-            approvals=NOTHING,
-            paused_runs=NOTHING,
-        )
+        progress.item = self.context.begin(iteration, progress.stages, changes or NOTHING)
         if guidance is not None:
             progress.item = progress.item.evolve(guidance=guidance)
         return None
@@ -363,7 +349,8 @@ class Run:
                 self.run.budget.count_iteration()
             if len(self.run.reserved) > len(self.run.in_flight.results):
                 self.run.release_new(context.plan.calls)
-            context = inject(context, "Not run.")
+            if not context.result_messages:
+                context = inject(context, "Not run.")
             if context.response is not self.run.injected:
                 context = with_answer(context)
             self.keep(context)
@@ -629,21 +616,8 @@ class Run:
         )
 
 
-# All runs share these.
-_NO_RESPONSE = Response(extra=NOTHING)
-_NO_PLAN = Plan()
-_BLANK = Context(
-    History(),
-    iteration=0,
-    response=_NO_RESPONSE,
-    plan=_NO_PLAN,
-    tool_results=NOTHING,
-    validation_errors=NOTHING,
-    memo=NOTHING,
-    approvals=NOTHING,
-    paused_runs=NOTHING,
-    request_changes=NOTHING,
-)
+_BLANK = Context(History(), memo=NOTHING).begin(0, (), NOTHING)
+"""The context before the first iteration; all runs share its values."""
 
 
 def _has_nothing_to_ask(context: Context) -> bool:

@@ -12,7 +12,14 @@ from treadle.errors import OptionError
 from treadle.limits import Budget
 from treadle.loop.handle import EventStream, RunHandle
 from treadle.loop.logs import RunLog, is_logged
-from treadle.loop.observers import Observer, Observers, for_run, of_completion, of_iterations
+from treadle.loop.observers import (
+    Deliver,
+    Observer,
+    Observers,
+    for_run,
+    of_completion,
+    of_iterations,
+)
 from treadle.loop.options import Settings
 from treadle.loop.pause import Resumption
 from treadle.loop.run import Run, RunConfig
@@ -41,7 +48,7 @@ def start_run(
     given: Any,
     llm_send_fn: LLMSendFn | None,
     stream: EventStream[Any] | None = None,
-) -> tuple[Steps[Result], Observers | None]:
+) -> tuple[Steps[Result], Deliver | None]:
     """Make a run, ready to be driven.
 
     Args:
@@ -85,7 +92,7 @@ def start_run(
     steps = run.steps()
     if telemetry is not None:
         steps = telemetry.middleware(steps)
-    return _wrapped(steps, settings), Observers(observers, context.numbers) if observers else None
+    return _wrapped(steps, settings), _deliver(observers, context)
 
 
 def start_subagent(
@@ -96,7 +103,7 @@ def start_subagent(
     *,
     parent: RunContext,
     call_id: str,
-) -> tuple[Steps[Result], Observers | None]:
+) -> tuple[Steps[Result], Deliver | None]:
     """Make the run of a subagent, which is a call of another run.
 
     Args:
@@ -115,7 +122,11 @@ def start_subagent(
     context = _run_context(loop, given, llm_send_fn, state, None, parent=parent, call_id=call_id)
     context.has_listeners = parent.has_listeners or bool(observers)
     steps = Run(_config_of(loop), context, given).steps()
-    return _wrapped(steps, settings), Observers(observers, context.numbers) if observers else None
+    return _wrapped(steps, settings), _deliver(observers, context)
+
+
+def _deliver(observers: list[Observer], context: RunContext) -> Deliver | None:
+    return Observers(observers, context.numbers).deliver if observers else None
 
 
 def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:

@@ -30,7 +30,7 @@ from treadle.tools import Approval, truncate
 
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
-    from treadle.loop.observers import Observers
+    from treadle.loop.observers import Deliver
     from treadle.model import LLMSendFn
 
 
@@ -125,7 +125,7 @@ def _value_of(result: Result, call: ToolCall) -> Any:
             return Err(text)
 
 
-def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -> Steps[Any]:
+def _within_call(steps: Steps[Any], call_id: str, observers: Deliver | None) -> Steps[Any]:
     """Wrap the steps of a subagent: its events and the keys of its calls get the id of its call.
 
     Args:
@@ -146,7 +146,7 @@ def _within_call(steps: Steps[Any], call_id: str, observers: Observers | None) -
     return map_effects(steps, change)
 
 
-def _observe(observers: Observers, event: Any, outer: Emit) -> Steps[None]:
+def _observe(observers: Deliver, event: Any, outer: Emit) -> Steps[None]:
     try:
         yield Call(observers, event, label=labels.OBSERVE)
     except CallCancelled as error:
@@ -165,7 +165,7 @@ class _Reporter:
 
     __slots__ = ("_call_id", "_inner", "_observers", "now")
 
-    def __init__(self, inner: Reporter, call_id: str, observers: Observers | None) -> None:
+    def __init__(self, inner: Reporter, call_id: str, observers: Deliver | None) -> None:
         self._inner = inner
         self._call_id = call_id
         self._observers = observers

@@ -57,6 +57,8 @@ def validate_messages(
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}] if given.strip() else []
+        if given and given[0]["content"].isascii():  # the common prompt needs no check
+            return given, ()
     if not isinstance(given, Sequence) or isinstance(given, (bytes, bytearray)):
         raise InvalidMessagesError(
             [f"messages: expected a text or a list of message dicts, got {describe(given)}"]

@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from contextvars import Context, copy_context
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from treadle import effects
 from treadle.effects import (
@@ -80,10 +80,11 @@ class ModelClient:
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
-        self.mode, parameters = _form_of(fn)
+        form = _form_of(fn)
+        self.mode = form.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
-        self._call, self._takes = _adapted(fn, parameters, self.options)
+        self._call, self._takes = _adapted(fn, form, self.options)
         if type(fn) is not FunctionType and is_sdk_method(fn):
             from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - few runs need it
 
@@ -104,7 +105,7 @@ class ModelClient:
         tools: list[JSONDict],
         options: Mapping[str, Any],
         tool_choice: Any = None,
-        events_of: EventsOf | None = None,
+        events: Callable[[], EventsOf] | None = None,
     ) -> ModelRequest:
         """Make one request, ready to be sent.
 
@@ -113,7 +114,7 @@ class ModelClient:
             tools: the tools in OpenAI's form; the request takes over the list, and omits the key if it is empty.
             options: the options of this request.
             tool_choice: in OpenAI's form; None leaves the key out.
-            events_of: makes the events of each piece of a streamed response.
+            events: returns the function that makes the events of each piece, if the response is streamed.
 
         Raises:
             OptionError: an option that the callable does not take.
@@ -129,7 +130,7 @@ class ModelClient:
             opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:
             opts["tool_choice"] = tool_choice
-        return ModelRequest(self._call, messages, opts, events_of)
+        return ModelRequest(self._call, messages, opts, events)
 
 
 def check_model(fn: object) -> None:
@@ -156,6 +157,7 @@ class ModelRequest:
 
     __slots__ = (
         "_accumulator",
+        "_events",
         "_events_of",
         "_is_abandoned",
         "_iterator",
@@ -170,12 +172,13 @@ class ModelRequest:
         send: Send,
         messages: list[JSONDict],
         opts: dict[str, Any],
-        events_of: EventsOf | None = None,
+        events: Callable[[], EventsOf] | None = None,
     ) -> None:
         self._send = send
         self._messages = messages
         self._opts = opts
-        self._events_of = events_of
+        self._events = events
+        self._events_of: EventsOf | None = None
         self._iterator: Any = None
         self._unawaited: Any = None
         self._is_abandoned = False
@@ -268,7 +271,8 @@ class ModelRequest:
         """Add a piece to the response and emit its events; yield the awaitables of async listeners."""
         chunk = to_chunk(piece)
         accumulator.add(chunk)
-        if self._events_of is not None:
+        if self._events is not None:
+            self._events_of = self._events_of or self._events()
             for event in self._events_of(chunk, reporter):
                 emitted = reporter.emit(event)
                 if emitted is not None:
@@ -353,30 +357,45 @@ _WHOLE = frozenset({dict, str, Response})
 Send: TypeAlias = Callable[[list[JSONDict], dict[str, Any]], Any]
 
 
+class _Form(NamedTuple):
+    """How a callable is called, by its signature; a builtin without one is taken to have the defaults.
+
+    Args:
+        mode: see `Mode`.
+        takes_messages: whether there is a parameter for the messages.
+        is_named: whether they are passed by the name ``messages``.
+        second: the second positional parameter; None if there is none.
+        takes_any: whether it takes options of any name.
+        known: the names of its other parameters.
+        lacking: the names of tool options that need a value, each with None.
+    """
+
+    mode: Mode
+    takes_messages: bool = True
+    is_named: bool = False
+    second: inspect.Parameter | None = None
+    takes_any: bool = True
+    known: frozenset[str] = frozenset()
+    lacking: Mapping[str, None] = {}
+
+
 def _adapted(
-    fn: LLMSendFn, parameters: Parameters | None, llm_opts: Mapping[str, Any]
+    fn: LLMSendFn, form: _Form, llm_opts: Mapping[str, Any]
 ) -> tuple[Send, frozenset[str] | None]:
-    """Adapt a callable to ``call(messages, opts)``, by its signature.
+    """Adapt a callable to ``call(messages, opts)``.
 
     Returns:
         The call, and the names of the options that it takes; None if it takes any.
     """
-    if parameters is None:  # a builtin without a signature: the common form
-        return lambda messages, opts: fn(messages, **opts), None
-    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
-    is_named = not positional and "messages" in by_name
-    if not (positional or is_named or any(p.kind is p.VAR_POSITIONAL for p in parameters)):
+    if not form.takes_messages:
         raise OptionError(f"llm_send_fn: {callable_name(fn)} takes no messages")
-    if len(positional) > 1 and _is_opts(positional[1], llm_opts):
+    if form.second is not None and _is_opts(form.second, llm_opts):
         return fn, None
-    known = frozenset(by_name - {positional[0].name if positional else "messages"})
+    is_named, takes_any, known, lacking = form.is_named, form.takes_any, form.known, form.lacking
     if not takes_any:
         _check_options(llm_opts, known)
-    # A request without tools has neither of these; a parameter without a default needs a value.
-    names = known & {"tools", "tool_choice"}
-    lacking = {p.name: None for p in parameters if p.name in names and p.default is p.empty}
+    elif not (is_named or lacking):
+        return lambda messages, opts: fn(messages, **opts), None
 
     def call(messages: list[JSONDict], opts: dict[str, Any]) -> Any:
         taken = opts if takes_any else {name: opts[name] for name in opts if name in known}
@@ -387,11 +406,11 @@ def _adapted(
     return call, None if takes_any else known
 
 
-def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
-    """How a callable is called, and its parameters; None for a builtin that has no signature.
+def _form_of(fn: LLMSendFn) -> _Form:
+    """The form of a callable.
 
-    Reading them takes longer than an iteration. They are cached by code object, which closures made anew for each
-    run share.
+    Reading it takes longer than an iteration. The forms are cached by code object, which closures made anew for
+    each run share.
     """
     plain: Any = fn.__func__ if isinstance(fn, MethodType) else fn
     # A wrapper has the signature of the function that it wraps.
@@ -406,16 +425,32 @@ def _form_of(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
     return _forms[key]
 
 
-def _read_form(fn: LLMSendFn) -> tuple[Mode, Parameters | None]:
+def _read_form(fn: LLMSendFn) -> _Form:
     mode = generator_mode(fn) or call_mode(fn)  # reading the stream of a generator may block
     try:
-        return mode, tuple(inspect.signature(fn).parameters.values())
+        parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        return mode, None
+        return _Form(mode)
+    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    by_name = {p.name for p in parameters if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD}}
+    is_named = not positional and "messages" in by_name
+    known = frozenset(by_name - {positional[0].name if positional else "messages"})
+    # A request without tools has neither of these; a parameter without a default needs a value.
+    names = known & {"tools", "tool_choice"}
+    return _Form(
+        mode,
+        takes_messages=bool(positional)
+        or is_named
+        or any(p.kind is p.VAR_POSITIONAL for p in parameters),
+        is_named=is_named,
+        second=positional[1] if len(positional) > 1 else None,
+        takes_any=any(p.kind is p.VAR_KEYWORD for p in parameters),
+        known=known,
+        lacking={p.name: None for p in parameters if p.name in names and p.default is p.empty},
+    )
 
 
-Parameters: TypeAlias = tuple[inspect.Parameter, ...]
-_forms: dict[Any, tuple[Mode, Parameters | None]] = {}
+_forms: dict[Any, _Form] = {}
 MAX_FORMS = 256
 """The maximum number of cached forms of callables."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context, Request
@@ -54,6 +55,9 @@ from treadle.stages._inject_results import inject
 from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
 from treadle.tracebacks import from_user_code
+
+if TYPE_CHECKING:
+    from treadle.tools.output import Output
 
 log = logging.getLogger("treadle.stages")
 
@@ -218,18 +222,19 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     choice = request.tool_choice
     if isinstance(choice, str) and choice in ctx.tools and choice not in _CHOICES:
         choice = {"type": "function", "function": {"name": choice}}
-    events_of = _events_of(ctx, request) if run.has_listeners else None
-    return model.request(messages, offered, request.options, choice, events_of)
+    events = None
+    if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
+        events = functools.partial(_events_of, ctx.iteration, run.output, request.tools)
+    return model.request(messages, offered, request.options, choice, events)
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
 
 
-def _events_of(ctx: Context, request: Request) -> EventsOf:
+def _events_of(iteration: int, output: Output | None, tools: Sequence[str]) -> EventsOf:
     """The function that makes the events of a streamed response."""
-    iteration, is_first = ctx.iteration, True
-    output = ctx.run.output
-    partial = None if output is None else output.partial(request.tools)
+    is_first = True
+    partial = None if output is None else output.partial(tools)
 
     def events_of(chunk: Chunk, reporter: Reporter) -> Iterator[Event]:
         nonlocal is_first

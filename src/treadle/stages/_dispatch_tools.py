@@ -33,9 +33,9 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if not ctx.plan.batches or ctx.result_messages:  # the answers to the calls are in the history
         return ctx
     ctx = _admitted(ctx)
-    plan = ctx.plan
+    run, plan = ctx.run, ctx.plan
     batches, calls = plan.batches, plan.calls
-    in_flight = ctx.run.in_flight
+    in_flight = run.in_flight
     if in_flight.results:  # calls of this iteration ran before
         ctx = ctx.evolve(tool_results={**in_flight.results, **ctx.tool_results})
     still_paused: Mapping[str, Paused] = {}
@@ -44,13 +44,13 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
         calls = tuple(itertools.chain.from_iterable(batches))
     nodes, new = _nodes(ctx, calls)
     in_flight.renew()
-    ctx.run.dispatched = (*ctx.run.dispatched, ctx)
+    run.dispatched = (*run.dispatched, ctx)
     in_flight.start(new)
     if len(new) < len(calls):
         in_flight.restart(calls)
     for batch in batches:
-        is_stopped = yield from _run_batch(ctx, batch, nodes)
-        if is_stopped or in_flight.paused:
+        outcome = yield from _running(ctx, batch, nodes)
+        if outcome is _STOPPED or in_flight.paused:
             break
     if still_paused:
         in_flight.paused.update(still_paused)
@@ -59,7 +59,7 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     waiting = _pending(ctx) if plan.approvals or in_flight.paused else ()
     if waiting or in_flight.paused:  # a stage of a subagent may have paused it for another reason
         return ctx.pause(waiting)
-    if ctx.run.breaker is not None:
+    if run.breaker is not None:
         yield from report_calls(ctx, plan.calls)
     return _concluded(ctx)
 
@@ -100,31 +100,32 @@ def _checked(ctx: Context) -> Context:
     return ctx.evolve(tool_calls=tuple(calls.values()), tool_results=results, plan=plan)
 
 
-def _run_batch(
-    ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
-) -> Steps[bool]:
-    """Run the calls of a batch at the same time; return whether a handle cancelled them."""
-    in_flight = ctx.run.in_flight
-    running = (
+def _running(ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]) -> Steps[Any]:
+    """Make the steps that run the calls of a batch at once; they return `_STOPPED` if a handle cancelled them."""
+    running: Steps[Any] = (
         run_call(ctx, batch[0], nodes[batch[0].id])
         if len(batch) == 1
         else _together(ctx, batch, nodes)
     )
-    if in_flight.stop is None:
-        yield from running
-        return False
+    return running if ctx.run.in_flight.stop is None else _stoppable(ctx, running)
+
+
+_STOPPED = object()
+
+
+def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[object]:
     try:
-        yield Bounded(running, until=in_flight.stop)
+        yield Bounded(running, until=ctx.run.in_flight.stop)
     except Stopped:
-        in_flight.cancel_all()  # again: a replay has only the effects, not the handle
+        ctx.run.in_flight.cancel_all()  # again: a replay has only the effects, not the handle
         ctx.run.release_new(ctx.plan.calls)
-        return True
-    return False
+        return _STOPPED
+    return None
 
 
 def _together(
     ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]
-) -> Steps[Any]:
+) -> Steps[None]:
     calls = [run_call(ctx, call, nodes[call.id]) for call in batch]
     yield Parallel(calls, ctx.limits.max_parallel_calls)
 

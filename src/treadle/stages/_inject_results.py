@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from treadle.context import Context, Decision
@@ -183,12 +183,15 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     for call in ctx.tool_calls:
         if call.extra:
             return None
-    copies = [message.copy() for message in messages]
+    copies = list(map(_copied, messages))
     if ctx.tool_calls:
-        copies[0]["tool_calls"] = calls = [made.copy() for made in messages[0]["tool_calls"]]
+        copies[0]["tool_calls"] = calls = list(map(_copied, messages[0]["tool_calls"]))
         for made in calls:
             made["function"] = made["function"].copy()
     return copies
+
+
+_copied: Callable[[JSONDict], JSONDict] = dict[str, Any].copy
 
 
 def assistant_message(ctx: Context) -> JSONDict:
@@ -201,7 +204,7 @@ def assistant_message(ctx: Context) -> JSONDict:
     if response.refusal is not None:
         message["refusal"] = sendable(response.refusal)
     if ctx.tool_calls:
-        message["tool_calls"] = [_call_message(call) for call in ctx.tool_calls]
+        message["tool_calls"] = list(map(_call_message, ctx.tool_calls))
     return message
 
 

@@ -314,6 +314,12 @@ def _is_simple(ctx: Context, call: ToolCall) -> bool:
     return ctx.run.result_cache.fresh(call.fingerprint) is None
 
 
+def _ids_of(batches: Sequence[Sequence[ToolCall]]) -> tuple[tuple[str, ...], ...]:
+    if len(batches) == 1:
+        return (tuple(map(_id_of, batches[0])),)
+    return tuple(tuple(map(_id_of, batch)) for batch in batches)
+
+
 _id_of: Callable[[ToolCall], str] = operator.attrgetter("id")
 _REPEATED = frozenset({NotRunReason.DUPLICATE_IN_BATCH, NotRunReason.NO_NEW_EVIDENCE})
 
@@ -324,7 +330,7 @@ def _report(ctx: Context) -> Steps[None]:
         CallsPlanned(
             iteration=ctx.iteration,
             reason=plan.reason,
-            batches=tuple([tuple(map(_id_of, batch)) for batch in plan.batches]),
+            batches=_ids_of(plan.batches),
             not_run=plan.not_run,
         )
     )
