@@ -100,6 +100,16 @@ class TestForms:
         response = to_response(message(content=None, refusal="No."))
         assert (response.content, response.refusal, response.text) == (None, "No.", "No.")
 
+    @pytest.mark.parametrize("refusal", [5, True, ["No."], {"text": "No."}])
+    def test_a_refusal_that_is_no_text_is_dropped(self, refusal):
+        """It could not be sent back, and could not be joined with an earlier assistant message."""
+        given = message(content="Well.", refusal=refusal)
+        assert to_response(given) == Response("Well.")
+        result = Loop.run_sync(
+            [{"role": "user", "content": "Go."}, message(content="So")], lambda _: given
+        )
+        assert result.messages[1:] == [message(content="So\n\nWell.")]
+
     def test_unknown_keys_are_kept_as_copies(self):
         given = message(
             reasoning={"steps": [1]}, tool_calls=[{**CALL, "signature": "s", "index": 0}]

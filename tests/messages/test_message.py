@@ -82,6 +82,10 @@ BAD = [
         {"role": "assistant", "content": "x", "tool_calls": ["add"]},
         "messages[0].tool_calls[0]: expected a call, got str 'add'",
     ),
+    (
+        {"role": "assistant", "content": "x", "refusal": 5},
+        "messages[0].refusal: expected text, got int 5",
+    ),
     (called(id=7), "messages[0].tool_calls[0].id: expected text, got int 7"),
     (called(id=""), "messages[0].tool_calls[0].id: expected text, got str ''"),
     (

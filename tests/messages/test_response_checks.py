@@ -48,6 +48,10 @@ class TestResponse:
                 "Response.extra['content']: expected a list of parts, each with a type, got list",
             ),
             (
+                Response("x", extra={"refusal": 5}),
+                "Response.extra['refusal']: expected text, got int 5",
+            ),
+            (
                 Response("x", extra={1: 2}),
                 "Response.extra: expected keys that are text, got int 1",
             ),

@@ -158,6 +158,8 @@ def test_a_stream_of_many_pieces_is_assembled_in_linear_time(chunk):
 
 def test_the_pieces_of_a_refusal_are_joined():
     assert assembled(delta(refusal="N"), delta("stop", refusal="o.")).refusal == "No."
+    made = assembled(delta(refusal=5), delta("stop", content="Well."))
+    assert (made.refusal, made.extra) == (None, {})
 
 
 def test_a_stream_of_completions_without_a_finish_reason_is_incomplete():

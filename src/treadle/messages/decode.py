@@ -9,7 +9,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from treadle.errors import TreadleError
 from treadle.messages.json_text import safe_str
-from treadle.messages.message import copy_json, describe, dumped_of, is_list, is_mapping, is_part
+from treadle.messages.message import (
+    JSONDict,
+    copy_json,
+    describe,
+    dumped_of,
+    is_list,
+    is_mapping,
+    is_part,
+)
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
 T = TypeVar("T", Response, Chunk)
@@ -66,6 +74,9 @@ def _checked(made: T, fields: _Fields, kind_of_call: type, fields_of_call: _Fiel
     if parts is not None and not (is_list(parts) and all(map(is_part, parts))):
         where = f"{type(made).__name__}.extra['content']"
         raise _wrong(f"{where}: expected a list of parts, each with a type", parts)
+    if not isinstance(made.extra.get("refusal"), (str, type(None))):
+        where = f"{type(made).__name__}.extra['refusal']"
+        raise _wrong(f"{where}: expected text", made.extra["refusal"])
     for call in made.tool_calls:
         if not isinstance(call, kind_of_call):
             raise _wrong(f"{type(made).__name__}.tool_calls: expected calls", call)
@@ -174,7 +185,7 @@ def _from_message(
         model=text_or_none(completion.get("model")),
         id=text_or_none(completion.get("id")),
         extra=extra,
-        refusal=text_or_none(message.get("refusal")),
+        refusal=take_refusal(extra),
         provider=text_or_none(completion.get("provider")),
     )
 
@@ -187,6 +198,15 @@ def _unknown(value: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     if known.issuperset(value):  # the common case, and faster than key by key
         return {}
     return {key: copy_json(value[key]) for key in value if key not in known}
+
+
+def take_refusal(extra: JSONDict) -> str | None:
+    """The refusal among the unknown keys of a message. One that is no text is removed: no provider takes it."""
+    refusal: Any = extra.get("refusal")
+    if refusal is None or isinstance(refusal, str):
+        return refusal
+    del extra["refusal"]
+    return None
 
 
 def text_or_none(value: Any) -> str | None:

@@ -162,6 +162,8 @@ def _problems_of_one(message: Any) -> _Problems:
         yield ".tool_call_id", "the id of a call", message.get("tool_call_id")
     if role == "assistant" and calls is not None:
         yield from _problems_of_calls(calls)
+    if role == "assistant" and not isinstance(message.get("refusal"), (str, type(None))):
+        yield ".refusal", "text", message["refusal"]
 
 
 def _problems_of_content(content: Any) -> _Problems:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from treadle.messages.decode import text_or_none
+from treadle.messages.decode import take_refusal
 from treadle.messages.message import JSONDict, is_list
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
@@ -73,7 +73,7 @@ class StreamAccumulator:
             model=self._model,
             id=self._id,
             extra=extra,
-            refusal=text_or_none(extra.get("refusal")),
+            refusal=take_refusal(extra),
             is_streamed=True,
         )
 
