@@ -35,6 +35,20 @@ def test_a_new_page_is_private_and_an_open_old_one_is_not_changed(tmp_path):
     assert names_in(tmp_path) == ["page.html"]
 
 
+def test_a_durable_file_takes_its_place_when_the_disk_has_it(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_bytes(b"old")
+
+    def fail(_):
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        replace_file(page, b"new", durable=True)
+    assert page.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["page.html"]
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_link_stays_and_its_target_is_replaced(tmp_path, exists):
     (tmp_path / "there").mkdir()

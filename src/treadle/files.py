@@ -24,7 +24,9 @@ _DESCRIPTORS = ("/dev/fd/", "/dev/std", "/proc/self/fd/")
 """Names of open files: they are written to, also where they lead to a regular file."""
 
 
-def replace_file(path: str | os.PathLike[str], content: bytes, mode: int = PRIVATE) -> None:
+def replace_file(
+    path: str | os.PathLike[str], content: bytes, mode: int = PRIVATE, *, durable: bool = False
+) -> None:
     """Write a file, or replace it by a new one. A link stays, and the file that it leads to is replaced.
 
     A pipe or a device is written to.
@@ -33,13 +35,14 @@ def replace_file(path: str | os.PathLike[str], content: bytes, mode: int = PRIVA
         path: the file.
         content: all of its content.
         mode: its permissions.
+        durable: return when the disk has it, so that it outlives a power failure.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.
     """
     special = open_special(Path(path))
     if special is None:
-        create_file(Path(path), content, mode).close()
+        create_file(Path(path), content, mode, durable=durable).close()
         return
     with special:
         write_all(special, content)
@@ -60,13 +63,16 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
         special.close()
 
 
-def create_file(path: Path, content: bytes, mode: int = PRIVATE) -> IO[bytes]:
+def create_file(
+    path: Path, content: bytes, mode: int = PRIVATE, *, durable: bool = False
+) -> IO[bytes]:
     """Write a file, or replace it by a new one, and leave it open to append to it.
 
     Args:
         path: the file. If it is a link, the file that it leads to is replaced.
         content: what the file has when it takes the place of the earlier one.
         mode: its permissions.
+        durable: return when the disk has it.
 
     Raises:
         OSError: it cannot be written. The earlier file is as it was.
@@ -76,13 +82,27 @@ def create_file(path: Path, content: bytes, mode: int = PRIVATE) -> IO[bytes]:
     file = _unbuffered(fd)
     try:
         write_all(file, content)
+        if durable:
+            os.fsync(fd)
         temporary.replace(target)
     except BaseException:
         file.close()
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+    if durable:
+        _sync_folder(target.parent)
     return file
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk. Windows and some file systems cannot do this on request."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def open_to_append(path: Path) -> IO[bytes]:

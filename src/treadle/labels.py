@@ -12,6 +12,8 @@ STEER = "steer"
 """User messages that arrived through the handle."""
 CLAIM_PAUSE = "claim_pause"
 """Whether this run may resume a paused run; the key is the id of the pause."""
+KEEP_PAUSE = "keep_pause"
+"""The next pause of a run takes the place of the saved one that was resumed; the key is the id of the latter."""
 RELEASE_PAUSE = "release_pause"
 """The end of that claim."""
 VALIDATE = "validate"
@@ -35,6 +37,7 @@ OF_THE_LOOP = frozenset(
     {
         STEER,
         CLAIM_PAUSE,
+        KEEP_PAUSE,
         RELEASE_PAUSE,
         VALIDATE,
         LOCK,

@@ -19,6 +19,7 @@ from treadle import (
     deny,
     tool,
 )
+from treadle.pauses import file_claims
 from treadle.pauses.claimant import Claimant
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -122,16 +123,38 @@ class TestResuming:
         assert isinstance(result, Ok)
         assert (paid(tmp_path), names(saved)) == (["5"], [])
 
-    def test_it_is_removed_when_the_run_pauses_again(self, recorded, way, tmp_path):
-        path = tmp_path / "p"
+    @pytest.fixture
+    def paused_twice(self, recorded, way, tmp_path):
+        """A loop, its model and a saved pause whose run pauses again; the ids of the first call that waits."""
         loop, model, paused = paused_at(recorded, BATCH, calls(call("wipe", "c", path="/c")))
-        paused.save(path)
-        again = way.resume(loop, path, {paused.pending[0].id: approve}, model)
+        paused.save(tmp_path / "p")
+        return loop, model, {paused.pending[0].id: approve}
+
+    def test_it_has_the_next_pause_when_the_run_pauses_again(self, paused_twice, way, tmp_path):
+        (loop, model, decisions), path = paused_twice, tmp_path / "p"
+        again = way.resume(loop, path, decisions, model)
         assert isinstance(again, Paused)
-        assert names(path) == []
-        again.save(path)
+        assert (names(path), Paused.load(path).state) == (["p"], again.state)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        again.save(path)  # as a caller does who does not know
         result = way.resume(loop, path, {again.pending[0].id: approve}, model)
         assert isinstance(result, Ok)
+        assert names(path) == []
+
+    def test_a_next_pause_that_cannot_be_saved_is_returned_nevertheless(
+        self, paused_twice, way, tmp_path, monkeypatch, caplog
+    ):
+        (loop, model, decisions), path = paused_twice, tmp_path / "p"
+
+        def full(*_):
+            raise OSError("the disk is full")
+
+        monkeypatch.setattr(file_claims, "write_state", full)
+        again = way.resume(loop, path, decisions, model)
+        assert "could not be saved" in caplog.text
+        assert names(path) == []
+        again.save(path)
+        assert isinstance(way.resume(loop, path, {again.pending[0].id: approve}, model), Ok)
 
     def test_as_a_stream_too(self, saved, approved, tmp_path):
         async def main():

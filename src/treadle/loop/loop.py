@@ -275,7 +275,8 @@ class Loop(Generic[OutputT_co]):
 
         Args:
             paused: the `Paused`, its ``state``, the state as JSON text, or the path of a pause that
-                `Paused.save` wrote. That file is removed when there is a result.
+                `Paused.save` wrote. That file is removed when the run ends; if it pauses again, the file has the
+                new pause.
             decisions: `approve`, ``deny(reason)`` or ``edit(arguments)``, by the ids of the waiting calls.
                 The run pauses again when it reaches a call without a decision.
             llm_send_fn: the model, see `Loop`; None means that of the loop.

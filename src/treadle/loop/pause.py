@@ -45,6 +45,7 @@ from treadle.tools import Approval, NotRunReason, Plan, PlanReason, Tool, finger
 if TYPE_CHECKING:
     from treadle.loop.loop import Loop
     from treadle.loop.run import Run
+    from treadle.pauses.file_claims import FileClaims
 
 PausedForm: TypeAlias = Paused | Mapping[str, Any] | str | bytes | os.PathLike[str]
 """A paused run, its state, that as JSON text, or the path of a saved pause. JSON text starts with ``{``."""
@@ -204,14 +205,15 @@ class Resumption:
                 f"decisions: expected a mapping by id of the call, got {type(decisions).__name__}"
             )
         self._claims: list[ClaimStore] = [] if store is None else [store]
+        self._file: FileClaims | None = None
         self._claimant = ""
         self._take_over = take_over
         if _is_path(given):
             from treadle.pauses.file_claims import FileClaims  # noqa: PLC0415 - it imports pathlib
 
-            saved = FileClaims(cast("str", given), take_over=take_over)
-            self._claims.insert(0, saved)
-            given = saved.state
+            self._file = FileClaims(cast("str", given), take_over=take_over)
+            self._claims.insert(0, self._file)
+            given = self._file.state
         self.state, tools = check_state(_opened(given), loop.pause_secret), loop.tools
         self._check_tools(tools)
         stage = self.state["trace"][-1]
@@ -287,6 +289,8 @@ class Resumption:
         except BaseException:
             yield from self._release(self._claims, "interrupted")
             raise
+        if self._file is not None and isinstance(result, Paused):
+            yield from self._keep(self._file, result)
         yield from self._release(self._claims, "done")
         return result
 
@@ -307,6 +311,14 @@ class Resumption:
         except BaseException:
             yield from self._release(asked, "undone")  # a cancelled claim may have succeeded
             raise
+
+    def _keep(self, file: FileClaims, paused: Paused) -> Steps[None]:
+        """Save the next pause of the run in the file of the one that was resumed."""
+        args = (self.state["pause_id"], self._claimant, paused.state)
+        try:
+            yield _calling(file.keep, args, labels.KEEP_PAUSE)
+        except Exception:  # the caller has it, and can save it elsewhere
+            log.exception("the next pause of %s could not be saved", self.state["pause_id"])
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
         pause_id = self.state["pause_id"]
@@ -365,7 +377,7 @@ def _why_not(given: object, waiting: Sequence[str]) -> str:
     return f"no call {given!r} waits; waiting calls: {listed}"
 
 
-def _calling(fn: Callable[..., Any], args: tuple[str, ...], label: str) -> Call:
+def _calling(fn: Callable[..., Any], args: tuple[Any, ...], label: str) -> Call:
     """The effect that calls a method of a claim store."""
     mode = call_mode(fn)
     if mode is Mode.THREAD and getattr(fn, "func", fn) in _QUICK:

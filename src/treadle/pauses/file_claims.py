@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from treadle.errors import PausedStateError
 from treadle.pauses.claims import Outcome
@@ -15,6 +17,7 @@ from treadle.pauses.saved import (
     shown,
     target_of,
     why_claimed,
+    write_state,
 )
 
 
@@ -62,8 +65,28 @@ class FileClaims:
             mine.rename(self._found)
         raise PausedStateError(f"{shown(self._target)} was replaced by another pause meanwhile")
 
+    def keep(self, pause_id: str, claimant: str, state: Mapping[str, Any]) -> None:
+        """Replace the pause by the next one of its run, which can then be resumed from the same path.
+
+        At each moment there is one file, and it has one of the two pauses. A file that another run has taken over
+        is left alone.
+
+        Args:
+            pause_id: the pause that was resumed.
+            claimant: who has claimed it.
+            state: the next pause.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        del pause_id
+        mine = claimed_name(self._target, claimant)
+        if os.path.lexists(mine):
+            write_state(mine, state)
+            mine.rename(self._target)
+
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
-        """See `ClaimStore.release`. A file that another run has taken over is left alone.
+        """See `ClaimStore.release`. A file that has the next pause, or that was taken over, is left alone.
 
         Args:
             pause_id: the pause of the file.

@@ -2,7 +2,7 @@
 
 While a run resumes a saved pause, its file has another name, which says who has claimed it:
 ``<name>.claimed-<claimant>``, or ``<name>.claimed`` once that run was interrupted. The name is the claim, so that
-one rename makes all of it or nothing.
+one rename makes all of it or nothing. If the run pauses again, the file has the new pause, under its first name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,16 @@ def save_state(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
             load_state(target)
         except PausedStateError as error:
             raise PausedStateError(f"{error}; it is not overwritten") from None
-    replace_file(target, json.dumps(state).encode())
+    write_state(target, state)
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write a state to a file, or replace the state that it has.
+
+    Raises:
+        OSError: it cannot be written. An earlier file is as it was.
+    """
+    replace_file(path, json.dumps(state).encode(), durable=True)
 
 
 def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
