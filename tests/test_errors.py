@@ -1,6 +1,7 @@
 """Each exception is a `TreadleError` and a standard exception."""
 
 import difflib
+import itertools
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,9 @@ from hypothesis import strategies as st
 
 from treadle import PausedStateError, RunPausedError
 from treadle.errors import (
+    MAX_CANDIDATES,
+    MAX_COMPARED,
+    MAX_KNOWN,
     MissingExtraError,
     OptionError,
     ToolDefinitionError,
@@ -18,8 +22,6 @@ from treadle.messages import MalformedJSONError, NotAResponseError
 from treadle.results import RunError
 from treadle.run_state import IllegalMoveError
 from treadle.tools import LockedError
-
-from .growth import is_linear
 
 
 @pytest.mark.parametrize(
@@ -58,10 +60,17 @@ def test_the_closest_name_is_that_of_difflib(name, known):
     assert closest(name, known) == next(iter(difflib.get_close_matches(name, known, n=1)), None)
 
 
-def test_a_name_of_any_length_is_compared_in_bounded_time():
-    known = [f"{'ab' * 40}{n}" for n in range(50)]
+def test_of_many_long_names_few_are_compared_in_full_and_only_their_beginning(monkeypatch):
+    """A full comparison takes a time quadratic in the length of the names."""
+    compared, read = [], itertools.count()
 
-    def make(size):
-        return lambda: closest("ba" * size, known)
+    class Matcher(difflib.SequenceMatcher):
+        def ratio(self):
+            compared.append((len(self.a), len(self.b)))
+            return super().ratio()
 
-    assert is_linear(make, 100)
+    monkeypatch.setattr(difflib, "SequenceMatcher", Matcher)
+    known = (f"{'ab' * 1_000}{n}" for n in read)
+    assert closest("ab" * 1_000, known).startswith("abab")
+    assert compared == [(MAX_COMPARED, MAX_COMPARED)] * MAX_CANDIDATES
+    assert next(read) == MAX_KNOWN

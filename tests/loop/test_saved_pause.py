@@ -66,6 +66,16 @@ class TestSaving:
         assert Paused.load(saved, "s3cret").state == paused.state
         assert stat.S_IMODE(saved.stat().st_mode) == 0o600
 
+    def test_it_takes_its_place_when_the_disk_has_it(self, saved, tmp_path, monkeypatch):
+        def fail(_):
+            raise OSError("Input/output error")
+
+        before = saved.read_bytes()
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            paused_in(tmp_path).save(saved)
+        assert (names(saved), saved.read_bytes()) == (["approval.json"], before)
+
     @pytest.mark.parametrize("content", [b"", b"notes", b"{}", b"[1]", b"\xff", b'{"digest'])
     def test_a_file_that_is_no_saved_pause_is_not_overwritten(self, tmp_path, content):
         path = tmp_path / "notes"
@@ -155,6 +165,15 @@ class TestResuming:
         assert names(path) == []
         again.save(path)
         assert isinstance(way.resume(loop, path, {again.pending[0].id: approve}, model), Ok)
+
+    def test_a_file_that_was_taken_over_does_not_get_the_next_pause(self, saved):
+        claims, other = file_claims.FileClaims(saved, take_over=False), str(Claimant.here())
+        pause_id, mine = claims.state["pause_id"], str(Claimant.here())
+        claims.claim(pause_id, mine, take_over=False)
+        [claimed] = saved.parent.iterdir()
+        claimed.rename(saved.with_name(f"approval.json.claimed-{other}"))
+        claims.keep(pause_id, mine, {"digest": "of the next pause"})
+        assert names(saved) == [f"approval.json.claimed-{other}"]
 
     def test_as_a_stream_too(self, saved, approved, tmp_path):
         async def main():
