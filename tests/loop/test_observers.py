@@ -9,7 +9,7 @@ import pytest
 from tests.time_limit import TimeLimit
 
 from treadle import Loop, RunHandle, tool
-from treadle.effects import cleanup
+from treadle.effects import Emit, cleanup
 from treadle.events import (
     CallsPlanned,
     FirstChunk,
@@ -227,3 +227,17 @@ def test_events_come_in_order_and_end_with_the_result(run):
     assert events[-1].result is result
     times = [event.at for event in events if not isinstance(event, CallsPlanned)]
     assert times == sorted(times)
+
+
+def test_an_object_that_is_no_event_is_passed_on_and_not_counted():
+    seen = []
+
+    def notify(ctx):
+        yield Emit("a note")
+        return ctx
+
+    stages = Loop().pipeline.insert_after("ask_model", notify)
+    Loop.run_sync("Hi", ScriptedLLM("done"), stages=stages, on_event=seen.append)
+    events = [event for event in seen if event != "a note"]
+    assert len(events) == len(seen) - 1
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
