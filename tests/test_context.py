@@ -26,6 +26,18 @@ def context():
     return Context(History([HI]), toolset(named("add", "look")), Response("Hi"), run)
 
 
+def test_an_iteration_begins_without_what_the_last_one_made(context):
+    kept = set("messages tools run decision error output guidance memo waiting".split())  # noqa: SIM905
+    names = {spec.name for spec in dataclasses.fields(Context)}
+    last = context.evolve(**{name: name.upper() for name in names - {"run"}})
+    begun, fresh = last.begin(7, ["ask_model"], {"options": {}}), Context(History())
+    assert {name for name in names if getattr(begun, name) is getattr(last, name)} == kept
+    assert (begun.iteration, begun.trace) == (7, ["ask_model"])
+    assert begun.request_changes == {"options": {}}
+    for name in names - kept - {"iteration", "trace", "request_changes"}:
+        assert getattr(begun, name) == getattr(fresh, name)
+
+
 class TestReplace:
     """A change is a copy; the context itself never changes."""
 
