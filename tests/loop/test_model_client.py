@@ -76,6 +76,10 @@ class TestForms:
         assert (seen["messages"], seen["model"]) == (USER, "m1")
         assert (seen["tools"], seen["temperature"]) == (TOOLS, 0)
 
+    def test_keyword_only_messages_and_any_keywords(self, seen):
+        sent(lambda *, messages, **opts: seen.update(opts, messages=messages) or "x")
+        assert seen == {"messages": USER, "tools": TOOLS}
+
     def test_a_function_with_named_options_receives_only_these(self, seen):
         def fn(messages, tools=None, tool_choice=None):
             seen.update(locals())
@@ -153,10 +157,15 @@ class TestForms:
         ModelClient(lambda m, **o: seen.update(o) or "x", {}).request(USER, [], {}).send(reporter())
         assert seen == {}
 
-    def test_a_required_parameter_for_tools_is_none_without_tools(self):
-        def fn(messages, tools, tool_choice):
-            return f"{tools} {tool_choice}"
-
+    @pytest.mark.parametrize(
+        "fn",
+        [
+            lambda messages, tools, tool_choice: f"{tools} {tool_choice}",
+            lambda messages, tools, tool_choice, **opts: f"{tools} {tool_choice}",
+        ],
+        ids=["named", "any"],
+    )
+    def test_a_required_parameter_for_tools_is_none_without_tools(self, fn):
         client = ModelClient(fn, {})
         assert (
             client.request(list(USER), [], client.options).send(reporter())[0].text == "None None"

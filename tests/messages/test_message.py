@@ -5,7 +5,15 @@ import types
 import pytest
 from pydantic import BaseModel
 
-from treadle.messages import ROLES, copy_json, describe, problems_of, to_message
+from treadle.messages import (
+    ROLES,
+    InvalidMessagesError,
+    copy_json,
+    describe,
+    problems_of,
+    to_message,
+    validate_messages,
+)
 
 USER = {"role": "user", "content": "Hi"}
 
@@ -119,6 +127,18 @@ BAD = [
 @pytest.mark.parametrize(("message", "problem"), BAD)
 def test_a_problem_names_the_place_the_expectation_and_the_value(message, problem):
     assert list(problems_of([message])) == [problem]
+
+
+@pytest.mark.parametrize("text", ["Hi", " \u00e9\n", "\0", "\ud800"])
+def test_a_text_is_a_message_of_the_user(text):
+    messages = [{"role": "user", "content": text}]
+    assert validate_messages(text) == validate_messages(messages) == (messages, ())
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_a_blank_text_is_a_problem(text):
+    with pytest.raises(InvalidMessagesError, match="expected at least one message"):
+        validate_messages(text)
 
 
 def test_an_empty_list_is_a_problem():

@@ -56,9 +56,9 @@ def validate_messages(
         InvalidMessagesError: it is not a list, a message is malformed, or no message remains.
     """
     if isinstance(given, str):
-        given = [{"role": "user", "content": given}] if given.strip() else []
-        if given and given[0]["content"].isascii():  # the common prompt needs no check
-            return given, ()
+        if given.strip():  # the common prompt, in which there is nothing to check
+            return [{"role": "user", "content": given}], ()
+        given = []
     if not isinstance(given, Sequence) or isinstance(given, (bytes, bytearray)):
         raise InvalidMessagesError(
             [f"messages: expected a text or a list of message dicts, got {describe(given)}"]

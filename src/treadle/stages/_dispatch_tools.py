@@ -49,8 +49,8 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if len(new) < len(calls):
         in_flight.restart(calls)
     for batch in batches:
-        outcome = yield from _running(ctx, batch, nodes)
-        if outcome is _STOPPED or in_flight.paused:
+        yield from _running(ctx, batch, nodes)
+        if in_flight.paused:
             break
     if still_paused:
         in_flight.paused.update(still_paused)
@@ -101,7 +101,7 @@ def _checked(ctx: Context) -> Context:
 
 
 def _running(ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]) -> Steps[Any]:
-    """Make the steps that run the calls of a batch at once; they return `_STOPPED` if a handle cancelled them."""
+    """Make the steps that run the calls of a batch at the same time, until a handle cancels them."""
     running: Steps[Any] = (
         run_call(ctx, batch[0], nodes[batch[0].id])
         if len(batch) == 1
@@ -110,17 +110,14 @@ def _running(ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunN
     return running if ctx.run.in_flight.stop is None else _stoppable(ctx, running)
 
 
-_STOPPED = object()
-
-
-def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[object]:
+def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
     try:
-        yield Bounded(running, until=ctx.run.in_flight.stop)
+        yield Bounded(
+            running, until=ctx.run.in_flight.stop
+        )  # at once, if it was set in an earlier batch
     except Stopped:
         ctx.run.in_flight.cancel_all()  # again: a replay has only the effects, not the handle
         ctx.run.release_new(ctx.plan.calls)
-        return _STOPPED
-    return None
 
 
 def _together(
