@@ -112,9 +112,8 @@ def _running(ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunN
 
 def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
     try:
-        yield Bounded(
-            running, until=ctx.run.in_flight.stop
-        )  # at once, if it was set in an earlier batch
+        # After a batch that was cancelled, the next ends at once.
+        yield Bounded(running, until=ctx.run.in_flight.stop)
     except Stopped:
         ctx.run.in_flight.cancel_all()  # again: a replay has only the effects, not the handle
         ctx.run.release_new(ctx.plan.calls)
