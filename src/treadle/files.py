@@ -140,7 +140,7 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """A path without links, which need not exist.
 
     Raises:
-        OSError: it leads through too many links. Python 3.11 follows them recursively.
+        OSError: it leads through too many links. Python before 3.13 follows them recursively.
     """
     try:
         return os.path.realpath(path)
