@@ -19,6 +19,7 @@ from treadle import (
     deny,
     tool,
 )
+from treadle.events import RunStarted
 from treadle.pauses import file_claims
 from treadle.pauses.claimant import Claimant
 from treadle.testing import ScriptedLLM, call, calls
@@ -166,6 +167,20 @@ class TestResuming:
         again.save(path)
         assert isinstance(way.resume(loop, path, {again.pending[0].id: approve}, model), Ok)
 
+    def test_the_next_pause_does_not_replace_a_file_that_was_put_there_meanwhile(
+        self, paused_twice, way, tmp_path, caplog
+    ):
+        (loop, model, decisions), path = paused_twice, tmp_path / "p"
+
+        def put(event):
+            if isinstance(event, RunStarted):
+                path.write_text("notes")
+
+        again = way.resume(loop.with_options(on_event=put), path, decisions, model)
+        assert isinstance(again, Paused)
+        assert "there is another file at" in caplog.text
+        assert (names(path), path.read_text()) == (["p"], "notes")
+
     def test_a_file_that_was_taken_over_does_not_get_the_next_pause(self, saved):
         claims, other = file_claims.FileClaims(saved, take_over=False), str(Claimant.here())
         pause_id, mine = claims.state["pause_id"], str(Claimant.here())
@@ -213,6 +228,24 @@ class TestResuming:
         with pytest.raises(PausedStateError, match="was resumed already"):
             loop.resume_sync(saved, approved, ScriptedLLM("done"))
         assert (names(saved), paid(tmp_path)) == (["approval.json"], ["5"])
+
+    def test_a_claim_that_is_undone_does_not_replace_a_file_that_was_put_there(
+        self, saved, approved, tmp_path
+    ):
+        class Refusing:
+            def claim(self, pause_id, claimant, *, take_over):
+                saved.write_text("notes")
+                return False
+
+            def release(self, pause_id, claimant, outcome): ...
+
+        loop = make(tmp_path).with_options(claim_store=Refusing())
+        with pytest.raises(PausedStateError, match="was resumed already"):
+            loop.resume_sync(saved, approved, ScriptedLLM("done"))
+        assert (names(saved), saved.read_text()) == (
+            ["approval.json", "approval.json.claimed"],
+            "notes",
+        )
 
     def test_a_link_stays_what_it_is(self, saved, approved, tmp_path):
         link = tmp_path / "link"

@@ -69,7 +69,7 @@ class FileClaims:
         """Replace the pause by the next one of its run, which can then be resumed from the same path.
 
         At each moment there is one file, and it has one of the two pauses. A file that another run has taken over
-        is left alone.
+        is left alone, and so is one that was put in its place meanwhile.
 
         Args:
             pause_id: the pause that was resumed.
@@ -81,9 +81,12 @@ class FileClaims:
         """
         del pause_id
         mine = claimed_name(self._target, claimant)
-        if os.path.lexists(mine):
-            write_state(mine, state)
-            mine.rename(self._target)
+        if not os.path.lexists(mine):
+            return
+        if os.path.lexists(self._target):
+            raise FileExistsError(f"there is another file at {shown(self._target)}")
+        write_state(mine, state)
+        mine.rename(self._target)
 
     def release(self, pause_id: str, claimant: str, outcome: Outcome) -> None:
         """See `ClaimStore.release`. A file that has the next pause, or that was taken over, is left alone.
@@ -99,7 +102,7 @@ class FileClaims:
             if outcome == "done":
                 mine.unlink()
             else:
-                is_undone = outcome == "undone"
+                is_undone = outcome == "undone" and not os.path.lexists(self._found)
                 mine.rename(self._found if is_undone else claimed_name(self._target, ""))
         except FileNotFoundError:
             return
