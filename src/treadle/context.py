@@ -524,7 +524,7 @@ class Context(_OwnDict):
 
         Args:
             iteration: its number.
-            trace: the names of its stages, which whoever runs them appends.
+            trace: the list to which the pipeline appends the names of its stages.
             request_changes: the changes of its request.
         """
         made = self.__dict__ | _UNASKED

@@ -187,7 +187,7 @@ class TestResuming:
         claims.claim(pause_id, mine, take_over=False)
         [claimed] = saved.parent.iterdir()
         claimed.rename(saved.with_name(f"approval.json.claimed-{other}"))
-        claims.keep(pause_id, mine, {"digest": "of the next pause"})
+        claims.keep(mine, {"digest": "of the next pause"})
         assert names(saved) == [f"approval.json.claimed-{other}"]
 
     def test_as_a_stream_too(self, saved, approved, tmp_path):

@@ -13,21 +13,13 @@ import warnings
 
 import openai
 import pytest
+from tests.completion import COMPLETION
 
 from treadle import Err, Loop, Ok
 from treadle.providers import open_model
 from treadle.providers.api_key import PLACEHOLDER, key_for
 
 KEY = "sk-of-the-environment"
-COMPLETION = {
-    "id": "c",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "m",
-    "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
-    ],
-}
 PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
 
 

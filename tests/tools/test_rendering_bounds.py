@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 import itertools
+import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, field_serializer
 from tests.growth import is_linear
 
 from treadle.tools import MAX_BYTES, MAX_ITEMS, is_plain, is_plain_error, render
-from treadle.tools.bounds import MAX_PARTS, MAX_PLAIN, MAX_TEXT
+from treadle.tools.bounds import MAX_DEPTH, MAX_PARTS, MAX_PLAIN, MAX_TEXT
 
 
 @dataclasses.dataclass
@@ -213,3 +214,24 @@ def caused():
 )
 def test_an_exception_is_plain_if_its_text_runs_no_other_code(error, expected):
     assert is_plain_error(error) is expected
+
+
+@pytest.fixture
+def deep_recursion():
+    """The recursion limit of a program that has raised it."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("deep_recursion")
+def test_iterators_nested_without_end_are_read_to_the_maximum_depth():
+    made = itertools.count()
+
+    def nested():
+        next(made)
+        yield nested()
+
+    assert render([nested()]).startswith("[<generator object")
+    assert next(made) <= MAX_DEPTH

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import anyio
 import pytest
+from tests.completion import COMPLETION
 from tests.deciding import on
 from tests.telemetry.watching import Watch
 
@@ -358,17 +359,6 @@ def test_of_errors_about_options(make):
     assert SECRET not in str(caught.value)
 
 
-ANSWER = {
-    "id": "c",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "m",
-    "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
-    ],
-}
-
-
 @pytest.fixture(params=[200, 401])
 def server(request):
     """A server that answers or refuses, and repeats the headers that it got in its error."""
@@ -377,7 +367,7 @@ def server(request):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
             error = {"error": {"message": f"refused: {dict(self.headers)}"}}
-            body = json.dumps(ANSWER if request.param == 200 else error).encode()
+            body = json.dumps(COMPLETION if request.param == 200 else error).encode()
             self.send_response(request.param)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -314,11 +314,11 @@ class Resumption:
 
     def _keep(self, file: FileClaims, paused: Paused) -> Steps[None]:
         """Save the next pause of the run in the file of the one that was resumed."""
-        args = (self.state["pause_id"], self._claimant, paused.state)
+        key, args = self.state["pause_id"], (self._claimant, paused.state)
         try:
-            yield _calling(file.keep, args, labels.KEEP_PAUSE)
+            yield Call.of(file.keep, args, Mode.THREAD, label=labels.KEEP_PAUSE, key=key)
         except Exception:  # the caller has it, and can save it elsewhere
-            log.exception("the next pause of %s could not be saved", self.state["pause_id"])
+            log.exception("the next pause of %s could not be saved", key)
 
     def _release(self, stores: Sequence[ClaimStore], outcome: Outcome) -> Steps[None]:
         pause_id = self.state["pause_id"]
@@ -377,7 +377,7 @@ def _why_not(given: object, waiting: Sequence[str]) -> str:
     return f"no call {given!r} waits; waiting calls: {listed}"
 
 
-def _calling(fn: Callable[..., Any], args: tuple[Any, ...], label: str) -> Call:
+def _calling(fn: Callable[..., Any], args: tuple[str, ...], label: str) -> Call:
     """The effect that calls a method of a claim store."""
     mode = call_mode(fn)
     if mode is Mode.THREAD and getattr(fn, "func", fn) in _QUICK:

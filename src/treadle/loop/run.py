@@ -349,8 +349,7 @@ class Run:
                 self.run.budget.count_iteration()
             if len(self.run.reserved) > len(self.run.in_flight.results):
                 self.run.release_new(context.plan.calls)
-            if not context.result_messages:
-                context = inject(context, "Not run.")
+            context = inject(context, "Not run.")
             if context.response is not self.run.injected:
                 context = with_answer(context)
             self.keep(context)

@@ -85,10 +85,10 @@ class Subagent:
             )
             state = given.run_state
         _attach(parent.state, call, state)
-        steps, observers = start_subagent(
+        steps, deliver = start_subagent(
             self._loop, given, self._llm_send_fn, state, parent=parent, call_id=call.id
         )
-        result: Result = yield from _within_call(steps, call.id, observers)
+        result: Result = yield from _within_call(steps, call.id, deliver)
         return _value_of(result, call)
 
     def resumption(self, state: JSONDict, decisions: Mapping[str, Approval]) -> Resumption:
@@ -125,30 +125,30 @@ def _value_of(result: Result, call: ToolCall) -> Any:
             return Err(text)
 
 
-def _within_call(steps: Steps[Any], call_id: str, observers: Deliver | None) -> Steps[Any]:
+def _within_call(steps: Steps[Any], call_id: str, deliver: Deliver | None) -> Steps[Any]:
     """Wrap the steps of a subagent: its events and the keys of its calls get the id of its call.
 
     Args:
         steps: the run.
         call_id: the id of its call.
-        observers: receive its events unchanged; None if there are none.
+        deliver: passes its events unchanged to its observers; None if there are none.
     """
 
     def change(effect: Effect) -> Effect | Steps[None]:
         if isinstance(effect, Emit):
             outer = Emit(SubagentEvent(call_id=call_id, event=effect.event))
-            return outer if observers is None else _observe(observers, effect.event, outer)
+            return outer if deliver is None else _observe(deliver, effect.event, outer)
         if isinstance(effect, Call):
-            effect = with_reporter(effect, lambda inner: _Reporter(inner, call_id, observers))
+            effect = with_reporter(effect, lambda inner: _Reporter(inner, call_id, deliver))
             return effect.replace(key=f"{call_id}/{effect.key}")
         return effect
 
     return map_effects(steps, change)
 
 
-def _observe(observers: Deliver, event: Any, outer: Emit) -> Steps[None]:
+def _observe(deliver: Deliver, event: Any, outer: Emit) -> Steps[None]:
     try:
-        yield Call(observers, event, label=labels.OBSERVE)
+        yield Call(deliver, event, label=labels.OBSERVE)
     except CallCancelled as error:
         log_suppressed(error)
     except GeneratorExit:
@@ -163,12 +163,12 @@ def _observe(observers: Deliver, event: Any, outer: Emit) -> Steps[None]:
 class _Reporter:
     """Reports the events that a call of a subagent emits while it runs."""
 
-    __slots__ = ("_call_id", "_inner", "_observers", "now")
+    __slots__ = ("_call_id", "_deliver", "_inner", "now")
 
-    def __init__(self, inner: Reporter, call_id: str, observers: Deliver | None) -> None:
+    def __init__(self, inner: Reporter, call_id: str, deliver: Deliver | None) -> None:
         self._inner = inner
         self._call_id = call_id
-        self._observers = observers
+        self._deliver = deliver
         self.now = inner.now
 
     def emit(
@@ -176,9 +176,9 @@ class _Reporter:
     ) -> Awaitable[None] | None:
         if listener is not None:  # of a subagent of the subagent
             return self._inner.emit(event, listener)
-        observers, outer = self._observers, SubagentEvent(call_id=self._call_id, event=event)
+        deliver, outer = self._deliver, SubagentEvent(call_id=self._call_id, event=event)
         # Called in the same thread as the listeners of the outer run.
-        observed = None if observers is None else self._inner.emit(event, observers)
+        observed = None if deliver is None else self._inner.emit(event, deliver)
         return self._inner.emit(outer) if observed is None else self._both(observed, outer)
 
     async def _both(self, observed: Awaitable[None], outer: SubagentEvent) -> None:

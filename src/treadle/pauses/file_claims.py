@@ -65,21 +65,19 @@ class FileClaims:
             mine.rename(self._found)
         raise PausedStateError(f"{shown(self._target)} was replaced by another pause meanwhile")
 
-    def keep(self, pause_id: str, claimant: str, state: Mapping[str, Any]) -> None:
+    def keep(self, claimant: str, state: Mapping[str, Any]) -> None:
         """Replace the pause by the next one of its run, which can then be resumed from the same path.
 
         At each moment there is one file, and it has one of the two pauses. A file that another run has taken over
         is left alone, and so is one that was put in its place meanwhile.
 
         Args:
-            pause_id: the pause that was resumed.
-            claimant: who has claimed it.
+            claimant: who has claimed the pause.
             state: the next pause.
 
         Raises:
             OSError: it cannot be written.
         """
-        del pause_id
         mine = claimed_name(self._target, claimant)
         if not os.path.lexists(mine):
             return

@@ -126,7 +126,7 @@ class OpenAIModel:
             api_key=self._api_key,
             max_retries=0,
             default_headers=None if is_of_env else self._headers_for_others(),
-            # A redirect would carry the messages and all headers but one to a server that nobody named.
+            # A redirect would send the messages and all headers but one to a server that the caller did not name.
             http_client=self._sdk.DefaultAsyncHttpxClient(follow_redirects=False),
         )
         if not is_of_env:  # the SDK has read them from the environment

@@ -191,7 +191,9 @@ def _copies(ctx: Context, messages: list[JSONDict]) -> list[JSONDict] | None:
     return copies
 
 
-_copied: Callable[[JSONDict], JSONDict] = dict[str, Any].copy
+_copied: Callable[[JSONDict], JSONDict] = dict[
+    str, Any
+].copy  # with `map`, faster than a comprehension
 
 
 def assistant_message(ctx: Context) -> JSONDict:

@@ -19,6 +19,8 @@ MAX_PARTS = 100_000
 beyond the limit of a result in any case."""
 MAX_TEXT = 1_000_000
 """The length of the texts that the iterators in a value yield, after which they are not read on, in characters."""
+MAX_DEPTH = 250
+"""The maximum nesting depth of a value; pydantic's encoder supports as many levels."""
 MAX_PLAIN = 1_000
 """The maximum number of parts of a value that is plain."""
 
@@ -62,13 +64,12 @@ class Bounds:
             The value itself if nothing in it has to change.
 
         Raises:
-            ValueError: it contains itself.
-            RecursionError: it is too deeply nested.
+            ValueError: it contains itself, or is too deeply nested.
         """
         if value.__class__ in ATOMS:
             return value
-        if id(value) in self._open:
-            raise ValueError("a cycle")
+        if id(value) in self._open or len(self._open) >= MAX_DEPTH:
+            raise ValueError("a cycle, or too many levels")
         self._open.add(id(value))
         try:
             return self._applied(value)

@@ -39,10 +39,9 @@ class InFlight:
 
     def start(self, calls: Iterable[ToolCall]) -> None:
         """Register calls as running, and count them."""
-        counts = self.counts
         for call in calls:
             self.running[call.id] = call
-            counts[call.fingerprint] = counts.get(call.fingerprint, 0) + 1  # as `count`
+            self.count(call)
 
     def restart(self, calls: Iterable[ToolCall]) -> None:
         """Register calls as running that were already counted before a pause."""

@@ -98,10 +98,10 @@ class ResultCache:
 
     def fresh(self, fingerprint: str) -> CachedResult | None:
         """The result of a call if it succeeded and nothing new was learned since; else None."""
-        answer = self._results.get(fingerprint)
-        if answer is None or answer[0] != self.version or answer[3]:  # the common case: a new call
+        answer = self.latest(fingerprint)
+        if answer is None or answer.version != self.version or answer.is_error:
             return None
-        return CachedResult(*answer)
+        return answer
 
     def latest(self, fingerprint: str) -> CachedResult | None:
         """The latest result of a call in this turn; None if it was not made."""
