@@ -345,12 +345,13 @@ class Run:
             if context.decision is _PAUSE:
                 self.context = context
                 return None  # the iteration is not over
+            run = self.run
             if not context.is_asked and context.decision is None:  # else `ask_model` has counted it
-                self.run.budget.count_iteration()
-            if len(self.run.reserved) > len(self.run.in_flight.results):
-                self.run.release_new(context.plan.calls)
+                run.budget.count_iteration()
+            if len(run.reserved) > len(run.in_flight.results):
+                run.release_new(context.plan.calls)
             context = inject(context, "Not run.")
-            if context.response is not self.run.injected:
+            if context.response is not run.injected:
                 context = with_answer(context)
             self.keep(context)
         return (yield from self._end_iteration(reason))

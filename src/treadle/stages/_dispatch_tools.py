@@ -49,7 +49,12 @@ def dispatch_tools(ctx: Context) -> Steps[Context]:
     if len(new) < len(calls):
         in_flight.restart(calls)
     for batch in batches:
-        yield from _running(ctx, batch, nodes)
+        running = (
+            run_call(ctx, batch[0], nodes[batch[0].id])
+            if len(batch) == 1
+            else _together(ctx, batch, nodes)
+        )
+        yield from running if in_flight.stop is None else _stoppable(ctx, running)
         if in_flight.paused:
             break
     if still_paused:
@@ -100,17 +105,8 @@ def _checked(ctx: Context) -> Context:
     return ctx.evolve(tool_calls=tuple(calls.values()), tool_results=results, plan=plan)
 
 
-def _running(ctx: Context, batch: tuple[ToolCall, ...], nodes: Mapping[str, RunNode]) -> Steps[Any]:
-    """Make the steps that run the calls of a batch at the same time, until a handle cancels them."""
-    running: Steps[Any] = (
-        run_call(ctx, batch[0], nodes[batch[0].id])
-        if len(batch) == 1
-        else _together(ctx, batch, nodes)
-    )
-    return running if ctx.run.in_flight.stop is None else _stoppable(ctx, running)
-
-
 def _stoppable(ctx: Context, running: Steps[Any]) -> Steps[None]:
+    """Run the calls of a batch until a handle cancels them."""
     try:
         # After a batch that was cancelled, the next ends at once.
         yield Bounded(running, until=ctx.run.in_flight.stop)
