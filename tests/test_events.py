@@ -1,18 +1,22 @@
 """Events are frozen, and equal if they differ only in times and ids."""
 
+import copy
 import dataclasses
+import pickle
 import typing
 
 import pytest
 
 from treadle.events import (
     Event,
+    EventBase,
     IterationStarted,
     ModelRetried,
     RunFinished,
     RunStarted,
     TextDelta,
     ToolFinished,
+    number,
 )
 from treadle.messages import ToolCall, ToolResult
 
@@ -42,3 +46,24 @@ def test_other_fields_count_for_equality():
     assert TextDelta(iteration=1, text="a") != TextDelta(iteration=1, text="b")
     facts = {"total_iterations": 1, "tool_calls_count": 0, "result": None, "at": 0}
     assert RunFinished(stop_reason="a", **facts) != RunFinished(stop_reason="b", **facts)
+
+
+@dataclasses.dataclass
+class Plain(EventBase):
+    n: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(EventBase):
+    n: int
+
+
+@pytest.mark.parametrize("kind", [Plain, Frozen])
+@pytest.mark.parametrize("seq", [0, 7])
+def test_an_event_of_a_custom_class_can_be_copied_and_pickled(kind, seq):
+    event = kind(3)
+    if seq:
+        number(event, seq)
+    pickled = pickle.loads(pickle.dumps(event))  # noqa: S301 - our own
+    for again in (copy.copy(event), copy.deepcopy(event), pickled):
+        assert (again, again.seq) == (event, seq)

@@ -54,6 +54,13 @@ class EventBase:
         except AttributeError:  # to set it in each constructor is slow
             return 0
 
+    def __setstate__(self, state: Any) -> None:
+        """Restore a copied or unpickled event of a custom class, which may be frozen."""
+        parts: tuple[JSONDict | None, ...] = state if isinstance(state, tuple) else (state,)  # pyright: ignore[reportUnknownVariableType]
+        for values in parts:  # those in its dict, and those in slots
+            for name, value in (values or {}).items():
+                object.__setattr__(self, name, value)
+
     @property
     def path(self) -> tuple[str, ...]:
         """The ids of the calls that lead to its subagent, the outermost first; empty for the run itself."""
