@@ -47,7 +47,7 @@ class Fixed:
 
     title = "by hand"
     hint = "There is nothing to be done."
-    patience = None
+    page_timeout = None
 
     def __init__(self, value=1.0, *, labels=None, broken=None, refused=None):
         self.value = value

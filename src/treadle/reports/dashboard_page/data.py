@@ -80,8 +80,8 @@ class _Queries:
         self._agent = agent
         self._pool = ThreadPoolExecutor(_MAX_QUERIES, thread_name_prefix="treadle-queries")
         self._started: dict[tuple[Question, Grid], Future[Sequence[Series]]] = {}
-        patience = source.patience
-        self._until = None if patience is None else time.monotonic() + patience
+        page_timeout = source.page_timeout
+        self._until = None if page_timeout is None else time.monotonic() + page_timeout
 
     def ask(
         self, expression: Expression, *, over_time: bool = False, every_agent: bool = False
@@ -136,7 +136,7 @@ def _largest(
 ) -> dict[str, Any]:
     """The rows of a panel: at most `MAX_ROWS`, those of the largest size, in their order; how many are left out.
 
-    A program that makes up names of tools or agents has thousands, which no graph can show.
+    A program that generates names of tools or agents has thousands, which no graph can show.
     """
     if len(rows) <= MAX_ROWS:
         return {name: rows}

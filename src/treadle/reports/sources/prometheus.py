@@ -57,7 +57,7 @@ class PrometheusSource:
         self._url = urllib.parse.urlunsplit((parts.scheme, where, parts.path.rstrip("/"), "", ""))
         self.title = f"Prometheus at {self._url}"  # without name and password
         self._timeout = timeout
-        self.patience: float | None = 3 * timeout  # a few queries may be slow; a page is not
+        self.page_timeout: float | None = 3 * timeout
         self._headers = {"Accept": "application/json"}
         if parts.username is not None:
             login = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}").encode()

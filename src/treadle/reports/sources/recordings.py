@@ -53,7 +53,7 @@ class RecordingSource:
     """
 
     hint = "Choose a longer range, or record runs, as `treadle run --record run.jsonl` does."
-    patience: float | None = None
+    page_timeout: float | None = None
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(paths)

@@ -56,11 +56,11 @@ class Source(Protocol):
 
     Attributes:
         hint: what to do if it has no data.
-        patience: seconds that a page waits for all answers together; None is without a limit.
+        page_timeout: seconds that a page waits for all answers together; None sets no limit.
     """
 
     hint: str
-    patience: float | None
+    page_timeout: float | None
 
     @property
     def title(self) -> str:
