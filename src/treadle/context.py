@@ -163,6 +163,7 @@ class RunContext:
         show_budget: whether the model is shown what remains of the limits.
         finishing: the limit that was reached, once the model is asked for a last answer; None before.
         has_listeners: whether there are listeners; without them, no events are made.
+        shows_text: whether some of them are the caller's, who may show the text of a response as it arrives.
         deps: the object that the caller passed for tools and stages.
         output: what the run has to end with; None if the text of the answer is the output.
         accepted: the output that was checked; a stage may end the run with another one.
@@ -197,6 +198,7 @@ class RunContext:
     show_budget: bool = False
     finishing: Reason | None = None
     has_listeners: bool = False
+    shows_text: bool = False
     deps: Any = field(default=None, repr=False)
     output: Output | None = None
     accepted: Any = None

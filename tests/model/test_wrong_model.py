@@ -28,7 +28,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("value", "kind", "advice"),
     [
-        ("gpt-5-mini", "str", "treadle.providers.open_model("),
+        ("gpt-5-mini", "str", "treadle.providers.backend("),
         (OpenAI(api_key="k"), "OpenAI", "functools.partial(client.chat.completions.create, "),
         (AsyncOpenAI(api_key="k"), "AsyncOpenAI", "client.chat.completions.create"),
         (pieces(USER), "async_generator", "pass the function itself, without calling it"),

@@ -8,7 +8,7 @@ import trio
 
 from treadle import Err, Loop, Ok, tool
 from treadle.events import TextDelta
-from treadle.providers import open_model
+from treadle.providers import backend
 
 pytestmark = pytest.mark.wire
 
@@ -24,7 +24,7 @@ def add(a: int, b: int) -> int:
 
 
 def opened(wire, **opts):
-    return open_model("openai:gpt-4.1", base_url=wire.base_url, **opts)
+    return backend("openai:gpt-4.1", base_url=wire.base_url, **opts)
 
 
 def trio_run(coroutine):

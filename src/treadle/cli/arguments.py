@@ -10,7 +10,6 @@ from typing import Any, NoReturn, get_args
 from treadle import __version__
 from treadle.cli.exits import Exit
 from treadle.limits import Unmeasured
-from treadle.providers import KNOWN_MODELS
 
 DEFAULT_SYSTEM = "You are a helpful assistant. Answer from the results of the tools."
 """Short, because the default model is small and long prompts confuse it."""
@@ -72,12 +71,12 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
     add("prompt", metavar="PROMPT", help="the question; - reads it from stdin")
-    models = f"one of {', '.join(KNOWN_MODELS)} (default: local)"
+    models = "such as anthropic:claude-sonnet-4-5; treadle models lists the forms (default: local)"
     add("--model", metavar="MODEL", default="local", help=models)
     add(
         "--base-url",
         metavar="URL",
-        help="the server of an openai: model (default: OpenAI, with the key OPENAI_API_KEY)",
+        help="the server of the model (default: that of the provider, with the key in its variable)",
     )
     add(
         "--api-key-env",

@@ -24,7 +24,7 @@ from treadle.cli.targets import same_file, writing
 from treadle.errors import TreadleError
 from treadle.files import check_replaceable, replace_file
 from treadle.loop import Loop, RunHandle
-from treadle.providers import open_model
+from treadle.providers import backend
 from treadle.reports import Recorder, RecordingError, render_report
 from treadle.reports.text import escape_controls
 from treadle.results import Ok, Result
@@ -79,7 +79,7 @@ def _opened(args: argparse.Namespace) -> Any:
             raise UsageError(f"--api-key-env: the variable {args.api_key_env} is not set")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        model = open_model(args.model, base_url=args.base_url, api_key=key)
+        model: Any = backend(args.model, base_url=args.base_url, api_key=key)
     for one in caught:
         warn(str(one.message))
     return model

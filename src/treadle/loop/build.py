@@ -27,6 +27,7 @@ _is_decided = operator.attrgetter("decision")
 def pipeline_of(settings: Settings) -> Pipeline[Context]:
     """The stages of a loop as a pipeline; raises `PipelineError` if the list is invalid."""
     options = {name: getattr(settings, name) for name in OF_DEFAULT_STAGES}
+    options["model_middleware"] = tuple(settings.model_middleware)  # which can be a key of a cache
     if settings.stages is None:
         if options["repair_call"] is None:  # runs with the same configuration share one
             return _default_pipeline(**options)

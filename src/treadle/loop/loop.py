@@ -19,7 +19,7 @@ from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, Resumption
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
 from treadle.messages import Messages
-from treadle.model import LLMSendFn, check_model
+from treadle.model import LLMSendFn, Model, check_model, named_model
 from treadle.pipeline import Pipeline
 from treadle.results import Result
 from treadle.tools import (
@@ -78,7 +78,8 @@ class Loop(Generic[OutputT_co]):
     Args:
         llm_send_fn: the model of the runs that are not given another: any callable, sync or async, that takes
             ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``, and returns text, an assistant message,
-            a chat completion, a `Response`, or an iterator of chunks.
+            a chat completion, a `Response`, or an iterator of chunks. Or the name of a model, such as
+            ``anthropic:claude-sonnet-4-5``, see `treadle.providers.backend`.
         output: the type of the output; see `treadle.loop.options.Settings`.
         **options: see `treadle.loop.options.Settings`, which describes each option and its default.
 
@@ -92,7 +93,7 @@ class Loop(Generic[OutputT_co]):
     def __init__(
         self: Loop[str],
         *,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> None: ...
 
@@ -101,7 +102,7 @@ class Loop(Generic[OutputT_co]):
         self: Loop[U | V],
         *,
         output: tuple[type[U], type[V]],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> None: ...
 
@@ -110,7 +111,7 @@ class Loop(Generic[OutputT_co]):
         self: Loop[U],
         *,
         output: type[U] | Sequence[type[U]],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> None: ...
 
@@ -119,7 +120,7 @@ class Loop(Generic[OutputT_co]):
         self: Loop[Any],
         *,
         output: Any,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> None: ...
 
@@ -148,7 +149,7 @@ class Loop(Generic[OutputT_co]):
 
     @overload
     def with_options(
-        self, *, llm_send_fn: LLMSendFn | None = None, **options: Unpack[LoopOptions]
+        self, *, llm_send_fn: Model | None = None, **options: Unpack[LoopOptions]
     ) -> Self: ...
 
     @overload
@@ -156,7 +157,7 @@ class Loop(Generic[OutputT_co]):
         self,
         *,
         output: tuple[type[U], type[V]],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Loop[U | V]: ...
 
@@ -165,7 +166,7 @@ class Loop(Generic[OutputT_co]):
         self,
         *,
         output: type[U] | Sequence[type[U]],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Loop[U]: ...
 
@@ -174,7 +175,7 @@ class Loop(Generic[OutputT_co]):
         self,
         *,
         output: Any,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Loop[Any]: ...
 
@@ -197,7 +198,7 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(Run)
     def run(
-        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Coroutine[Any, Any, Result]:
         """Run on the running event loop, asyncio or trio.
 
@@ -218,7 +219,7 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(RunSync)
     def run_sync(
-        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Result:
         """As `run`, in this thread, without an event loop; it also works while one is running.
 
@@ -239,7 +240,7 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(Stream)
     def stream(
-        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> AbstractAsyncContextManager[EventStream[Any]]:
         """As `run`, with its events as they happen: ``async with Loop.stream(...) as events``.
 
@@ -256,7 +257,7 @@ class Loop(Generic[OutputT_co]):
 
     @_class_or_instance(StepsOf)
     def steps(
-        self, messages: Messages = MISSING, llm_send_fn: LLMSendFn | None = None, **options: Any
+        self, messages: Messages = MISSING, llm_send_fn: Model | None = None, **options: Any
     ) -> Steps[Result]:
         """The run as a generator of effects, for a custom driver."""
         return start_run(self._with(options), messages, llm_send_fn)[0]
@@ -266,7 +267,7 @@ class Loop(Generic[OutputT_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         **options: Any,
@@ -301,7 +302,7 @@ class Loop(Generic[OutputT_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         **options: Any,
@@ -316,7 +317,7 @@ class Loop(Generic[OutputT_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         **options: Any,
@@ -326,14 +327,14 @@ class Loop(Generic[OutputT_co]):
         given = loop.resumption(paused, decisions, take_over=take_over)
         return _streamed(loop, given, llm_send_fn)
 
-    def model_for(self, llm_send_fn: LLMSendFn | None) -> LLMSendFn:
+    def model_for(self, llm_send_fn: Model | None) -> LLMSendFn:
         """The model of a run: the given one, else that of the loop; raises `OptionError` if there is none."""
         chosen = self.settings.llm_send_fn if llm_send_fn is None else llm_send_fn
         if chosen is None:
             raise OptionError(
                 "llm_send_fn: there is no model; give one to the run, or to Loop(llm_send_fn=...)"
             )
-        return chosen
+        return named_model(chosen) if isinstance(chosen, str) else chosen
 
     def resumption(
         self, paused: PausedForm, decisions: Mapping[str, Approval], *, take_over: bool = False
@@ -352,7 +353,7 @@ class Loop(Generic[OutputT_co]):
         self,
         name: str,
         description: str,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         input_schema: Mapping[str, Any] = TASK_SCHEMA,
         messages: MakeMessages | None = None,
@@ -410,7 +411,7 @@ _defaults: dict[type[Loop[Any]], Loop[Any]] = {}
 
 @asynccontextmanager
 async def _streamed(
-    loop: Loop[Any], messages: Any, llm_send_fn: LLMSendFn | None
+    loop: Loop[Any], messages: Any, llm_send_fn: Model | None
 ) -> AsyncGenerator[EventStream[Any]]:
     stream: EventStream[Any] = EventStream()
     steps, emit = start_run(loop, messages, llm_send_fn, stream)

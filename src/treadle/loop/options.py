@@ -17,7 +17,7 @@ from treadle.limits import LIMIT_NAMES, Limits, Unmeasured
 from treadle.loop.handle import RunHandle
 from treadle.loop.observers import Observer
 from treadle.messages import Response
-from treadle.model import BASE_DELAY, LLMSendFn, check_model
+from treadle.model import BASE_DELAY, Model, ModelMiddleware, check_model
 from treadle.pauses import ClaimStore
 from treadle.pipeline import Pipeline
 from treadle.pipeline.components import ComponentLike
@@ -63,6 +63,8 @@ class LoopOptions(TypedDict, total=False):
     llm_opts: Mapping[str, Any]
     max_retries: int
     retry_delay: float
+    restart_streams: bool
+    model_middleware: Sequence[ModelMiddleware]
     sequential: Literal["defer", "in_step"]
     dedupe: Dedupe
     loop_threshold: int | None
@@ -125,6 +127,8 @@ class Settings:
         llm_opts: options of every request to the model, by OpenAI's names.
         max_retries: see `treadle.stages.ask_model`.
         retry_delay: see `treadle.stages.ask_model`.
+        restart_streams: see `treadle.stages.ask_model`.
+        model_middleware: see `treadle.stages.ask_model`.
         sequential: see `treadle.stages.plan_calls`.
         dedupe: when a repeated call is skipped: ``evidence``, ``strict`` or ``off``, see `treadle.tools.Dedupe`.
             A tool may have its own.
@@ -160,7 +164,7 @@ class Settings:
 
     name: str = ""
     instructions: str | Callable[[Context], str | None] | None = None
-    llm_send_fn: LLMSendFn | None = None
+    llm_send_fn: Model | None = None
     stages: StageList | None = None
     limits: Limits = field(default_factory=Limits)
     on_limit: Literal["stop", "finish"] = "stop"
@@ -178,6 +182,8 @@ class Settings:
     llm_opts: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     max_retries: int = 3
     retry_delay: float = BASE_DELAY
+    restart_streams: bool = False
+    model_middleware: Sequence[ModelMiddleware] = ()
     sequential: Literal["defer", "in_step"] = "defer"
     dedupe: Dedupe = "evidence"
     loop_threshold: int | None = 3
@@ -321,7 +327,7 @@ _LEAST: Mapping[str, float] = {
     "max_output_retries": 0,
 }
 _MANY = frozenset({"tools", "stages", "middleware", "on_event", "output", "output_validators"})
-OF_ASK_MODEL = ("max_retries", "retry_delay")
+OF_ASK_MODEL = ("max_retries", "retry_delay", "restart_streams", "model_middleware")
 OF_DEFAULT_STAGES = (
     *OF_ASK_MODEL,
     "sequential",
@@ -362,6 +368,8 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "stages": (_is_many, "a list of stages, or a Pipeline"),
     "output_validators": (_is_callables, "a callable that takes the output, or a list of such"),
     "middleware": (_is_middleware, "a list of middleware"),
+    "model_middleware": (_is_middleware, "a list of functions that take a request and send"),
+    "restart_streams": (lambda value: isinstance(value, bool), "True or False"),
     "on_iteration": (callable, "a callable that takes a Context"),
     "on_event": (_is_callables, "a callable that takes an event, or a list of such"),
     "on_complete": (callable, "a callable that takes a Completion"),

@@ -16,7 +16,7 @@ from treadle.loop.loop import Loop
 from treadle.loop.options import LoopOptions
 from treadle.loop.pause import PausedForm
 from treadle.messages import Messages
-from treadle.model import LLMSendFn
+from treadle.model import Model
 from treadle.results import Result
 from treadle.tools import Approval
 
@@ -43,7 +43,7 @@ class RunWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Coroutine[Any, Any, Result[T_co]]: ...
 
@@ -51,7 +51,7 @@ class RunWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
@@ -61,7 +61,7 @@ class RunWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
@@ -71,7 +71,7 @@ class RunWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: Any,
         **options: Unpack[LoopOptions],
@@ -95,7 +95,7 @@ class RunSyncWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Result[T_co]: ...
 
@@ -103,7 +103,7 @@ class RunSyncWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
@@ -113,7 +113,7 @@ class RunSyncWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
@@ -123,7 +123,7 @@ class RunSyncWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: Any,
         **options: Unpack[LoopOptions],
@@ -147,7 +147,7 @@ class StreamWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> AbstractAsyncContextManager[EventStream[T_co]]: ...
 
@@ -155,7 +155,7 @@ class StreamWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
@@ -165,7 +165,7 @@ class StreamWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
@@ -175,7 +175,7 @@ class StreamWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: Any,
         **options: Unpack[LoopOptions],
@@ -199,7 +199,7 @@ class StepsOfWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         **options: Unpack[LoopOptions],
     ) -> Steps[Result[T_co]]: ...
 
@@ -207,7 +207,7 @@ class StepsOfWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: tuple[type[U], type[V]],
         **options: Unpack[LoopOptions],
@@ -217,7 +217,7 @@ class StepsOfWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: type[U] | Sequence[type[U]],
         **options: Unpack[LoopOptions],
@@ -227,7 +227,7 @@ class StepsOfWith(Protocol[T_co]):
     def __call__(
         self,
         messages: Messages,
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         output: Any,
         **options: Unpack[LoopOptions],
@@ -252,7 +252,7 @@ class ResumeWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         **options: Unpack[LoopOptions],
@@ -263,7 +263,7 @@ class ResumeWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: tuple[type[U], type[V]],
@@ -275,7 +275,7 @@ class ResumeWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: type[U] | Sequence[type[U]],
@@ -287,7 +287,7 @@ class ResumeWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: Any,
@@ -313,7 +313,7 @@ class ResumeSyncWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         **options: Unpack[LoopOptions],
@@ -324,7 +324,7 @@ class ResumeSyncWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: tuple[type[U], type[V]],
@@ -336,7 +336,7 @@ class ResumeSyncWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: type[U] | Sequence[type[U]],
@@ -348,7 +348,7 @@ class ResumeSyncWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: Any,
@@ -374,7 +374,7 @@ class ResumeStreamWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         **options: Unpack[LoopOptions],
@@ -385,7 +385,7 @@ class ResumeStreamWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: tuple[type[U], type[V]],
@@ -397,7 +397,7 @@ class ResumeStreamWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: type[U] | Sequence[type[U]],
@@ -409,7 +409,7 @@ class ResumeStreamWith(Protocol[T_co]):
         self,
         paused: PausedForm,
         decisions: Mapping[str, Approval],
-        llm_send_fn: LLMSendFn | None = None,
+        llm_send_fn: Model | None = None,
         *,
         take_over: bool = False,
         output: Any,

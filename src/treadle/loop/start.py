@@ -23,7 +23,7 @@ from treadle.loop.observers import (
 from treadle.loop.options import Settings
 from treadle.loop.pause import Resumption
 from treadle.loop.run import Run, RunConfig
-from treadle.model import LLMSendFn, ModelClient
+from treadle.model import Model, ModelClient
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.telemetry import active_telemetry
@@ -46,7 +46,7 @@ MISSING: Any = Missing()
 def start_run(
     loop: Loop[Any],
     given: Any,
-    llm_send_fn: LLMSendFn | None,
+    llm_send_fn: Model | None,
     stream: EventStream[Any] | None = None,
 ) -> tuple[Steps[Result], Deliver | None]:
     """Make a run, ready to be driven.
@@ -84,6 +84,7 @@ def start_run(
     state = _state_for(settings, given)
     context = _run_context(loop, given, llm_send_fn, state, handle)
     context.has_listeners = bool(observers) or telemetry is not None or is_logged(logging.INFO)
+    context.shows_text = stream is not None or _shows_text(settings)
     if is_logged(logging.WARNING):
         observers.insert(0, RunLog(state.run_id, state.agent_name))
     run = Run(_config_of(loop), context, given, handle)
@@ -98,7 +99,7 @@ def start_run(
 def start_subagent(
     loop: Loop[Any],
     given: Any,
-    llm_send_fn: LLMSendFn | None,
+    llm_send_fn: Model | None,
     state: RunState,
     *,
     parent: RunContext,
@@ -121,6 +122,7 @@ def start_subagent(
     observers = _observers_of(settings)
     context = _run_context(loop, given, llm_send_fn, state, None, parent=parent, call_id=call_id)
     context.has_listeners = parent.has_listeners or bool(observers)
+    context.shows_text = parent.shows_text or _shows_text(settings)
     steps = Run(_config_of(loop), context, given).steps()
     return _wrapped(steps, settings), _deliver(observers, context)
 
@@ -139,6 +141,13 @@ def _wrapped(steps: Steps[Result], settings: Settings) -> Steps[Result]:
                 f"generator; it returned {type(steps).__name__}"
             )
     return steps
+
+
+def _shows_text(settings: Settings) -> bool:
+    """Whether an observer may show text that it would not take back when the model is asked again."""
+    given = settings.on_event or ()
+    observers = (given,) if callable(given) else given
+    return not all(getattr(type(one), "discards_on_retry", False) for one in observers)
 
 
 def _observers_of(settings: Settings) -> list[Observer]:
@@ -180,7 +189,7 @@ def _options_of(loop: Loop[Any]) -> Mapping[str, Any]:
 def _run_context(
     loop: Loop[Any],
     given: Any,
-    llm_send_fn: LLMSendFn | None,
+    llm_send_fn: Model | None,
     state: RunState,
     handle: RunHandle | None,
     *,

@@ -112,7 +112,8 @@ def _check_usage(usage: Any) -> None:
     if not isinstance(usage, Usage):
         raise _wrong("usage: expected Usage", usage)
     counts = (usage.input_tokens, usage.output_tokens, usage.total_tokens)
-    if not _are_counts(*counts, usage.cached_tokens, usage.reasoning_tokens):
+    details = (usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens)
+    if not _are_counts(*counts, *details):
         raise NotAResponseError("llm_send_fn: usage: expected numbers of tokens of at least 0")
     if usage.cost is not None and not is_cost(usage.cost):
         raise _wrong("usage.cost: expected US dollars", usage.cost)
@@ -272,6 +273,7 @@ def to_usage(raw: Any) -> Usage | None:
     answer = _count(value, "output_tokens", "completion_tokens")
     total = _count(value, "total_tokens")
     cached = _detail(value, "cached_tokens", "prompt_tokens_details", "input_tokens_details")
+    written = _detail(value, "cache_write_tokens", "prompt_tokens_details", "input_tokens_details")
     reasoning = _detail(
         value, "reasoning_tokens", "completion_tokens_details", "output_tokens_details"
     )
@@ -286,7 +288,14 @@ def to_usage(raw: Any) -> Usage | None:
             answer = max(0, total - prompt)
     is_partial = prompt is None or answer is None
     return Usage(
-        prompt or 0, answer or 0, total or 0, cached or 0, reasoning or 0, is_partial, cost
+        prompt or 0,
+        answer or 0,
+        total or 0,
+        cached or 0,
+        reasoning or 0,
+        is_partial,
+        cost,
+        cache_write_tokens=written or 0,
     )
 
 

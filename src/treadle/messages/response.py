@@ -61,7 +61,7 @@ class Usage:
     """Tokens, as counted by the provider.
 
     Args:
-        input_tokens: tokens of the prompt.
+        input_tokens: tokens of the prompt, including those that were read from a cache or written to it.
         output_tokens: tokens of the response.
         total_tokens: both; their sum if the provider reported none.
         cached_tokens: tokens of the prompt that were read from the provider's cache.
@@ -70,6 +70,7 @@ class Usage:
             request failed or was cancelled after it was sent.
         cost: US dollars; None if no cost is known.
         is_estimate: whether some tokens were estimated from texts, with ``unmeasured="estimate"``.
+        cache_write_tokens: tokens of the prompt that were written to the provider's cache.
     """
 
     input_tokens: int = 0
@@ -80,6 +81,7 @@ class Usage:
     is_lower_bound: bool = False
     cost: float | None = None
     is_estimate: bool = False
+    cache_write_tokens: int = 0
 
     def __post_init__(self) -> None:
         if not self.total_tokens:
@@ -105,6 +107,7 @@ class Usage:
             self.is_lower_bound or other.is_lower_bound,
             self.cost if other.cost is None else other.cost + (self.cost or 0.0),
             self.is_estimate or other.is_estimate,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
     def as_json(self) -> dict[str, Any]:

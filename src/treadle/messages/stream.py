@@ -94,6 +94,7 @@ def _merged(before: Usage, now: Usage) -> Usage:
         max(before.reasoning_tokens, now.reasoning_tokens),
         is_partial,
         before.cost if now.cost is None else now.cost,
+        cache_write_tokens=max(before.cache_write_tokens, now.cache_write_tokens),
     )
 
 

@@ -53,6 +53,9 @@ log = logging.getLogger("treadle.model")
 LLMSendFn: TypeAlias = Callable[..., Any]
 """A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
 
+Model: TypeAlias = LLMSendFn | str
+"""A model, or its name, such as ``anthropic:claude-sonnet-4-5``; see `treadle.model.backend`."""
+
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
 _OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
 """OpenAI's names of options that a backend may take one by one."""
@@ -71,12 +74,13 @@ class ModelClient:
 
     Attributes:
         mode: how it is called.
+        send: calls it with messages and options, and returns what it returns. The model may change both.
         options: the options of every request.
         takes_parts: whether it takes content parts in tool messages: the value of its attribute
             ``accepts_tool_result_parts``, False if it has none.
     """
 
-    __slots__ = ("_call", "_fn", "_has_nested", "_takes", "mode", "options", "takes_parts")
+    __slots__ = ("_fn", "_has_nested", "_takes", "mode", "options", "send", "takes_parts")
 
     def __init__(self, fn: LLMSendFn, llm_opts: Mapping[str, Any]) -> None:
         check_model(fn)
@@ -84,11 +88,11 @@ class ModelClient:
         self.mode = form.mode
         self.options: Mapping[str, Any] = read_only(dict(llm_opts))
         self._has_nested = any(value.__class__ not in ATOMS for value in self.options.values())
-        self._call, self._takes = _adapted(fn, form, self.options)
+        self.send, self._takes = _adapted(fn, form, self.options)
         if type(fn) is not FunctionType and is_sdk_method(fn):
             from treadle.model.sdk_answer import checked_answers  # noqa: PLC0415 - few runs need it
 
-            self._call = checked_answers(self._call)
+            self.send = checked_answers(self.send)
         self._fn = fn
         plain = fn
         while isinstance(plain, functools.partial):
@@ -130,16 +134,20 @@ class ModelClient:
             opts.setdefault("tools", tools)
         if tool_choice is not None and "tools" in opts:
             opts["tool_choice"] = tool_choice
-        return ModelRequest(self._call, messages, opts, events)
+        return ModelRequest(self, messages, opts, events)
 
 
 def check_model(fn: object) -> None:
-    """Check that a value can be a model.
+    """Check that a value can be a model, or is the name of one.
 
     Raises:
-        OptionError: it is not callable; the text says what to pass instead.
+        OptionError: it is neither; the text says what to pass instead.
     """
-    if not callable(fn):
+    if isinstance(fn, str):
+        from treadle.model.registry import find_provider  # noqa: PLC0415 - which imports this module
+
+        find_provider(fn)
+    elif not callable(fn):
         from treadle.model.wrong_model import advice_on  # noqa: PLC0415 - most programs need no advice
 
         advice = advice_on(fn)
@@ -153,7 +161,13 @@ EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
 
 
 class ModelRequest:
-    """One request to a model. A `Call` effect calls `send`; its outcome is the whole response."""
+    """One request to a model. A `Call` effect calls `send`; its outcome is the whole response.
+
+    Attributes:
+        model: the model that is asked.
+        messages: the messages that it receives.
+        opts: the options that it receives, with the tools.
+    """
 
     __slots__ = (
         "_accumulator",
@@ -161,22 +175,22 @@ class ModelRequest:
         "_events_of",
         "_is_abandoned",
         "_iterator",
-        "_messages",
-        "_opts",
-        "_send",
         "_unawaited",
+        "messages",
+        "model",
+        "opts",
     )
 
     def __init__(
         self,
-        send: Send,
+        model: ModelClient,
         messages: list[JSONDict],
         opts: dict[str, Any],
         events: Callable[[], EventsOf] | None = None,
     ) -> None:
-        self._send = send
-        self._messages = messages
-        self._opts = opts
+        self.model = model
+        self.messages = messages
+        self.opts = opts
         self._events = events
         self._events_of: EventsOf | None = None
         self._iterator: Any = None
@@ -198,8 +212,7 @@ class ModelRequest:
             ConnectionError: a stream ended before the response did.
         """
         started = reporter.now()
-        send = self._send
-        raw = send(self._messages, self._opts)
+        raw = self.model.send(self.messages, self.opts)
         is_whole = raw.__class__ in _WHOLE
         if is_awaitable(raw) or (not is_whole and isinstance(raw, AsyncIterable)):
             # If made in a thread, it reaches the event loop later, or never if the run is cancelled meanwhile.

@@ -34,11 +34,8 @@ def _has(*paths: str) -> Callable[[Any], bool]:
 _OTHERWISE = f"the model is a callable that takes messages, such as {PARTIAL}"
 _ADVICE: tuple[tuple[Callable[[Any], bool], str], ...] = (
     (
-        lambda value: isinstance(value, (str, bytes)),
-        (
-            f"a name alone says not how to call the model: pass {PARTIAL}, or "
-            "treadle.providers.open_model('openai:...')"
-        ),
+        lambda value: isinstance(value, bytes),
+        "a name of a model is text, such as 'openai:gpt-5-mini'",
     ),
     (
         lambda value: (

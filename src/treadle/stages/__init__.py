@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from treadle.model import BASE_DELAY
+from treadle.model import BASE_DELAY, ModelMiddleware
 from treadle.pipeline import Stage
 from treadle.stages._ask_model import OnRetry, ask_model, report_edits
 from treadle.stages._budget_guard import budget_guard
@@ -33,6 +33,8 @@ def default_stages(
     *,
     max_retries: int = 3,
     retry_delay: float = BASE_DELAY,
+    restart_streams: bool = False,
+    model_middleware: Sequence[ModelMiddleware] = (),
     repair_call: RepairCall | None = None,
     max_blank_stops: int = 3,
     breaker_threshold: int = 3,
@@ -44,6 +46,8 @@ def default_stages(
     Args:
         max_retries: see `ask_model`.
         retry_delay: see `ask_model`.
+        restart_streams: see `ask_model`.
+        model_middleware: see `ask_model`.
         repair_call: see `validate_calls`.
         max_blank_stops: see `loop_decision`.
         breaker_threshold: see `circuit_breaker`.
@@ -51,7 +55,12 @@ def default_stages(
         dedupe: see `plan_calls`.
     """
     configured: list[Any] = [
-        ask_model(max_retries=max_retries, retry_delay=retry_delay),
+        ask_model(
+            max_retries=max_retries,
+            retry_delay=retry_delay,
+            restart_streams=restart_streams,
+            model_middleware=tuple(model_middleware),
+        ),
         parse_tool_calls,
         validate_calls(repair_call=repair_call),
         loop_decision(max_blank_stops=max_blank_stops),

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from treadle import labels
 from treadle.context import Context, Request
@@ -42,11 +42,16 @@ from treadle.messages import (
 )
 from treadle.model import (
     BASE_DELAY,
+    Answer,
     EventsOf,
     ModelClient,
+    ModelMiddleware,
     ModelRequest,
+    SendRequest,
+    StreamInterruptedError,
     delay_before_retry,
     is_retryable,
+    through,
 )
 from treadle.pipeline import stage
 from treadle.redaction import redacted
@@ -73,6 +78,8 @@ def ask_model(
     max_retries: int = 3,
     retry_delay: float = BASE_DELAY,
     on_retry: OnRetry | None = None,
+    restart_streams: bool = False,
+    model_middleware: Sequence[ModelMiddleware] = (),
 ) -> Steps[Context]:
     """Send ``ctx.request`` to the model and take its response, with retries and streaming.
 
@@ -86,8 +93,13 @@ def ask_model(
         retry_delay: seconds before the second attempt; each further delay is twice as long, up to 30 s. A
             Retry-After header takes precedence.
         on_retry: may change the request before it is sent again: its model, its temperature, its messages.
+        restart_streams: whether a stream that breaks off after listeners have received text of it is requested
+            again. They receive `ModelRetried`, and have to discard that text. By default the run ends with
+            `LLMError`, and the text so far is kept in the history.
+        model_middleware: functions around each request, the first outermost; see
+            `treadle.model.ModelMiddleware`.
     """
-    run = ctx.run
+    run, retries = ctx.run, _Retries(max_retries, retry_delay, on_retry)
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
@@ -103,12 +115,14 @@ def ask_model(
         requested = yield NOW
         yield _requested(ctx, request, requested)
     try:
-        made = yield from _sent(ctx, request, max_retries, retry_delay, on_retry)
+        made = yield from _sent(
+            ctx, request, _sender(ctx, restart_streams, model_middleware), retries
+        )
     except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
         yield from _failed(ctx, LLMError(_text_of(error), type(error).__name__, cause=error))
         raise
     if isinstance(made, LLMError):
-        return (yield from _failed(ctx, made))
+        return (yield from _failed(_with_streamed(ctx, made), made))
     response, sent = made
     if run.has_listeners:
         ended = run.clock
@@ -135,12 +149,30 @@ def _requested(ctx: Context, request: Request, at: float) -> Emit:
     )
 
 
+class _Retries(NamedTuple):
+    """The options of `ask_model` for failed attempts."""
+
+    most: int
+    delay: float
+    on_retry: OnRetry | None
+
+
+def _sender(
+    ctx: Context, restart_streams: bool, middleware: Sequence[ModelMiddleware]
+) -> SendRequest:
+    """The function that sends a request of this iteration, through the middleware."""
+
+    def send(request: ModelRequest) -> Steps[Answer]:
+        return _perform(ctx, restart_streams, request)
+
+    return through(middleware, send) if middleware else send
+
+
 def _sent(
     ctx: Context,
     request: Request,
-    max_retries: int,
-    retry_delay: float,
-    on_retry: OnRetry | None,
+    send: SendRequest,
+    retries: _Retries,
 ) -> Steps[tuple[Response, Request] | LLMError]:
     """Send a request; retry after a temporary error.
 
@@ -151,31 +183,74 @@ def _sent(
     model = ctx.run.model
     if model is None:
         raise RuntimeError("this context has no model to ask")
-    attempt, key = 1, str(ctx.iteration)
+    attempt = 1
     while True:
-        sent = _model_request(ctx, model, request)
         try:
-            response, _, ended = yield Call.of(
-                sent.send, (), model.mode, label=labels.CHAT, key=key, reporting=True
-            )
+            response, _, ended = yield from send(_model_request(ctx, model, request))
+        except StreamInterruptedError as broken:
+            return _interrupted(broken, attempt)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            _count_unknown(ctx)
-            if attempt > max_retries or not is_retryable(error):
+            if attempt > retries.most or not is_retryable(error):
                 cause = from_user_code(without_frame(error))
                 failure = LLMError(_text_of(error), type(error).__name__, attempt, cause)
                 failure.__cause__ = cause
                 return failure
-            yield from _wait(ctx, error, attempt, retry_delay)
-            if on_retry is not None:
-                request = yield from _changed(ctx, on_retry, request, error, attempt)
-        except BaseException:
-            sent.abandon()
-            _count_unknown(ctx)
-            ctx.run.abandoned = ctx.iteration, sent
-            raise
+            yield from _wait(ctx, error, attempt, retries.delay)
+            if retries.on_retry is not None:
+                request = yield from _changed(ctx, retries.on_retry, request, error, attempt)
         else:
             return _counted(ctx, request, response, ended), request
         attempt += 1
+
+
+def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[Answer]:
+    """Send one request to its model."""
+    run = ctx.run
+    try:
+        return (
+            yield Call.of(
+                sent.send,
+                (),
+                sent.model.mode,
+                label=labels.CHAT,
+                key=str(ctx.iteration),
+                reporting=True,
+            )
+        )
+    except Exception as error:
+        _count_unknown(ctx)
+        if run.shows_text and not restart_streams:
+            text = yield Call(sent.text, label=labels.STREAMED, key=str(ctx.iteration))
+            if text:
+                raise StreamInterruptedError(text, error) from error
+        raise
+    except BaseException:
+        sent.abandon()
+        _count_unknown(ctx)
+        run.abandoned = ctx.iteration, sent
+        raise
+
+
+def _with_streamed(ctx: Context, reason: LLMError) -> Context:
+    """The context with the text that was shown before the response broke off, which belongs in the history."""
+    broken = reason.__cause__
+    if not isinstance(broken, StreamInterruptedError):
+        return ctx
+    reason.__cause__ = reason.cause
+    return ctx.evolve(response=Response(broken.text, is_streamed=True), is_asked=True)
+
+
+def _interrupted(broken: StreamInterruptedError, attempt: int) -> LLMError:
+    """The reason of a run whose response broke off after text of it was shown; its cause has the text."""
+    error = broken.error
+    cause = from_user_code(without_frame(error))
+    text = (
+        f"{_text_of(error)}; the response broke off after {len(broken.text):,} characters that listeners have "
+        f"received, so it was not requested again (see restart_streams)"
+    )
+    failure = LLMError(text, type(error).__name__, attempt, cause)
+    failure.__cause__ = broken
+    return failure
 
 
 def report_edits(ctx: Context) -> Steps[None]:

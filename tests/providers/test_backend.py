@@ -1,4 +1,4 @@
-"""`open_model`: models by name, and the errors if a model cannot be opened."""
+"""`backend`: models by name, and the errors if a model cannot be opened."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from treadle import MissingExtraError, OptionError
-from treadle.providers import open_model
-from treadle.providers.api_key import PLACEHOLDER
+from treadle.providers import backend
+from treadle.providers.endpoint import PLACEHOLDER
 
 
 @pytest.fixture(autouse=True)
@@ -21,34 +21,34 @@ def without_openai_settings(monkeypatch):
 @pytest.mark.parametrize("spec", ["", "gpt-4.1", "opnai:gpt-4.1", ":x", "Local"])
 def test_an_unknown_name_is_an_error_that_lists_the_known_forms(spec):
     with pytest.raises(OptionError, match=r"known are local, local:PATH\.gguf, openai:NAME"):
-        open_model(spec)
+        backend(spec)
 
 
 @pytest.mark.parametrize("spec", ["openai:", "local:"])
 def test_a_name_is_required_after_a_colon(spec):
     with pytest.raises(OptionError, match="has no name after the colon"):
-        open_model(spec)
+        backend(spec)
 
 
 def test_openai_without_a_name_is_an_error():
     with pytest.raises(OptionError, match="name of a model"):
-        open_model("openai", base_url="http://127.0.0.1:1/v1")
+        backend("openai", base_url="http://127.0.0.1:1/v1")
 
 
 def test_openai_without_a_key_is_an_error_that_names_the_variable():
     with pytest.raises(OptionError, match="OPENAI_API_KEY"):
-        open_model("openai:gpt-4.1")
+        backend("openai:gpt-4.1")
 
 
 def test_an_empty_key_is_a_missing_key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "")
     with pytest.raises(OptionError, match="OPENAI_API_KEY"):
-        open_model("openai:gpt-4.1", api_key="")
+        backend("openai:gpt-4.1", api_key="")
 
 
 def test_base_url_with_a_local_model_is_an_error():
     with pytest.raises(OptionError, match="base_url"):
-        open_model("local", base_url="http://127.0.0.1:1/v1")
+        backend("local", base_url="http://127.0.0.1:1/v1")
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,18 @@ def test_the_key_is_the_given_one_else_that_of_the_environment(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    assert open_model("openai:gpt-4.1", **opts)._api_key == expected
+    assert backend("openai:gpt-4.1", **opts)._api_key == expected
 
 
 def test_the_key_is_not_in_the_repr():
-    model = open_model("openai:gpt-4.1", api_key="secret")
+    model = backend("openai:gpt-4.1", api_key="secret")
     assert repr(model) == "OpenAIModel('gpt-4.1')"
 
 
 def test_without_the_sdk_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'treadle\[openai\]'"):
-        open_model("openai:gpt-4.1", api_key="k")
+        backend("openai:gpt-4.1", api_key="k")
 
 
 def test_importing_the_package_imports_no_sdk():

@@ -16,8 +16,8 @@ import pytest
 from tests.completion import COMPLETION
 
 from treadle import Err, Loop, Ok
-from treadle.providers import open_model
-from treadle.providers.api_key import PLACEHOLDER, key_for
+from treadle.providers import backend
+from treadle.providers.endpoint import PLACEHOLDER, key_for
 
 KEY = "sk-of-the-environment"
 PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
@@ -84,7 +84,7 @@ def server(serve):
 
 
 def ask(**opts):
-    with contextlib.closing(open_model("openai:m", **opts)) as model:
+    with contextlib.closing(backend("openai:m", **opts)) as model:
         return Loop.run_sync("hi", model, max_retries=0)
 
 
@@ -201,7 +201,7 @@ def test_a_server_in_the_environment_may_be_an_address(endpoint, expected, monke
 @pytest.mark.parametrize("host", ["192.168.1.5:8080", "models.example.org", "0.0.0.0:1"])
 def test_a_key_without_encryption_is_a_warning_that_names_the_server(host):
     with pytest.warns(UserWarning, match=f"sent to http://{host} without encryption"):
-        open_model("openai:m", base_url=f"http://user:pw@{host}/v1", api_key="sk-given")
+        backend("openai:m", base_url=f"http://user:pw@{host}/v1", api_key="sk-given")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_key_without_encryption_is_a_warning_that_names_the_server(host):
 def test_what_nobody_can_read_is_no_warning(endpoint, key):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        open_model("openai:m", base_url=endpoint, api_key=key)
+        backend("openai:m", base_url=endpoint, api_key=key)
 
 
 def test_a_server_that_wants_a_key_is_an_error_that_says_why_none_was_sent(serve):

@@ -1,0 +1,188 @@
+"""Models by name: the providers, found through entry points, and the forms of a name."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from treadle.errors import OptionError, did_you_mean
+from treadle.fast_dataclass import light_dataclass
+from treadle.model.client import LLMSendFn
+from treadle.redaction import redacted
+
+log = logging.getLogger("treadle.model")
+
+ENTRY_POINTS = "treadle.providers"
+"""The group of entry points. The name of each is that of its provider, and it loads a `Provider`."""
+
+
+@light_dataclass(frozen=True)
+class Provider:
+    """A provider of models, as it registers itself.
+
+    Args:
+        name: what comes before the colon in the name of a model.
+        title: its name for people.
+        open_model: takes the name of a model, and ``base_url``, ``api_key`` and options of every request by
+            keyword; returns the model. It imports the SDK, not the module in which it is defined.
+        open_embedder: the same for a model that embeds texts; it returns a callable that takes texts and
+            returns a vector for each. None if the provider has none.
+        aliases: other names of it.
+        prefixes: starts of the names of its models, by which it is found if a name has no provider.
+        forms: the forms of its models' names, for errors and lists; None means ``name:MODEL``.
+        package: the package of its SDK; None if it needs none.
+        extra: the extra of treadle that installs it; None for a provider of another distribution.
+        key_variables: the environment variables that may have its API key, the first one taking precedence.
+        url_variable: the environment variable that may have its base URL; None if there is none.
+        needs_key: whether its own endpoint requires a key.
+    """
+
+    name: str
+    title: str
+    open_model: Callable[..., LLMSendFn]
+    open_embedder: Callable[..., Callable[..., Any]] | None = None
+    aliases: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    forms: tuple[str, ...] | None = None
+    package: str | None = None
+    extra: str | None = None
+    key_variables: tuple[str, ...] = ()
+    url_variable: str | None = None
+    needs_key: bool = True
+
+    @property
+    def model_forms(self) -> tuple[str, ...]:
+        """The forms of the names of its models."""
+        return (f"{self.name}:MODEL",) if self.forms is None else self.forms
+
+    def environment(self) -> tuple[str | None, ...]:
+        """The values of its environment variables: a model that was opened before depends on them."""
+        names = (*self.key_variables, self.url_variable)
+        return tuple(os.environ.get(name) if name else None for name in names)
+
+
+@functools.cache
+def providers() -> Mapping[str, Provider]:
+    """The installed providers by name, sorted. One that cannot be loaded is logged and left out."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import
+
+    found: dict[str, Provider] = {}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        try:
+            loaded = point.load()
+        except Exception:  # another distribution's code
+            log.warning("the provider %r cannot be loaded", point.name, exc_info=True)
+            continue
+        if isinstance(loaded, Provider):
+            found[point.name] = loaded
+        else:
+            kind = type(loaded).__name__
+            log.warning("the provider %r: expected a Provider, got %s", point.name, kind)
+    return found
+
+
+_aliases: dict[str, str] = {}
+
+
+def add_alias(alias: str, name: str) -> None:
+    """Give a model another name in this process, such as ``fast``.
+
+    Args:
+        alias: the new name. It takes precedence over every other form.
+        name: the name that it stands for.
+
+    Raises:
+        OptionError: the name is unknown, or is this alias itself.
+    """
+    if alias == name:
+        raise OptionError(f"alias: {alias!r} stands for itself")
+    find_provider(name)
+    _aliases[alias] = name
+
+
+def find_provider(name: str) -> tuple[Provider, str]:
+    """Find the provider of a model.
+
+    Args:
+        name: an alias, ``provider:model``, ``provider/model``, a name that starts as those of one provider do, or
+            the name of a provider that has a default model.
+
+    Returns:
+        The provider, and the name of the model at the provider; empty for its default model.
+
+    Raises:
+        OptionError: no provider is known for the name, or there is no model after the colon.
+    """
+    name = _aliases.get(name, name)
+    known = providers()
+    by_name = {other: one for one in known.values() for other in (one.name, *one.aliases)}
+    if name in by_name:
+        return by_name[name], ""
+    for separator in ":/":
+        first, found, model = name.partition(separator)
+        if found and first in by_name:
+            if not model:
+                raise OptionError(f"model: {name!r} has no name after the {_NAMES[separator]}")
+            return by_name[first], model
+    for provider in known.values():
+        if provider.prefixes and name.startswith(provider.prefixes):
+            return provider, name
+    raise OptionError(_unknown(name, by_name))
+
+
+MAX_SHOWN = 100
+"""The length of an unknown name that an error shows."""
+_NAMES = {":": "colon", "/": "slash"}
+
+
+def _unknown(name: str, by_name: Mapping[str, Provider]) -> str:
+    if not by_name:
+        return (
+            f"model: {name!r} is unknown, since no provider is registered; is treadle installed, so that its "
+            "entry points are found?"
+        )
+    shown = repr(redacted(name)) if len(name) <= MAX_SHOWN else "this name"  # it may be a key
+    first, colon, _ = name.partition(":")
+    hint = did_you_mean(first, by_name) if colon else ""
+    forms = ", ".join(form for one in dict.fromkeys(by_name.values()) for form in one.model_forms)
+    return f"model: {shown} is unknown{hint if 'mean' in hint else ''}; known are {forms}"
+
+
+def backend(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, **opts: Any
+) -> LLMSendFn:
+    """Open a model by name.
+
+    Args:
+        name: see `find_provider`.
+        base_url: another endpoint than that of the provider.
+        api_key: the key for the endpoint; by default that of the environment, for the provider's own endpoint.
+        **opts: options of the model, and of every request.
+
+    Returns:
+        A model for ``llm_send_fn=``. It has a ``close()`` if there is something to close.
+
+    Raises:
+        OptionError: no provider is known for the name, there is no API key, or an option is invalid.
+        MissingExtraError: a package that the provider needs is not installed.
+    """
+    provider, model = find_provider(name)
+    return provider.open_model(model, base_url=base_url, api_key=api_key, **opts)
+
+
+def named_model(name: str) -> LLMSendFn:
+    """The model of a name that was given in place of one; runs with the same name share it, and its connections.
+
+    Raises:
+        OptionError, MissingExtraError: as `backend`.
+    """
+    provider, model = find_provider(name)
+    return _opened(provider, model, provider.environment())
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(provider: Provider, model: str, _environment: tuple[str | None, ...]) -> LLMSendFn:
+    return provider.open_model(model)
