@@ -12,7 +12,7 @@ from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
 from treadle.errors import InitSignature, OptionError, check_names
-from treadle.loop.build import pipeline_of, tools_of
+from treadle.loop.build import catalog_of, pipeline_of, tools_of
 from treadle.loop.handle import EventStream
 from treadle.loop.options import OF_STAGES, OPTION_NAMES, LoopOptions, Settings, hint_of
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, Resumption
@@ -136,7 +136,8 @@ class Loop(Generic[OutputT_co]):
         self.settings = settings
         self.pipeline = pipeline
         self.tools: Mapping[str, Tool]
-        self.tools, self.output = tools_of(settings)
+        tools, self.output = tools_of(settings)
+        self.tools, self.catalog = catalog_of(settings, tools)
         secret = settings.pause_secret
         self.pause_secret = secret.encode() if isinstance(secret, str) else secret
         resolve = settings.resolve_tool
