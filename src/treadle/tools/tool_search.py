@@ -43,7 +43,7 @@ class ToolSearch:
 
     mode: Literal["call", "native"] = "call"
     always: Sequence[str] = ()
-    limit: int = 5
+    limit: int = 10
     embed: Embed | None = None
 
     def __post_init__(self) -> None:
