@@ -28,7 +28,7 @@ from treadle import (
     tool,
 )
 from treadle.events import CallsPlanned, RunStarted
-from treadle.stages import dispatch_tools
+from treadle.stages import dispatch_tools, parse_tool_calls
 from treadle.testing import ScriptedLLM, call, calls, check_history
 
 
@@ -230,19 +230,41 @@ def test_a_search_follows_the_tools_of_the_run():
 
     @stage
     def swap(ctx):
-        return ctx.with_tools(add=[multiply], remove=["add"]) if ctx.iteration == 1 else ctx
+        return ctx.with_tools(add=[multiply], remove=["add"]) if ctx.iteration == 2 else ctx
 
-    steps = (
-        calls(call("search_tools", query="two numbers")),
-        calls(through("multiply", a=2, b=3), through("add", a=2, b=3)),
-        "Done.",
-    )
-    result, model = searching(*steps, stages=[swap, *default_stages()])
-    [found] = json.loads(answers(result)[0])["tools"]
-    assert found["name"] == "multiply"
-    assert answers(result)[1] == "6"
-    assert "no tool named 'add'" in answers(result)[2]
+    search = [calls(call("search_tools", query="two numbers")) for _ in range(2)]
+    made = calls(through("multiply", a=2, b=3), through("add", a=2, b=3))
+    result, model = searching(*search, made, "Done.", stages=[swap, *default_stages()])
+    found = [json.loads(answer)["tools"] for answer in answers(result)[:2]]
+    assert [[one["name"] for one in tools] for tools in found] == [["add"], ["multiply"]]
+    assert answers(result)[2] == "6"
+    assert "no tool named 'add'" in answers(result)[3]
     assert offered(model.sent[1]) == ["search_tools", "call_tool"]
+
+
+def test_what_is_offered_follows_the_tools_of_the_run():
+    @tool(terminal=True)
+    def finish(answer: str) -> None:
+        """Finish."""
+
+    @stage
+    def swap(ctx):
+        return ctx.with_tools(add=[finish], remove=["add"]) if ctx.iteration == 2 else ctx
+
+    steps = (calls(call("add", a=1, b=2)), calls(call("finish", answer="3")))
+    search = ToolSearch(always=["add"])
+    _, model = searching(*steps, search=search, stages=[swap, *default_stages()])
+    assert offered(model.sent[0]) == ["search_tools", "call_tool", "add"]
+    assert offered(model.sent[1]) == ["search_tools", "call_tool", "finish"]
+
+
+def test_the_index_is_made_once_for_all_runs_of_a_loop():
+    loop = Loop(tools=TOOLS, tool_search=ToolSearch())
+    query = calls(call("search_tools", query="rain"))
+    loop.run_sync("Go.", ScriptedLLM(query, "Done."))
+    index = loop.catalog.index(loop.tools)
+    loop.run_sync("Go.", ScriptedLLM(query, "Done."))
+    assert loop.catalog.index(loop.tools) is index
 
 
 # Calls through `call_tool`
@@ -530,6 +552,49 @@ def test_a_response_whose_text_a_stage_changes_keeps_its_calls():
     assert [one["id"] for one in result.messages[1]["tool_calls"]] == ["c1"]
 
 
+def test_calls_that_ran_are_not_parsed_again_after_an_edit_of_the_text():
+    seen = []
+
+    @stage
+    def editing(ctx):
+        return ctx.replace(response=dataclasses.replace(ctx.response, content="I added."))
+
+    def look(ctx):
+        seen.append(ctx.tool_calls)
+        return ctx
+
+    stages = default_stages()
+    place = next(n for n, one in enumerate(stages) if one.name == "inject_results")
+    stages[place:place] = [
+        look,
+        editing,
+        stage(parse_tool_calls.fn, name="again"),
+        stage(look, name="second"),
+    ]
+    made = calls(through("add", "c1", a=1, b=2))
+    result, _ = searching(made, stages=stages, max_iterations=1)
+    assert seen[0] is seen[1]
+    assert answers(result) == ["3"]
+
+
+def test_ids_that_were_made_unique_are_those_of_the_response_too():
+    seen = []
+
+    def look(ctx):
+        if ctx.tool_calls:
+            seen.append(
+                [[one.id for one in many] for many in (ctx.response.tool_calls, ctx.tool_calls)]
+            )
+        return ctx.remember("seen", len(seen))
+
+    stages = default_stages()
+    place = next(n for n, one in enumerate(stages) if one.name == "validate_calls")
+    stages[place:place] = [look, stage(look, name="second")]
+    made = calls(through("add", "c1", a=1, b=1), through("add", "c1", a=2, b=2))
+    searching(made, "Done.", stages=stages)
+    assert seen[1][0] == seen[1][1]
+
+
 def test_a_call_that_a_stage_removes_does_not_run():
     result = edited_run(lambda ctx: ctx.replace(tool_calls=()))
     assert answers(result) == ["Not run: removed by editing."]
@@ -616,7 +681,7 @@ def test_embeddings_find_what_shares_no_word(embed):
 
 
 def test_a_name_is_first_with_embeddings_as_well():
-    query = calls(call("search_tools", query="add umbrella", limit=1))
+    query = calls(call("search_tools", query="add the rain", limit=1))
     result, _ = searching(query, "Done.", search=ToolSearch(embed=letters))
     assert '"tools":[{"name":"add"' in answers(result)[0]
 

@@ -109,8 +109,12 @@ def test_the_order_of_the_tools_decides_between_equals():
 
 
 def test_a_name_in_a_query_is_first_whatever_else_matches():
-    tools = [named("send_mail", "Send a mail to a person."), named("x1"), named("mail_person")]
-    assert found("send mail to a person with x1", *tools)[0] == "x1"
+    tools = [
+        named("send_mail_to_person", "Send a mail."),
+        named("zed"),
+        named("zed_2", "Zed, zed."),
+    ]
+    assert found("send mail to a person with zed", *tools)[0] == "zed"
 
 
 @pytest.mark.parametrize("query", ["the", "", "  ", "xyzzy", "日本語", "\ud800"])
