@@ -20,7 +20,7 @@ from catalog import catalog
 
 from treadle import Loop, Response, Tool, ToolSearch
 from treadle.messages import estimate_usage
-from treadle.testing import ScriptedLLM
+from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools.search_index import SearchIndex
 
 LIMITS = (1, 3, 5, 10)
@@ -54,6 +54,14 @@ def payload(tools: Sequence[Tool], search: ToolSearch | None) -> list[dict[str, 
     return sent
 
 
+def answer(tools: Sequence[Tool], question: str) -> str:
+    """What a model reads after a search."""
+    model = ScriptedLLM(calls(call("search_tools", query=question)), "Done.")
+    result = Loop.run_sync("Hello.", model, tools=tools, tool_search=ToolSearch())
+    text: str = result.messages[2]["content"]
+    return text
+
+
 def report(tools: Sequence[Tool], *, misses: bool) -> None:
     """Print the tables."""
     started = time.perf_counter()
@@ -75,6 +83,10 @@ def report(tools: Sequence[Tool], *, misses: bool) -> None:
         sent = payload(tools, search)
         tokens = estimate_usage([], sent, Response()).input_tokens
         print(f"{title}: {len(json.dumps(sent)):,} bytes, about {tokens:,} tokens")
+    found = [len(answer(tools, question)) for _, question in questions(FILES[2])[:10]]
+    print(
+        f"a result of a search: {statistics.median(found):,.0f} bytes, {ToolSearch().limit} tools"
+    )
     for question, rank in zip(questions(FILES[0]), ranks[FILES[0]], strict=True) if misses else ():
         if rank > ToolSearch().limit:  # of the questions for tuning only
             print(question, rank, index.search(question[1], 5))

@@ -120,10 +120,10 @@ def _searching(ctx: Context, call: ToolCall) -> Steps[str]:
 
 def _embedded(ctx: Context, catalog: Catalog, call: ToolCall, query: str) -> Steps[Sequence[float]]:
     """Embed the tools, once for all runs of the loop, and the query."""
-    tools = _effect(catalog.embed_tools, (ctx.tools,), Mode.THREAD, f"{call.id}/tools")
+    tools = _effect(catalog.embed_tools, (ctx.tools,), Mode.THREAD, call.id)
     yield from catalog.locks.holding({SEARCH_TOOLS: True}, _one(tools))
     embed: Any = catalog.options.embed
-    vectors = yield _effect(embed, ([query],), call_mode(embed), f"{call.id}/query")
+    vectors = yield _effect(embed, ([query],), call_mode(embed), call.id)
     [vector] = unit_vectors(vectors, 1)
     return vector
 
