@@ -449,8 +449,10 @@ class Context(_OwnDict):
         options: Mapping[str, Any] = {} if model is None else model.options
         instructions = None if self.run.instructions is None else self.instructions
         changes: Mapping[str, Any] = self.request_changes
-        catalog, names = self.run.catalog, tuple(self.tools)
-        if catalog is not None:  # a tool that is forced has to be offered as well
+        catalog = self.run.catalog
+        if catalog is None:
+            names = tuple(self.tools)
+        else:  # a tool that is forced has to be offered as well
             forced = str(changes.get("tool_choice"))
             names = catalog.offered(self.tools, (*self.run.found, forced))
         request = Request(self.messages, names, None, options, instructions)

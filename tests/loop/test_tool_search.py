@@ -263,7 +263,7 @@ def test_the_index_is_made_once_for_all_runs_of_a_loop():
     query = calls(call("search_tools", query="rain"))
     loop.run_sync("Go.", ScriptedLLM(query, "Done."))
     index = loop.catalog.index(loop.tools)
-    loop.run_sync("Go.", ScriptedLLM(query, "Done."))
+    loop.run_sync("Go.", ScriptedLLM(query, "Done."), on_event=lambda _: None, max_iterations=3)
     assert loop.catalog.index(loop.tools) is index
 
 
@@ -703,7 +703,7 @@ def test_the_tools_are_embedded_once_per_loop(is_async):
 
     def run():
         both = calls(call("search_tools", query="rain"), call("search_tools", query="file"))
-        loop.run_sync("Go.", ScriptedLLM(both, "Done."))
+        loop.run_sync("Go.", ScriptedLLM(both, "Done."), handle=RunHandle())
 
     threads = [threading.Thread(target=run) for _ in range(3)]
     for thread in threads:
@@ -764,7 +764,7 @@ def test_a_name_of_always_that_no_tool_has_is_refused():
 @pytest.mark.parametrize("name", ["search_tools", "call_tool"])
 def test_a_tool_with_the_name_of_a_fixed_one_is_refused(name):
     own = tool(name=name)(lambda: 0)
-    with pytest.raises(OptionError, match=f"the name '{name}'"):
+    with pytest.raises(OptionError, match=f"tool_search: '{name}' is the name"):
         Loop(tools=[own], tool_search=ToolSearch())
     assert Loop(tools=[own]).tools[name] is own
 

@@ -335,6 +335,9 @@ OF_DEFAULT_STAGES = (
     "repair_call",
 )
 OF_STAGES = frozenset({"stages", *OF_DEFAULT_STAGES})
+OF_TOOLS = frozenset(
+    {"tools", "tool_search", "output", "output_mode", "max_output_retries", "output_validators"}
+)
 _MAY_BE_OFF = frozenset({"loop_threshold"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "dedupe": DEDUPE_MODES,

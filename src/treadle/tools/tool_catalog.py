@@ -47,7 +47,7 @@ class Catalog:
         for name in self.fixed:
             if name in tools:
                 raise OptionError(
-                    f"tool_search: the name {name!r} is that of a tool that searches offer; rename your tool"
+                    f"tool_search: {name!r} is the name of a tool of the search itself; give yours another"
                 )
         check_names(options.always, tools, "tool_search: always: there is no tool")
         self.locks = Locks()
