@@ -114,7 +114,7 @@ class RunStarted(EventBase):
         at: seconds since the epoch.
         resumed: it continues after a pause, under the same id.
         limits: the limits of the run.
-        tools: the tools of the run, in OpenAI's form.
+        tools: the tools of the run, in OpenAI's form; with tool search, those that are offered from the start.
         available: the names of all tools, including those that only the resolver has.
         model: the name of the model, if known.
         provider: the provider, by OpenTelemetry's names, if known.

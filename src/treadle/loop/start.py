@@ -216,6 +216,7 @@ def _run_context(
         held_locks=held,
         breaker=settings.breaker,
         resolver=loop.resolver,
+        catalog=loop.catalog,
         model=ModelClient(loop.model_for(llm_send_fn), _options_of(loop)),
         instructions=settings.instructions,
         show_budget=settings.show_budget,
