@@ -49,7 +49,7 @@ def test_without_a_model_that_embeds_there_is_an_error():
 
 def test_a_provider_without_embeddings_is_an_error_that_names_the_others():
     roles = Roles(chat=chat, embedding="local")
-    with pytest.raises(OptionError, match="has no models that embed; these have: .*openai"):
+    with pytest.raises(OptionError, match=r"has no models that embed; these have: .*openai"):
         asyncio.run(roles.embed(["a"]))
 
 
