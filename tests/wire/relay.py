@@ -1,6 +1,6 @@
-"""A relay in front of a server: it passes bytes on unchanged, and keeps the bodies of the requests as they were sent.
+"""A relay in front of a server: passes bytes on unchanged, and keeps the bodies of requests as they were sent.
 
-The wire server's journal has each request in one form, that of OpenAI's chat completions. The relay shows what the SDK of
+The journal of the wire server has each request in the form of OpenAI's chat. The relay shows what the SDK of
 a provider really sent. Whatever happens to a connection, such as a stream that is cut, happens at both ends.
 """
 

@@ -1,0 +1,50 @@
+"""The providers of the wire tests: where each one is reached, and how a body that it was sent is checked."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+
+from treadle.providers import backend
+
+
+@dataclass(frozen=True)
+class Wire:
+    """One provider on the wire server.
+
+    Args:
+        name: the name of the provider.
+        model: a model that the wire server takes for one of the provider.
+        path: what the base URL has after the address of the server.
+        back: the module of `tests.providers` that reads and checks the bodies of its requests.
+    """
+
+    name: str
+    model: str
+    path: str
+    back: str
+
+    def open(self, url, **opts):
+        """A model on the server at an address."""
+        return backend(
+            f"{self.name}:{self.model}", base_url=url + self.path, api_key="a key", **opts
+        )
+
+    def check(self, body):
+        """Check a body by the types of the SDK; return its history in OpenAI's form."""
+        back = importlib.import_module(f"tests.providers.back_{self.back}")
+        back.check_body(body)
+        return back.messages_of(body)
+
+
+PROVIDERS = {
+    one.name: one
+    for one in (
+        Wire("openai", "gpt-4.1", "/v1", "openai"),
+        Wire("grok", "grok-4", "/v1", "openai"),
+        Wire("openai-responses", "gpt-4.1", "/v1", "openai_responses"),
+        Wire("anthropic", "claude-sonnet-4-5", "", "anthropic"),
+        Wire("gemini", "gemini-2.5-flash", "", "gemini"),
+        Wire("ollama", "qwen3", "", "ollama"),
+    )
+}
