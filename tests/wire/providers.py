@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from treadle.providers import backend
 
@@ -17,12 +17,16 @@ class Wire:
         model: a model that the wire server takes for one of the provider.
         path: what the base URL has after the address of the server.
         back: the module of `tests.providers` that reads and checks the bodies of its requests.
+        reasoning: options with which the model shows its reasoning.
+        takes_reasoning_back: whether the text of its reasoning is sent back to it.
     """
 
     name: str
     model: str
     path: str
     back: str
+    reasoning: dict = field(default_factory=dict)
+    takes_reasoning_back: bool = True
 
     def open(self, url, **opts):
         """A model on the server at an address."""
