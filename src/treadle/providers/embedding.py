@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from treadle.errors import OptionError
-from treadle.messages import NotAResponseError
+from treadle.messages import NotAResponseError, is_list
 from treadle.providers.sdk_connection import SDKConnection
 
 
@@ -110,10 +110,10 @@ def _check_positive(**numbers: float | None) -> None:
             raise OptionError(f"{name}: expected a number above 0, got {number!r}")
 
 
-def _check_texts(texts: Any) -> None:
-    if isinstance(texts, str) or not isinstance(texts, Sequence):
+def _check_texts(texts: object) -> None:
+    if not is_list(texts) and not isinstance(texts, tuple):
         raise OptionError(f"texts: expected a list of texts, got {type(texts).__name__}")
-    given: Sequence[Any] = texts
+    given: Any = texts
     for index, text in enumerate(given):
         if not isinstance(text, str):
             raise OptionError(f"texts[{index}]: expected text, got {type(text).__name__}")
