@@ -17,8 +17,8 @@ def joined_reasoning(pieces: Iterable[Any]) -> list[Any]:
     """Join the consecutive pieces of each block.
 
     Args:
-        pieces: items of ``reasoning_details``, as they came; they are not changed. Pieces of one block have the same
-            ``type`` and ``index``, and no two different ``id``.
+        pieces: items of ``reasoning_details``, as they came; they are not changed. Pieces of one block have the
+            same ``type`` and ``index``, and no two different ``id``.
     """
     blocks: list[_Block | Any] = []
     for piece in pieces:

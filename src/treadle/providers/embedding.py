@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from treadle.errors import OptionError
-from treadle.messages import NotAResponseError, is_list
+from treadle.messages import NotAResponseError
 from treadle.providers.sdk_connection import SDKConnection
 
 
@@ -57,7 +57,7 @@ class SDKEmbedder(SDKConnection):
         self._batch_size = min(batch_size or self.max_texts, self.max_texts)
         self._timeout = timeout
 
-    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+    async def __call__(self, texts: list[str] | tuple[str, ...]) -> list[list[float]]:
         """Embed texts.
 
         Args:
@@ -91,7 +91,7 @@ class SDKEmbedder(SDKConnection):
         """Send one request with the SDK; returns the vectors in the order of the texts."""
         raise NotImplementedError
 
-    def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
+    def _batches(self, texts: list[str] | tuple[str, ...]) -> Iterator[list[str]]:
         batch: list[str] = []
         size = 0
         for text in texts:
@@ -110,10 +110,9 @@ def _check_positive(**numbers: float | None) -> None:
             raise OptionError(f"{name}: expected a number above 0, got {number!r}")
 
 
-def _check_texts(texts: object) -> None:
-    if not is_list(texts) and not isinstance(texts, tuple):
+def _check_texts(texts: list[Any] | tuple[Any, ...]) -> None:
+    if not isinstance(texts, (list, tuple)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"texts: expected a list of texts, got {type(texts).__name__}")
-    given: Any = texts
-    for index, text in enumerate(given):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise OptionError(f"texts[{index}]: expected text, got {type(text).__name__}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import inspect
 import os
 from typing import Any
 
@@ -42,6 +45,18 @@ def _headers_for_others(sdk: Any, api_key: str) -> dict[str, Any]:
     names = {line.partition(":")[0].strip() for line in given.split("\n") if ":" in line}
     others: dict[str, Any] = {name: sdk.Omit() for name in names if name.lower() != "authorization"}
     return {**others, "Authorization": f"Bearer {api_key}"}
+
+
+@functools.cache
+def parameters_of(resource: str, owner: str) -> frozenset[str]:
+    """The names of the parameters of ``create``, a method of the SDK, that are options of a request.
+
+    Args:
+        resource: the module of the method in ``openai.resources``.
+        owner: its class.
+    """
+    found = getattr(importlib.import_module(f"openai.resources.{resource}"), owner).create
+    return frozenset(inspect.signature(found).parameters) - {"self", "stream"}
 
 
 class OpenAIEmbedder(SDKEmbedder):
