@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from treadle.errors import OptionError, did_you_mean
 from treadle.messages import JSONDict
 from treadle.model.sdk_answer import check_async_answer
-from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client
+from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
+from treadle.providers.openai_messages import known_messages
 from treadle.providers.sdk_model import SDKModel, provider_of
 
 _STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage": True}}
@@ -17,14 +19,29 @@ _STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage":
 class OpenAIModel(SDKModel):
     """A model behind OpenAI's chat completions, or any endpoint that implements them; see `SDKModel`.
 
-    Messages and options are sent as they are.
+    Options are the parameters of the SDK's method; what another server takes besides belongs in ``extra_body``.
+    OpenAI's own endpoint receives messages with the keys that it knows (see `known_messages`), any other receives
+    them as they are.
     """
 
     provider = "openai"
     endpoint = OPENAI
     package = extra = "openai"
 
+    def _check_options(self, opts: Mapping[str, Any]) -> None:
+        known = parameters_of("chat.completions", "AsyncCompletions") - {"messages"}
+        for option in opts:
+            if option not in known:
+                what = f"model: {self.endpoint.title}'s chat completions have no option {option!r}"
+                hint = did_you_mean(option, sorted(known))
+                raise OptionError(
+                    f"{what}{hint}; those of another server belong in extra_body={{...}}"
+                )
+
     def _body(self, messages: list[JSONDict], opts: JSONDict) -> JSONDict:
+        self._check_options(opts)
+        if self.endpoint.is_own(self._base_url):
+            messages = known_messages(messages)
         return {"model": self.name, "messages": messages, **opts}
 
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
