@@ -1,5 +1,15 @@
 """Models for `Loop`, by name. A provider is an entry point; it imports its SDK when it is used."""
 
-from treadle.model import Provider, add_alias, backend, providers
+from treadle.model import Embedder, Provider, add_alias, aliases, backend, embedder, providers
+from treadle.providers.roles import Roles
 
-__all__ = ["Provider", "add_alias", "backend", "providers"]
+__all__ = [
+    "Embedder",
+    "Provider",
+    "Roles",
+    "add_alias",
+    "aliases",
+    "backend",
+    "embedder",
+    "providers",
+]
