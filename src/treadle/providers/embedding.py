@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from treadle.errors import OptionError
@@ -57,7 +57,7 @@ class SDKEmbedder(SDKConnection):
         self._batch_size = min(batch_size or self.max_texts, self.max_texts)
         self._timeout = timeout
 
-    async def __call__(self, texts: list[str] | tuple[str, ...]) -> list[list[float]]:
+    async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """Embed texts.
 
         Args:
@@ -91,7 +91,7 @@ class SDKEmbedder(SDKConnection):
         """Send one request with the SDK; returns the vectors in the order of the texts."""
         raise NotImplementedError
 
-    def _batches(self, texts: list[str] | tuple[str, ...]) -> Iterator[list[str]]:
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
         batch: list[str] = []
         size = 0
         for text in texts:
@@ -110,9 +110,9 @@ def _check_positive(**numbers: float | None) -> None:
             raise OptionError(f"{name}: expected a number above 0, got {number!r}")
 
 
-def _check_texts(texts: list[Any] | tuple[Any, ...]) -> None:
-    if not isinstance(texts, (list, tuple)):  # pyright: ignore[reportUnnecessaryIsInstance]
+def _check_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str) or not isinstance(texts, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OptionError(f"texts: expected a list of texts, got {type(texts).__name__}")
     for index, text in enumerate(texts):
-        if not isinstance(text, str):
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"texts[{index}]: expected text, got {type(text).__name__}")

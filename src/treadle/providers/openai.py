@@ -47,7 +47,8 @@ class OpenAIModel(SDKModel):
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
         if is_streamed:
             body = {**_STREAM_OPTIONS, **body}
-        return await check_async_answer(await client.chat.completions.create(**body))
+        raw = await check_async_answer(await client.chat.completions.create(**body))
+        return await _whole(raw) if is_streamed and _is_whole(raw) else raw
 
     def _response(self, raw: Any) -> Any:
         return raw
@@ -57,6 +58,17 @@ class OpenAIModel(SDKModel):
 
     def _new_client(self) -> Any:
         return new_client(self._sdk, self.endpoint, self._base_url, self._api_key)
+
+
+def _is_whole(stream: Any) -> bool:
+    """Whether a server that was asked for a stream sent the whole response: not every one streams."""
+    return "application/json" in str(stream.response.headers.get("content-type", "")).lower()
+
+
+async def _whole(stream: Any) -> Any:
+    """The response that came in place of a stream."""
+    await stream.response.aread()
+    return stream.response.json()
 
 
 class GrokModel(OpenAIModel):
