@@ -1,0 +1,7 @@
+"""Tool calls as JSON text, for models without native tool use."""
+
+from treadle.providers.json_tools.model import JSONToolModel
+from treadle.providers.json_tools.offer import Offer, offer_of
+from treadle.providers.json_tools.reply import translated
+
+__all__ = ["JSONToolModel", "Offer", "offer_of", "translated"]
