@@ -365,7 +365,7 @@ class Sum:
     ("mode", "reply"),
     [
         ("json", '{"answer": {"value": 3}}'),
-        ("tool", '{"tool": "final_answer", "arguments": {"value": 3}}'),
+        ("tool", '{"tool": "Sum", "arguments": {"value": 3}}'),
     ],
 )
 def test_typed_output_works_in_both_modes(mode, reply):
@@ -373,6 +373,14 @@ def test_typed_output_works_in_both_modes(mode, reply):
     result = run(JSONToolModel(scripted), "run_sync", output=Sum, output_mode=mode)
     assert isinstance(result, Ok), result
     assert result.output == Sum(3)
+
+
+def test_the_last_attempt_at_an_output_is_constrained_to_the_output_tool():
+    scripted = ScriptedLLM(ANSWER, ANSWER, '{"tool": "Sum", "arguments": {"value": 3}}')
+    result = run(JSONToolModel(scripted), "run_sync", output=Sum)
+    assert result.output == Sum(3)
+    schema = scripted.sent[-1].opts["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["tool"] == {"const": "Sum"}
 
 
 def test_a_request_without_tools_passes_through():

@@ -72,8 +72,8 @@ def offer_of(opts: Mapping[str, Any], *, is_parallel: bool) -> Offer | None:
     """What a request offers to the model; None if there is no tool that it may call.
 
     Args:
-        opts: the options of the request; ``tools``, ``tool_choice``, ``parallel_tool_calls`` and
-            ``response_format`` are read, in OpenAI's form.
+        opts: the options of the request: ``tools``, ``tool_choice``, ``parallel_tool_calls`` and
+            ``response_format``, in OpenAI's form. A named tool is called once.
         is_parallel: whether it may call several tools at once, if the options do not say.
 
     Raises:
@@ -83,15 +83,16 @@ def offer_of(opts: Mapping[str, Any], *, is_parallel: bool) -> Offer | None:
     choice = opts.get("tool_choice") or "auto"
     if not tools or choice == "none":
         return None
+    given = opts.get("parallel_tool_calls")
+    is_parallel = is_parallel if given is None else bool(given)
     functions: dict[str, JSONDict] = {one["function"]["name"]: one["function"] for one in tools}
     if choice not in ("auto", "required"):
         name = _named(choice, functions)
-        functions = {name: functions[name]}
-    given = opts.get("parallel_tool_calls")
+        functions, is_parallel = {name: functions[name]}, False
     return Offer(
         functions,
         may_answer=choice == "auto",
-        is_parallel=is_parallel if given is None else bool(given),
+        is_parallel=is_parallel,
         answer=_answer_schema(opts.get("response_format")),
     )
 
