@@ -83,8 +83,8 @@ class OllamaModel(SDKModel):
     def _explained(self, error: Exception) -> Exception | None:
         if getattr(error, "status_code", None) == 400 and "does not support tools" in str(error):  # noqa: PLR2004
             return NoToolUseError(
-                f"the model {self.name!r} has no native tool use; put a JSONToolModel around it, which calls tools "
-                "by JSON text"
+                f"the model {self.name!r} has no native tool use; a JSONToolModel around it calls tools by JSON "
+                "text"
             )
         return unreachable(self._base_url, error) or super()._explained(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -83,8 +84,14 @@ def _text(part: Mapping[str, Any]) -> str:
     if part.get("type") == "text":
         return str(part.get("text", ""))
     shown = placeholder(part)
-    log.warning("Ollama takes no content of this kind; the model receives the text %s", shown)
+    _log_placeholder(shown)
     return shown
+
+
+@functools.lru_cache(maxsize=256)
+def _log_placeholder(shown: str) -> None:
+    """Log a placeholder once, and not with each request of a run."""
+    log.warning("Ollama takes no content of this kind; the model receives the text %s", shown)
 
 
 def _thinking(message: Mapping[str, Any]) -> str:
