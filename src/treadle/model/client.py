@@ -103,6 +103,10 @@ class ModelClient:
         """The model, the provider and the request options, if the callable shows them."""
         return model_info(self._fn, self.options)
 
+    def takes(self, option: str) -> bool:
+        """Whether it takes an option of this name."""
+        return self._takes is None or option in self._takes
+
     def request(
         self,
         messages: list[JSONDict],
