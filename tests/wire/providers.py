@@ -19,6 +19,9 @@ class Wire:
         back: the module of `tests.providers` that reads and checks the bodies of its requests.
         reasoning: options with which the model shows its reasoning.
         takes_reasoning_back: whether the text of its reasoning is sent back to it.
+        text_at: a piece of the stream before which some text has come, and after which more comes.
+        has_usage: whether the wire server counts tokens for it.
+        shows_reasoning: whether the wire server has reasoning for it.
     """
 
     name: str
@@ -27,6 +30,9 @@ class Wire:
     back: str
     reasoning: dict = field(default_factory=dict)
     takes_reasoning_back: bool = True
+    text_at: int = 4
+    has_usage: bool = True
+    shows_reasoning: bool = True
 
     def open(self, url, **opts):
         """A model on the server at an address."""
@@ -46,9 +52,9 @@ PROVIDERS = {
     for one in (
         Wire("openai", "gpt-4.1", "/v1", "openai"),
         Wire("grok", "grok-4", "/v1", "openai"),
-        Wire("openai-responses", "gpt-4.1", "/v1", "openai_responses"),
-        Wire("anthropic", "claude-sonnet-4-5", "", "anthropic"),
+        Wire("openai-responses", "gpt-5", "/v1", "openai_responses", text_at=8),
+        Wire("anthropic", "claude-sonnet-4-5", "", "anthropic", text_at=5),
         Wire("gemini", "gemini-2.5-flash", "", "gemini"),
-        Wire("ollama", "qwen3", "", "ollama"),
+        Wire("ollama", "qwen3", "", "ollama", has_usage=False, shows_reasoning=False),
     )
 }
