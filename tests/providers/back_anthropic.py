@@ -18,7 +18,7 @@ _SAMPLING = {
 
 def check_body(body):
     """Check a body by the types of the SDK, and by the rules of the API that they do not state."""
-    known = {key: value for key, value in body.items() if key not in {*_SAMPLING, "extra_body"}
+    known = {key: value for key, value in body.items() if key not in {*_SAMPLING, "extra_body"}}
     kind = MessageCreateParamsStreaming if body.get("stream") else MessageCreateParamsNonStreaming
     strict_adapter(kind).validate_python(known)
     roles = [message["role"] for message in body["messages"]]

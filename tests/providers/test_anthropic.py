@@ -27,7 +27,7 @@ FORMAT = "anthropic-messages"
 
 
 def model(**opts):
-    return backend("anthropic:claude-sonnet-4-5", api_key="k", **opts)
+    return backend("anthropic:claude-sonnet-5-5", api_key="k", **opts)
 
 
 def body(*messages, **opts):
@@ -341,7 +341,7 @@ def test_which_errors_are_retried(status, kind, expected):
 def test_a_token_is_sent_as_one(monkeypatch):
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token")
-    client = backend("anthropic:claude-sonnet-4-5")._new_client()
+    client = backend("anthropic:claude-sonnet-5-5")._new_client()
     assert (client.auth_token, client.api_key) == ("token", None)
 
 

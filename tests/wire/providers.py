@@ -53,7 +53,7 @@ PROVIDERS = {
         Wire("openai", "gpt-4.1", "/v1", "openai"),
         Wire("grok", "grok-4", "/v1", "openai"),
         Wire("openai-responses", "gpt-5", "/v1", "openai_responses", text_at=8),
-        Wire("anthropic", "claude-sonnet-4-5", "", "anthropic", text_at=5),
+        Wire("anthropic", "claude-sonnet-5-5", "", "anthropic", text_at=5),
         Wire("gemini", "gemini-2.5-flash", "", "gemini"),
         Wire("ollama", "qwen3", "", "ollama", has_usage=False, shows_reasoning=False),
     )

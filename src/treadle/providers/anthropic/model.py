@@ -19,7 +19,7 @@ from treadle.providers.endpoint import Endpoint
 from treadle.providers.sdk_model import SDKModel, provider_of
 
 WHOLE_SECONDS = 600.0
-"""The time limit of a request that is not streamed, in seconds: the SDK's own. Without one, the SDK refuses a request
+"""The time limit of a request that is not streamed, in seconds: the SDK's own. Without one, it refuses a request
 whose response might take longer, since networks drop idle connections."""
 
 
