@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -13,18 +11,17 @@ from treadle.messages import (
     is_list,
     is_mapping,
     parse_object,
-    placeholder,
     sha256,
     valid_arguments,
 )
 from treadle.providers.anthropic.kept import placed_blocks
-
-log = logging.getLogger("treadle.providers")
-
-BEGINNING = "(The conversation begins.)"
-"""The message of the user before a history that starts with another one: the API wants the user first."""
-ERROR = "Error:"
-"""The start of the text of a result that is an error."""
+from treadle.providers.conventions import (
+    BEGINNING,
+    data_of,
+    is_error_result,
+    marked_system,
+    text_for,
+)
 
 
 class Conversation(NamedTuple):
@@ -95,9 +92,7 @@ def _hinted(message: Mapping[str, Any], blocks: list[JSONDict]) -> list[JSONDict
 
 def _in_system(blocks: list[JSONDict]) -> list[JSONDict]:
     return [
-        {**block, "text": f"<system>\n{block['text']}\n</system>"}
-        if block["type"] == "text"
-        else block
+        {**block, "text": marked_system(block["text"])} if block["type"] == "text" else block
         for block in blocks
     ]
 
@@ -145,8 +140,7 @@ def tool_use_id(call_id: str) -> str:
 
 def _result(message: Mapping[str, Any]) -> JSONDict:
     content = _blocks(message.get("content"))
-    first = content[0] if content else {}
-    is_error = {"is_error": True} if str(first.get("text", "")).startswith(ERROR) else {}
+    is_error = {"is_error": True} if is_error_result(message) else {}
     made = {"type": "tool_result", "tool_use_id": tool_use_id(message["tool_call_id"]), **is_error}
     hint = {"cache_control": message["cache_control"]} if message.get("cache_control") else {}
     return {**made, "content": content, **hint} if content else {**made, **hint}
@@ -166,17 +160,9 @@ def _block(part: Mapping[str, Any]) -> JSONDict:
     make = _BLOCKS.get(part.get("type"))
     block = None if make is None else make(part.get(str(part.get("type"))))
     if block is None:
-        shown = placeholder(part)
-        _log_placeholder(shown)
-        block = _text(shown)
+        block = _text(text_for(part, "Anthropic"))
     hint = part.get("cache_control")
     return {**block, "cache_control": hint} if hint else block
-
-
-@functools.lru_cache(maxsize=256)
-def _log_placeholder(shown: str) -> None:
-    """Log a placeholder once, and not with each request of a run."""
-    log.warning("Anthropic takes no content of this kind; the model receives the text %s", shown)
 
 
 def _text(text: Any) -> JSONDict:
@@ -187,7 +173,7 @@ def _image(value: Any) -> JSONDict | None:
     url = value.get("url") if is_mapping(value) else value
     if not isinstance(url, str):
         return None
-    media, data = _data_of(url)
+    media, data = data_of(url)
     if data is None:
         return {"type": "image", "source": {"type": "url", "url": url}}
     source = {"type": "base64", "media_type": media, "data": data}
@@ -205,19 +191,11 @@ def _file(value: Any) -> JSONDict | None:
     if value.get("file_id"):
         source = {"type": "file", "file_id": value["file_id"]}
         return {"type": "document", "source": source, **title}
-    media, data = _data_of(str(value.get("file_data") or ""))
+    media, data = data_of(str(value.get("file_data") or ""))
     if media != "application/pdf" or data is None:
         return None
     source = {"type": "base64", "media_type": media, "data": data}
     return {"type": "document", "source": source, **title}
-
-
-def _data_of(url: str) -> tuple[str, str | None]:
-    """The media type and the base64 data of a data URL; no data for another URL."""
-    head, comma, data = url.partition(",")
-    if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        return "", None
-    return head.removeprefix("data:").removesuffix(";base64"), data
 
 
 _BLOCKS: Mapping[Any, Callable[[Any], JSONDict | None]] = {
