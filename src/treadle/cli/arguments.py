@@ -60,10 +60,17 @@ def make_parser() -> argparse.ArgumentParser:
         "from recordings or from a Prometheus.",
         epilog="Exit codes: 0 success, 1 the Prometheus is not available, 2 bad usage, 130 Ctrl-C.",
     )
+    models = commands.add_parser(
+        "models",
+        help="list the providers of models, and what is missing for each",
+        description="List the providers of models, and what has to be installed or set for each.",
+        epilog="Exit codes: 0 success, 2 bad usage.",
+    )
+    models.add_argument("--json", action="store_true", help="print the list as JSON")
     _add_run(run)
     _add_report(report)
     _add_dashboard(dashboard)
-    for command, name in ((run, "run"), (report, "report"), (dashboard, "dashboard")):
+    for name, command in commands.choices.items():
         command.set_defaults(parser=command, command=name)
     return parser
 

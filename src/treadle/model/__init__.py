@@ -10,10 +10,14 @@ from treadle.model.middleware import (
     through,
 )
 from treadle.model.registry import (
+    Embedder,
     Provider,
     add_alias,
+    aliases,
     backend,
+    embedder,
     find_provider,
+    install_of,
     named_model,
     providers,
 )
@@ -22,6 +26,7 @@ from treadle.model.retry import BASE_DELAY, delay_before_retry, doubled, is_retr
 __all__ = [
     "BASE_DELAY",
     "Answer",
+    "Embedder",
     "EventsOf",
     "LLMSendFn",
     "Model",
@@ -33,11 +38,14 @@ __all__ = [
     "SendRequest",
     "StreamInterruptedError",
     "add_alias",
+    "aliases",
     "backend",
     "check_model",
     "delay_before_retry",
     "doubled",
+    "embedder",
     "find_provider",
+    "install_of",
     "is_retryable",
     "model_info",
     "named_model",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, TypeAlias
 
 from treadle.errors import OptionError, did_you_mean
 from treadle.fast_dataclass import light_dataclass
@@ -17,6 +18,10 @@ log = logging.getLogger("treadle.model")
 
 ENTRY_POINTS = "treadle.providers"
 """The group of entry points. The name of each is that of its provider, and it loads a `Provider`."""
+
+
+Embedder: TypeAlias = Callable[[Sequence[str]], Awaitable[list[list[float]]]]
+"""Takes texts; returns a vector for each, in their order."""
 
 
 @light_dataclass(frozen=True)
@@ -38,12 +43,13 @@ class Provider:
         key_variables: the environment variables that may have its API key, the first one taking precedence.
         url_variable: the environment variable that may have its base URL; None if there is none.
         needs_key: whether its own endpoint requires a key.
+        check: returns what else is missing, with the command that installs it; None if nothing is.
     """
 
     name: str
     title: str
     open_model: Callable[..., LLMSendFn]
-    open_embedder: Callable[..., Callable[..., Any]] | None = None
+    open_embedder: Callable[..., Embedder] | None = None
     aliases: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     forms: tuple[str, ...] | None = None
@@ -52,16 +58,42 @@ class Provider:
     key_variables: tuple[str, ...] = ()
     url_variable: str | None = None
     needs_key: bool = True
+    check: Callable[[], str | None] | None = None
 
     @property
     def model_forms(self) -> tuple[str, ...]:
         """The forms of the names of its models."""
         return (f"{self.name}:MODEL",) if self.forms is None else self.forms
 
+    def missing(self) -> str | None:
+        """What has to be installed or set before a model can be opened; None if nothing has to.
+
+        Returns:
+            A command, such as ``pip install 'treadle[openai]'``, or the setting of a variable.
+        """
+        if self.package is not None and not _is_installed(self.package):
+            return f"pip install {self.package}" if self.extra is None else install_of(self.extra)
+        is_set = not self.needs_key or any(map(os.environ.get, self.key_variables))
+        if not is_set:
+            return f"set {' or '.join(self.key_variables)}"
+        return None if self.check is None else self.check()
+
     def environment(self) -> tuple[str | None, ...]:
         """The values of its environment variables: a model that was opened before depends on them."""
         names = (*self.key_variables, self.url_variable)
         return tuple(os.environ.get(name) if name else None for name in names)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
+def install_of(extra: str) -> str:
+    """The command that installs an extra of treadle."""
+    return f"pip install 'treadle[{extra}]'"
 
 
 @functools.cache
@@ -85,6 +117,11 @@ def providers() -> Mapping[str, Provider]:
 
 
 _aliases: dict[str, str] = {}
+
+
+def aliases() -> Mapping[str, str]:
+    """The aliases of models in this process, each with the name that it stands for."""
+    return {**_aliases}
 
 
 def add_alias(alias: str, name: str) -> None:
@@ -171,6 +208,33 @@ def backend(
     """
     provider, model = find_provider(name)
     return provider.open_model(model, base_url=base_url, api_key=api_key, **opts)
+
+
+def embedder(
+    name: str, *, base_url: str | None = None, api_key: str | None = None, **opts: Any
+) -> Embedder:
+    """Open a model that embeds texts, by name.
+
+    Args:
+        name: see `find_provider`.
+        base_url: as in `backend`.
+        api_key: as in `backend`.
+        **opts: options of the provider's embedder.
+
+    Returns:
+        An async callable: ``vectors = await embedder(texts)``.
+
+    Raises:
+        OptionError: as `backend`; or the provider has no models that embed.
+        MissingExtraError: a package that the provider needs is not installed.
+    """
+    provider, model = find_provider(name)
+    if provider.open_embedder is None:
+        others = ", ".join(one.name for one in providers().values() if one.open_embedder)
+        raise OptionError(
+            f"embedder: {provider.title} has no models that embed; these have: {others}"
+        )
+    return provider.open_embedder(model, base_url=base_url, api_key=api_key, **opts)
 
 
 def named_model(name: str) -> LLMSendFn:

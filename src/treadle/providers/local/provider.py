@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.errors import OptionError
+from treadle.errors import MissingExtraError, OptionError
 from treadle.model import Provider
 
 
@@ -19,6 +19,16 @@ def _open(
     return LocalModel(name or None, **opts)
 
 
+def _missing() -> str | None:
+    from treadle.providers.local.engine import find_weights  # noqa: PLC0415 - only if it is asked for
+
+    try:
+        find_weights()
+    except MissingExtraError as error:
+        return error.command
+    return None
+
+
 PROVIDER = Provider(
     "local",
     "llama.cpp in this process",
@@ -27,4 +37,5 @@ PROVIDER = Provider(
     package="xllamacpp",
     extra="local",
     needs_key=False,
+    check=_missing,
 )
