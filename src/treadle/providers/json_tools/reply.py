@@ -87,7 +87,7 @@ def _answer_head(text: str, offer: Offer) -> int | None:
 
 def _answer(value: Any, offer: Offer) -> str:
     is_text = isinstance(value, str) and offer.answer is None
-    return value if is_text else json.dumps(value, ensure_ascii=False)
+    return value if is_text else _dumped(value)
 
 
 def _calls(value: Mapping[str, Any], offer: Offer) -> list[ToolCall]:
