@@ -332,6 +332,14 @@ def test_the_constraint_can_be_looser(kind):
     assert scripted.sent[0].opts == ({"response_format": {"type": kind}} if kind else {})
 
 
+def test_an_answer_in_json_needs_no_constraint_by_the_server():
+    scripted = ScriptedLLM(CALL, '{"answer": {"value": 3}}')
+    model = JSONToolModel(scripted, response_format=None)
+    result = run(model, "run_sync", output=Sum, output_mode="json")
+    assert result.output == Sum(3)
+    assert [sent.opts for sent in scripted.sent] == [{}, {}]
+
+
 def test_an_unknown_constraint_is_an_error():
     with pytest.raises(OptionError, match="response_format: expected 'json_schema'"):
         JSONToolModel(ScriptedLLM(), response_format="xml")

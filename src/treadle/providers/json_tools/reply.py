@@ -22,7 +22,6 @@ MAX_HEAD = 64
 """The number of characters at the start of a response that decide whether its answer is streamed."""
 _CALL_HEAD = re.compile(r'\{\s*(?:"calls"\s*:\s*\[\s*\{\s*)?"tool"\s*:\s*"(?P<name>[^"\\]*)')
 _ARGUMENTS_HEAD = re.compile(r'"\s*,\s*"arguments"\s*:\s*')
-_OPENING = re.compile(r"(?:```(?:json)?)?\s*\[?\s*$")
 MAX_TRIES = 64
 """The number of braces in a text at which JSON may begin. Others are text: to try all takes quadratic time."""
 
@@ -69,7 +68,15 @@ def read_reply(text: str, offer: Offer) -> Reply:
         found += calls
     if not found:
         return text, ()
-    return _OPENING.sub("", text[:start]).strip() or None, tuple(found)
+    return _without_opening(text[:start]) or None, tuple(found)
+
+
+def _without_opening(text: str) -> str:
+    """The text before a call, without the marks that open a list and a block of code."""
+    for marks in (("[",), ("```json", "```")):
+        text = text.rstrip()
+        text = next((text.removesuffix(mark) for mark in marks if text.endswith(mark)), text)
+    return text.strip()
 
 
 def _answer_head(text: str, offer: Offer) -> int | None:
@@ -80,7 +87,7 @@ def _answer_head(text: str, offer: Offer) -> int | None:
 
 def _answer(value: Any, offer: Offer) -> str:
     is_text = isinstance(value, str) and offer.answer is None
-    return value if is_text else json.dumps(value, ensure_ascii=False)
+    return value if is_text else _dumped(value)
 
 
 def _calls(value: Mapping[str, Any], offer: Offer) -> list[ToolCall]:
