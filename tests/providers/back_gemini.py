@@ -111,7 +111,9 @@ def _part(part):
         return {"type": "text", "text": part["text"]}
     if "fileData" in part:
         return {"type": "image_url", "image_url": {"url": part["fileData"]["fileUri"]}}
-    media, data = part["inlineData"]["mimeType"], _standard(part["inlineData"]["data"])
+    given = part["inlineData"]
+    media = given.get("mimeType") or given["mime_type"]  # the SDK sends the latter
+    data = _standard(given["data"])
     url = f"data:{media};base64,{data}"
     if media.startswith("audio/"):
         return {"type": "input_audio", "input_audio": {"data": data, "format": media[6:]}}

@@ -63,7 +63,7 @@ def reasoning_items(kind):
 
 reasoning = st.one_of(
     st.just({}),
-    st.tuples(reasoning_items("ollama-v1"), reasoning_items("anthropic-claude-v1")).map(
+    st.tuples(reasoning_items("ollama-chat"), reasoning_items("anthropic-claude-v1")).map(
         lambda both: {"reasoning_details": [*both[0], *both[1]]}
     ),
 )
@@ -91,7 +91,9 @@ def projected_message(message, names):
         images = [PIXEL for part in content if is_image(part)]
         made |= {"images": images} if images else {}
     own = [
-        one["text"] for one in message.get("reasoning_details", ()) if one["format"] == "ollama-v1"
+        one["text"]
+        for one in message.get("reasoning_details", ())
+        if one["format"] == "ollama-chat"
     ]
     made |= {"thinking": "".join(own)} if own else {}
     if message.get("tool_calls"):
@@ -356,7 +358,7 @@ def test_thinking_is_reported_kept_and_sent_back(server, stream):
     result = ask(server, stream=stream, on_event=(events := []).append)
 
     (item,) = result.messages[1]["reasoning_details"]
-    assert (item["text"], item["format"]) == ("Hmm.", "ollama-v1")
+    assert (item["text"], item["format"]) == ("Hmm.", "ollama-chat")
     assert server.bodies[1]["messages"][1]["thinking"] == "Hmm."
     if stream:
         assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["Hm", "m."]

@@ -50,7 +50,7 @@ class Wire:
 PROVIDERS = {
     one.name: one
     for one in (
-        Wire("openai", "gpt-4.1", "/v1", "openai"),
+        Wire("openai", "gpt-5", "/v1", "openai"),
         Wire("grok", "grok-4", "/v1", "openai"),
         Wire("openai-responses", "gpt-5", "/v1", "openai_responses", text_at=8),
         Wire("anthropic", "claude-sonnet-5-5", "", "anthropic", text_at=5),

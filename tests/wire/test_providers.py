@@ -379,7 +379,10 @@ def test_a_conversation_moves_from_provider_to_provider(wire, relay, first, stre
         relay.clear()
         signed = {"reasoning": f"I think {name}.", "reasoningSignature": "c2lnbmVk"}
         made = calls(("weather", {"city": f"City {turn}"}), ("failing", {}), ("picture", {}))
-        wire.script({**made, **signed}, f"Answer {turn} of {name}.")
+        shown = (
+            signed if provider.shows_reasoning else {}
+        )  # else the server has a key that no one else has
+        wire.script({**made, **shown}, f"Answer {turn} of {name}.")
         model = provider.open(relay.url, stream=stream, **provider.reasoning)
         history.append(question(f"Question {turn}?"))
         result = Loop.run_sync(history, model, tools=[weather, failing, picture], retry_delay=0.01)
@@ -395,5 +398,5 @@ def test_a_conversation_moves_from_provider_to_provider(wire, relay, first, stre
             assert f"sunny in City {earlier}" in text
         assert all(f"Answer {earlier} of " in text for earlier in range(turn))
         assert text.count("ValueError: no luck") == turn + 1
-        foreign = [other for other in names[:] if other != name and f"I think {other}." in text]
-        assert not foreign
+        foreign = [one for one in PROVIDERS.values() if one.back not in {provider.back, "openai"}]
+        assert not any(f"I think {one.name}." in text for one in foreign)

@@ -11,8 +11,14 @@ from treadle.messages import is_list, is_mapping, placeholder
 
 log = logging.getLogger("treadle.providers")
 
+KEPT_FORMATS = frozenset(
+    {"anthropic-messages", "gemini-content", "ollama-chat", "openai-responses"}
+)
+"""The ``format`` of items of ``reasoning_details`` that the adapters keep, each for its own API. OpenRouter's
+have other names."""
+
 BEGINNING = "(The conversation begins.)"
-"""The message of the user before a history that starts with another, for providers that want the user first."""
+"""The message of the user before a history that starts otherwise, for providers that want the user first."""
 
 
 def is_error_result(message: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from treadle.messages import (
 
 log = logging.getLogger("treadle.providers")
 
-FORMAT = "ollama-v1"
+FORMAT = "ollama-chat"
 """The ``format`` of items of ``reasoning_details`` that came from Ollama."""
 
 

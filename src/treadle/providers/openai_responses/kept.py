@@ -12,7 +12,7 @@ from typing import Any
 
 from treadle.messages import JSONDict, is_list, is_mapping
 
-FORMAT = "openai-responses-v1"
+FORMAT = "openai-responses"
 """The ``format`` of the API's items in ``reasoning_details``, as OpenRouter names it."""
 
 BETWEEN_MESSAGES = "\n\n"
