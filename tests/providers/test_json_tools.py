@@ -144,6 +144,8 @@ def test_a_choice_that_names_no_tool_is_an_error(choice):
         ('{"tool": "ad', (None, [("ad", '{"tool": "ad')])),
         ('{"calls": [{"tool": "add", "arguments": {"a"', (None, [("add", '{"a"')])),
         ('{"tool": "add", "arguments": {"a": {"tool": "b"}, }', (None, [("add", '{"a": {"tool": "b"}, }')])),
+        ('{"tool": "clock", "arguments": ', (None, [("clock", "{")])),
+        ('{"tool": "clock", "arguments":\n\n', (None, [("clock", "{")])),
         # cut off in the answer
         ('{"answer": "It is th', ("It is th", [])),
         ('```json\n{"answer": "A\\nB \\u00e9 \\ud83d\\ude00"}\n```', ("A\nB é 😀", [])),
@@ -166,7 +168,21 @@ def test_many_braces_and_deep_nesting_are_text():
 
 
 json_texts = st.sampled_from(
-    [CALL, ANSWER, '{"answer": "', '{"tool": "', "```json\n", "\\u", "\\", "\\ud83d", '"', "}"]
+    [
+        CALL,
+        ANSWER,
+        '{"answer": "',
+        '{"tool": "',
+        "```json\n",
+        "\\u",
+        "\\",
+        "\\N",
+        "\\ud83d\\ude00",
+        "\\udc00",
+        "\\ud83d",
+        '"',
+        "}",
+    ]
 )
 replies = st.lists(st.text(max_size=12) | json_texts, max_size=6).map("".join)
 
