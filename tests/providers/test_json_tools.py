@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from treadle import Err, Loop, Ok, OptionError, tool
 from treadle.events import TextDelta
 from treadle.messages import Chunk, Response, StreamAccumulator, Usage, to_response
+from treadle.pipeline import stage
 from treadle.providers import JSONToolModel, backend
 from treadle.providers.json_tools.conversation import plain_messages
 from treadle.providers.json_tools.offer import Offer, offer_of
 from treadle.providers.json_tools.reply import read_reply, translated
+from treadle.stages import default_stages
 from treadle.testing import ScriptedLLM, check_history
 
 from .histories import PIXEL, histories
@@ -142,6 +144,8 @@ def test_a_choice_that_names_no_tool_is_an_error(choice):
         ('{"tool": "ad', (None, [("ad", '{"tool": "ad')])),
         ('{"calls": [{"tool": "add", "arguments": {"a"', (None, [("add", '{"a"')])),
         ('{"tool": "add", "arguments": {"a": {"tool": "b"}, }', (None, [("add", '{"a": {"tool": "b"}, }')])),
+        ('{"tool": "clock", "arguments": ', (None, [("clock", "{")])),
+        ('{"tool": "clock", "arguments":\n\n', (None, [("clock", "{")])),
         # cut off in the answer
         ('{"answer": "It is th', ("It is th", [])),
         ('```json\n{"answer": "A\\nB \\u00e9 \\ud83d\\ude00"}\n```', ("A\nB é 😀", [])),
@@ -164,7 +168,21 @@ def test_many_braces_and_deep_nesting_are_text():
 
 
 json_texts = st.sampled_from(
-    [CALL, ANSWER, '{"answer": "', '{"tool": "', "```json\n", "\\u", "\\", "\\ud83d", '"', "}"]
+    [
+        CALL,
+        ANSWER,
+        '{"answer": "',
+        '{"tool": "',
+        "```json\n",
+        "\\u",
+        "\\",
+        "\\N",
+        "\\ud83d\\ude00",
+        "\\udc00",
+        "\\ud83d",
+        '"',
+        "}",
+    ]
 )
 replies = st.lists(st.text(max_size=12) | json_texts, max_size=6).map("".join)
 
@@ -523,17 +541,41 @@ def test_a_real_model_is_constrained_to_calls_and_answers(bare, stream, tools):
     assert all(call["name"] in names for call in calls)
 
 
+@stage
+def call_first(ctx):
+    """Left alone, a model of 135 million parameters answers at once."""
+    return ctx.with_request(tool_choice="required") if ctx.iteration == 1 else ctx
+
+
 @pytest.mark.local
-def test_a_real_model_that_has_to_call_a_tool_calls_it_with_valid_arguments(bare):
-    model = JSONToolModel(bare(stream=True, temperature=0, max_tokens=80))
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tools", [[get_weather], [add, get_weather]])
+def test_a_real_model_that_has_to_call_a_tool_calls_the_right_one_and_answers(bare, stream, tools):
+    model = JSONToolModel(bare(stream=stream, temperature=0, max_tokens=80))
     asked = [{"role": "user", "content": "What's the weather in Lima?"}]
-    choice = {"tool_choice": {"type": "function", "function": {"name": "get_weather"}}}
+    stages = [call_first, *default_stages()]
+
+    result = asyncio.run(Loop.run(asked, model, tools=tools, stages=stages, max_iterations=4))
+
+    check_history(result.messages)
+    assert isinstance(result, Ok), result
+    function = result.messages[1]["tool_calls"][0]["function"]
+    assert function["name"] == "get_weather"
+    assert json.loads(function["arguments"])["city"].lower() == "lima"
+    assert result.messages[2]["content"].endswith("18 degrees, drizzle")
+
+
+@pytest.mark.local
+def test_a_real_model_calls_the_named_tool_even_if_it_does_not_fit(bare):
+    model = JSONToolModel(bare(temperature=0, max_tokens=80))
+    asked = [{"role": "user", "content": "What's the weather in Lima?"}]
+    choice = {"tool_choice": {"type": "function", "function": {"name": "add"}}}
 
     result = asyncio.run(
         Loop.run(asked, model, tools=[get_weather, add], llm_opts=choice, max_iterations=1)
     )
 
     (call,) = result.messages[1]["tool_calls"]
-    assert call["function"]["name"] == "get_weather"
-    assert list(json.loads(call["function"]["arguments"])) == ["city"]
-    assert result.messages[2]["content"].endswith("18 degrees, drizzle")
+    assert call["function"]["name"] == "add"
+    assert json.loads(call["function"]["arguments"]).keys() == {"a", "b"}
+    assert not result.messages[2]["content"].startswith("Error")

@@ -17,7 +17,7 @@ Reply: TypeAlias = tuple[str | None, tuple[ToolCall, ...]]
 """The text for the user, and the calls."""
 
 _FENCE = r"\s*(?:```(?:json)?\s*)?"
-_ANSWER_HEAD = re.compile(_FENCE + r'\{\s*"answer"\s*:\s*"', re.IGNORECASE)
+_ANSWER_HEAD = re.compile(_FENCE + r'\{\s*"answer"\s*:\s*"')
 MAX_HEAD = 64
 """The number of characters at the start of a response that decide whether its answer is streamed."""
 _CALL_HEAD = re.compile(r'\{\s*(?:"calls"\s*:\s*\[\s*\{\s*)?"tool"\s*:\s*"(?P<name>[^"\\]*)')
@@ -46,29 +46,33 @@ def read_reply(text: str, offer: Offer) -> Reply:
     if head is not None:
         return _StringReader().add(text[head:]), ()
     found: list[ToolCall] = []
-    start = end = 0
+    start = 0
+    for place, value in _objects(text):
+        if not found and _is_answer(value, offer):
+            return _answer(value[ANSWER], offer), ()
+        calls = [value] if isinstance(value, ToolCall) else _calls(value, offer)
+        start = place if calls and not found else start
+        found += calls
+    return (_without_opening(text[:start]) or None, tuple(found)) if found else (text, ())
+
+
+def _objects(text: str) -> Iterator[tuple[int, Any]]:
+    """The JSON objects in a text, with their places; a malformed call, which is the last one, is a `ToolCall`."""
+    end = 0
     for _ in range(MAX_TRIES):
         place = text.find("{", end)
         if place < 0:
-            break
+            return
         try:
             value, end = _decoder.raw_decode(text, place)
         except (ValueError, RecursionError):
             broken = _broken_call(text, place)
-            if broken is not None:  # what is nested in it is not a response
-                found.append(broken)
-                start = start if len(found) > 1 else place
-                break
+            if broken is not None:
+                yield place, broken
+                return  # what is nested in it is not a response
             end = place + 1
-            continue
-        if not found and ANSWER in value and not _is_call(value, offer):
-            return _answer(value[ANSWER], offer), ()
-        calls = _calls(value, offer)
-        start = place if calls and not found else start
-        found += calls
-    if not found:
-        return text, ()
-    return _without_opening(text[:start]) or None, tuple(found)
+        else:
+            yield place, value
 
 
 def _without_opening(text: str) -> str:
@@ -83,6 +87,10 @@ def _answer_head(text: str, offer: Offer) -> int | None:
     """Where the text of an answer begins; None if the response is not an answer in text."""
     head = _ANSWER_HEAD.match(text[:MAX_HEAD]) if offer.answer is None else None
     return None if head is None else head.end()
+
+
+def _is_answer(value: Any, offer: Offer) -> bool:
+    return is_mapping(value) and ANSWER in value and not _is_call(value, offer)
 
 
 def _answer(value: Any, offer: Offer) -> str:
@@ -125,7 +133,7 @@ def _broken_call(text: str, place: int) -> ToolCall | None:
         return None
     arguments = _ARGUMENTS_HEAD.match(text, head.end())
     rest = text[place:] if arguments is None else text[arguments.end() :]
-    return ToolCall("", head["name"], rest or "{")
+    return ToolCall("", head["name"], rest if rest.strip() else "{")
 
 
 class _StringReader:
@@ -153,23 +161,21 @@ class _StringReader:
         return "".join(decoded)
 
 
+_HEX = "[0-9a-fA-F]"
 _UNITS = re.compile(
-    r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?!d[89a-f])[0-9a-f]{4}|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})+',
-    re.IGNORECASE,
+    r'(?:[^"\\]|\\["\\/bfnrt]'
+    rf"|\\u(?![dD][89a-fA-F]){_HEX}{{4}}"
+    rf"|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}})+"
 )
 """Characters and whole escapes of a JSON string; a pair of surrogates is one."""
 _INCOMPLETE = re.compile(
-    r"\\(?:u(?:[0-9a-f]{0,3}|d[89ab][0-9a-f]{2}(?:\\(?:u(?:d?|d[c-f][0-9a-f]?))?)?))?",
-    re.IGNORECASE,
+    rf"\\(?:u(?:{_HEX}{{0,3}}|[dD][89abAB]{_HEX}{{2}}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?))?"
 )
+"""The start of an escape, or of a pair."""
 
 
 def _decoded(units: str) -> str:
-    # Only these escapes are in lower case; `re.IGNORECASE` lets others through.
-    try:
-        return str(_decoder.decode(f'"{units}"'))
-    except ValueError:
-        return units
+    return str(_decoder.decode(f'"{units}"'))
 
 
 class _ReplyStream:
