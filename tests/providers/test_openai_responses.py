@@ -498,6 +498,17 @@ class TestOptions:
 
 
 class TestResponse:
+    def test_log_probabilities_are_in_the_response_and_not_sent_back(self, model):
+        tokens = [{"token": "a", "logprob": -0.1, "bytes": [97], "top_logprobs": []}]
+        part = {"type": "output_text", "text": "a", "annotations": []}
+        message = {"type": "message", "role": "assistant", "id": "m", "status": "completed"}
+        output = [{**message, "content": [{**part, "logprobs": tokens}]}]
+        raw = api_response(output)
+        for response in (response_of(raw), streamed(events_of(output, raw))):
+            assert response.extra["logprobs"] == tokens
+            sent = items_of(model, message_of(response), store=True)
+            assert sent == [{**message, "content": [part]}]
+
     @pytest.mark.parametrize(
         ("status", "details", "calls", "expected"),
         [

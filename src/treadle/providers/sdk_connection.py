@@ -143,9 +143,7 @@ class _Client(NamedTuple):
 
 async def _closing(client: Any) -> AsyncGenerator[None]:
     """Close a client when the event loop ends: it then closes all async generators that have begun."""
-    process = os.getpid()
     try:
         yield
     finally:
-        if os.getpid() == process:  # a forked child would shut down the connections of its parent
-            await client.close()
+        await client.close()

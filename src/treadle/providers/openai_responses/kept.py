@@ -21,10 +21,22 @@ BETWEEN_MESSAGES = "\n\n"
 
 def kept_items(output: Iterable[JSONDict]) -> JSONDict:
     """The keys of the assistant message for the output of a response."""
-    output = list(output)
-    has_one_message = sum(item.get("type") == "message" for item in output) == 1
-    kept = [_kept(item, has_one_message) for item in output]
-    return {"extra_content": {"openai": {"items": kept}}} if kept else {}
+    found = list(map(_without_logprobs, output))
+    has_one_message = sum(item.get("type") == "message" for item, _ in found) == 1
+    kept = [_kept(item, has_one_message) for item, _ in found]
+    logprobs = [token for _, tokens in found for token in tokens]
+    extra: JSONDict = {"extra_content": {"openai": {"items": kept}}} if kept else {}
+    return {**extra, "logprobs": logprobs} if logprobs else extra
+
+
+def _without_logprobs(item: JSONDict) -> tuple[JSONDict, list[Any]]:
+    """An item without the log probabilities of its tokens, and these."""
+    content: Any = item.get("content")
+    if not is_list(content):
+        return item, []
+    tokens = [token for part in content for token in part.get("logprobs") or ()]
+    bare = [{key: part[key] for key in part if key != "logprobs"} for part in content]
+    return {**item, "content": bare}, tokens
 
 
 def _kept(item: JSONDict, has_one_message: bool) -> JSONDict:
