@@ -310,7 +310,7 @@ def test_bad_tools_are_told_in_one_line(called, root, tools, spec, told):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["Go", "--model", "gpt"], "known are local, local:PATH.gguf, openai:NAME"),
+        (["Go", "--model", "gpt"], "model: 'gpt' is unknown; known are "),
         (["Go", "--model", "openai:m"], "OPENAI_API_KEY"),
         (["Go", "--model", "local", "--base-url", "http://x"], "base_url"),
         (["Go", "--max-iterations", "0"], "max_iterations: expected a whole number of at least 1"),

@@ -17,7 +17,8 @@ from tests.completion import COMPLETION
 
 from treadle import Err, Loop, Ok
 from treadle.providers import backend
-from treadle.providers.endpoint import PLACEHOLDER, key_for
+from treadle.providers.endpoint import PLACEHOLDER
+from treadle.providers.openai_client import OPENAI
 
 KEY = "sk-of-the-environment"
 PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
@@ -182,7 +183,7 @@ def test_headers_in_the_environment_are_sent_to_the_server_in_the_environment(
 )
 def test_the_key_of_the_environment_is_for_two_servers_only(endpoint, expected, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example.org/v1")
-    assert key_for(endpoint, None) == expected
+    assert OPENAI.key_for(endpoint, None) == expected
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_the_key_of_the_environment_is_for_two_servers_only(endpoint, expected, 
 )
 def test_a_server_in_the_environment_may_be_an_address(endpoint, expected, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://[2001:db8::1]:8443/v1")
-    assert key_for(endpoint, None) == expected
+    assert OPENAI.key_for(endpoint, None) == expected
 
 
 @pytest.mark.parametrize("host", ["192.168.1.5:8080", "models.example.org", "0.0.0.0:1"])

@@ -78,7 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
     add("prompt", metavar="PROMPT", help="the question; - reads it from stdin")
-    models = "such as anthropic:claude-sonnet-4-5; treadle models lists the forms (default: local)"
+    models = "such as anthropic:claude-sonnet-5-5; treadle models lists the forms (default: local)"
     add("--model", metavar="MODEL", default="local", help=models)
     add(
         "--base-url",

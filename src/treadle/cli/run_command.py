@@ -51,8 +51,9 @@ def run(args: argparse.Namespace) -> Exit:
     ):
         observers = [one for one in (recorder, progress) if one is not None]
         result = loop.run_sync(messages, model, handle=handle, on_event=observers)
-    if result.stop_reason not in _MODEL_MAY_RUN:
-        model.close()
+    close = getattr(model, "close", None)  # a model of another distribution may have none
+    if close is not None and result.stop_reason not in _MODEL_MAY_RUN:
+        close()
     return _report(result, args)
 
 

@@ -79,7 +79,7 @@ class Loop(Generic[OutputT_co]):
         llm_send_fn: the model of the runs that are not given another: any callable, sync or async, that takes
             ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``, and returns text, an assistant message,
             a chat completion, a `Response`, or an iterator of chunks. Or the name of a model, such as
-            ``anthropic:claude-sonnet-4-5``, see `treadle.providers.backend`.
+            ``anthropic:claude-sonnet-5-5``, see `treadle.providers.backend`.
         output: the type of the output; see `treadle.loop.options.Settings`.
         **options: see `treadle.loop.options.Settings`, which describes each option and its default.
 

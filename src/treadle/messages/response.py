@@ -138,7 +138,8 @@ class Response:
         model: the model that answered, as the provider names it.
         id: the provider's id of the response.
         extra: unknown keys of the assistant message, such as ``reasoning``; they are kept in the history. A
-            content of several parts is here too, as ``content``.
+            content of several parts is here too, as ``content``; and the log probabilities of the tokens, as
+            ``logprobs``, which are not kept.
         refusal: the text of a refusal, if the provider reports it separately.
         provider: the provider that served the model, if a router reports it.
         is_streamed: whether it was assembled from the pieces of a stream.

@@ -54,7 +54,7 @@ LLMSendFn: TypeAlias = Callable[..., Any]
 """A model: a callable that takes ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``."""
 
 Model: TypeAlias = LLMSendFn | str
-"""A model, or its name, such as ``anthropic:claude-sonnet-4-5``; see `treadle.model.backend`."""
+"""A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
 
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
 _OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
@@ -102,6 +102,10 @@ class ModelClient:
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
         return model_info(self._fn, self.options)
+
+    def takes(self, option: str) -> bool:
+        """Whether it takes an option of this name."""
+        return self._takes is None or option in self._takes
 
     def request(
         self,

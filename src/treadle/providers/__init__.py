@@ -1,10 +1,12 @@
 """Models for `Loop`, by name. A provider is an entry point; it imports its SDK when it is used."""
 
 from treadle.model import Embedder, Provider, add_alias, aliases, backend, embedder, providers
+from treadle.providers.json_tools import JSONToolModel
 from treadle.providers.roles import Roles
 
 __all__ = [
     "Embedder",
+    "JSONToolModel",
     "Provider",
     "Roles",
     "add_alias",

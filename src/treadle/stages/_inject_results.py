@@ -224,7 +224,8 @@ def _call_message(call: ToolCall) -> JSONDict:
     return message
 
 
-_OURS = frozenset({"role", "tool_calls"})
+_OURS = frozenset({"role", "tool_calls", "logprobs"})
+"""Keys of a response that are not added to its message: log probabilities are no part of a conversation."""
 _OURS_OF_A_CALL = frozenset({"id", "type", "function"})
 
 
