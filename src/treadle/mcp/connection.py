@@ -15,8 +15,9 @@ from treadle.messages import safe_str
 from treadle.redaction import redacted
 
 if TYPE_CHECKING:
-    from mcp import Client
     from mcp.shared.exceptions import MCPError
+
+    from mcp import Client
 
 MAX_PAGES = 1_000
 """The pages of a list that are read: a server may return a next page for ever."""
@@ -82,16 +83,20 @@ class Connection:
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._hold(opened))
         try:
-            await asyncio.wait([opened, self._task], timeout=self._seconds, return_when="FIRST_COMPLETED")
+            await asyncio.wait(
+                [opened, self._task], timeout=self._seconds, return_when="FIRST_COMPLETED"
+            )
             if opened.done() and opened.exception() is None:
                 return
         except BaseException:
             await self._abandon()
             raise
+        error = opened.exception() if opened.done() else None  # before it is cancelled
         await self._abandon()
-        error = opened.exception() if opened.done() else None
         why = f"no answer within {self._seconds:g} s" if error is None else _reason(error)
-        raise MCPConnectionError(f"cannot connect to {self._target}: {why}", self.stderr()) from error
+        raise MCPConnectionError(
+            f"cannot connect to {self._target}: {why}", self.stderr()
+        ) from error
 
     async def _abandon(self) -> None:
         if self._task is not None:

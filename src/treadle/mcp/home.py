@@ -29,7 +29,9 @@ class Home:
         self._thread.start()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # it cancels what still runs
+        with asyncio.Runner(
+            loop_factory=lambda: self._loop
+        ) as runner:  # it cancels what still runs
             runner.run(self._live())
 
     async def _live(self) -> None:
@@ -68,5 +70,3 @@ class Home:
     def close(self) -> None:
         """End the loop; the thread ends soon."""
         self._loop.call_soon_threadsafe(self._ended.set)
-
-

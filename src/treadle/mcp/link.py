@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -12,11 +11,10 @@ from treadle.mcp.connection import Connection
 from treadle.mcp.definitions import Definition
 from treadle.mcp.errors import MCPConnectionError
 from treadle.mcp.home import Home
+from treadle.mcp.log import warn
 from treadle.mcp.targets import Target
 
 R = TypeVar("R")
-
-log = logging.getLogger("treadle.mcp")
 
 RECONNECTS = 3
 """How often a call tries to connect again to a server that was lost."""
@@ -83,14 +81,21 @@ class Link:
         """
         async with self._mutex:
             connection = self._connection
-            if connection is None or not connection.is_alive:
+            if connection is None:  # in a forked child
+                return await self.connect()
+            if not connection.is_alive:
                 return await self._reconnect()
             if self._is_stale:
                 await self._list(connection)
             return connection
 
+    async def settle(self) -> None:
+        """Wait until a list that the server reported as changed is fetched; a failure is logged."""
+        if self._is_stale:
+            await self.call(self._refetch)
+
     async def _reconnect(self) -> Connection:
-        log.warning("%s was lost; connecting again", self._target)
+        warn("%s was lost; connecting again", self._target)
         delay = RECONNECT_DELAY
         for _ in range(RECONNECTS - 1):
             try:
@@ -114,7 +119,7 @@ class Link:
             await self.connected()
         except Exception as error:  # noqa: BLE001 - logged; the next call tries again
             self._is_stale = True
-            log.warning("the tools of %s cannot be listed: %s", self._target, error)
+            warn("the tools of %s cannot be listed: %s", self._target, error)
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:
         """See `Home.call`."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
 
 from treadle.errors import OptionError, check_names
@@ -13,6 +12,7 @@ from treadle.mcp.approvals import pins_of, why_refused, write_pins
 from treadle.mcp.definitions import Definition, believed
 from treadle.mcp.errors import MCPConnectionError, ToolNotApprovedError
 from treadle.mcp.link import Link
+from treadle.mcp.log import warn
 from treadle.mcp.targets import Target, check_installed
 from treadle.messages import JSONDict, is_mapping, safe_str, valid_name
 from treadle.redaction import redacted
@@ -21,11 +21,11 @@ from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint
 from treadle.tools.mcp import resource_part
 
 if TYPE_CHECKING:
+    from mcp.shared.dispatcher import ProgressFnT
+
     from mcp import Client
 
 R = TypeVar("R")
-
-log = logging.getLogger("treadle.mcp")
 
 CALL_SECONDS = 60.0
 """The default time limit of a call; also that of MCP's SDK for TypeScript."""
@@ -48,7 +48,7 @@ class MCPServer:
         name: its name in errors, and before the names of its tools where they clash, see `mcp_tools`. None takes
             the name that the server says, else the command or the host.
         prefix: a text before the name of each tool, such as ``"git_"``.
-        trusted: whether to believe annotations that make policies less strict, such as ``readOnlyHint``. Annotations
+        trusted: whether to believe annotations that make policies less strict, such as ``readOnlyHint``. Those
             that make them stricter are always believed.
         include: the names of the tools to use, as the server calls them; None means all.
         exclude: the names of tools not to use.
@@ -125,7 +125,8 @@ class MCPServer:
         try:
             link.home.call_sync(link.disconnect)
         finally:
-            self._link = link.end()
+            self._link = None
+            link.end()
 
     async def __aenter__(self) -> Self:
         link = self._begin()
@@ -133,7 +134,8 @@ class MCPServer:
             await link.call(link.connect)
             self._check_included()
         except BaseException:
-            self._link = link.end()  # the end of the home closes what was opened
+            self._link = None
+            link.end()  # this closes what was opened, too
             raise
         return self
 
@@ -142,7 +144,8 @@ class MCPServer:
         try:
             await link.call(link.disconnect)
         finally:
-            self._link = link.end()
+            self._link = None
+            link.end()
 
     def _begin(self) -> Link:
         if self._link is not None:
@@ -175,12 +178,13 @@ class MCPServer:
         self._seen.update(self.digests())
         return [self._tool_of(definition) for definition in self._offered()]
 
-    def latest_tools(self) -> list[Tool]:
+    async def latest_tools(self) -> list[Tool]:
         """The tools for a run that is going on; see `refresh_tools`.
 
-        Tools whose definition was not approved are left out, and those of a server that is not trusted whose
-        definition has changed since the last call of `tools`.
+        This waits for a list that the server reported as changed. Tools whose definition was not approved are left
+        out, and those of a server that is not trusted whose definition has changed since the last call of `tools`.
         """
+        await self._connected_link().settle()
         refused = self.refused()
         found: list[Tool] = []
         for one in self._offered():
@@ -272,7 +276,7 @@ class MCPServer:
         connection = await link.connected()
         problem = self._problem_of(definition, link.definitions.get(definition.name))
         if problem is not None:
-            log.warning("%s", problem)
+            warn("%s", problem)
             return Err(problem)
         progress = None if report is None else _progress_for(report)
         try:
@@ -373,8 +377,8 @@ class RemoteTool:
         return await self.server.forward(self.definition, arguments, report)
 
 
-def _progress_for(report: Report) -> Callable[[float, float | None, str | None], Awaitable[None]]:
-    async def note(progress: float, total: float | None, message: str | None) -> None:  # noqa: RUF029 - the SDK awaits it
+def _progress_for(report: Report) -> ProgressFnT:
+    async def note(progress: float, total: float | None, message: str | None) -> None:
         share = progress / total if total else None
         report(message or "", share, {"progress": progress, "total": total})
 

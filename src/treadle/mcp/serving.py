@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import treadle
 from treadle.context import Context, RunContext
@@ -47,8 +47,8 @@ def as_mcp_server(
     """Make an MCP server of tools and loops.
 
     Each request is a call as in a run: the arguments are checked, and time limits, retries, locks, `Retry` and
-    `ToolContext` work. Its progress is sent to the client, and the client can cancel it. A call that needs approval
-    is refused, since there is nobody to ask.
+    `ToolContext` work. Its progress is sent to the client, and the client can cancel it. A call that needs
+    approval is refused, since there is nobody to ask.
 
     Args:
         served: a loop or a tool, or a list of them. A loop is a tool that takes a ``task``; each call is a run.
@@ -70,14 +70,15 @@ def as_mcp_server(
         MissingExtraError: the MCP SDK is not installed.
     """
     check_installed()
-    from mcp import types  # noqa: PLC0415 - an extra
     from mcp.server import Server  # noqa: PLC0415 - as above
+
+    from mcp import types  # noqa: PLC0415 - an extra
 
     tools = _tools_of(served, description)
     locks = Locks()
     listed = [types.Tool.model_validate(_described(tool)) for tool in tools.values()]
 
-    async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:  # noqa: RUF029 - the SDK awaits it
+    async def list_tools(_ctx: Any, _params: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=listed)
 
     async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -109,13 +110,17 @@ def _tools_of(served: Any, description: str | None) -> Mapping[str, Tool]:
     given: list[Any] = [*served] if is_many else [served]  # pyright: ignore[reportUnknownVariableType]
     if description is not None and not (len(given) == 1 and isinstance(given[0], Loop)):
         raise OptionError("as_mcp_server: description is that of a loop which is served alone")
-    made = [_tool_of(one, description) if isinstance(one, Loop) else one for one in given]
+    made = [_tool_of(one, description) if _is_loop(one) else one for one in given]
     tools = toolset(made, "as_mcp_server")
     for tool in tools.values():
         if tool.terminal:
             raise OptionError(f"as_mcp_server: {tool.name!r} ends a run, and there is none to end")
     check_implementations(tools.values(), None, "as_mcp_server: ")
     return tools
+
+
+def _is_loop(given: Any) -> TypeGuard[Loop[Any]]:
+    return isinstance(given, Loop)
 
 
 def _tool_of(loop: Loop[Any], description: str | None) -> Tool:
@@ -147,7 +152,9 @@ class _ServedLoop:
             case Ok() as ok:
                 return ok.output
             case Paused():
-                return Err("the agent needs approval for a call, which cannot be requested over MCP")
+                return Err(
+                    "the agent needs approval for a call, which cannot be requested over MCP"
+                )
             case Err(reason):
                 return Err(f"the agent gave no answer: {reason}")
 

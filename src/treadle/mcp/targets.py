@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import shlex
@@ -11,15 +12,17 @@ import urllib.parse
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from treadle.errors import MissingExtraError, OptionError
 from treadle.messages import safe_str, valid_name
 from treadle.redaction import REDACTED, redacted
 
 if TYPE_CHECKING:
-    from mcp import Client
     from mcp.client import Transport
+
+    from mcp import Client
 
 MAX_ERROR_LINES = 20
 """The last lines on stderr of a server that are kept for errors."""
@@ -87,7 +90,7 @@ class Target:
             return valid_name(urllib.parse.urlsplit(self.url).hostname or "server")
         if self.command is None:
             return valid_name(safe_str(getattr(self.given, "name", "server")))
-        return valid_name(os.path.basename(self.command[0]))
+        return valid_name(Path(self.command[0]).name)
 
     def __str__(self) -> str:
         """The command or the URL without credentials, for errors."""
@@ -129,8 +132,9 @@ class Target:
 
     @contextlib.asynccontextmanager
     async def _as_process(self, command: list[str], stderr: Stderr) -> AsyncGenerator[Any]:
-        from mcp import StdioServerParameters  # noqa: PLC0415 - as above
         from mcp.client.stdio import stdio_client  # noqa: PLC0415 - as above
+
+        from mcp import StdioServerParameters  # noqa: PLC0415 - as above
 
         name, *args = command
         env = None if self.env is None else dict(self.env)
@@ -164,7 +168,9 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
     return shown
 
 
-_SECRET = re.compile(r"^\W*(?:[\w-]*[_-])?(?:auth|\w*key|token|secret|password|credential)s?$", re.I)
+_SECRET = re.compile(
+    r"^\W*(?:[\w-]*[_-])?(?:auth|\w*key|token|secret|password|credential)s?$", re.IGNORECASE
+)
 """The names of options and variables that hold secrets, with their hyphens."""
 
 
@@ -179,7 +185,7 @@ def _is_server(given: Any) -> bool:
 def check_installed() -> None:
     """Check that the SDK is installed; raises `MissingExtraError`."""
     try:
-        import mcp.client.subscriptions  # noqa: F401, PLC0415 - version 2 has it
+        importlib.import_module("mcp.client.subscriptions")  # version 2 has it
     except ImportError as error:
         raise MissingExtraError("the MCP SDK", "pip install 'treadle[mcp]'") from error
 
@@ -199,11 +205,11 @@ class Stderr:
             target=self._read, args=(read,), name="treadle-mcp-stderr", daemon=True
         )
         self._reader.start()
-        with open(write, "w", encoding="utf-8") as file:
+        with os.fdopen(write, "w", encoding="utf-8") as file:
             yield file
 
     def _read(self, fd: int) -> None:
-        with open(fd, encoding="utf-8", errors="replace") as file:
+        with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
             while line := file.readline(MAX_ERROR_LINE):
                 if line.strip():
                     self._lines.append(line.rstrip())
@@ -242,9 +248,9 @@ class _Watched:
             self._on_end()
             raise
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
         return self
 
-    async def __aexit__(self, *exc_info: Any) -> Any:
+    async def __aexit__(self, *exc_info: object) -> Any:
         return await self._stream.__aexit__(*exc_info)

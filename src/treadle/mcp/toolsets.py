@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from treadle.context import Context
 from treadle.errors import ToolDefinitionError
+from treadle.mcp.log import warn
 from treadle.mcp.server import MCPServer, RemoteTool
 from treadle.messages import valid_name
 from treadle.pipeline import Stage, stage
 from treadle.tools import Tool, ToolLike, toolset
-
-log = logging.getLogger("treadle.mcp")
 
 
 def mcp_tools(*servers: MCPServer, tools: Iterable[ToolLike] = ()) -> list[Tool]:
@@ -47,8 +45,8 @@ def _unique(others: list[Tool], found: list[tuple[MCPServer, Tool]]) -> list[Too
     double = sorted(name for name, count in names.items() if count > 1)
     if double:
         raise ToolDefinitionError(
-            f"mcp_tools: there are two tools named {', '.join(map(repr, double))}; give one of the servers another "
-            f"name= or prefix="
+            f"mcp_tools: there are two tools named {', '.join(map(repr, double))}; give one of the servers "
+            f"another name= or prefix="
         )
     return [*others, *made]
 
@@ -67,9 +65,11 @@ def refresh_tools(*servers: MCPServer) -> Stage[..., Any]:
         *servers: the servers. All their tools are offered, except those of ``exclude``.
     """
 
-    def refresh(ctx: Context) -> Context:
-        present = {_key_of(tool): tool for tool in ctx.tools.values() if _server_of(tool) in servers}
-        latest = [(server, tool) for server in servers for tool in server.latest_tools()]
+    async def refresh(ctx: Context) -> Context:
+        present = {
+            _key_of(tool): tool for tool in ctx.tools.values() if _server_of(tool) in servers
+        }
+        latest = [(one, tool) for one in servers for tool in await one.latest_tools()]
         if list(map(_digest_of, present.values())) == [_digest_of(tool) for _, tool in latest]:
             return ctx
         return _refreshed(ctx, present, latest)
@@ -84,7 +84,9 @@ def _refreshed(
     now = {_key_of(tool): tool for _, tool in latest}
     for key, tool in present.items():
         if key not in now:
-            log.warning("the tool %r is no longer offered: its server has removed or changed it", tool.name)
+            warn(
+                "the tool %r is no longer offered: its server has removed or changed it", tool.name
+            )
     kept = [_updated(tool, now[key]) for key, tool in present.items() if key in now]
     others = [tool for tool in ctx.tools.values() if tool not in present.values()]
     new = [(server, tool) for server, tool in latest if _key_of(tool) not in present]
