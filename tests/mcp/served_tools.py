@@ -98,5 +98,6 @@ def agent_of(path):
 def make(path):
     return as_mcp_server([*tools_of(path), agent_of(path)], name="mine", deps="deps")
 
+
 if __name__ == "__main__":
     serve_stdio(make(sys.argv[1]))
