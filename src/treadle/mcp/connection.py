@@ -140,8 +140,20 @@ class Connection:
             self._on_change()
 
     async def definitions(self) -> Mapping[str, Definition]:
-        """List the tools of the server, by name."""
-        given = await self.pages("tools", self.client.list_tools)
+        """List the tools of the server, by name.
+
+        Raises:
+            MCPConnectionError: the server did not list them.
+        """
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 - an extra
+
+        if self.client.server_capabilities.tools is None:
+            return {}
+        try:
+            given = await self.pages("tools", self.client.list_tools)
+        except (MCPError, ValueError) as error:  # ValueError: pydantic's, of a malformed list
+            text = f"cannot list the tools of {self._target}: {_reason(error)}"
+            raise MCPConnectionError(text, self.stderr()) from error
         return {one.name: definition_of(one) for one in given}
 
     async def pages(self, name: str, fetch: Callable[..., Any]) -> list[Any]:

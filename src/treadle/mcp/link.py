@@ -16,6 +16,8 @@ from treadle.mcp.targets import Target
 
 R = TypeVar("R")
 
+REFETCH_DELAY = 0.05
+"""Seconds after which a changed list is fetched: changes often come in groups."""
 RECONNECTS = 3
 """How often a call tries to connect again to a server that was lost."""
 RECONNECT_DELAY = 0.2
@@ -107,18 +109,23 @@ class Link:
 
     async def _list(self, connection: Connection) -> None:
         self._is_stale = False
-        self.definitions = await connection.definitions()
+        try:
+            self.definitions = await connection.definitions()
+        except BaseException:
+            self._is_stale = True
+            raise
 
     def _note_change(self) -> None:
         """Note that the list of tools changed, and fetch it soon; a call in the meantime fetches it first."""
-        self._is_stale = True
-        self._refetching = asyncio.create_task(self._refetch())
+        if not self._is_stale:
+            self._is_stale = True
+            self._refetching = asyncio.create_task(self._refetch(REFETCH_DELAY))
 
-    async def _refetch(self) -> None:
+    async def _refetch(self, delay: float = 0) -> None:
+        await asyncio.sleep(delay)
         try:
             await self.connected()
-        except Exception as error:  # noqa: BLE001 - logged; the next call tries again
-            self._is_stale = True
+        except MCPConnectionError as error:  # the next call tries again
             warn("the tools of %s cannot be listed: %s", self._target, error)
 
     async def call(self, fn: Callable[..., Coroutine[Any, Any, R]], *args: Any) -> R:

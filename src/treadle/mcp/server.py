@@ -95,6 +95,7 @@ class MCPServer:
         self._options = options
         self._link: Link | None = None
         self._seen: dict[str, str] = {}
+        self._made: dict[str, Tool] = {}
         self.is_trusted = trusted
 
     def __repr__(self) -> str:
@@ -225,6 +226,13 @@ class MCPServer:
         ]
 
     def _tool_of(self, definition: Definition) -> Tool:
+        """The tool of a definition, which is made once."""
+        made = self._made.get(definition.digest)
+        if made is None:
+            made = self._made[definition.digest] = self._make_tool(definition)
+        return made
+
+    def _make_tool(self, definition: Definition) -> Tool:
         facts = definition.facts
         given: Any = facts.get("annotations")
         hints = believed(given if is_mapping(given) else {}, is_trusted=self.is_trusted)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 from treadle.errors import MissingExtraError, OptionError
 from treadle.messages import safe_str, valid_name
@@ -79,9 +79,7 @@ class Target:
         given = self.given
         if isinstance(given, str):
             return None if self.url is not None else _words_of(given)
-        if isinstance(given, Sequence):
-            return [os.fspath(word) for word in given]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        return None
+        return [os.fspath(word) for word in given] if _is_words(given) else None
 
     @property
     def name(self) -> str:
@@ -144,6 +142,11 @@ class Target:
             with stderr.writer() as errlog:  # the process has it from then on
                 streams = await stack.enter_async_context(stdio_client(parameters, errlog))
             yield streams
+
+
+def _is_words(given: Any) -> TypeGuard[Sequence[str | os.PathLike[str]]]:
+    is_many = isinstance(given, (list, tuple))
+    return is_many and all(isinstance(word, (str, os.PathLike)) for word in given)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _words_of(command: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from treadle.context import Context
 from treadle.errors import ToolDefinitionError
@@ -31,16 +31,14 @@ def mcp_tools(*servers: MCPServer, tools: Iterable[ToolLike] = ()) -> list[Tool]
         ToolDefinitionError: the names of two servers clash as well; give one of them another ``name``.
         Exception: see `MCPServer.tools`.
     """
-    found = [(server, tool) for server in servers for tool in server.tools()]
+    found = [tool for server in servers for tool in server.tools()]
     return _unique(list(toolset(tools).values()), found)
 
 
-def _unique(others: list[Tool], found: list[tuple[MCPServer, Tool]]) -> list[Tool]:
-    counts = Counter(tool.name for tool in (*others, *(tool for _, tool in found)))
-    made = [
-        tool if counts[tool.name] == 1 else _named(f"{server.name}_{tool.name}", tool)
-        for server, tool in found
-    ]
+def _unique(others: list[Tool], found: list[Tool]) -> list[Tool]:
+    """The tools, those that are found on servers with the names of these where names clash."""
+    counts = Counter(tool.name for tool in (*others, *found))
+    made = [tool if counts[tool.name] == 1 else _with_server(tool) for tool in found]
     names = Counter(tool.name for tool in (*others, *made))
     double = sorted(name for name, count in names.items() if count > 1)
     if double:
@@ -51,8 +49,9 @@ def _unique(others: list[Tool], found: list[tuple[MCPServer, Tool]]) -> list[Too
     return [*others, *made]
 
 
-def _named(name: str, tool: Tool) -> Tool:
-    return dataclasses.replace(tool, name=valid_name(name))
+def _with_server(tool: Tool) -> Tool:
+    remote: Any = tool.fn
+    return dataclasses.replace(tool, name=valid_name(f"{remote.server.name}_{tool.name}"))
 
 
 def refresh_tools(*servers: MCPServer) -> Stage[..., Any]:
@@ -66,30 +65,28 @@ def refresh_tools(*servers: MCPServer) -> Stage[..., Any]:
     """
 
     async def refresh(ctx: Context) -> Context:
-        present = {
-            _key_of(tool): tool for tool in ctx.tools.values() if _server_of(tool) in servers
-        }
-        latest = [(one, tool) for one in servers for tool in await one.latest_tools()]
-        if list(map(_digest_of, present.values())) == [_digest_of(tool) for _, tool in latest]:
+        present = {_key_of(one): one for one in ctx.tools.values() if _server_of(one) in servers}
+        latest = [tool for server in servers for tool in await server.latest_tools()]
+        now = {_key_of(tool): tool for tool in latest}
+        if _digests(present) == _digests(now):
             return ctx
-        return _refreshed(ctx, present, latest)
+        others = [one for one in ctx.tools.values() if _server_of(one) not in servers]
+        return _refreshed(ctx, others, present, now)
 
     return stage(refresh, "refresh_tools")
 
 
-def _refreshed(
-    ctx: Context, present: Mapping[Any, Tool], latest: list[tuple[MCPServer, Tool]]
-) -> Context:
-    """Replace the tools of servers that are present in a run by the latest ones."""
-    now = {_key_of(tool): tool for _, tool in latest}
-    for key, tool in present.items():
-        if key not in now:
-            warn(
-                "the tool %r is no longer offered: its server has removed or changed it", tool.name
-            )
+_Remote: TypeAlias = Mapping[tuple[int, str], Tool]
+"""Tools of servers by server, and by name at the server."""
+
+
+def _refreshed(ctx: Context, others: list[Tool], present: _Remote, now: _Remote) -> Context:
+    """Replace the tools of servers that are present in a run by those that they have now."""
+    for key in present.keys() - now.keys():
+        text = "the tool %r is no longer offered: its server has removed or changed it"
+        warn(text, present[key].name)
     kept = [_updated(tool, now[key]) for key, tool in present.items() if key in now]
-    others = [tool for tool in ctx.tools.values() if tool not in present.values()]
-    new = [(server, tool) for server, tool in latest if _key_of(tool) not in present]
+    new = [tool for key, tool in now.items() if key not in present]
     made = _unique([*others, *kept], new)
     return ctx.with_tools(remove=present.values(), add=made[len(others) :])
 
@@ -116,6 +113,10 @@ def _server_of(tool: Tool) -> MCPServer | None:
 def _key_of(tool: Tool) -> tuple[int, str]:
     remote: Any = tool.fn
     return id(remote.server), remote.definition.name
+
+
+def _digests(tools: _Remote) -> dict[tuple[int, str], str]:
+    return {key: _digest_of(tool) for key, tool in tools.items()}
 
 
 def _digest_of(tool: Tool) -> str:
