@@ -1,5 +1,6 @@
 """Calls of tools of a server, under every driver: results, progress, time limits and cancellation."""
 
+import functools
 import threading
 import time
 
@@ -77,9 +78,11 @@ class TestResults:
             assert server.read_resource_sync("note:a") == text
 
     def test_a_request_that_the_server_refuses_raises(self, tmp_path):
-        with Served("old", tmp_path / "notes").connect() as server:
-            with pytest.raises(MCPConnectionError, match="'old': method not found"):
-                server.resources_sync()
+        with (
+            Served("old", tmp_path / "notes").connect() as server,
+            pytest.raises(MCPConnectionError, match="'old': method not found"),
+        ):
+            server.resources_sync()
 
 
 class TestProgress:
@@ -136,6 +139,21 @@ class TestEnds:
                     await anyio.to_thread.run_sync(served.wait_for, "called hang")
                     stream.cancel()
         assert stream.result.stop_reason == "cancelled"
+
+    def test_a_cancellation_reaches_the_server_before_it_is_disconnected(self, served):
+        async def main():
+            async with served.connect() as server:
+                with anyio.move_on_after(5) as scope:
+                    async with anyio.create_task_group() as group:
+                        model = ScriptedLLM(calls(call("hang", "a")), "Done.")
+                        group.start_soon(
+                            functools.partial(Loop.run, "Hi", model, tools=server.tools())
+                        )
+                        await anyio.to_thread.run_sync(served.wait_for, "called hang")
+                        scope.cancel()
+
+        anyio.run(main)
+        assert served.notes[-1] == "cancelled hang"
 
     def test_the_other_calls_go_on(self, served, sync):
         with served.connect(timeout=0.3) as server:

@@ -80,8 +80,10 @@ class TestNames:
         assert (tmp_path / "new").read_text().splitlines() == ["started", "called echo"]
 
     def test_two_servers_of_one_name_are_an_error_that_says_what_to_do(self, new_served):
-        with new_served.connect() as one, new_served.connect() as other, pytest.raises(
-            ToolDefinitionError, match=r"'new_change', .*another name= or prefix="
+        with (
+            new_served.connect() as one,
+            new_served.connect() as other,
+            pytest.raises(ToolDefinitionError, match=r"'new_change', .*another name= or prefix="),
         ):
             mcp_tools(one, other)
 

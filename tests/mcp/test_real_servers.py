@@ -39,10 +39,8 @@ def children_with(word):
 
 
 class TestTime:
-    COMMAND = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "Europe/Oslo"]
-
     def test_its_tools_are_listed_and_called(self, way):
-        with MCPServer(self.COMMAND) as server:
+        with MCPServer([sys.executable, "-m", "mcp_server_time"]) as server:
             names = {one.name for one in server.tools()}
             good, bad, later = way.results(
                 calls(
