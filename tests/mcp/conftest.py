@@ -64,6 +64,14 @@ def sync():
     return Way("sync")
 
 
+def wait_until(is_true):
+    """Wait, at most 20 seconds, until a condition is true."""
+    end = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < end, "it did not become true"
+        time.sleep(0.01)
+
+
 class Served:
     """A server of a test: what starts it, and what it was sent."""
 
@@ -87,16 +95,10 @@ class Served:
         """Kill the process, and wait until it has ended."""
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
-        end = time.monotonic() + 20
-        while is_running(pid):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: not is_running(pid))
 
     def wait_for(self, note):
-        end = time.monotonic() + 20
-        while note not in self.notes:
-            assert time.monotonic() < end, f"{note!r} is not in {self.notes}"
-            time.sleep(0.01)
+        wait_until(lambda: note in self.notes)
 
 
 def is_running(pid):

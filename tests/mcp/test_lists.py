@@ -1,7 +1,6 @@
 """What a server lists: names, policies from annotations, approvals, and changes of the list."""
 
 import json
-import time
 
 import anyio
 import pytest
@@ -14,7 +13,7 @@ from treadle.messages import History
 from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import toolset
 
-from .conftest import Served
+from .conftest import Served, wait_until
 from .server_tools import TOOLS
 
 
@@ -29,10 +28,7 @@ def waiting(server, name):
     @tool
     def wait() -> str:
         """Wait for the list."""
-        end = time.monotonic() + 20
-        while server.digests().get(name) == old:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: server.digests().get(name) != old)
         return "ready"
 
     return wait

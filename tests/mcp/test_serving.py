@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from pathlib import Path
 
 import anyio
@@ -19,6 +18,7 @@ from treadle.mcp import MCPServer, as_mcp_server
 from treadle.testing import ScriptedLLM, call, calls
 
 from . import served_tools
+from .conftest import wait_until
 from .served_tools import make
 
 FILE = Path(served_tools.__file__)
@@ -130,10 +130,7 @@ class TestTools:
         path = tmp_path / "notes"
 
         def wait_for(line):
-            end = time.monotonic() + 20
-            while not path.exists() or line not in path.read_text():
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            wait_until(lambda: path.exists() and line in path.read_text())
 
         async def main():
             async with client() as connected:

@@ -11,6 +11,7 @@ from treadle import Loop
 from treadle.mcp import MCPConnectionError, MCPServer
 from treadle.testing import ScriptedLLM, call, calls
 
+from .conftest import wait_until
 from .new_server import make
 
 
@@ -22,9 +23,9 @@ class TestHTTP:
                 calls(call("echo", "a", text="x"), call("steps", "b"), call("hang", "c")),
                 tools=server.tools(),
             )
+            wait_until(lambda: "cancelled hang" in (tmp_path / "notes").read_text())
         assert (echoed.content, steps.content) == ("x", "done steps")
         assert hung.status == "timeout"
-        assert "cancelled hang" in (tmp_path / "notes").read_text()
 
     def test_a_lost_server_is_connected_to_again(self, over_http, sync):
         url, process = over_http()
@@ -64,9 +65,9 @@ class TestInProcess:
                 calls(call("echo", "a", text="x"), call("steps", "b"), call("hang", "c")),
                 tools=server.tools(),
             )
+            wait_until(lambda: "cancelled hang" in (tmp_path / "notes").read_text())
         assert (echoed.content, steps.content) == ("x", "done steps")
         assert hung.status == "timeout"
-        assert "cancelled hang" in (tmp_path / "notes").read_text()
 
     def test_a_high_level_server_of_the_sdk(self, sync):
         made = HighServer("sums")
