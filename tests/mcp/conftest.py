@@ -127,9 +127,7 @@ def over_http(tmp_path):
 
     def start(path=tmp_path / "notes", port=None):
         if port is None:
-            with socket.socket() as found:
-                found.bind(("127.0.0.1", 0))
-                port = found.getsockname()[1]
+            port = free_port()
         command = [sys.executable, str(HERE / "new_server.py"), str(path), str(port)]
         process = subprocess.Popen(command)
         processes.append(process)
@@ -141,6 +139,12 @@ def over_http(tmp_path):
     for process in processes:
         process.kill()
         process.wait()
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def await_port(url, process):

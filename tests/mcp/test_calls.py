@@ -62,7 +62,7 @@ class TestResults:
                 return await echo(text="So.")
 
             made = anyio.run(main, backend="trio")
-        assert made.content[0].text == "So."
+        assert made == [{"type": "text", "text": "So."}]
 
     async def _read(self, server):
         async with server:

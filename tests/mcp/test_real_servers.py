@@ -14,6 +14,8 @@ from treadle import ToolProgress
 from treadle.mcp import MCPServer
 from treadle.testing import ScriptedLLM, call, calls
 
+from .conftest import await_port, free_port
+
 EVERYTHING = "@modelcontextprotocol/server-everything"
 FILESYSTEM = "@modelcontextprotocol/server-filesystem"
 VERSION = "2026.8.31"
@@ -144,3 +146,47 @@ class TestEverything:
             way.run(model, tools=server.tools(), on_event=seen.append)
         shares = [one.progress for one in seen if isinstance(one, ToolProgress)]
         assert shares == [0.25, 0.5, 0.75, 1.0]
+
+    def test_over_http_a_server_that_was_started_again_gets_a_new_session(
+        self, everything, sync, started
+    ):
+        url, process = started(everything)
+        with MCPServer(url) as server:
+            tools = server.tools()
+            (first,) = sync.results(calls(call("echo", "a", message="one")), tools=tools)
+            process.kill()
+            process.wait()
+            started(everything, int(url.rpartition(":")[2].partition("/")[0]))
+            lost, again = sync.results(
+                calls(call("echo", "b", message="two")),
+                calls(call("echo", "c", message="three")),
+                tools=tools,
+            )
+        assert first.content == "Echo: one"
+        assert "was lost while 'echo' ran" in lost.content
+        assert again.content == "Echo: three"
+
+
+@pytest.fixture
+def started():
+    """A function that starts server-everything at a port; it gives the address and the process."""
+    processes = []
+
+    def start(command, port=None):
+        port = free_port() if port is None else port
+        processes.append(
+            subprocess.Popen(
+                [*command, "streamableHttp"],
+                env={**os.environ, "PORT": str(port)},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        url = f"http://127.0.0.1:{port}/mcp"
+        await_port(url, processes[-1])
+        return url, processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
+_HTTP_ERRORS = frozenset({"Session terminated", "Server returned an error response"})
+"""The texts of the SDK for HTTP errors, which have no code of their own: one of an HTTP server that was started
+again, and does not know the session any more, has status 404 by the specification, and 400 in practice."""
 MAX_PAGES = 1_000
 """The pages of a list that are read: a server may return a next page for ever."""
 
@@ -69,8 +72,7 @@ class Connection:
         """Whether a call failed with this error because the connection has ended; it is not used any more then."""
         from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415 - an extra
 
-        # Without a code of its own: an HTTP server that was started again does not know the session.
-        if error.code == CONNECTION_CLOSED or error.message == "Session terminated":
+        if error.code == CONNECTION_CLOSED or error.message in _HTTP_ERRORS:
             self._closing.set()
         return not self.is_alive
 

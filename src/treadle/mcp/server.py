@@ -18,7 +18,7 @@ from treadle.messages import JSONDict, is_mapping, safe_str, valid_name
 from treadle.redaction import redacted
 from treadle.results import Err
 from treadle.tools import Tool, ToolBehaviour, ToolContext, tool_hint
-from treadle.tools.mcp import resource_part
+from treadle.tools.mcp import read_call_result, resource_part
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
@@ -260,7 +260,8 @@ class MCPServer:
             report: receives the progress, see `ToolContext.report`; None if there is no listener.
 
         Returns:
-            The SDK's result; or an ``Err``, if the server or this object refused the call.
+            The content parts of the result, or its structured content if it has no parts. An ``Err`` if the call
+            failed, or was refused by the server or by this object.
 
         Raises:
             MCPConnectionError: the server cannot be connected to, or was lost while the call ran.
@@ -288,7 +289,7 @@ class MCPServer:
             return Err(problem)
         progress = None if report is None else _progress_for(report)
         try:
-            return await connection.client.call_tool(
+            result = await connection.client.call_tool(
                 definition.name, dict(arguments), progress_callback=progress
             )
         except MCPError as error:
@@ -299,6 +300,9 @@ class MCPServer:
                 f"effect is not known"
             )
             raise MCPConnectionError(text, connection.stderr()) from error
+        # Read here: the loop takes plain data at once, but reads an object in a separate thread.
+        content, has_failed = read_call_result(result)
+        return Err(content) if has_failed else content
 
     def _problem_of(self, offered: Definition, current: Definition | None) -> str | None:
         """Why a call must not run; None if the server has the definition that the model was offered."""
