@@ -4,6 +4,7 @@ Usage: old_server.py NOTES
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -57,6 +58,8 @@ for line in sys.stdin:
             "serverInfo": {"name": "old", "version": "1"},
         }
         send(id=message["id"], result=facts)
+    elif method == "tools/list" and os.environ.get("SILENT"):
+        continue
     elif method == "tools/list":
         send(id=message["id"], result={"tools": notes.listed()})
     elif method == "tools/call":

@@ -280,6 +280,12 @@ class TestConnecting:
         with pytest.raises(MCPConnectionError, match=r"sleep 60: no answer within 0\.3 s"):
             MCPServer("sleep 60", connect_timeout=0.3).__enter__()
 
+    def test_a_server_that_does_not_list_its_tools_is_an_error_after_the_time_limit(self, tmp_path):
+        served = Served("old", tmp_path / "notes")
+        with pytest.raises(MCPConnectionError, match=r"cannot list the tools of .*: TimeoutError"):
+            served.connect(env={"SILENT": "1"}, connect_timeout=1).__enter__()
+        assert not is_running(served.pid)
+
     @pytest.mark.parametrize("backend", ["asyncio", "trio"])
     def test_the_async_block_raises_likewise(self, backend):
         async def main():
@@ -347,3 +353,19 @@ class TestConnecting:
         assert "hush" not in str(raised.value)
         made = MCPServer("serve --token=hush", env={"KEY": "hush"})
         assert "hush" not in repr(made)
+
+    def test_without_the_sdk_the_error_names_the_extra(self, run_python):
+        run_python(
+            """
+            import sys
+            sys.modules["mcp"] = None
+            from treadle import MissingExtraError
+            from treadle.mcp import MCPServer, as_mcp_server
+            for make in (MCPServer, as_mcp_server):
+                try:
+                    make("x")
+                except MissingExtraError as error:
+                    print(error)
+            """,
+            "the MCP SDK is not installed; install it with: pip install 'treadle[mcp]'\n" * 2,
+        )

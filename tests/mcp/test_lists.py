@@ -4,6 +4,9 @@ import json
 
 import anyio
 import pytest
+from mcp.server import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
 
 from mcp import types
 from treadle import Context, OptionError, ToolDefinitionError, default_stages, tool
@@ -151,6 +154,29 @@ class TestChanges:
             found = named(server)
         assert "extra" in found
         assert "fail" not in found
+
+    def test_a_lost_stream_of_changes_is_opened_again(self):
+        bus, names, opened = InMemorySubscriptionBus(), ["one"], []
+        listen = ListenHandler(bus)
+
+        async def list_tools(_ctx, _params):
+            return types.ListToolsResult(
+                tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in names]
+            )
+
+        async def lose_the_first(ctx, params):
+            opened.append(params)
+            if len(opened) > 1:
+                return await listen(ctx, params)
+            with anyio.move_on_after(0.1):
+                await listen(ctx, params)
+            raise MCPError(types.INTERNAL_ERROR, "lost")
+
+        made = Server("s", on_list_tools=list_tools, on_subscriptions_listen=lose_the_first)
+        with MCPServer(made) as server:
+            names.append("two")  # it is not reported
+            wait_until(lambda: list(server.digests()) == ["one", "two"])
+        assert len(opened) == 2
 
     def test_a_server_that_came_back_changed_is_noticed(self, served, sync, monkeypatch):
         with served.connect(env={"CHANGED": ""}) as server:

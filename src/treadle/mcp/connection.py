@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _HTTP_ERRORS = frozenset({"Session terminated", "Server returned an error response"})
 """The texts of the SDK for HTTP errors, which have no code of their own: one of an HTTP server that was started
 again, and does not know the session any more, has status 404 by the specification, and 400 in practice."""
+LISTEN_DELAY = 1.0
+"""Seconds before listening for changes again, if the stream of them was lost."""
 MAX_PAGES = 1_000
 """The pages of a list that are read: a server may return a next page for ever."""
 
@@ -32,7 +34,7 @@ class Connection:
     Args:
         target: the server.
         on_change: is called when the server reports that its list of tools changed.
-        seconds: how long connecting may take.
+        seconds: how long connecting may take, and then listing the tools.
 
     Attributes:
         client: the client.
@@ -128,12 +130,18 @@ class Connection:
         tools = self.client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
-        try:
-            async with self.client.listen(tools_list_changed=True) as events:
-                async for _ in events:
-                    self._on_change()
-        except (ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError):
-            return
+        while True:
+            try:
+                async with self.client.listen(tools_list_changed=True) as events:
+                    async for _ in events:
+                        self._on_change()
+            except (ListenNotSupportedError, MCPError, TimeoutError):
+                return
+            except SubscriptionLost:  # what changed in the meantime is not reported later
+                await asyncio.sleep(LISTEN_DELAY)
+                self._on_change()
+            else:  # the server has ended it on purpose
+                return
 
     async def _handle(self, message: Any) -> None:
         from mcp import types  # noqa: PLC0415 - an extra
@@ -152,8 +160,13 @@ class Connection:
         if self.client.server_capabilities.tools is None:
             return {}
         try:
-            given = await self.pages("tools", self.client.list_tools)
-        except (MCPError, ValueError) as error:  # ValueError: pydantic's, of a malformed list
+            async with asyncio.timeout(self._seconds):
+                given = await self.pages("tools", self.client.list_tools)
+        except (
+            MCPError,
+            ValueError,
+            TimeoutError,
+        ) as error:  # ValueError: pydantic's, of a malformed list
             text = f"cannot list the tools of {self._target}: {_reason(error)}"
             raise MCPConnectionError(text, self.stderr()) from error
         return {one.name: definition_of(one) for one in given}
