@@ -480,7 +480,7 @@ def test_who_ignores_interrupts_goes_on_ignoring_them():
 def test_an_interrupt_before_the_run_is_no_traceback(asked, monkeypatch):
     """Such as while the model is loaded."""
 
-    def interrupt(_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("treadle.cli.run_command._prepared", interrupt)

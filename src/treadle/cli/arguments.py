@@ -98,6 +98,13 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="tools of a module, which may be in the current folder; repeatable "
         "(default: tools that read the current folder, return the time and calculate)",
     )
+    add(
+        "--mcp",
+        metavar="COMMAND|URL",
+        action="append",
+        help="tools of an MCP server, which the command starts, or which is at the URL; repeatable "
+        "(it replaces the default tools)",
+    )
     add("--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt")
     add("--json", action="store_true", help="print the complete result as JSON")
     add("--quiet", action="store_true", help="do not show progress on stderr")

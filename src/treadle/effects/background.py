@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -107,6 +108,25 @@ def run_on_background_loop(
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)
     loop = future.loop = _running_loop(depth)
+    loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
+    return future
+
+
+def run_on_loop(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
+) -> BackgroundCall:
+    """Start a coroutine on an event loop that another thread runs, with the context variables of this one.
+
+    Args:
+        loop: the loop.
+        coroutine: not started.
+    """
+    future = BackgroundCall()
+    future.loop = loop
+    context = contextvars.copy_context()
+    sniffio: Any = sys.modules.get("sniffio")
+    if sniffio is not None:  # anyio notes there which library runs, and this task may be one of trio
+        context.run(sniffio.current_async_library_cvar.set, None)
     loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
     return future
 
