@@ -74,7 +74,7 @@ class GeminiModel(SDKModel):
         )
         return await send(
             model=body["model"],
-            contents=list(map(types.Content.model_validate, body["contents"])),
+            contents=[types.Content.model_validate(one) for one in body["contents"]],
             config=types.GenerateContentConfig.model_validate(body["config"]),
         )
 
