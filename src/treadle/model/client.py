@@ -40,7 +40,9 @@ from treadle.messages import (
     JSONDict,
     Response,
     StreamAccumulator,
+    as_text_results,
     copy_json,
+    has_parts,
     read_only,
     to_chunk,
     to_response,
@@ -167,15 +169,21 @@ class ModelRequest:
         model: the model that is asked.
         messages: the messages that it receives.
         opts: the options that it receives, with the tools.
+        events: returns the function that makes the events of a streamed response; it is called at the first
+            piece. None if there are no listeners.
+        iteration: the number of the iteration.
+        attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
     """
 
     __slots__ = (
         "_accumulator",
-        "_events",
         "_events_of",
         "_is_abandoned",
         "_iterator",
         "_unawaited",
+        "attempt",
+        "events",
+        "iteration",
         "messages",
         "model",
         "opts",
@@ -191,12 +199,34 @@ class ModelRequest:
         self.model = model
         self.messages = messages
         self.opts = opts
-        self._events = events
+        self.events = events
+        self.iteration = self.attempt = 1
         self._events_of: EventsOf | None = None
         self._iterator: Any = None
         self._unawaited: Any = None
         self._is_abandoned = False
         self._accumulator: StreamAccumulator | None = None
+
+    def copy(
+        self,
+        model: ModelClient | None = None,
+        events: Callable[[], EventsOf] | None = None,
+    ) -> ModelRequest:
+        """Copy the request: one that was sent cannot be sent again, since its model may have changed it.
+
+        Args:
+            model: another model. It receives tool messages with content parts as texts, if it takes none, and
+                not the option ``model``, which names the first one; None keeps the model.
+            events: as the attribute; None keeps them.
+        """
+        messages, opts = copy_json(self.messages), copy_json(self.opts)
+        if model is not None and model is not self.model:
+            opts.pop("model", None)
+            if not model.takes_parts and any(map(has_parts, messages)):
+                messages = as_text_results(messages)
+        made = ModelRequest(model or self.model, messages, opts, events or self.events)
+        made.iteration, made.attempt = self.iteration, self.attempt
+        return made
 
     def send(self, reporter: Reporter) -> Any:
         """Send the request and read the response.
@@ -283,9 +313,10 @@ class ModelRequest:
     ) -> Iterator[Awaitable[None]]:
         """Add a piece to the response and emit its events; yield the awaitables of async listeners."""
         chunk = to_chunk(piece)
+        if self.events is not None and self._events_of is None:
+            self._events_of = self.events()
         accumulator.add(chunk)
-        if self._events is not None:
-            self._events_of = self._events_of or self._events()
+        if self._events_of is not None:
             for event in self._events_of(chunk, reporter):
                 emitted = reporter.emit(event)
                 if emitted is not None:

@@ -121,8 +121,10 @@ def ask_model(
     except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
         yield from _failed(ctx, LLMError(_text_of(error), type(error).__name__, cause=error))
         raise
-    if isinstance(made, LLMError):
-        return (yield from _failed(_with_streamed(ctx, made), made))
+    if isinstance(made, _Failure):
+        if made.shown:  # it belongs in the history
+            ctx = ctx.evolve(response=Response(made.shown, is_streamed=True), is_asked=True)
+        return (yield from _failed(ctx, made.reason))
     response, sent = made
     if run.has_listeners:
         ended = run.clock
@@ -157,6 +159,13 @@ class _Retries(NamedTuple):
     on_retry: OnRetry | None
 
 
+class _Failure(NamedTuple):
+    """Why there is no response, and the text of it that listeners have received."""
+
+    reason: LLMError
+    shown: str = ""
+
+
 def _sender(
     ctx: Context, restart_streams: bool, middleware: Sequence[ModelMiddleware]
 ) -> SendRequest:
@@ -169,11 +178,8 @@ def _sender(
 
 
 def _sent(
-    ctx: Context,
-    request: Request,
-    send: SendRequest,
-    retries: _Retries,
-) -> Steps[tuple[Response, Request] | LLMError]:
+    ctx: Context, request: Request, send: SendRequest, retries: _Retries
+) -> Steps[tuple[Response, Request] | _Failure]:
     """Send a request; retry after a temporary error.
 
     Returns:
@@ -186,21 +192,31 @@ def _sent(
     attempt = 1
     while True:
         try:
-            response, _, ended = yield from send(_model_request(ctx, model, request))
-        except StreamInterruptedError as broken:
-            return _interrupted(broken, attempt)
+            response, _, ended = yield from send(_model_request(ctx, model, request, attempt))
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             if attempt > retries.most or not is_retryable(error):
-                cause = from_user_code(without_frame(error))
-                failure = LLMError(_text_of(error), type(error).__name__, attempt, cause)
-                failure.__cause__ = cause
-                return failure
+                return _failure(error, attempt)
             yield from _wait(ctx, error, attempt, retries.delay)
             if retries.on_retry is not None:
                 request = yield from _changed(ctx, retries.on_retry, request, error, attempt)
         else:
             return _counted(ctx, request, response, ended), request
         attempt += 1
+
+
+def _failure(error: Exception, attempt: int) -> _Failure:
+    """The reason of a run whose last attempt to ask the model failed."""
+    shown, note = "", ""
+    if isinstance(error, StreamInterruptedError):
+        shown, error = error.text, error.error
+        note = (
+            f"; listeners had received {len(shown):,} characters of the response, so it was not requested "
+            "again (see restart_streams)"
+        )
+    cause = from_user_code(without_frame(error))
+    reason = LLMError(_text_of(error) + note, type(error).__name__, attempt, cause)
+    reason.__cause__ = cause
+    return _Failure(reason, shown)
 
 
 def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[Answer]:
@@ -231,28 +247,6 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
         raise
 
 
-def _with_streamed(ctx: Context, reason: LLMError) -> Context:
-    """The context with the text that was shown before the response broke off, which belongs in the history."""
-    broken = reason.__cause__
-    if not isinstance(broken, StreamInterruptedError):
-        return ctx
-    reason.__cause__ = reason.cause
-    return ctx.evolve(response=Response(broken.text, is_streamed=True), is_asked=True)
-
-
-def _interrupted(broken: StreamInterruptedError, attempt: int) -> LLMError:
-    """The reason of a run whose response broke off after text of it was shown; its cause has the text."""
-    error = broken.error
-    cause = from_user_code(without_frame(error))
-    text = (
-        f"{_text_of(error)}; the response broke off after {len(broken.text):,} characters that listeners have "
-        f"received, so it was not requested again (see restart_streams)"
-    )
-    failure = LLMError(text, type(error).__name__, attempt, cause)
-    failure.__cause__ = broken
-    return failure
-
-
 def report_edits(ctx: Context) -> Steps[None]:
     """Report the repairs of the stages' edits, and the planned calls that do not run after all."""
     run = ctx.run
@@ -275,7 +269,9 @@ def _guidance(ctx: Context) -> str | None:
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
-def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
+def _model_request(
+    ctx: Context, model: ModelClient, request: Request, attempt: int
+) -> ModelRequest:
     """Make the request to send."""
     run = ctx.run
     if request.messages is ctx.messages:
@@ -300,7 +296,9 @@ def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelR
     events = None
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
         events = functools.partial(_events_of, ctx.iteration, run.output, request.tools)
-    return model.request(messages, offered, request.options, choice, events)
+    made = model.request(messages, offered, request.options, choice, events)
+    made.iteration, made.attempt = ctx.iteration, attempt
+    return made
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
