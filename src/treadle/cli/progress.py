@@ -59,6 +59,8 @@ class ProgressLines:
             case ModelRetried():
                 error = one_line(f"{event.error_type}: {event.error}")
                 what = f"attempt {event.attempt} failed, retry in {format_seconds(event.delay)}"
+                if event.next_model is not None:
+                    what = one_line(f"{event.model} failed, calling {event.next_model}")
                 yield Line(f"iteration {event.iteration}: {what}: {error}", _BAD)
             case ModelResponded():
                 yield _responded(event)

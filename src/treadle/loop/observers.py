@@ -22,7 +22,8 @@ An observer that needs separate state for each run has a method ``for_run()``. I
 returns an observer for that run, or None.
 
 An observer with an attribute ``discards_on_retry`` that is True declares that it discards the text of a response
-when it receives `ModelRetried`, or shows none. If all do, a stream that breaks off after a text is requested again.
+when it receives `ModelRetried`, or shows none. If all do, a stream that breaks off after a text is requested
+again.
 """
 
 

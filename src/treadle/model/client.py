@@ -43,11 +43,12 @@ from treadle.messages import (
     as_text_results,
     copy_json,
     has_parts,
+    is_mapping,
     read_only,
     to_chunk,
     to_response,
 )
-from treadle.model.info import OPTIONS, ModelInfo, is_sdk_method, model_info
+from treadle.model.info import OPTIONS, ModelInfo, attribute_of, is_sdk_method, model_info
 from treadle.shown import callable_name
 
 log = logging.getLogger("treadle.model")
@@ -104,6 +105,22 @@ class ModelClient:
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
         return model_info(self._fn, self.options)
+
+    @property
+    def name(self) -> str:
+        """The name of the model, or of the callable if it does not show its model."""
+        return self.model_info().model or callable_name(self._fn)
+
+    def identity(self) -> list[Any]:
+        """What tells the model apart from others, as far as the callable shows it."""
+        info, fn = self.model_info(), self._fn
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        kind = fn if hasattr(fn, "__qualname__") else type(fn)
+        names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
+        shown = [attribute_of(fn, name) for name in ("base_url", "opts")]
+        facts = [info.provider, info.model, dict(info.request), *names]
+        return [*facts, *(dict(one) if is_mapping(one) else str(one or "") for one in shown)]
 
     def request(
         self,
@@ -162,6 +179,10 @@ EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
 """Takes a piece of a streamed response, and the reporter, which has the clock; returns the events to emit."""
 
 
+ReportSwitch: TypeAlias = Callable[[Exception, str, str], Steps[None]]
+"""Takes the error of a model, its name, and that of the model that is asked next; returns steps that report it."""
+
+
 class ModelRequest:
     """One request to a model. A `Call` effect calls `send`; its outcome is the whole response.
 
@@ -173,6 +194,7 @@ class ModelRequest:
             piece. None if there are no listeners.
         iteration: the number of the iteration.
         attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
+        report_switch: reports that another model is asked; None if there are no listeners.
     """
 
     __slots__ = (
@@ -187,6 +209,7 @@ class ModelRequest:
         "messages",
         "model",
         "opts",
+        "report_switch",
     )
 
     def __init__(
@@ -201,31 +224,28 @@ class ModelRequest:
         self.opts = opts
         self.events = events
         self.iteration = self.attempt = 1
+        self.report_switch: ReportSwitch | None = None
         self._events_of: EventsOf | None = None
         self._iterator: Any = None
         self._unawaited: Any = None
         self._is_abandoned = False
         self._accumulator: StreamAccumulator | None = None
 
-    def copy(
-        self,
-        model: ModelClient | None = None,
-        events: Callable[[], EventsOf] | None = None,
-    ) -> ModelRequest:
+    def copy(self, model: ModelClient | None = None) -> ModelRequest:
         """Copy the request: one that was sent cannot be sent again, since its model may have changed it.
 
         Args:
             model: another model. It receives tool messages with content parts as texts, if it takes none, and
                 not the option ``model``, which names the first one; None keeps the model.
-            events: as the attribute; None keeps them.
         """
         messages, opts = copy_json(self.messages), copy_json(self.opts)
         if model is not None and model is not self.model:
             opts.pop("model", None)
             if not model.takes_parts and any(map(has_parts, messages)):
                 messages = as_text_results(messages)
-        made = ModelRequest(model or self.model, messages, opts, events or self.events)
+        made = ModelRequest(model or self.model, messages, opts, self.events)
         made.iteration, made.attempt = self.iteration, self.attempt
+        made.report_switch = self.report_switch
         return made
 
     def send(self, reporter: Reporter) -> Any:

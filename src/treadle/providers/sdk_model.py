@@ -127,6 +127,11 @@ class SDKModel:
             raise explained from error
         return self._chunks(raw) if is_streamed else self._response(raw)
 
+    @property
+    def base_url(self) -> str:
+        """The endpoint to which requests are sent."""
+        return self._base_url
+
     # What a subclass defines
 
     def _check_options(self, opts: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -122,9 +123,7 @@ def ask_model(
         yield from _failed(ctx, LLMError(_text_of(error), type(error).__name__, cause=error))
         raise
     if isinstance(made, _Failure):
-        if made.shown:  # it belongs in the history
-            ctx = ctx.evolve(response=Response(made.shown, is_streamed=True), is_asked=True)
-        return (yield from _failed(ctx, made.reason))
+        return (yield from _failed(ctx, *made))
     response, sent = made
     if run.has_listeners:
         ended = run.clock
@@ -174,7 +173,17 @@ def _sender(
     def send(request: ModelRequest) -> Steps[Answer]:
         return _perform(ctx, restart_streams, request)
 
-    return through(middleware, send) if middleware else send
+    if not middleware:
+        return send
+    composed, attempts = through(middleware, send), itertools.count(1)
+
+    def send_through(request: ModelRequest) -> Steps[Answer]:
+        request.iteration, request.attempt = ctx.iteration, next(attempts)
+        if ctx.run.has_listeners:
+            request.report_switch = functools.partial(_switched, ctx.iteration, request.attempt)
+        return composed(request)
+
+    return send_through
 
 
 def _sent(
@@ -192,7 +201,7 @@ def _sent(
     attempt = 1
     while True:
         try:
-            response, _, ended = yield from send(_model_request(ctx, model, request, attempt))
+            response, _, ended = yield from send(_model_request(ctx, model, request))
         except Exception as error:  # noqa: BLE001 - a model may raise anything
             if attempt > retries.most or not is_retryable(error):
                 return _failure(error, attempt)
@@ -269,9 +278,7 @@ def _guidance(ctx: Context) -> str | None:
     return remaining if ctx.guidance is None else f"{ctx.guidance}\n\n{remaining}"
 
 
-def _model_request(
-    ctx: Context, model: ModelClient, request: Request, attempt: int
-) -> ModelRequest:
+def _model_request(ctx: Context, model: ModelClient, request: Request) -> ModelRequest:
     """Make the request to send."""
     run = ctx.run
     if request.messages is ctx.messages:
@@ -296,9 +303,7 @@ def _model_request(
     events = None
     if run.has_listeners:  # without the context, to which the run refers: that would be a cycle
         events = functools.partial(_events_of, ctx.iteration, run.output, request.tools)
-    made = model.request(messages, offered, request.options, choice, events)
-    made.iteration, made.attempt = ctx.iteration, attempt
-    return made
+    return model.request(messages, offered, request.options, choice, events)
 
 
 _CHOICES = frozenset({"auto", "none", "required"})
@@ -350,6 +355,25 @@ def _text_of(error: Exception) -> str:
     return redacted(safe_str(error))
 
 
+def _switched(
+    iteration: int, attempt: int, error: Exception, model: str, next_model: str
+) -> Steps[None]:
+    """Report that a model failed, and that middleware asks another one."""
+    now = yield NOW
+    yield Emit(
+        ModelRetried(
+            iteration=iteration,
+            attempt=attempt,
+            error=_text_of(error),
+            error_type=type(error).__name__,
+            delay=0.0,
+            at=now,
+            model=model,
+            next_model=next_model,
+        )
+    )
+
+
 def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> Steps[None]:
     """Report the failed attempt, and wait before the next."""
     delay = yield from delay_before_retry(error, attempt, retry_delay)
@@ -386,9 +410,11 @@ def _changed(
     return made
 
 
-def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
-    """End the run because the model failed."""
+def _failed(ctx: Context, reason: LLMError, shown: str = "") -> Steps[Context]:
+    """End the run because the model failed; the text that was shown goes into the history."""
     run = ctx.run
+    if shown:
+        ctx = ctx.evolve(response=Response(shown, is_streamed=True), is_asked=True)
     if run.has_listeners:
         ended = yield NOW
         yield Emit(
