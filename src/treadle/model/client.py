@@ -194,7 +194,7 @@ class ModelRequest:
             piece. None if there are no listeners.
         iteration: the number of the iteration.
         attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
-        report_switch: reports that another model is asked; None if there are no listeners.
+        report_switch: reports that another model is asked; None if `treadle.stages.ask_model` did not make it.
     """
 
     __slots__ = (

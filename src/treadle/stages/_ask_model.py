@@ -179,8 +179,7 @@ def _sender(
 
     def send_through(request: ModelRequest) -> Steps[Answer]:
         request.iteration, request.attempt = ctx.iteration, next(attempts)
-        if ctx.run.has_listeners:
-            request.report_switch = functools.partial(_switched, ctx.iteration, request.attempt)
+        request.report_switch = functools.partial(_switched, ctx.iteration, request.attempt)
         return composed(request)
 
     return send_through
