@@ -118,9 +118,9 @@ class ModelClient:
             fn = fn.func
         kind = fn if hasattr(fn, "__qualname__") else type(fn)
         names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
-        shown = [attribute_of(fn, name) for name in ("base_url", "opts")]
-        facts = [info.provider, info.model, dict(info.request), *names]
-        return [*facts, *(dict(one) if is_mapping(one) else str(one or "") for one in shown)]
+        url, opts = attribute_of(fn, "base_url"), attribute_of(fn, "opts")
+        names.append(url if isinstance(url, str) else None)
+        return [info.provider, info.model, dict(opts if is_mapping(opts) else info.request), *names]
 
     def request(
         self,

@@ -76,14 +76,14 @@ class Named:
         self.usage = usage
         self.script = list(script)
         self.sent: list[Any] = []
-        self.opts: list[Any] = []
+        self.given: list[Any] = []
         self.at: list[float] = []
         self.now = self.most = self.cancelled = self.closed = 0
         self._mutex = threading.Lock()
 
     async def __call__(self, messages: list[Any], **opts: Any) -> Any:
         self.sent.append([dict(message) for message in messages])
-        self.opts.append(dict(opts))
+        self.given.append(dict(opts))
         self.at.append(time.monotonic())
         step = self.script.pop(0) if self.script else f"from {self.model}"
         messages.clear()  # a model may change its arguments

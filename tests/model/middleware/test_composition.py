@@ -46,7 +46,7 @@ def test_it_may_answer_or_change_the_request(driven):
     assert model.sent == []
     result = driven.run("Go", model, model_middleware=[answering]).result
     assert [m["content"] for m in result.messages] == ["Go", "from m"]
-    assert (model.sent[0][-1]["content"], model.opts[0]) == ("Go!", {"temperature": 0})
+    assert (model.sent[0][-1]["content"], model.given[0]) == ("Go!", {"temperature": 0})
 
 
 def test_it_knows_the_iteration_and_the_attempt(driven):

@@ -149,9 +149,9 @@ def test_another_model_gets_the_tools_and_options_but_not_the_name_of_the_first(
     first, second = Named("a", BusyError()), Named("b")
     options = {"model": "a", "temperature": 0, "stop": ["x"]}
     run_sync(first, Fallback(second), tools=[look], llm_opts=options)
-    assert first.opts[0].pop("model") == "a"
-    assert second.opts == first.opts
-    assert [one["function"]["name"] for one in second.opts[0]["tools"]] == ["look"]
+    assert first.given[0].pop("model") == "a"
+    assert second.given == first.given
+    assert [one["function"]["name"] for one in second.given[0]["tools"]] == ["look"]
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
