@@ -10,6 +10,7 @@ from treadle import FirstChunk, Loop, TextDelta, Usage
 from treadle.errors import OptionError
 from treadle.messages import Chunk
 from treadle.model import ConcurrencyLimit, Hedge
+from treadle.model.middleware.hedge import LostRaceError, _Race
 
 from .conftest import check_replay
 from .flaky import BusyError, InvalidError, Named
@@ -106,6 +107,24 @@ def test_a_winner_that_breaks_off_after_text_is_not_requested_again(driven):
     assert observed.result.stop_reason == "llm_error"
     assert observed.result.messages[-1] == {"role": "assistant", "content": "b1"}
     assert len(first.sent) == len(second.sent) == 1
+
+
+def test_a_second_that_breaks_off_after_the_first_failed_is_not_requested_again_either(driven):
+    first = Named("a", BusyError(), seconds=0.04)
+    second = Named("b", [0.1, "b1", ConnectionResetError("reset")])
+    observed = run(driven, first, Hedge(0.02, model=second), max_retries=3)
+    assert observed.result.reason.message.startswith("reset; listeners had received 2 characters")
+    assert len(first.sent) == len(second.sent) == 1
+
+
+def test_a_piece_of_the_loser_is_not_read():
+    """Another thread may read it before the request is cancelled."""
+    race = _Race()
+    events = race._claiming(0, None)
+    assert race.claim(1)
+    with pytest.raises(LostRaceError):
+        events()
+    assert race._claiming(1, None)()(Chunk("b"), None) == ()
 
 
 def test_sync_models_are_hedged_in_threads():
