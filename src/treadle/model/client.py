@@ -118,7 +118,7 @@ class ModelClient:
             fn = fn.func
         kind = fn if hasattr(fn, "__qualname__") else type(fn)
         names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
-        url, opts = attribute_of(fn, "base_url"), attribute_of(fn, "opts")
+        url, opts = attribute_of(fn, "endpoint_url"), attribute_of(fn, "opts")
         names.append(url if isinstance(url, str) else None)
         return [info.provider, info.model, dict(opts if is_mapping(opts) else info.request), *names]
 

@@ -128,8 +128,8 @@ class SDKModel:
         return self._chunks(raw) if is_streamed else self._response(raw)
 
     @property
-    def base_url(self) -> str:
-        """The endpoint to which requests are sent."""
+    def endpoint_url(self) -> str:
+        """The base URL of the server to which requests are sent."""
         return self._base_url
 
     # What a subclass defines

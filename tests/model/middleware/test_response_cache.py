@@ -86,7 +86,7 @@ def test_every_part_of_a_request_counts():
             answered(model, cache, **options)
     assert len(model.sent) == len(variants)
     others = [Named("n"), Named("m", provider="q"), Named("m")]
-    others[2].base_url = "http://other"
+    others[2].endpoint_url = "http://other"
     for other in others:
         assert not answered(other, cache).unwrap().is_cached
     answered(model, ResponseCache(cache._store, namespace="x"))

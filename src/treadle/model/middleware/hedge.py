@@ -74,8 +74,9 @@ class Hedge:
         except Exception as error:  # noqa: BLE001 - it cannot be opened; the first request may still succeed
             return error
         outcome = yield from race.entered(1, request.copy(client), send)
-        is_answer = isinstance(outcome, tuple)
-        return answered_by(client, outcome) if is_answer and self._model is not None else outcome
+        if outcome is None or isinstance(outcome, Exception) or self._model is None:
+            return outcome
+        return answered_by(client, outcome)
 
 
 def _slept(seconds: float) -> Steps[None]:

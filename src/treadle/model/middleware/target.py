@@ -48,8 +48,10 @@ def check_per(owner: str, per: str) -> Per:
     Raises:
         OptionError: it is neither.
     """
-    if per == "provider" or per == "model":  # noqa: PLR1714 - narrows the type
-        return per
+    if per == "provider":
+        return "provider"
+    if per == "model":
+        return "model"
     raise OptionError(f'{owner}: per: expected "provider" or "model", got {per!r}')
 
 
