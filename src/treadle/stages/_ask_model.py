@@ -100,7 +100,7 @@ def ask_model(
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
-    run, retries = ctx.run, _Retries(max_retries, retry_delay, on_retry)
+    run, retries = ctx.run, (max_retries, retry_delay, on_retry)
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
@@ -150,12 +150,8 @@ def _requested(ctx: Context, request: Request, at: float) -> Emit:
     )
 
 
-class _Retries(NamedTuple):
-    """The options of `ask_model` for failed attempts."""
-
-    most: int
-    delay: float
-    on_retry: OnRetry | None
+_Retries: TypeAlias = tuple[int, float, OnRetry | None]
+"""The options of `ask_model` for failed attempts: ``max_retries``, ``retry_delay`` and ``on_retry``."""
 
 
 class _Failure(NamedTuple):
@@ -197,16 +193,16 @@ def _sent(
     model = ctx.run.model
     if model is None:
         raise RuntimeError("this context has no model to ask")
-    attempt = 1
+    attempt, (most, delay, on_retry) = 1, retries
     while True:
         try:
             response, _, ended = yield from send(_model_request(ctx, model, request))
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            if attempt > retries.most or not is_retryable(error):
+            if attempt > most or not is_retryable(error):
                 return _failure(error, attempt)
-            yield from _wait(ctx, error, attempt, retries.delay)
-            if retries.on_retry is not None:
-                request = yield from _changed(ctx, retries.on_retry, request, error, attempt)
+            yield from _wait(ctx, error, attempt, delay)
+            if on_retry is not None:
+                request = yield from _changed(ctx, on_retry, request, error, attempt)
         else:
             return _counted(ctx, request, response, ended), request
         attempt += 1

@@ -1,10 +1,15 @@
 """`Fallback`: which models are asked, with what, and what listeners see."""
 
+import io
 import logging
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from treadle import Loop, ModelRetried, Response, TextDelta, Usage, tool
+from treadle.cli.progress import make_progress
 from treadle.errors import OptionError
 from treadle.messages import Chunk, NotAResponseError
 from treadle.model import Fallback, is_fallback_error
@@ -218,3 +223,31 @@ def test_it_needs_models():
         Fallback()
     with pytest.raises(OptionError, match="expected a callable"):
         Fallback(5)
+
+
+def test_the_command_shows_the_switch():
+    stream = io.StringIO()
+    with make_progress(stream) as progress:
+        run_sync(Named("a", BusyError("busy")), Fallback(Named("b")), on_event=progress)
+    assert "iteration 1: a failed, calling b: BusyError: busy\n" in stream.getvalue()
+
+
+def test_the_command_shows_no_text_so_a_broken_stream_is_retried():
+    model = Named("a", ["Once ", ConnectionResetError()], ["Whole."])
+    with make_progress(io.StringIO()) as progress:
+        result = Loop.run_sync("Hi", model, on_event=progress, retry_delay=0)
+    assert result.unwrap().text == "Whole."
+
+
+def test_the_switch_is_a_span_event():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    run_sync(Named("a", BusyError("busy")), Fallback(Named("b")), tracer_provider=provider)
+    (event,) = [
+        event
+        for span in exporter.get_finished_spans()
+        for event in span.events
+        if "retry" in event.name
+    ]
+    assert event.attributes["treadle.next_model"] == "b"
