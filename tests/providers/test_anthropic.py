@@ -1,8 +1,9 @@
 """`AnthropicModel`: what is sent for a history and its options, and what a response becomes."""
 
-import asyncio
 import copy
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from anthropic._models import FinalRequestOptions, construct_type
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter
 from tests.providers.back_anthropic import check_body, messages_of
 from tests.providers.histories import histories, texts
 
-from treadle import OptionError
+from treadle import Err, Loop, OptionError, tool
 from treadle.messages import StreamAccumulator, is_list, placeholder
 from treadle.model import is_retryable
 from treadle.providers import backend
@@ -318,8 +319,8 @@ def whole(*content, **facts):
     return model()._response(Message.model_validate(raw))
 
 
-def streamed(*content, stop_reason="end_turn", **usage):
-    """The response to the events that the API sends for these blocks."""
+def events_of(*content, stop_reason="end_turn", **usage):
+    """The events that the API sends for these blocks."""
     start = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": []}
     start |= {"stop_reason": None, "stop_sequence": None}
     start["usage"] = {"input_tokens": 10, "output_tokens": 1, **usage}
@@ -331,9 +332,14 @@ def streamed(*content, stop_reason="end_turn", **usage):
         events.append({"type": "content_block_stop", "index": index})
     delta = {"stop_reason": stop_reason, "stop_sequence": None}
     events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 5}})
+    return [*events, {"type": "message_stop"}]
+
+
+def streamed(*content, **facts):
+    """The response to these events."""
     reader, accumulator = StreamReader(), StreamAccumulator()
     read = TypeAdapter(RawMessageStreamEvent).validate_python
-    for event in events:
+    for event in events_of(*content, **facts):
         for chunk in reader.read(read(event)):
             accumulator.add(chunk)
     return accumulator.response()
@@ -524,17 +530,103 @@ def test_what_the_environment_has_for_anthropic_stays_away_from_other_servers(mo
     assert not {"X-Team", "Authorization"} & {*other}
 
 
-def test_a_stream_without_events_is_a_broken_one():
-    class Nothing:
-        async def __aiter__(self):
-            return
-            yield
+class Server:
+    """A server on the loopback interface that sends scripted answers, in order; the last one again and again."""
 
-        async def close(self):
-            pass
+    def __init__(self, *answers):
+        self.paths = []
+        waiting = list(answers)
+        paths = self.paths
 
-    async def read():
-        return [chunk async for chunk in model()._chunks(Nothing())]
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                paths.append(self.path)
+                status, headers, text = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Connection", "close")
+                self.end_headers()
+                self.wfile.write(text.encode())
 
-    with pytest.raises(ConnectionError, match="without a response"):
-        asyncio.run(read())
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def sse(*events):
+    text = "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events)
+    return 200, {"Content-Type": "text/event-stream"}, text
+
+
+PING = {"type": "ping"}
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+ANSWER = events_of({"type": "text", "text": "Yes, it is."})
+CALL = events_of(USE, stop_reason="tool_use")
+FAST = {"retry_delay": 0.001}
+
+
+class TestStreams:
+    def test_pings_are_passed_over(self):
+        with Server(sse(ANSWER[0], PING, *ANSWER[1:])) as server:
+            result = Loop.run_sync("Is it?", model(base_url=server.url))
+        assert result.output == "Yes, it is."
+
+    def test_an_overload_within_a_stream_is_retried(self):
+        with Server(sse(ANSWER[0], PING, OVERLOADED), sse(*ANSWER)) as server:
+            result = Loop.run_sync("Is it?", model(base_url=server.url), **FAST)
+            assert len(server.paths) == 2
+        assert result.output == "Yes, it is."
+
+    @pytest.mark.parametrize("length", range(1, len(CALL) - 1))
+    def test_a_call_of_a_stream_that_is_cut_off_never_runs(self, length):
+        ran = []
+
+        @tool
+        def add(a: int) -> None:
+            """Add."""
+            ran.append(a)
+
+        with Server(sse(*CALL[:length])) as server:
+            opened = model(base_url=server.url)
+            result = Loop.run_sync("Add.", opened, tools=[add], max_retries=1, **FAST)
+            assert len(server.paths) == 2
+        assert isinstance(result, Err)
+        assert result.reason.error_type == "ConnectionError"
+        assert not ran
+
+    def test_a_stream_without_events_is_a_broken_one(self):
+        with Server((200, {"Content-Type": "text/event-stream"}, "")) as server:
+            result = Loop.run_sync("Is it?", model(base_url=server.url), max_retries=0)
+        assert "without a response" in result.reason.message
+
+
+def test_a_redirect_is_not_followed_but_explained():
+    with Server((307, {"Location": "http://127.0.0.1:9/v1/messages"}, "")) as server:
+        result = Loop.run_sync("Hi", model(base_url=server.url))
+        assert len(server.paths) == 1
+    assert result.reason.error_type == "RedirectError"
+    assert "http://127.0.0.1:9/v1/messages" in result.reason.message
+
+
+def test_a_server_that_wants_a_key_is_named_if_none_was_given(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
+    refused = {"type": "error", "error": {"type": "authentication_error", "message": "no key"}}
+    with Server((401, {"Content-Type": "application/json"}, json.dumps(refused))) as server:
+        opened = backend("anthropic:claude-sonnet-5-5", base_url=server.url)
+        result = Loop.run_sync("Hi", opened)
+    assert result.reason.error_type == "MissingKeyError"
+    assert "ANTHROPIC_API_KEY is only sent to Anthropic" in result.reason.message

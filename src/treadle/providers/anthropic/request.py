@@ -218,8 +218,8 @@ def _file(value: Any) -> JSONDict | None:
         return None
     title = {"title": value["filename"]} if value.get("filename") else {}
     if value.get("file_id"):
-        source = {"type": "file", "file_id": value["file_id"]}
-        return {"type": "document", "source": source, **title}
+        uploaded = {"type": "file", "file_id": value["file_id"]}
+        return {"type": "document", "source": uploaded, **title}
     source = _document(*data_of(str(value.get("file_data") or "")))
     return None if source is None else {"type": "document", "source": source, **title}
 
