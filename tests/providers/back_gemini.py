@@ -127,9 +127,13 @@ def _part(part):
     if "text" in part:
         return {"type": "text", "text": part["text"]}
     if "fileData" in part:
-        return {"type": "image_url", "image_url": {"url": part["fileData"]["fileUri"]}}
+        given = part["fileData"]
+        return {
+            "type": "image_url",
+            "image_url": {"url": given.get("fileUri") or given["file_uri"]},
+        }
     given = part["inlineData"]
-    media = given.get("mimeType") or given["mime_type"]
+    media = given.get("mimeType") or given["mime_type"]  # the SDK sends the latter
     data = _standard(given["data"])
     if media.startswith("audio/"):
         return {"type": "input_audio", "input_audio": {"data": data, "format": media[6:]}}

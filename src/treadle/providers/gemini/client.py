@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
 
@@ -103,11 +103,14 @@ class Stream:
             _opened.reset(token)
         return cls(pieces, opened, first)
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        if self._first is not None:
-            yield self._first
-            async for piece in self._pieces:
-                yield piece
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._first is None:
+            return await anext(self._pieces)
+        first, self._first = self._first, None
+        return first
 
     async def aclose(self) -> None:
         """Close the connection of a stream that was not read to its end."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from typing import Any
 
 from treadle.errors import TreadleError
@@ -21,13 +20,14 @@ _BLOCKED = frozenset(
 _REASONS = {"STOP": "stop", "MAX_TOKENS": "length", "FUNCTION_CALL": "tool_calls"}
 _MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
 """The finish reasons of a response that has a call, which the API could not read, and leaves out."""
-_NAME = re.compile(r"(?:default_api|tools?)\.(\w+)\(|\bcall:(?:\w+[.:])?(\w+)|\b(?!print\b)(\w+)\(")
-"""The name of the tool in the text of a malformed call, which is Python code more often than not."""
 _METADATA = ("grounding_metadata", "citation_metadata", "url_context_metadata")
 
 
 class MalformedCallError(TreadleError):
-    """Gemini made a call that its API could not read, and left it out of the response; worth another attempt."""
+    """Gemini made a call that its API could not read; worth another attempt.
+
+    The response does not have the call, so that it cannot be answered; the SDK leaves out what the API says about it.
+    """
 
     retryable = True
 
@@ -80,7 +80,7 @@ class Reader:
         extra: JSONDict = {"reasoning_details": details} if details else {}
         reason = None if candidate is None else _name_of(candidate.finish_reason)
         if reason in _MALFORMED and not self._calls:
-            calls.append(self._malformed(candidate))
+            raise MalformedCallError(f"Gemini made a call that its API could not read ({reason})")
         refusal = self._refusal(raw, candidate, reason)
         if refusal is not None:
             extra["refusal"] = refusal
@@ -116,13 +116,11 @@ class Reader:
         given = part.function_call
         signature = part.thought_signature
         signed = {} if signature is None else {"thought_signature": signature_text(signature)}
-        return self._numbered(given.id, given.name, json.dumps(given.args or {}), google(signed))
-
-    def _numbered(
-        self, call_id: str | None, name: str | None, arguments: str, extra: JSONDict
-    ) -> CallChunk:
         self._calls += 1
-        return CallChunk(self._calls - 1, call_id or "", name or "", arguments, extra)
+        arguments = json.dumps(given.args or {})
+        return CallChunk(
+            self._calls - 1, given.id or "", given.name or "", arguments, google(signed)
+        )
 
     def _keep(self, part: Any) -> None:
         """Keep a part of another kind. A signature alone belongs to the text."""
@@ -141,19 +139,9 @@ class Reader:
 
     # The end
 
-    def _malformed(self, candidate: Any) -> CallChunk:
-        """The call in the form in which the model wrote it, so that the loop tells the model what is wrong."""
-        text = candidate.finish_message or ""
-        found = _NAME.search(text)
-        if found is None:
-            raise MalformedCallError(
-                f"Gemini made a call that cannot be read ({_name_of(candidate.finish_reason)}): {text}"
-            )
-        return self._numbered(None, next(filter(None, found.groups())), text, {})
-
     def _refusal(self, raw: Any, candidate: Any, reason: str | None) -> str | None:
         if reason in _BLOCKED:
-            return None if self._has_text else candidate.finish_message or _refused(reason)
+            return None if self._has_text else _refused(reason)
         feedback = raw.prompt_feedback
         if candidate is None and feedback is not None and feedback.block_reason is not None:
             return feedback.block_reason_message or _refused(_name_of(feedback.block_reason))
