@@ -26,7 +26,7 @@ _METADATA = ("grounding_metadata", "citation_metadata", "url_context_metadata")
 class MalformedCallError(TreadleError):
     """Gemini made a call that its API could not read; worth another attempt.
 
-    The response does not have the call, so that it cannot be answered; the SDK leaves out what the API says about it.
+    The response does not have the call, and the SDK leaves out what the API says about it.
     """
 
     retryable = True
