@@ -233,7 +233,7 @@ class PartialOutput(EventBase):
 
 @fast_dataclass_kw
 class ModelRetried(EventBase):
-    """A request to the model failed and is sent again. What was streamed so far in this iteration is void.
+    """A request to a model failed and is sent again. What was streamed so far in this iteration is void.
 
     Args:
         iteration: the number of the iteration.
@@ -242,6 +242,8 @@ class ModelRetried(EventBase):
         error_type: the class of the exception.
         delay: seconds until the next attempt.
         at: seconds since the epoch.
+        model: the model that failed, if another one is asked; see `treadle.model.Fallback`.
+        next_model: the model that is asked in its place; None means the same one.
     """
 
     iteration: int
@@ -250,6 +252,8 @@ class ModelRetried(EventBase):
     error_type: str
     delay: float = field(compare=False)
     at: float = field(compare=False)
+    model: str | None = None
+    next_model: str | None = None
 
 
 @fast_dataclass_kw

@@ -512,7 +512,7 @@ def streamed_completion_chunks():
 @script()
 def a_stream_that_breaks_off_and_is_asked_for_again():
     model = ScriptedLLM(completion_chunks("Hel", None), completion_chunks("Hello."))
-    return model, {"retry_delay": 0}
+    return model, {"retry_delay": 0, "restart_streams": True}
 
 
 @script()
@@ -527,7 +527,13 @@ def streams_that_raise_sync_and_async():
         raise ConnectionError("lost again")
 
     streams = iter([broken, broken_later, lambda: iter(["Hello."])])
-    return (lambda messages: next(streams)()), {"retry_delay": 0}
+    return (lambda messages: next(streams)()), {"retry_delay": 0, "restart_streams": True}
+
+
+@script(ends="llm_error")
+def a_stream_that_breaks_off_after_calls_were_answered():
+    model = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), completion_chunks("It is ", None))
+    return model, {"tools": [add], "retry_delay": 0}
 
 
 @script()

@@ -143,6 +143,7 @@ class Response:
         refusal: the text of a refusal, if the provider reports it separately.
         provider: the provider that served the model, if a router reports it.
         is_streamed: whether it was assembled from the pieces of a stream.
+        is_cached: whether it comes from a `treadle.model.ResponseCache`; its usage and its cost are then zero.
     """
 
     content: str | None = None
@@ -155,6 +156,7 @@ class Response:
     refusal: str | None = None
     provider: str | None = None
     is_streamed: bool = field(default=False, compare=False)
+    is_cached: bool = field(default=False, compare=False)
 
     @property
     def text(self) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from treadle.errors import OptionError, did_you_mean
-from treadle.messages import JSONDict
+from treadle.messages import Chunk, JSONDict, is_mapping
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
 from treadle.providers.openai_messages import known_messages, portable_messages
@@ -58,11 +58,20 @@ class OpenAIModel(SDKModel):
     def _response(self, raw: Any) -> Any:
         return raw
 
-    def _chunks(self, raw: Any) -> AsyncIterator[Any]:
-        return raw
+    def _chunks(self, raw: Any) -> Any:
+        return raw if is_mapping(raw) else _checked(raw)
 
     def _new_client(self) -> Any:
         return new_client(self._sdk, self.endpoint, self._base_url, self._api_key)
+
+
+async def _checked(stream: Any) -> AsyncGenerator[Any]:
+    try:
+        async for chunk in stream:
+            yield chunk
+        yield Chunk(ends_with_reason=True)  # a stream without any chunk is incomplete too
+    finally:
+        await stream.close()
 
 
 def _is_whole(stream: Any) -> bool:

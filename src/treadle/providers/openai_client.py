@@ -78,4 +78,5 @@ class OpenAIEmbedder(SDKEmbedder):
         made = await client.embeddings.create(
             model=self.name, input=texts, encoding_format="float", **given
         )
-        return [one.embedding for one in sorted(made.data, key=lambda one: one.index)]
+        found = made.data or ()  # of a server that is no server of embeddings
+        return [one.embedding for one in sorted(found, key=lambda one: one.index)]

@@ -79,6 +79,11 @@ class SDKModel(SDKConnection):
             raw = await self._send(client, body, is_streamed)
         return self._chunks(raw) if is_streamed else self._response(raw)
 
+    @property
+    def endpoint_url(self) -> str:
+        """The base URL of the server to which requests are sent."""
+        return self._base_url
+
     # What a subclass defines
 
     def _check_options(self, opts: Mapping[str, Any]) -> None:

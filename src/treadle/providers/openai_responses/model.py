@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from treadle.messages import Chunk, JSONDict, Response
+from treadle.messages import Chunk, JSONDict, NotAResponseError, Response
 from treadle.model.sdk_answer import check_async_answer
 from treadle.providers.openai_client import OPENAI, new_client, parameters_of
 from treadle.providers.openai_responses.options import body_of, check_options
@@ -42,6 +42,11 @@ class ResponsesModel(SDKModel):
         return await check_async_answer(await client.responses.create(**body, stream=is_streamed))
 
     def _response(self, raw: Any) -> Response:
+        if getattr(raw, "output", None) is None:
+            raise NotAResponseError(
+                "llm_send_fn: the server sent JSON that is no response of the Responses API; check the base URL, "
+                "and whether the server implements this API (openai:NAME uses chat completions)"
+            )
         if raw.status == "failed":
             raise failure_of(self._sdk, raw.error)
         return response_of(raw)
@@ -52,6 +57,7 @@ class ResponsesModel(SDKModel):
             async for event in raw:
                 for chunk in reader.read(event):
                     yield chunk
+            yield Chunk(ends_with_reason=True)  # a stream without any event is incomplete too
         finally:
             await raw.close()
 
