@@ -237,6 +237,11 @@ class TestSignatures:
             None,
         ]
 
+    @pytest.mark.parametrize("text", ["-_-_", "+/+/"])
+    def test_one_in_either_alphabet_of_base64_is_read(self, text):
+        made = body(USER, said(call(**signed(text))), result())
+        assert made["contents"][1]["parts"][0]["thoughtSignature"] == "-_-_"
+
     def test_one_without_a_text_is_sent_by_itself(self):
         made = body(USER, {"role": "assistant", "content": None, **signed()}, USER)
         assert made["contents"][1]["parts"] == [{"text": "", "thoughtSignature": "c2lnbmVk"}]

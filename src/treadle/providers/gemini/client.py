@@ -164,7 +164,5 @@ class GeminiEmbedder(GeminiConnection, SDKEmbedder):
             config["output_dimensionality"] = self.dimensions
         if self._timeout is not None:
             config["http_options"] = {"timeout": milliseconds(self._timeout)}
-        # As contents of their own: the newest models make one vector of several texts in a list.
-        contents = [{"parts": [{"text": text}]} for text in texts]
-        made = await client.models.embed_content(model=self.name, contents=contents, config=config)
+        made = await client.models.embed_content(model=self.name, contents=texts, config=config)
         return [one.values for one in made.embeddings or ()]

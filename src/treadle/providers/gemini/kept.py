@@ -49,7 +49,7 @@ def signature_bytes(signature: Any) -> bytes | None:
     if not isinstance(signature, str) or not signature:
         return None
     try:
-        return base64.b64decode(signature, altchars=b"-_" if {*"-_"} & {*signature} else None)
+        return base64.b64decode(signature, altchars=b"-_")  # of either alphabet
     except ValueError:
         return None
 

@@ -22,7 +22,7 @@ BUDGETS = {
     "xhigh": 24576,
 }
 """Tokens for thoughts of models before Gemini 3, by OpenAI's efforts, as Google's chat completions have them."""
-_LEVELS = {effort: effort.upper() for effort in BUDGETS} | {"none": "MINIMAL"}
+_LEVELS = {**dict(zip(BUDGETS, BUDGETS, strict=True)), "none": "minimal"}
 """The same for later models, which always think."""
 
 
