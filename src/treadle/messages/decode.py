@@ -296,7 +296,7 @@ def to_usage(raw: Any) -> Usage | None:
             answer = max(0, total - prompt)
     is_partial = prompt is None or answer is None
     if reasoning and total == (prompt or 0) + (answer or 0) + reasoning:
-        answer = (answer or 0) + reasoning  # xAI counts reasoning apart from the rest of the response
+        answer = (answer or 0) + reasoning  # xAI counts it apart from the rest
     return Usage(
         prompt or 0,
         answer or 0,
