@@ -22,7 +22,9 @@ from treadle.limits import Limits
 from treadle.messages import (
     History,
     JSONDict,
+    ModelCallStatus,
     Response,
+    Timing,
     ToolCall,
     ToolResult,
     Usage,
@@ -242,6 +244,8 @@ class ModelRetried(EventBase):
         error_type: the class of the exception.
         delay: seconds until the next attempt.
         at: seconds since the epoch.
+        status: always ``error``.
+        timing: the times of the request that failed; None if none was sent.
     """
 
     iteration: int
@@ -250,26 +254,48 @@ class ModelRetried(EventBase):
     error_type: str
     delay: float = field(compare=False)
     at: float = field(compare=False)
+    status: ModelCallStatus = ModelCallStatus.ERROR
+    timing: Timing | None = field(default=None, compare=False)
 
 
 @fast_dataclass_kw
 class ModelResponded(EventBase):
-    """The model responded, after ``duration`` seconds, including retries."""
+    """The model responded.
+
+    Args:
+        iteration: the number of the iteration.
+        response: the response, with its tokens, their cost, and the times of the request that was answered.
+        at: seconds since the epoch.
+        duration: seconds, including retries.
+        status: the status of the response.
+    """
 
     iteration: int
     response: Response
     at: float = field(compare=False)
     duration: float = field(compare=False)
+    status: ModelCallStatus = ModelCallStatus.SUCCESS
 
 
 @fast_dataclass_kw
 class ModelFailed(EventBase):
-    """A request to the model failed and is not retried; the run ends."""
+    """A request to the model failed and is not retried, or was cancelled; the run ends.
+
+    Args:
+        iteration: the number of the iteration.
+        error: the text of the error; for a cancelled request, why the run ended.
+        error_type: the class of the exception; for a cancelled request, the stop reason of the run.
+        at: seconds since the epoch.
+        status: ``error`` or ``cancelled``.
+        timing: the times of the request that failed; None if none was sent.
+    """
 
     iteration: int
     error: str
     error_type: str
     at: float = field(compare=False)
+    status: ModelCallStatus = ModelCallStatus.ERROR
+    timing: Timing | None = field(default=None, compare=False)
 
 
 @fast_dataclass_kw

@@ -28,7 +28,10 @@ from treadle.events import (
 from treadle.messages import (
     Chunk,
     JSONDict,
+    ModelCall,
+    ModelCallStatus,
     Response,
+    Timing,
     Usage,
     as_text_results,
     copy_json,
@@ -128,7 +131,13 @@ def ask_model(
         ended = run.clock
         duration = ended - requested
         yield Emit(
-            ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
+            ModelResponded(
+                iteration=ctx.iteration,
+                response=response,
+                at=ended,
+                duration=duration,
+                status=response.status,
+            )
         )
     if sent.tools != request.tools:  # `on_retry` changed them; calls are checked against these
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
@@ -185,6 +194,7 @@ def _sent(
         raise RuntimeError("this context has no model to ask")
     attempt = 1
     while True:
+        ctx.run.answered_by = None
         try:
             response, _, ended = yield from send(_model_request(ctx, model, request))
         except StreamInterruptedError as broken:
@@ -207,28 +217,63 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
     """Send one request to its model."""
     run = ctx.run
     try:
-        return (
-            yield Call.of(
-                sent.send,
-                (),
-                sent.model.mode,
-                label=labels.CHAT,
-                key=str(ctx.iteration),
-                reporting=True,
-            )
+        answer: Answer = yield Call.of(
+            sent.send,
+            (),
+            sent.model.mode,
+            label=labels.CHAT,
+            key=str(ctx.iteration),
+            reporting=True,
         )
     except Exception as error:
         _count_unknown(ctx)
-        if run.shows_text and not restart_streams:
-            text = yield Call(sent.text, label=labels.STREAMED, key=str(ctx.iteration))
-            if text:
-                raise StreamInterruptedError(text, error) from error
+        text, timing = yield Call(
+            sent.so_far, label=labels.STREAMED, key=str(ctx.iteration), reporting=True
+        )
+        _note_failed(ctx, sent, ModelCallStatus.ERROR, timing, error)
+        if text and run.shows_text and not restart_streams:
+            raise StreamInterruptedError(text, error) from error
         raise
     except BaseException:
         sent.abandon()
         _count_unknown(ctx)
+        _note_failed(ctx, sent, ModelCallStatus.CANCELLED)
         run.abandoned = ctx.iteration, sent
         raise
+    run.answered_by = sent.model
+    return answer
+
+
+def _note_failed(
+    ctx: Context,
+    sent: ModelRequest,
+    status: ModelCallStatus,
+    timing: Timing | None = None,
+    error: Exception | None = None,
+) -> None:
+    """Note a request that has no response in the node of the iteration."""
+    node = ctx.run.state.current_node
+    if node is None:
+        return
+    info, named = sent.model.model_info(), sent.opts.get("model")
+    node.asked += (
+        ModelCall(
+            status,
+            named if isinstance(named, str) else info.model,
+            info.provider,
+            timing,
+            error=None if error is None else _text_of(error),
+            error_type=None if error is None else type(error).__name__,
+        ),
+    )
+
+
+def _timing_of(ctx: Context, text: str) -> Timing | None:
+    """The times of the latest request, if it failed with an error of this text; else middleware raised it."""
+    node = ctx.run.state.current_node
+    last = node.asked[-1] if node is not None and node.asked else None
+    is_it = isinstance(last, ModelCall) and last.error is not None and text.startswith(last.error)
+    return last.timing if is_it and last is not None else None
 
 
 def _with_streamed(ctx: Context, reason: LLMError) -> Context:
@@ -356,14 +401,16 @@ def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> S
     """Report the failed attempt, and wait before the next."""
     delay = yield from delay_before_retry(error, attempt, retry_delay)
     now = yield NOW
+    text = _text_of(error)
     yield Emit(
         ModelRetried(
             iteration=ctx.iteration,
             attempt=attempt,
-            error=_text_of(error),
+            error=text,
             error_type=type(error).__name__,
             delay=delay,
             at=now,
+            timing=_timing_of(ctx, text),
         )
     )
     yield Sleep(delay)
@@ -399,6 +446,7 @@ def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
                 error=reason.message,
                 error_type=reason.error_type,
                 at=ended,
+                timing=_timing_of(ctx, reason.message),
             )
         )
     return ctx.stop(reason)
@@ -445,17 +493,21 @@ def _counted(ctx: Context, request: Request, response: Response, ended: float) -
     run = ctx.run
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
         response = _estimated(ctx, request, response)
-    if run.cost_of is not None:
-        response = _with_cost(response, run.cost_of)
+    cost_of = run.cost_of
+    if cost_of is None and run.answered_by is not None:
+        cost_of = run.answered_by.cost_of
+    if cost_of is not None:
+        response = _with_cost(response, cost_of)
     if response.tool_calls and request.tool_choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
-    run.clock = ended
+    run.clock, run.abandoned = ended, None
     run.state.record_usage(usage)
     run.budget.record_response(response)
     node = run.state.current_node
     if node is not None:
         node.usage = usage if node.usage is None else node.usage.plus(usage)
+        node.asked += (response,)
     return response
 
 
