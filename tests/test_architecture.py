@@ -18,6 +18,7 @@ FILES = sorted(ROOT.glob("**/*.py"))
 ONLY_IN = {
     "anyio": {"effects", "loop", "model", "pipeline", "providers", "testing"},
     "anthropic": {"providers"},
+    "genai_prices": {"providers"},
     "jsonschema": {"tools"},
     "openai": {"providers"},
     "opentelemetry": {"telemetry"},

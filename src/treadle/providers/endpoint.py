@@ -63,7 +63,7 @@ class Endpoint:
         """
         key = given or (self._key_of_environment() if self.is_of_environment(url) else None)
         if not key:
-            if self.needs_key and _origin_of(url) == _origin_of(self.url):
+            if self.needs_key and self.is_own(url):
                 raise OptionError(
                     f"model: {self.title} needs an API key; set {' or '.join(self.key_variables)}, or base_url= "
                     "for another server"
@@ -89,6 +89,10 @@ class Endpoint:
             f"{server_of(url)} requires an API key, and none was given for it: set api_key=, or "
             f"--api-key-env of the command. {variable} is only sent to {own}"
         )
+
+    def is_own(self, url: str) -> bool:
+        """Whether a server is that of the provider itself."""
+        return _origin_of(url) == _origin_of(self.url)
 
     def is_of_environment(self, url: str) -> bool:
         """Whether the variables of the environment for the provider's SDK are meant for a server."""

@@ -12,9 +12,10 @@ from anyio.lowlevel import current_token
 
 from treadle.effects import Call, Mode, Steps, drive_sync
 from treadle.errors import MissingExtraError, OptionError, TreadleError
-from treadle.messages import Chunk, JSONDict
+from treadle.messages import Chunk, JSONDict, Response
 from treadle.model import Provider
 from treadle.providers.endpoint import PLACEHOLDER, Endpoint, server_of
+from treadle.providers.prices import Prices, listed_cost
 from treadle.redaction import redacted
 
 
@@ -56,6 +57,7 @@ class SDKModel:
             server that the environment names; any other receives a placeholder, since local servers usually need
             no key. A `UserWarning` says if a key is sent without encryption.
         stream: whether responses are streamed, so that listeners receive the text as it arrives.
+        prices: what tokens cost; None takes the prices in the list of genai-prices, for the provider's own endpoint.
         **opts: options of every request, by OpenAI's names or the provider's own; ``timeout`` is in seconds.
 
     Raises:
@@ -84,6 +86,7 @@ class SDKModel:
         base_url: str | None = None,
         api_key: str | None = None,
         stream: bool = True,
+        prices: Prices | None = None,
         **opts: Any,
     ) -> None:
         if not name:
@@ -95,6 +98,9 @@ class SDKModel:
         self._sdk: Any = import_sdk(self.package, self.extra)
         self._clients: WeakKeyDictionary[Any, tuple[Any, AsyncGenerator[None]]]
         self._clients = WeakKeyDictionary()
+        if prices is not None and not isinstance(prices, Prices):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"prices: expected Prices, got {type(prices).__name__}")
+        self._prices = prices
         self._check_options(opts)
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
@@ -126,6 +132,17 @@ class SDKModel:
                 raise
             raise explained from error
         return self._chunks(raw) if is_streamed else self._response(raw)
+
+    def cost_of(self, response: Response) -> float | None:
+        """The cost of a response in US dollars; None if it is not known.
+
+        The price of another endpoint is only known if it was given: it may serve the model by another price.
+        """
+        if self._prices is not None:
+            return self._prices.cost(response.usage)
+        if not self.endpoint.is_own(self._base_url):
+            return None
+        return listed_cost(self.provider, response.model or self.name, response.usage)
 
     # What a subclass defines
 
