@@ -19,7 +19,7 @@ PYTHONS ?= $(or $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python),python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check lint mypy pyright types static unit test-all-pythons coverage dashboards bench bench-import \
-	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture clean
+	bench-telemetry bench-model bench-chaos bench-agentdojo bench-torture bench-tool-search clean
 
 run: $(VENV)/.run  ## the loop on a real local model with real tools, in this folder
 	$(BIN)/treadle run "$(QUESTION)"
@@ -77,6 +77,9 @@ bench-model: $(VENV)/.run  ## the local model on the questions it was tuned with
 
 bench-chaos: $(VENV)/.test  ## ten thousand misbehaving models: each run ends, within its limits
 	$(BIN)/python benchmarks/chaos.py --seeds 10000
+
+bench-tool-search: $(VENV)/.test  ## how often a search of 1,000 tools finds the right one, and what requests take
+	$(BIN)/python benchmarks/tool_search/evaluate.py
 
 bench-agentdojo:  ## AgentDojo's user tasks, in a separate virtual environment
 	$(PYTHON) benchmarks/agentdojo/run.py

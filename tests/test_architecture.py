@@ -16,10 +16,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 FILES = sorted(ROOT.glob("**/*.py"))
 
 ONLY_IN = {
-    "anyio": {"effects", "loop", "model", "pipeline", "providers", "testing"},
+    "anyio": {"effects", "loop", "mcp", "model", "pipeline", "providers", "testing"},
     "anthropic": {"providers"},
     "genai_prices": {"providers"},
+    "httpx2": {"mcp"},
     "jsonschema": {"tools"},
+    "mcp": {"mcp"},
     "openai": {"providers"},
     "opentelemetry": {"telemetry"},
     "pydantic": {"tools"},

@@ -15,6 +15,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
         ("iterations.py --rounds 1 --turns 1", "| a handle |"),
         ("telemetry.py --rounds 1", "| treadle, spans and metrics |"),
         ("chaos.py --seeds 20", "20 seeds in"),
+        ("tool_search/evaluate.py", "two fixed tools:"),
     ],
 )
 def test_it_prints_its_table(program, expected):

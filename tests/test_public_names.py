@@ -97,6 +97,7 @@ NAMES = [
     "ToolProgress",
     "ToolResult",
     "ToolRetried",
+    "ToolSearch",
     "ToolStarted",
     "TreadleError",
     "Usage",

@@ -43,6 +43,7 @@ from treadle.tools import (
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
+    from treadle.tools.tool_catalog import Catalog
 
 
 class Decision(StrEnum):
@@ -157,6 +158,8 @@ class RunContext:
             held.
         breaker: a circuit breaker that runs share; None if there is none.
         resolver: runs the calls of tools without a function; None if there is none.
+        catalog: which tools the requests offer, and which ones a search finds; None offers all.
+        found: the names of the tools that a search has found and that are offered from then on, in order.
         model: the model; None in contexts that tests construct.
         instructions: the system message of every request, or a function of the context that makes it; None
             sends none.
@@ -194,6 +197,8 @@ class RunContext:
     held_locks: Mapping[str, str] = field(default_factory=dict[str, str])
     breaker: CircuitBreaker | None = None
     resolver: Resolver | None = None
+    catalog: Catalog | None = None
+    found: dict[str, None] = field(default_factory=dict[str, None])
     model: ModelClient | None = None
     instructions: str | Callable[[Context], str | None] | None = None
     show_budget: bool = False
@@ -447,8 +452,14 @@ class Context(_OwnDict):
         model = self.run.model
         options: Mapping[str, Any] = {} if model is None else model.options
         instructions = None if self.run.instructions is None else self.instructions
-        request = Request(self.messages, tuple(self.tools), None, options, instructions)
         changes: Mapping[str, Any] = self.request_changes
+        catalog = self.run.catalog
+        if catalog is None:
+            names = tuple(self.tools)
+        else:  # a tool that is forced has to be offered as well
+            forced = str(changes.get("tool_choice"))
+            names = catalog.offered(self.tools, (*self.run.found, forced))
+        request = Request(self.messages, names, None, options, instructions)
         output = self.run.output
         if output is not None and (self.run.finishing or output.is_last_attempt(self.memo)):
             offered = changes.get("tools", self.tools)

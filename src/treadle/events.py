@@ -116,7 +116,7 @@ class RunStarted(EventBase):
         at: seconds since the epoch.
         resumed: it continues after a pause, under the same id.
         limits: the limits of the run.
-        tools: the tools of the run, in OpenAI's form.
+        tools: the tools of the run, in OpenAI's form; with tool search, those that are offered from the start.
         available: the names of all tools, including those that only the resolver has.
         model: the name of the model, if known.
         provider: the provider, by OpenTelemetry's names, if known.
@@ -235,7 +235,7 @@ class PartialOutput(EventBase):
 
 @fast_dataclass_kw
 class ModelRetried(EventBase):
-    """A request to the model failed and is sent again. What was streamed so far in this iteration is void.
+    """A request to a model failed and is sent again. What was streamed so far in this iteration is void.
 
     Args:
         iteration: the number of the iteration.
@@ -244,6 +244,8 @@ class ModelRetried(EventBase):
         error_type: the class of the exception.
         delay: seconds until the next attempt.
         at: seconds since the epoch.
+        model: the model that failed, if another one is asked; see `treadle.model.Fallback`.
+        next_model: the model that is asked in its place; None means the same one.
         status: always ``error``.
         timing: the times of the request that failed; None if none was sent.
     """
@@ -254,6 +256,8 @@ class ModelRetried(EventBase):
     error_type: str
     delay: float = field(compare=False)
     at: float = field(compare=False)
+    model: str | None = None
+    next_model: str | None = None
     status: ModelCallStatus = ModelCallStatus.ERROR
     timing: Timing | None = field(default=None, compare=False)
 

@@ -24,6 +24,12 @@ BREAKER = "breaker"
 """A question or a report to a shared circuit breaker."""
 CANCELLED = "cancelled"
 """Whether a call was cancelled through the handle."""
+LIMIT = "limit"
+"""A question or a report to a limit of model calls that runs share; the key is that of the limit."""
+CACHE = "cache"
+"""A response cache; the key is the number of the iteration."""
+RACE = "race"
+"""Whether a response is the first of two; the key is the number of the iteration."""
 RANDOM = "random"
 """A random number or text."""
 STREAMED = "streamed"
@@ -43,6 +49,9 @@ OF_THE_LOOP = frozenset(
         LOCK,
         BREAKER,
         CANCELLED,
+        LIMIT,
+        CACHE,
+        RACE,
         RANDOM,
         STREAMED,
         LAST_SEQ,

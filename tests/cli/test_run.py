@@ -310,7 +310,7 @@ def test_bad_tools_are_told_in_one_line(called, root, tools, spec, told):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["Go", "--model", "gpt"], "known are local, local:PATH.gguf, openai:NAME"),
+        (["Go", "--model", "gpt"], "model: 'gpt' is unknown; known are "),
         (["Go", "--model", "openai:m"], "OPENAI_API_KEY"),
         (["Go", "--model", "local", "--base-url", "http://x"], "base_url"),
         (["Go", "--max-iterations", "0"], "max_iterations: expected a whole number of at least 1"),
@@ -480,7 +480,7 @@ def test_who_ignores_interrupts_goes_on_ignoring_them():
 def test_an_interrupt_before_the_run_is_no_traceback(asked, monkeypatch):
     """Such as while the model is loaded."""
 
-    def interrupt(_):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("treadle.cli.run_command._prepared", interrupt)

@@ -202,7 +202,7 @@ class Stream:
 
 def test_a_stream_that_breaks_is_closed_and_retried():
     broken, whole = Stream("Hel", ConnectionResetError("reset")), Stream("Hello")
-    result, events = run(lambda m: broken, lambda m: whole)
+    result, events = run(lambda m: broken, lambda m: whole, restart_streams=True)
     assert result.unwrap().content == "Hello"
     assert broken.closed == 1
     assert [e.error for e in of(events, ModelRetried)] == ["reset"]
@@ -221,7 +221,8 @@ def test_an_exception_of_close_is_ignored():
         def close(self):
             raise RuntimeError("will not")
 
-    result, _ = run(lambda m: Stubborn("Hel", ConnectionResetError("reset")), "Hello")
+    broken = Stubborn("Hel", ConnectionResetError("reset"))
+    result, _ = run(lambda m: broken, "Hello", restart_streams=True)
     assert result.unwrap().content == "Hello"
 
 

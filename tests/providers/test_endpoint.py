@@ -1,5 +1,6 @@
 """`OpenAIModel` and the command against real servers: who receives which key, and what is no answer of a model."""
 
+import asyncio
 import contextlib
 import functools
 import http.server
@@ -16,8 +17,10 @@ import pytest
 from tests.completion import COMPLETION
 
 from treadle import Err, Loop, Ok
-from treadle.providers import backend
-from treadle.providers.endpoint import PLACEHOLDER, key_for
+from treadle.providers import backend, embedder
+from treadle.providers.endpoint import PLACEHOLDER
+from treadle.providers.openai_client import OPENAI
+from treadle.providers.sdk_connection import RedirectError
 
 KEY = "sk-of-the-environment"
 PAGE = "<!doctype html><title>Welcome</title><p>This is a web page."
@@ -61,7 +64,7 @@ class Server:
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     for name in list(os.environ):
-        if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
+        if name.startswith(("OPENAI_", "XAI_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
@@ -152,6 +155,55 @@ def test_headers_in_the_environment_are_sent_to_the_server_in_the_environment(
     assert sent["openai-organization"] == "org-env"
 
 
+@pytest.mark.parametrize("name", ["grok:m", "openai-responses:m"])
+def test_headers_in_the_environment_are_not_sent_to_another_server_by_other_models(
+    name, server, headers_of_environment, monkeypatch
+):
+    """Not to xAI's either, whose server the environment names: these settings are for OpenAI."""
+    monkeypatch.setenv("XAI_BASE_URL", server.url)
+    monkeypatch.setenv("XAI_API_KEY", "xai-key")
+    url = None if name.startswith("grok") else server.url
+    with contextlib.closing(backend(name, base_url=url)) as model:
+        Loop.run_sync("hi", model, max_retries=0)
+    (sent,) = server.headers
+    key = PLACEHOLDER if url else "xai-key"
+    assert sent["authorization"] == f"Bearer {key}"
+    assert not sent.keys() & (headers_of_environment.keys() - {"authorization"})
+
+
+def test_an_embedder_sends_the_key_as_a_model_does(server):
+    with pytest.raises(Exception, match="expected 1 vectors"):
+        asyncio.run(embedder("openai:m", base_url=server.url)(["a"]))
+    assert server.authorizations == [f"Bearer {PLACEHOLDER}"]
+
+
+def test_a_redirect_of_an_embedder_is_not_followed(serve, server):
+    first = serve(307, Location=f"{server.url}/embeddings")
+    with pytest.raises(RedirectError, match="redirects are not followed"):
+        asyncio.run(embedder("openai:m", base_url=first.url)(["a"]))
+    assert server.paths == []
+
+
+def test_json_that_is_no_response_is_an_error_that_says_so(server):
+    with contextlib.closing(backend("openai-responses:m", base_url=server.url, stream=False)) as m:
+        result = Loop.run_sync("hi", m, max_retries=0)
+    assert "is no response of the Responses API; check the base URL" in str(result.reason)
+
+
+def test_a_server_that_does_not_stream_is_understood(server):
+    """It was asked for a stream, and sent the whole response."""
+    result = ask(base_url=server.url, stream=True)
+    assert result.unwrap().content == "Hi."
+
+
+@pytest.mark.parametrize("name", ["openai:m", "openai-responses:m"])
+def test_a_stream_without_anything_in_it_is_an_error_and_no_empty_response(name, serve):
+    server = serve(kind="text/event-stream", body="\n")
+    with contextlib.closing(backend(name, base_url=server.url)) as model:
+        result = Loop.run_sync("hi", model, max_retries=0)
+    assert "the stream ended before the answer did" in str(result.reason)
+
+
 @pytest.mark.parametrize(
     ("endpoint", "expected"),
     [
@@ -182,7 +234,7 @@ def test_headers_in_the_environment_are_sent_to_the_server_in_the_environment(
 )
 def test_the_key_of_the_environment_is_for_two_servers_only(endpoint, expected, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://proxy.example.org/v1")
-    assert key_for(endpoint, None) == expected
+    assert OPENAI.key_for(endpoint, None) == expected
 
 
 @pytest.mark.parametrize(
@@ -195,7 +247,7 @@ def test_the_key_of_the_environment_is_for_two_servers_only(endpoint, expected, 
 )
 def test_a_server_in_the_environment_may_be_an_address(endpoint, expected, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://[2001:db8::1]:8443/v1")
-    assert key_for(endpoint, None) == expected
+    assert OPENAI.key_for(endpoint, None) == expected
 
 
 @pytest.mark.parametrize("host", ["192.168.1.5:8080", "models.example.org", "0.0.0.0:1"])

@@ -13,10 +13,10 @@ from itertools import repeat
 import pytest
 
 from treadle.errors import MissingExtraError, OptionError
+from treadle.providers.json_schema import MAX_NODES, simplify
 from treadle.providers.local import LocalModel, LocalModelError, engine
 from treadle.providers.local.conversation import answer_messages, last_request, text_of
 from treadle.providers.local.model import CallOptions
-from treadle.providers.local.schema import MAX_NODES, simplify
 from treadle.providers.local.tool_choice import ToolChooser, example_arguments, split
 
 local = pytest.mark.local

@@ -49,9 +49,12 @@ def test_the_list_of_stages():
 
 
 def test_its_options_reach_the_stages():
+    middleware = [lambda request, send: send(request)]
     configured = default_stages(
         max_retries=8,
         retry_delay=0.5,
+        restart_streams=True,
+        model_middleware=middleware,
         max_blank_stops=7,
         breaker_threshold=9,
         repair_call=print,
@@ -59,7 +62,12 @@ def test_its_options_reach_the_stages():
         dedupe="off",
     )
     made = {one.name: one.options for one in configured}
-    assert made["ask_model"] == {"max_retries": 8, "retry_delay": 0.5}
+    assert made["ask_model"] == {
+        "max_retries": 8,
+        "retry_delay": 0.5,
+        "restart_streams": True,
+        "model_middleware": tuple(middleware),
+    }
     assert made["validate_calls"] == {"repair_call": print}
     assert made["loop_decision"] == {"max_blank_stops": 7}
     assert made["plan_calls"] == {"sequential": "in_step", "dedupe": "off"}

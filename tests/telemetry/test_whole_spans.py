@@ -112,7 +112,7 @@ def a_streaming_model_that_is_asked_again(run):
     ]
     broken = completion_chunks("Oh", None)
     script = ScriptedLLM(Busy(), first, broken, completion_chunks("Oh"), is_async=True)
-    return run.run(script, tools=[run.rest()], retry_delay=0.001)
+    return run.run(script, tools=[run.rest()], retry_delay=0.001, restart_streams=True)
 
 
 async def observe(event):

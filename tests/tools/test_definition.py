@@ -5,7 +5,9 @@ import functools
 
 import pytest
 
+from treadle import Loop
 from treadle.errors import OptionError, ToolDefinitionError
+from treadle.testing import ScriptedLLM, call, calls
 from treadle.tools import Tool, ToolContext, tool
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -264,3 +266,21 @@ def test_a_function_receives_its_own_copy_if_the_schema_allows_a_container(schem
     made = Tool("t", fn=lambda x: x.append(1), input_schema={"type": "object", **schema})
     made.invoke(arguments, None)
     assert arguments == {"x": []}
+
+
+class TestCallInContext:
+    """The function of a tool with a given schema may be an object that takes the context of a call."""
+
+    def test_the_loop_calls_it_with_the_arguments_and_the_context(self):
+        class Remote:
+            async def __call__(self, **arguments):
+                return "without"
+
+            async def call_in_context(self, arguments, context):
+                return f"{arguments} {context.call_id}"
+
+        schema = {"type": "object", "properties": {"context": {"type": "string"}}}
+        made = Tool("remote", input_schema=schema, fn=Remote())
+        model = ScriptedLLM(calls(call("remote", "c1", context="x")), "Done.")
+        result = Loop.run_sync("Hi", model, tools=[made])
+        assert result.messages[2]["content"] == "{'context': 'x'} c1"

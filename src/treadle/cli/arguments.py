@@ -78,7 +78,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_run(run: argparse.ArgumentParser) -> None:
     add = run.add_argument
     add("prompt", metavar="PROMPT", help="the question; - reads it from stdin")
-    models = "such as anthropic:claude-sonnet-4-5; treadle models lists the forms (default: local)"
+    models = "such as anthropic:claude-sonnet-5-5; treadle models lists the forms (default: local)"
     add("--model", metavar="MODEL", default="local", help=models)
     add(
         "--base-url",
@@ -97,6 +97,13 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         action="append",
         help="tools of a module, which may be in the current folder; repeatable "
         "(default: tools that read the current folder, return the time and calculate)",
+    )
+    add(
+        "--mcp",
+        metavar="COMMAND|URL",
+        action="append",
+        help="tools of an MCP server, which the command starts, or which is at the URL; repeatable "
+        "(it replaces the default tools)",
     )
     add("--system", metavar="TEXT", default=DEFAULT_SYSTEM, help="the system prompt")
     add("--json", action="store_true", help="print the complete result as JSON")

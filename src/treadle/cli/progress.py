@@ -59,6 +59,8 @@ class ProgressLines:
             case ModelRetried():
                 error = one_line(f"{event.error_type}: {event.error}")
                 what = f"attempt {event.attempt} failed, retry in {format_seconds(event.delay)}"
+                if event.next_model is not None:
+                    what = one_line(f"{event.model} failed, calling {event.next_model}")
                 yield Line(f"iteration {event.iteration}: {what}: {error}", _BAD)
             case ModelResponded():
                 yield _responded(event)
@@ -116,20 +118,31 @@ def make_progress(stream: TextIO, *, quiet: bool = False) -> Generator[OnEvent |
     if quiet:
         yield None
         return
-    described = ProgressLines()
     view: LiveView | None = None
     if can_show(stream):
         with contextlib.suppress(MissingExtraError):  # plain lines have the same content
             view = LiveView(stream, transient=True)
+    with view or contextlib.nullcontext():
+        yield _Progress(stream, view)
 
-    def on_event(event: Event) -> None:
+
+class _Progress:
+    """An observer that writes lines, and updates the live view, if there is one."""
+
+    discards_on_retry = True
+    """It shows no text of the model."""
+
+    def __init__(self, stream: TextIO, view: LiveView | None) -> None:
+        self._stream = stream
+        self._view = view
+        self._described = ProgressLines()
+
+    def __call__(self, event: Event) -> None:
+        view = self._view
         if view is not None:
             view(event)
-        for line in described.lines(event):
+        for line in self._described.lines(event):
             if view is None:
-                print(line.text, file=stream, flush=True)
+                print(line.text, file=self._stream, flush=True)
             elif not line.is_start:  # the view, which is below the lines, shows what has started
                 view.print(line.text, line.style)
-
-    with view or contextlib.nullcontext():
-        yield on_event

@@ -38,7 +38,11 @@ def run(args: argparse.Namespace) -> Exit:
         OutputError: stdout cannot be written.
         KeyboardInterrupt: it was interrupted twice, or before the run started.
     """
-    loop, model = _prepared(args)
+    with contextlib.ExitStack() as servers:
+        return _run(args, *_prepared(args, servers))
+
+
+def _run(args: argparse.Namespace, loop: Loop, model: Any) -> Exit:
     messages = [{"role": "system", "content": args.system}] if args.system else []
     messages.append({"role": "user", "content": _prompt(args.prompt)})
     handle = RunHandle()
@@ -51,8 +55,9 @@ def run(args: argparse.Namespace) -> Exit:
     ):
         observers = [one for one in (recorder, progress) if one is not None]
         result = loop.run_sync(messages, model, handle=handle, on_event=observers)
-    if result.stop_reason not in _MODEL_MAY_RUN:
-        model.close()
+    close = getattr(model, "close", None)  # a model of another distribution may have none
+    if close is not None and result.stop_reason not in _MODEL_MAY_RUN:
+        close()
     return _report(result, args)
 
 
@@ -60,15 +65,26 @@ _MODEL_MAY_RUN = frozenset({"cancelled", "deadline_exceeded"})
 """Stop reasons after which the model may still be running. Closing it would block."""
 
 
-def _prepared(args: argparse.Namespace) -> tuple[Loop, Any]:
+def _prepared(args: argparse.Namespace, servers: contextlib.ExitStack) -> tuple[Loop, Any]:
     try:
         # Opening a model can take seconds, so the other checks are done first.
-        tools = load_tools(args.tools) if args.tools else read_only_tools()
+        tools = _tools_of(args, servers)
         loop = Loop(name="treadle run", tools=tools, **given_options(args))
         model = _opened(args)
     except (TreadleError, OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     return loop, model
+
+
+def _tools_of(args: argparse.Namespace, servers: contextlib.ExitStack) -> list[Any]:
+    """The tools of the run; the MCP servers among them are connected as long as the stack is open."""
+    if not args.mcp:
+        return load_tools(args.tools) if args.tools else read_only_tools()
+    from treadle.mcp import MCPServer, mcp_tools  # noqa: PLC0415 - few runs need it
+
+    tools = load_tools(args.tools) if args.tools else []
+    connected = [servers.enter_context(MCPServer(server)) for server in args.mcp]
+    return mcp_tools(*connected, tools=tools)
 
 
 def _opened(args: argparse.Namespace) -> Any:

@@ -46,7 +46,7 @@ from treadle.effects.middleware import intercept, map_effects, map_nested, with_
 
 if TYPE_CHECKING:
     from treadle.effects.async_driver import drive
-    from treadle.effects.background import run_on_background_loop
+    from treadle.effects.background import run_on_background_loop, run_on_loop
     from treadle.effects.carriers import background_task, task_group
     from treadle.effects.notifier import Notifier, last_async_value, last_value
     from treadle.effects.sync_driver import (
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 else:
     _LAZY = {
         "drive": "async_driver",
-        "run_on_background_loop": "background",
+        **dict.fromkeys(("run_on_background_loop", "run_on_loop"), "background"),
         "background_task": "carriers",
         "task_group": "carriers",
         **dict.fromkeys(("Notifier", "last_async_value", "last_value"), "notifier"),
@@ -125,6 +125,7 @@ __all__ = [
     "map_effects",
     "map_nested",
     "run_on_background_loop",
+    "run_on_loop",
     "task_group",
     "with_reporter",
     "without_frame",

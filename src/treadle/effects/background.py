@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import contextvars
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -106,6 +108,25 @@ def run_on_background_loop(
     context = contextvars.copy_context()
     context.run(_depth.set, depth + 1)
     loop = future.loop = _running_loop(depth)
+    loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
+    return future
+
+
+def run_on_loop(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
+) -> BackgroundCall:
+    """Start a coroutine on an event loop that another thread runs, with the context variables of this one.
+
+    Args:
+        loop: the loop.
+        coroutine: not started.
+    """
+    future = BackgroundCall()
+    future.loop = loop
+    context = contextvars.copy_context()
+    sniffio: Any = sys.modules.get("sniffio")
+    if sniffio is not None:  # anyio notes there which library runs, and this task may be one of trio
+        context.run(sniffio.current_async_library_cvar.set, None)
     loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
     return future
 
@@ -271,6 +292,33 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             loop.run_forever()
+
+
+def _close_generators() -> None:
+    """Close the async generators of the loops at the exit of the interpreter, as `asyncio.run` does at its end.
+
+    Generators close what lives as long as a loop, such as connections. A loop that is
+    blocked delays the exit by at most `EXIT_SECONDS`.
+    """
+    ends = [threading.Event() for _ in _loops]
+    for loop, end in zip(_loops, ends, strict=True):
+        loop.call_soon_threadsafe(_close_generators_of, loop, end)
+    deadline = time.monotonic() + EXIT_SECONDS
+    for end in ends:
+        end.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _close_generators_of(loop: asyncio.AbstractEventLoop, end: threading.Event) -> None:
+    # A generator that still runs, in a call that was abandoned, cannot be closed. asyncio would log it.
+    loop.set_exception_handler(lambda _loop, _context: None)
+    loop.create_task(loop.shutdown_asyncgens()).add_done_callback(lambda _: end.set())
+
+
+EXIT_SECONDS = 1.0
+"""The longest delay of the interpreter's exit, in seconds."""
+
+
+atexit.register(_close_generators)
 
 
 def _forget() -> None:

@@ -19,6 +19,7 @@ from treadle.tools import Tool, toolset
 
 if TYPE_CHECKING:
     from treadle.tools.output import Output
+    from treadle.tools.tool_catalog import Catalog
 
 _is_decided = operator.attrgetter("decision")
 """Ends a pass through the stages. It is called after each stage; an `attrgetter` takes no Python frame."""
@@ -84,6 +85,26 @@ def _pipeline(stages: Any) -> Pipeline[Context]:
         prepare=protect,
         trusted=BUILT_IN,
     )
+
+
+def catalog_of(
+    settings: Settings, tools: Mapping[str, Tool]
+) -> tuple[Mapping[str, Tool], Catalog | None]:
+    """The tools of a loop by name, with the fixed ones of its tool search; and its catalog, None without a search.
+
+    Args:
+        settings: those of the loop.
+        tools: its tools, including those for its output.
+
+    Raises:
+        OptionError: a tool has the name of a fixed one, or ``always`` names a tool that does not exist.
+    """
+    if settings.tool_search is None:
+        return tools, None
+    from treadle.stages._tool_search import make_catalog  # noqa: PLC0415 - most loops have none
+
+    catalog = make_catalog(settings.tool_search, tools)
+    return ReadOnlyDict({**catalog.fixed, **tools}), catalog
 
 
 def tools_of(settings: Settings) -> tuple[Mapping[str, Tool], Output | None]:

@@ -115,6 +115,10 @@ def _model_requested(event: ModelRequested) -> Line:
 
 
 def _model_retried(event: ModelRetried) -> Line:
+    if event.next_model is not None:
+        text = "iteration %d: the model %s failed (%s); calling %s"
+        names = event.iteration, event.model, event.error_type, event.next_model
+        return logging.WARNING, text, names
     text = "iteration %d: attempt %d to call the model failed (%s); retrying in %.1f s"
     return logging.WARNING, text, (event.iteration, event.attempt, event.error_type, event.delay)
 

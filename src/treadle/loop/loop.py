@@ -12,9 +12,9 @@ from treadle import effects
 from treadle.context import Context
 from treadle.effects import Steps
 from treadle.errors import InitSignature, OptionError, check_names
-from treadle.loop.build import pipeline_of, tools_of
+from treadle.loop.build import catalog_of, pipeline_of, tools_of
 from treadle.loop.handle import EventStream
-from treadle.loop.options import OF_STAGES, OPTION_NAMES, LoopOptions, Settings, hint_of
+from treadle.loop.options import OF_STAGES, OF_TOOLS, OPTION_NAMES, LoopOptions, Settings, hint_of
 from treadle.loop.pause import PROCESS_CLAIMS, PausedForm, Resumption
 from treadle.loop.start import MISSING, start_run
 from treadle.loop.subagent import TASK_SCHEMA, MakeMessages, Subagent
@@ -79,7 +79,7 @@ class Loop(Generic[OutputT_co]):
         llm_send_fn: the model of the runs that are not given another: any callable, sync or async, that takes
             ``(messages)``, ``(messages, opts)`` or ``(messages, **opts)``, and returns text, an assistant message,
             a chat completion, a `Response`, or an iterator of chunks. Or the name of a model, such as
-            ``anthropic:claude-sonnet-4-5``, see `treadle.providers.backend`.
+            ``anthropic:claude-sonnet-5-5``, see `treadle.providers.backend`.
         output: the type of the output; see `treadle.loop.options.Settings`.
         **options: see `treadle.loop.options.Settings`, which describes each option and its default.
 
@@ -133,11 +133,24 @@ class Loop(Generic[OutputT_co]):
         settings = Settings().with_options(options)
         self._configure(settings, pipeline_of(settings))
 
-    def _configure(self, settings: Settings, pipeline: Pipeline[Context]) -> None:
+    def _configure(
+        self, settings: Settings, pipeline: Pipeline[Context], like: Loop[Any] | None = None
+    ) -> None:
+        """Set everything that follows from the settings.
+
+        Args:
+            settings: the settings.
+            pipeline: the stages.
+            like: a loop with the same tools, which this one shares, and with them the index of their search.
+        """
         self.settings = settings
         self.pipeline = pipeline
         self.tools: Mapping[str, Tool]
-        self.tools, self.output = tools_of(settings)
+        if like is None:
+            tools, self.output = tools_of(settings)
+            self.tools, self.catalog = catalog_of(settings, tools)
+        else:
+            self.tools, self.output, self.catalog = like.tools, like.output, like.catalog
         secret = settings.pause_secret
         self.pause_secret = secret.encode() if isinstance(secret, str) else secret
         resolve = settings.resolve_tool
@@ -189,7 +202,12 @@ class Loop(Generic[OutputT_co]):
         changed = object.__new__(type(self))
         settings = self.settings.with_options(options)
         is_same = options.keys().isdisjoint(OF_STAGES)
-        changed._configure(settings, self.pipeline if is_same else pipeline_of(settings))
+        has_same_tools = options.keys().isdisjoint(OF_TOOLS)
+        changed._configure(
+            settings,
+            self.pipeline if is_same else pipeline_of(settings),
+            self if has_same_tools else None,
+        )
         return changed
 
     def diagram(self, kind: str = "mermaid") -> str:

@@ -21,8 +21,9 @@ Observer: TypeAlias = Callable[[Event], Any]
 An observer that needs separate state for each run has a method ``for_run()``. It is called before each run, and
 returns an observer for that run, or None.
 
-A class of observers with ``discards_on_retry = True`` declares that they discard the text of a response when they
-receive `ModelRetried`. If all do, a stream that breaks off after a text is requested again.
+An observer with an attribute ``discards_on_retry`` that is True declares that it discards the text of a response
+when it receives `ModelRetried`, or shows none. If all do, a stream that breaks off after a text is requested
+again.
 """
 
 

@@ -60,9 +60,8 @@ _USE: Mapping[str, str] = {
     ),
     "retry_delay": "backoff delay_between_retries exponential_backoff",
     "stages": "capabilities graph history_processors nodes pipeline processors",
-    "tools": (
-        "available_functions builtin_tools functions tool_list tool_names tool_retriever toolkits toolsets"
-    ),
+    "tool_search": "tool_retriever",
+    "tools": "available_functions builtin_tools functions tool_list tool_names toolkits toolsets",
     "tracer_provider": "instrument instrumentation telemetry tracer tracing",
 }
 """For each option of `Loop`, the names that others give it."""

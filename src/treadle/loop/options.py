@@ -24,7 +24,7 @@ from treadle.pipeline.components import ComponentLike
 from treadle.results import Result
 from treadle.run_state import RunState
 from treadle.stages import RepairCall
-from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks, ToolLike
+from treadle.tools import DEDUPE_MODES, CircuitBreaker, Dedupe, Locks, ToolLike, ToolSearch
 
 StageList: TypeAlias = Sequence[ComponentLike | Callable[[Context], Any]] | Pipeline[Context]
 """Stages, in order: those of `treadle.stages`, functions of a context, components, and lists of these."""
@@ -55,6 +55,7 @@ class LoopOptions(TypedDict, total=False):
     cost_of: Callable[[Response], float | None] | None
     unmeasured: Unmeasured | None
     tools: Iterable[ToolLike] | None
+    tool_search: ToolSearch | None
     resolve_tool: Any
     output_mode: Literal["tool", "json"]
     max_output_retries: int
@@ -110,6 +111,8 @@ class Settings:
             tokens estimated from the texts, ``ignore`` runs without such a limit. None takes that of the run
             that calls this loop as a subagent; without one, it is ``stop``.
         tools: what the model may call: functions, `Tool` objects, pydantic models, tool dicts.
+        tool_search: offers the model a search of the tools, and a tool that calls those that it finds; None offers
+            all tools.
         resolve_tool: runs the calls of tools that have no function: a callable that takes the call, or an
             object with ``resolve(call)``.
         output: the type of ``result.output``: a pydantic model, dataclass, TypedDict, union, list, scalar or any
@@ -172,6 +175,7 @@ class Settings:
     cost_of: Callable[[Response], float | None] | None = None
     unmeasured: Unmeasured | None = None
     tools: Iterable[ToolLike] | None = None
+    tool_search: ToolSearch | None = None
     # An object that may show a secret, such as a password of a database, is not in the repr.
     resolve_tool: Any = field(default=None, repr=False)
     output: Any = None
@@ -337,6 +341,9 @@ OF_DEFAULT_STAGES = (
     "repair_call",
 )
 OF_STAGES = frozenset({"stages", *OF_DEFAULT_STAGES})
+OF_TOOLS = frozenset(
+    {"tools", "tool_search", "output", "output_mode", "max_output_retries", "output_validators"}
+)
 _MAY_BE_OFF = frozenset({"loop_threshold"})
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "dedupe": DEDUPE_MODES,
@@ -356,6 +363,7 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cost_of": (is_sync_callable, "a sync callable that takes a response"),
     "breaker": (lambda value: isinstance(value, CircuitBreaker), "a CircuitBreaker"),
     "locks": (lambda value: isinstance(value, Locks), "Locks"),
+    "tool_search": (lambda value: isinstance(value, ToolSearch), "a ToolSearch"),
     "pause_secret": (
         lambda value: isinstance(value, (str, bytes)) and bool(value),
         "text or bytes",

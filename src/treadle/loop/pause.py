@@ -144,6 +144,7 @@ def _snapshot(run: Run, now: float) -> JSONDict:
         "removed_tools": [name for name in run.config.tools if name not in ctx.tools],
         "approvals": {call_id: asdict(approval) for call_id, approval in ctx.approvals.items()},
         "paused_runs": {call_id: paused.state for call_id, paused in in_flight.paused.items()},
+        "found_tools": list(run.run.found),
         "memo": dict(ctx.memo),
         "calls_run": in_flight.calls_run,
         "pending_messages": list(run.pending_messages),
@@ -340,6 +341,7 @@ class Resumption:
         if run.limit is not None:
             services.finishing = run.limit
             services.budget.finish()
+        services.found.update(dict.fromkeys(state.get("found_tools", ())))
         services.in_flight.counts.update(state["counts"])
         services.in_flight.calls_run = state["calls_run"]
         services.dedupe = state["dedupe"]

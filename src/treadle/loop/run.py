@@ -219,13 +219,14 @@ class Run:
         run, tools = self.run, self.config.tools
         info = ModelInfo(None, None, {}) if run.model is None else run.model.model_info()
         resolvable = () if run.resolver is None else run.resolver.names or ()
+        offered = tools if run.catalog is None else run.catalog.offered(tools, run.found)
         return RunStarted(
             agent_name=self.state.agent_name,
             run_id=self.state.run_id,
             at=at,
             resumed=is_resumed,
             limits=run.budget.limits,
-            tools=[tool.as_openai() for tool in tools.values()],
+            tools=[tools[name].as_openai() for name in offered],
             available=tuple({**tools, **dict.fromkeys(resolvable)}),
             model=info.model,
             provider=info.provider,

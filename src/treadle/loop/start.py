@@ -147,7 +147,7 @@ def _shows_text(settings: Settings) -> bool:
     """Whether an observer may show text that it would not take back when the model is asked again."""
     given = settings.on_event or ()
     observers = (given,) if callable(given) else given
-    return not all(getattr(type(one), "discards_on_retry", False) for one in observers)
+    return not all(getattr(one, "discards_on_retry", False) is True for one in observers)
 
 
 def _observers_of(settings: Settings) -> list[Observer]:
@@ -216,6 +216,7 @@ def _run_context(
         held_locks=held,
         breaker=settings.breaker,
         resolver=loop.resolver,
+        catalog=loop.catalog,
         model=ModelClient(loop.model_for(llm_send_fn), _options_of(loop)),
         instructions=settings.instructions,
         show_budget=settings.show_budget,

@@ -159,7 +159,15 @@ def _from_completion(value: Mapping[str, Any]) -> Response:
         raise NotAResponseError(
             f"llm_send_fn: the chat completion has no choices[0].message: {describe(choices)}"
         )
+    message = _with_logprobs(message, first)
     return _from_message(message, first.get("finish_reason"), value.get("usage"), value)
+
+
+def _with_logprobs(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message of a choice, with the log probabilities of its tokens, which are next to it in the choice."""
+    found: Any = choice.get("logprobs")
+    tokens: Any = found.get("content") if is_mapping(found) else None
+    return {**message, "logprobs": tokens} if is_list(tokens) else message
 
 
 def _from_message(
@@ -334,7 +342,7 @@ def to_chunk(raw: Any) -> Chunk:
     if value is None or "choices" not in value:
         raise _wrong("a chunk is text, a Chunk or a chat-completion chunk", raw)
     choice = _first(value["choices"]) or {}
-    delta = _as_mapping(choice.get("delta")) or {}
+    delta = _with_logprobs(_as_mapping(choice.get("delta")) or {}, choice)
     text = _text_of(delta.get("content")) or ""
     calls = _calls_of(delta)
     finish_reason = choice.get("finish_reason")

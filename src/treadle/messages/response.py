@@ -23,6 +23,8 @@ class ToolCall:
         input: the validated arguments; None before validation, and if they are invalid.
         fingerprint: equal for calls of the same name and arguments; set by validation.
         extra: unknown keys of the call, such as a signature; they are kept.
+        written: if the model made the call through ``call_tool``, the arguments of ``call_tool`` as it wrote
+            them; None for a call by the tool's own name. See `ToolSearch`.
     """
 
     id: str
@@ -31,6 +33,7 @@ class ToolCall:
     input: Mapping[str, Any] | None = field(default=None, compare=False)
     fingerprint: str = field(default="", compare=False, repr=False)
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    written: str | None = field(default=None, compare=False, repr=False)
 
 
 @fast_dataclass
@@ -136,10 +139,12 @@ class Response:
         model: the model that answered, as the provider names it.
         id: the provider's id of the response.
         extra: unknown keys of the assistant message, such as ``reasoning``; they are kept in the history. A
-            content of several parts is here too, as ``content``.
+            content of several parts is here too, as ``content``; and the log probabilities of the tokens, as
+            ``logprobs``, which are not kept.
         refusal: the text of a refusal, if the provider reports it separately.
         provider: the provider that served the model, if a router reports it.
         is_streamed: whether it was assembled from the pieces of a stream.
+        is_cached: whether it comes from a `treadle.model.ResponseCache`; its usage and its cost are then zero.
         times: as in `Timing`: when the request was sent, when the response was complete and, if it was streamed,
             when its first piece arrived. None if it did not come through a run.
     """
@@ -154,6 +159,7 @@ class Response:
     refusal: str | None = None
     provider: str | None = None
     is_streamed: bool = field(default=False, compare=False)
+    is_cached: bool = field(default=False, compare=False)
     times: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
 
     @property

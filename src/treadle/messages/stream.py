@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.messages.decode import take_refusal
 from treadle.messages.message import JSONDict, is_list
+from treadle.messages.reasoning import joined_reasoning
 from treadle.messages.response import CallChunk, Chunk, Response, ToolCall, Usage
 
 
@@ -99,7 +100,10 @@ def _merged(before: Usage, now: Usage) -> Usage:
 
 
 class _ExtraAccumulator:
-    """The pieces of unknown keys: texts and lists are joined, any other value replaces the one before."""
+    """The pieces of unknown keys: texts and lists are joined, any other value replaces the one before.
+
+    The pieces of one block of reasoning become one item of ``reasoning_details``.
+    """
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Any]] = {}
@@ -115,7 +119,11 @@ class _ExtraAccumulator:
             pieces.append(piece)
 
     def joined(self) -> JSONDict:
-        return {key: _joined(pieces) for key, pieces in self._pieces.items()}
+        found = {key: _joined(pieces) for key, pieces in self._pieces.items()}
+        details = found.get("reasoning_details")
+        if is_list(details):
+            found["reasoning_details"] = joined_reasoning(details)
+        return found
 
 
 def _joined(pieces: list[Any]) -> Any:

@@ -1,8 +1,19 @@
 """The model as a callable: how it is called, its requests and streams, and which errors to retry."""
 
-from treadle.model.client import EventsOf, LLMSendFn, Model, ModelClient, ModelRequest, check_model
+import importlib
+from typing import TYPE_CHECKING
+
+from treadle.model.client import (
+    EventsOf,
+    LLMSendFn,
+    Model,
+    ModelClient,
+    ModelRequest,
+    ReportSwitch,
+    check_model,
+)
 from treadle.model.info import ModelInfo, model_info
-from treadle.model.middleware import (
+from treadle.model.middleware.composition import (
     Answer,
     ModelMiddleware,
     SendRequest,
@@ -23,18 +34,56 @@ from treadle.model.registry import (
 )
 from treadle.model.retry import BASE_DELAY, delay_before_retry, doubled, is_retryable, status_of
 
+if TYPE_CHECKING:
+    from treadle.model.middleware.concurrency_limit import ConcurrencyLimit
+    from treadle.model.middleware.fallback import Fallback, is_fallback_error
+    from treadle.model.middleware.hedge import Hedge
+    from treadle.model.middleware.memory_cache import MemoryCache
+    from treadle.model.middleware.rate_limit import RateLimit
+    from treadle.model.middleware.response_cache import CacheStore, ResponseCache
+    from treadle.model.middleware.sqlite_cache import CacheVersionError, SQLiteCache
+else:
+    _LAZY = {
+        "ConcurrencyLimit": "concurrency_limit",
+        **dict.fromkeys(("Fallback", "is_fallback_error"), "fallback"),
+        "Hedge": "hedge",
+        "MemoryCache": "memory_cache",
+        "RateLimit": "rate_limit",
+        **dict.fromkeys(("CacheStore", "ResponseCache"), "response_cache"),
+        **dict.fromkeys(("CacheVersionError", "SQLiteCache"), "sqlite_cache"),
+    }
+    """Names that few programs use, each with the module of its middleware."""
+
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{__name__}.middleware.{_LAZY[name]}")
+        value = globals()[name] = getattr(module, name)
+        return value
+
+
 __all__ = [
     "BASE_DELAY",
     "Answer",
+    "CacheStore",
+    "CacheVersionError",
+    "ConcurrencyLimit",
     "Embedder",
     "EventsOf",
+    "Fallback",
+    "Hedge",
     "LLMSendFn",
+    "MemoryCache",
     "Model",
     "ModelClient",
     "ModelInfo",
     "ModelMiddleware",
     "ModelRequest",
     "Provider",
+    "RateLimit",
+    "ReportSwitch",
+    "ResponseCache",
+    "SQLiteCache",
     "SendRequest",
     "StreamInterruptedError",
     "add_alias",
@@ -46,6 +95,7 @@ __all__ = [
     "embedder",
     "find_provider",
     "install_of",
+    "is_fallback_error",
     "is_retryable",
     "model_info",
     "named_model",

@@ -43,12 +43,15 @@ from treadle.messages import (
     Response,
     StreamAccumulator,
     Timing,
+    as_text_results,
     copy_json,
+    has_parts,
+    is_mapping,
     read_only,
     to_chunk,
     to_response,
 )
-from treadle.model.info import OPTIONS, ModelInfo, is_sdk_method, model_info
+from treadle.model.info import OPTIONS, ModelInfo, attribute_of, is_sdk_method, model_info
 from treadle.shown import callable_name
 
 log = logging.getLogger("treadle.model")
@@ -60,7 +63,7 @@ CostOf: TypeAlias = Callable[[Response], float | None]
 """Takes a response; returns its cost in US dollars, or None if it does not know the cost."""
 
 Model: TypeAlias = LLMSendFn | str
-"""A model, or its name, such as ``anthropic:claude-sonnet-4-5``; see `treadle.model.backend`."""
+"""A model, or its name, such as ``anthropic:claude-sonnet-5-5``; see `treadle.model.backend`."""
 
 _OPTS_NAMES = frozenset({"opts", "options", "kwargs", "params"})
 _OPTION_NAMES = OPTIONS | {"tools", "tool_choice", "model"}
@@ -84,7 +87,7 @@ class ModelClient:
         options: the options of every request.
         takes_parts: whether it takes content parts in tool messages: the value of its attribute
             ``accepts_tool_result_parts``, False if it has none.
-        provider: the attribute ``provider`` of its class, which is the provider of a response that names none.
+        provider: its attribute ``provider``, the provider of a response that names none; None if it has none.
         cost_of: its method ``cost_of``, which takes a response and returns US dollars, or None if it does not know
             them; None if it has no such method.
     """
@@ -110,16 +113,35 @@ class ModelClient:
         while isinstance(plain, functools.partial):
             plain = plain.func
         self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
-        # Of the class: an object that makes up attributes, such as a mock, knows neither.
-        kind = type(plain)
-        provider = getattr(kind, "provider", None)
+        provider = attribute_of(plain, "provider")
         self.provider = provider if isinstance(provider, str) and provider else None
-        is_priced = callable(getattr(kind, "cost_of", None))
+        # A method of the class: an object that makes up attributes, such as a mock, has none.
+        is_priced = callable(getattr(type(plain), "cost_of", None))
         self.cost_of: CostOf | None = plain.cost_of if is_priced else None  # pyright: ignore[reportFunctionMemberAccess]
 
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
         return model_info(self._fn, self.options)
+
+    def takes(self, option: str) -> bool:
+        """Whether it takes an option of this name."""
+        return self._takes is None or option in self._takes
+
+    @property
+    def name(self) -> str:
+        """The name of the model, or of the callable if it does not show its model."""
+        return self.model_info().model or callable_name(self._fn)
+
+    def identity(self) -> list[Any]:
+        """What tells the model apart from others, as far as the callable shows it."""
+        info, fn = self.model_info(), self._fn
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        kind = fn if hasattr(fn, "__qualname__") else type(fn)
+        names = [attribute_of(kind, name) for name in ("__module__", "__qualname__")]
+        url, opts = attribute_of(fn, "endpoint_url"), attribute_of(fn, "opts")
+        names.append(url if isinstance(url, str) else None)
+        return [info.provider, info.model, dict(opts if is_mapping(opts) else info.request), *names]
 
     def request(
         self,
@@ -178,6 +200,10 @@ EventsOf: TypeAlias = Callable[[Chunk, Reporter], Iterable[Any]]
 """Takes a piece of a streamed response, and the reporter, which has the clock; returns the events to emit."""
 
 
+ReportSwitch: TypeAlias = Callable[[Exception, str, str], Steps[None]]
+"""Takes the error of a model, its name, and that of the model that is asked next; returns steps that report it."""
+
+
 class ModelRequest:
     """One request to a model. A `Call` effect calls `send`; its outcome is the whole response.
 
@@ -185,20 +211,28 @@ class ModelRequest:
         model: the model that is asked.
         messages: the messages that it receives.
         opts: the options that it receives, with the tools.
+        events: returns the function that makes the events of a streamed response; it is called at the first
+            piece. None if there are no listeners.
+        iteration: the number of the iteration.
+        attempt: the number of the attempt, from 1; see ``max_retries`` of `treadle.stages.ask_model`.
+        report_switch: reports that another model is asked; None if `treadle.stages.ask_model` did not make it.
     """
 
     __slots__ = (
         "_accumulator",
-        "_events",
         "_events_of",
         "_first_chunk",
         "_is_abandoned",
         "_iterator",
         "_started",
         "_unawaited",
+        "attempt",
+        "events",
+        "iteration",
         "messages",
         "model",
         "opts",
+        "report_switch",
     )
 
     def __init__(
@@ -211,7 +245,9 @@ class ModelRequest:
         self.model = model
         self.messages = messages
         self.opts = opts
-        self._events = events
+        self.events = events
+        self.iteration = self.attempt = 1
+        self.report_switch: ReportSwitch | None = None
         self._events_of: EventsOf | None = None
         self._iterator: Any = None
         self._unawaited: Any = None
@@ -219,6 +255,23 @@ class ModelRequest:
         self._accumulator: StreamAccumulator | None = None
         self._started: float | None = None
         self._first_chunk: float | None = None
+
+    def copy(self, model: ModelClient | None = None) -> ModelRequest:
+        """Copy the request: one that was sent cannot be sent again, since its model may have changed it.
+
+        Args:
+            model: another model. It receives tool messages with content parts as texts, if it takes none, and
+                not the option ``model``, which names the first one; None keeps the model.
+        """
+        messages, opts = copy_json(self.messages), copy_json(self.opts)
+        if model is not None and model is not self.model:
+            opts.pop("model", None)
+            if not model.takes_parts and any(map(has_parts, messages)):
+                messages = as_text_results(messages)
+        made = ModelRequest(model or self.model, messages, opts, self.events)
+        made.iteration, made.attempt = self.iteration, self.attempt
+        made.report_switch = self.report_switch
+        return made
 
     def send(self, reporter: Reporter) -> Any:
         """Send the request and read the response.
@@ -318,9 +371,10 @@ class ModelRequest:
         if self._first_chunk is None:
             self._first_chunk = reporter.now()
         chunk = to_chunk(piece)
+        if self.events is not None and self._events_of is None:
+            self._events_of = self.events()
         accumulator.add(chunk)
-        if self._events is not None:
-            self._events_of = self._events_of or self._events()
+        if self._events_of is not None:
             for event in self._events_of(chunk, reporter):
                 emitted = reporter.emit(event)
                 if emitted is not None:

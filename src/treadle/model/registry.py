@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeAlias
@@ -172,6 +173,8 @@ def find_provider(name: str) -> tuple[Provider, str]:
 
 MAX_SHOWN = 100
 """The length of an unknown name that an error shows."""
+_KEY = re.compile(r"sk-.*|(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[\w-]{20,}", re.ASCII | re.DOTALL)
+"""What may be an API key, given as a name by mistake: OpenAI's and Anthropic's start so, others are random."""
 _NAMES = {":": "colon", "/": "slash"}
 
 
@@ -181,7 +184,8 @@ def _unknown(name: str, by_name: Mapping[str, Provider]) -> str:
             f"model: {name!r} is unknown, since no provider is registered; is treadle installed, so that its "
             "entry points are found?"
         )
-    shown = repr(redacted(name)) if len(name) <= MAX_SHOWN else "this name"  # it may be a key
+    is_shown = len(name) <= MAX_SHOWN and not _KEY.fullmatch(name)
+    shown = repr(redacted(name)) if is_shown else "this name"
     first, colon, _ = name.partition(":")
     hint = did_you_mean(first, by_name) if colon else ""
     forms = ", ".join(form for one in dict.fromkeys(by_name.values()) for form in one.model_forms)

@@ -109,7 +109,7 @@ def _is_temporary(error: BaseException) -> bool:
     declared = attribute_of(error, "retryable")
     if isinstance(declared, bool):
         return declared
-    codes = _codes_of(error)
+    codes = codes_of(error)
     if codes & _PERMANENT_CODES:
         return False
     status = status_of(error)
@@ -143,7 +143,7 @@ def _is_permanent(error: BaseException | None) -> bool:
     return False
 
 
-def _codes_of(error: BaseException) -> set[str]:
+def codes_of(error: BaseException) -> set[str]:
     """The codes and types of an error, by OpenAI's and Anthropic's names."""
     body = attribute_of(error, "body")
     nested = body.get("error") if is_mapping(body) else None
@@ -180,7 +180,7 @@ def delay_before_retry(error: BaseException, attempt: int, base: float) -> Steps
     """
     import random  # noqa: PLC0415 - it takes 2 ms, and few runs retry
 
-    requested = _retry_after(error)
+    requested = retry_after(error)
     if requested is not None:
         return min(requested, MAX_DELAY)
     share = yield Call(random.random, label=labels.RANDOM)
@@ -192,7 +192,8 @@ def doubled(base: float, attempt: int) -> float:
     return min(base * 2 ** min(attempt - 1, MAX_DOUBLINGS), MAX_DELAY)
 
 
-def _retry_after(error: BaseException) -> float | None:
+def retry_after(error: BaseException) -> float | None:
+    """The seconds that a server asked to wait, by its header Retry-After; None if it did not."""
     # aiohttp and urllib have headers on the error.
     for holder in (attribute_of(error, "response"), error):
         headers = attribute_of(holder, "headers")

@@ -1,11 +1,13 @@
 """Models for `Loop`, by name. A provider is an entry point; it imports its SDK when it is used."""
 
 from treadle.model import Embedder, Provider, add_alias, aliases, backend, embedder, providers
+from treadle.providers.json_tools import JSONToolModel
 from treadle.providers.prices import Prices
 from treadle.providers.roles import Roles
 
 __all__ = [
     "Embedder",
+    "JSONToolModel",
     "Prices",
     "Provider",
     "Roles",

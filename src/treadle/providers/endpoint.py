@@ -91,7 +91,7 @@ class Endpoint:
         )
 
     def is_own(self, url: str) -> bool:
-        """Whether a server is that of the provider itself."""
+        """Whether a server is the provider's own."""
         return _origin_of(url) == _origin_of(self.url)
 
     def is_of_environment(self, url: str) -> bool:

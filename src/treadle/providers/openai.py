@@ -2,68 +2,87 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from treadle.messages import JSONDict
+from treadle.errors import OptionError, did_you_mean
+from treadle.messages import Chunk, JSONDict, is_mapping
 from treadle.model.sdk_answer import check_async_answer
-from treadle.providers.endpoint import Endpoint
+from treadle.providers.openai_client import OPENAI, XAI, OpenAIEmbedder, new_client, parameters_of
+from treadle.providers.openai_messages import known_messages, portable_messages
 from treadle.providers.sdk_model import SDKModel, provider_of
 
 _STREAM_OPTIONS: JSONDict = {"stream": True, "stream_options": {"include_usage": True}}
 """Without ``include_usage``, a streamed response has no token counts."""
 
-OPENAI = Endpoint("OpenAI", "https://api.openai.com/v1", "OPENAI_BASE_URL", ("OPENAI_API_KEY",))
-XAI = Endpoint("xAI", "https://api.x.ai/v1", "XAI_BASE_URL", ("XAI_API_KEY",))
+_GOOGLE = "https://generativelanguage.googleapis.com/"
+"""Gemini's endpoint that implements chat completions has ``extra_content`` itself, for its signatures."""
 
 
 class OpenAIModel(SDKModel):
     """A model behind OpenAI's chat completions, or any endpoint that implements them; see `SDKModel`.
 
-    Messages and options are sent as they are.
+    Options are the parameters of the SDK's method; what another server takes besides belongs in ``extra_body``.
+    OpenAI's own endpoint receives messages with the keys that it knows (see `known_messages`), any other with all
+    keys but those that treadle's adapters keep for other APIs (see `portable_messages`).
     """
 
     provider = "openai"
     endpoint = OPENAI
     package = extra = "openai"
 
+    def _check_options(self, opts: Mapping[str, Any]) -> None:
+        known = parameters_of("chat.completions", "AsyncCompletions") - {"messages"}
+        for option in opts:
+            if option not in known:
+                what = f"model: {self.endpoint.title}'s chat completions have no option {option!r}"
+                hint = did_you_mean(option, sorted(known))
+                raise OptionError(
+                    f"{what}{hint}; those of another server belong in extra_body={{...}}"
+                )
+
     def _body(self, messages: list[JSONDict], opts: JSONDict) -> JSONDict:
+        self._check_options(opts)
+        if self.endpoint.is_own(self._base_url):
+            messages = known_messages(messages)
+        elif not self._base_url.startswith(_GOOGLE):
+            messages = portable_messages(messages)
         return {"model": self.name, "messages": messages, **opts}
 
     async def _send(self, client: Any, body: JSONDict, is_streamed: bool) -> Any:
         if is_streamed:
             body = {**_STREAM_OPTIONS, **body}
-        return await check_async_answer(await client.chat.completions.create(**body))
+        raw = await check_async_answer(await client.chat.completions.create(**body))
+        return await _whole(raw) if is_streamed and _is_whole(raw) else raw
 
     def _response(self, raw: Any) -> Any:
         return raw
 
-    def _chunks(self, raw: Any) -> AsyncIterator[Any]:
-        return raw
+    def _chunks(self, raw: Any) -> Any:
+        return raw if is_mapping(raw) else _checked(raw)
 
     def _new_client(self) -> Any:
-        is_of_env = self.endpoint.is_of_environment(self._base_url)
-        client = self._sdk.AsyncOpenAI(
-            base_url=self._base_url,
-            api_key=self._api_key,
-            max_retries=0,
-            default_headers=None if is_of_env else self._headers_for_others(),
-            # A redirect would send the messages and all headers but one to a server that the caller did not name.
-            http_client=self._sdk.DefaultAsyncHttpxClient(follow_redirects=False),
-        )
-        if not is_of_env:  # the SDK has read them from the environment
-            client.organization = client.project = None
-        return client
+        return new_client(self._sdk, self.endpoint, self._base_url, self._api_key)
 
-    def _headers_for_others(self) -> dict[str, Any]:
-        """Headers in place of those in the environment, for a server that they are not meant for."""
-        given = os.environ.get("OPENAI_CUSTOM_HEADERS", "")
-        names = {line.partition(":")[0].strip() for line in given.split("\n") if ":" in line}
-        others: dict[str, Any] = {
-            name: self._sdk.Omit() for name in names if name.lower() != "authorization"
-        }
-        return {**others, "Authorization": f"Bearer {self._api_key}"}
+
+async def _checked(stream: Any) -> AsyncGenerator[Any]:
+    try:
+        async for chunk in stream:
+            yield chunk
+        yield Chunk(ends_with_reason=True)  # a stream without any chunk is incomplete too
+    finally:
+        await stream.close()
+
+
+def _is_whole(stream: Any) -> bool:
+    """Whether a server that was asked for a stream sent the whole response: not every one streams."""
+    return "application/json" in str(stream.response.headers.get("content-type", "")).lower()
+
+
+async def _whole(stream: Any) -> Any:
+    """The response that came in place of a stream."""
+    await stream.response.aread()
+    return stream.response.json()
 
 
 class GrokModel(OpenAIModel):
@@ -77,6 +96,7 @@ PROVIDER = provider_of(
     OpenAIModel,
     "openai",
     title="OpenAI, chat completions",
-    prefixes=("gpt-", "chatgpt-", "o1", "o3", "o4-"),
+    open_embedder=OpenAIEmbedder,
+    prefixes=("gpt-", "chatgpt-", "o1", "o3", "o4-", "text-embedding-3-", "text-embedding-ada-"),
 )
 GROK = provider_of(GrokModel, "grok", aliases=("xai",), prefixes=("grok-",))

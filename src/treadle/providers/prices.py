@@ -75,7 +75,7 @@ def listed_cost(provider: str, model: str, usage: Usage | None) -> float | None:
         usage: the tokens of the response.
 
     Returns:
-        US dollars; None if some tokens are not known, genai-prices is not installed, or it does not list the model.
+        US dollars; None if some tokens are not known, genai-prices is not installed, or does not list the model.
     """
     listed, package = _LISTED.get(provider), _genai_prices()
     if usage is None or usage.is_lower_bound or listed is None or package is None:

@@ -1,46 +1,18 @@
-"""The base of models behind an SDK: their options, a client for each event loop, and its end."""
+"""The base of models behind an SDK: the options of their requests, and the steps of a translation."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from types import ModuleType
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
-from weakref import WeakKeyDictionary
 
-from anyio.lowlevel import current_token
-
-from treadle.effects import Call, Mode, Steps, drive_sync
-from treadle.errors import MissingExtraError, OptionError, TreadleError
+from treadle.errors import OptionError
 from treadle.messages import Chunk, JSONDict, Response
 from treadle.model import Provider
-from treadle.providers.endpoint import PLACEHOLDER, Endpoint, server_of
 from treadle.providers.prices import Prices, listed_cost
-from treadle.redaction import redacted
+from treadle.providers.sdk_connection import SDKConnection
 
 
-class MissingKeyError(TreadleError):
-    """A server refused a request without an API key. The message names the server, and how to give a key."""
-
-
-class RedirectError(TreadleError):
-    """A server redirected a request. The message names the place, so that the base URL can be corrected."""
-
-
-def import_sdk(package: str, extra: str) -> ModuleType:
-    """Import the SDK of a provider.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        install = f"pip install 'treadle[{extra}]'"
-        raise MissingExtraError(f"the {package} SDK", install) from error
-
-
-class SDKModel:
+class SDKModel(SDKConnection):
     """A model behind the SDK of its provider, for `Loop`; async, and safe to share.
 
     It works with ``run`` and ``run_sync`` and on any number of event loops. A connection belongs to the event loop
@@ -57,7 +29,7 @@ class SDKModel:
             server that the environment names; any other receives a placeholder, since local servers usually need
             no key. A `UserWarning` says if a key is sent without encryption.
         stream: whether responses are streamed, so that listeners receive the text as it arrives.
-        prices: what tokens cost; None takes the prices in the list of genai-prices, for the provider's own endpoint.
+        prices: what tokens cost; None takes the prices that genai-prices lists, for the provider's own endpoint.
         **opts: options of every request, by OpenAI's names or the provider's own; ``timeout`` is in seconds.
 
     Raises:
@@ -69,13 +41,6 @@ class SDKModel:
         opts: the options of every request.
     """
 
-    provider: ClassVar[str]
-    """The name of the provider in OpenTelemetry's conventions."""
-    endpoint: ClassVar[Endpoint]
-    package: ClassVar[str]
-    """The package of the SDK."""
-    extra: ClassVar[str]
-    """The extra that installs it."""
     accepts_tool_result_parts: ClassVar[bool] = False
     """Whether tool messages may have content parts."""
 
@@ -89,15 +54,8 @@ class SDKModel:
         prices: Prices | None = None,
         **opts: Any,
     ) -> None:
-        if not name:
-            raise OptionError("model: expected the name of a model, got an empty one")
-        self.name = self.model = name
+        super().__init__(name, base_url, api_key)
         self.opts: Mapping[str, Any] = {"stream": stream, **opts}
-        self._base_url = self.endpoint.url_of(base_url)
-        self._api_key = self.endpoint.key_for(self._base_url, api_key)
-        self._sdk: Any = import_sdk(self.package, self.extra)
-        self._clients: WeakKeyDictionary[Any, tuple[Any, AsyncGenerator[None]]]
-        self._clients = WeakKeyDictionary()
         if prices is not None and not isinstance(prices, Prices):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"prices: expected Prices, got {type(prices).__name__}")
         self._prices = prices
@@ -124,14 +82,14 @@ class SDKModel:
         is_streamed = bool(given.pop("stream"))
         body = self._body(messages, given)
         client = await self._client()
-        try:
+        with self._explaining():
             raw = await self._send(client, body, is_streamed)
-        except Exception as error:
-            explained = self._explained(error)
-            if explained is None:
-                raise
-            raise explained from error
         return self._chunks(raw) if is_streamed else self._response(raw)
+
+    @property
+    def endpoint_url(self) -> str:
+        """The base URL of the server to which requests are sent."""
+        return self._base_url
 
     def cost_of(self, response: Response) -> float | None:
         """The cost of a response in US dollars; None if it is not known.
@@ -149,10 +107,6 @@ class SDKModel:
     def _check_options(self, opts: Mapping[str, Any]) -> None:
         """Check the options of every request; raises OptionError for one that the provider does not have."""
 
-    def _new_client(self) -> Any:
-        """Make a client of the SDK, with its retries off."""
-        raise NotImplementedError
-
     def _body(self, messages: list[JSONDict], opts: JSONDict) -> JSONDict:
         """Translate a request: the arguments of the SDK's method."""
         raise NotImplementedError
@@ -168,51 +122,6 @@ class SDKModel:
     def _chunks(self, raw: Any) -> AsyncIterator[Chunk] | Any:
         """Translate the SDK's stream to chunks; an async generator that closes the stream when it ends."""
         raise NotImplementedError
-
-    def _explained(self, error: Exception) -> Exception | None:
-        """A clearer exception in place of one of the SDK; None if there is none."""
-        response = getattr(error, "response", None)
-        status = getattr(error, "status_code", None)
-        if status == 401 and self._api_key == PLACEHOLDER:  # noqa: PLR2004 - HTTP's Unauthorized
-            return MissingKeyError(self.endpoint.key_is_missing(self._base_url))
-        if response is not None and isinstance(status, int) and 300 <= status < 400:  # noqa: PLR2004 - redirects
-            return RedirectError(self._redirected(response))
-        return None
-
-    def _redirected(self, response: Any) -> str:
-        place = str(response.url.join(response.headers.get("location", "")).copy_with(query=None))
-        return (
-            f"{server_of(self._base_url)} redirects to {redacted(place)}, and redirects are not followed, since "
-            "they would carry the conversation and its headers to another place; if that is right, set base_url="
-        )
-
-    # Clients
-
-    async def _client(self) -> Any:
-        loop = current_token().native_token  # lives as long as the event loop, of asyncio or trio
-        held = self._clients.get(loop)
-        if held is None:
-            client = self._new_client()
-            closing = _closing(client)
-            await anext(closing)
-            held = self._clients[loop] = client, closing
-        return held[0]
-
-    async def aclose(self) -> None:
-        """Close the connections of the running event loop; the next request opens new ones."""
-        held = self._clients.pop(current_token().native_token, None)
-        if held is not None:
-            await held[1].aclose()
-
-    def close(self) -> None:
-        """Close the connections that ``run_sync`` opened."""
-        drive_sync(self._close())
-
-    def _close(self) -> Steps[None]:
-        yield Call(self.aclose, mode=Mode.ASYNC, label="close")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r})"
 
 
 def provider_of(model: type[SDKModel], name: str, **facts: Any) -> Provider:
@@ -234,11 +143,3 @@ def provider_of(model: type[SDKModel], name: str, **facts: Any) -> Provider:
         "needs_key": endpoint.needs_key,
     }
     return Provider(name, **{**defaults, **facts})
-
-
-async def _closing(client: Any) -> AsyncGenerator[None]:
-    """Close a client when the event loop ends: it then closes all async generators that have begun."""
-    try:
-        yield
-    finally:
-        await client.close()

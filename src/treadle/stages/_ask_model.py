@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -59,6 +60,7 @@ from treadle.model import (
 from treadle.pipeline import stage
 from treadle.redaction import redacted
 from treadle.results import LLMError
+from treadle.run_state import RunNode
 from treadle.stages._inject_results import inject
 from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
@@ -102,7 +104,7 @@ def ask_model(
         model_middleware: functions around each request, the first outermost; see
             `treadle.model.ModelMiddleware`.
     """
-    run, retries = ctx.run, _Retries(max_retries, retry_delay, on_retry)
+    run, retries = ctx.run, (max_retries, retry_delay, on_retry)
     reason = run.budget.exhausted()
     if reason is not None:
         return ctx.stop(reason)
@@ -124,8 +126,8 @@ def ask_model(
     except Exception as error:  # `on_retry` raised: the run ends with `PipelineFailed`
         yield from _failed(ctx, LLMError(_text_of(error), type(error).__name__, cause=error))
         raise
-    if isinstance(made, LLMError):
-        return (yield from _failed(_with_streamed(ctx, made), made))
+    if isinstance(made, _Failure):
+        return (yield from _failed(ctx, *made))
     response, sent = made
     if run.has_listeners:
         ended = run.clock
@@ -158,12 +160,15 @@ def _requested(ctx: Context, request: Request, at: float) -> Emit:
     )
 
 
-class _Retries(NamedTuple):
-    """The options of `ask_model` for failed attempts."""
+_Retries: TypeAlias = tuple[int, float, OnRetry | None]
+"""The options of `ask_model` for failed attempts: ``max_retries``, ``retry_delay`` and ``on_retry``."""
 
-    most: int
-    delay: float
-    on_retry: OnRetry | None
+
+class _Failure(NamedTuple):
+    """Why there is no response, and the text of it that listeners have received."""
+
+    reason: LLMError
+    shown: str = ""
 
 
 def _sender(
@@ -174,15 +179,23 @@ def _sender(
     def send(request: ModelRequest) -> Steps[Answer]:
         return _perform(ctx, restart_streams, request)
 
-    return through(middleware, send) if middleware else send
+    if not middleware:
+        return send
+    composed, attempts = through(middleware, send), itertools.count(1)
+
+    def send_through(request: ModelRequest) -> Steps[Answer]:
+        request.iteration, request.attempt = ctx.iteration, next(attempts)
+        request.report_switch = functools.partial(
+            _switched, (ctx.iteration, request.attempt), ctx.run.state.current_node
+        )
+        return composed(request)
+
+    return send_through
 
 
 def _sent(
-    ctx: Context,
-    request: Request,
-    send: SendRequest,
-    retries: _Retries,
-) -> Steps[tuple[Response, Request] | LLMError]:
+    ctx: Context, request: Request, send: SendRequest, retries: _Retries
+) -> Steps[tuple[Response, Request] | _Failure]:
     """Send a request; retry after a temporary error.
 
     Returns:
@@ -192,25 +205,35 @@ def _sent(
     model = ctx.run.model
     if model is None:
         raise RuntimeError("this context has no model to ask")
-    attempt = 1
+    attempt, (most, delay, on_retry) = 1, retries
     while True:
         ctx.run.answered_by = None
         try:
             response, _, ended = yield from send(_model_request(ctx, model, request))
-        except StreamInterruptedError as broken:
-            return _interrupted(broken, attempt)
         except Exception as error:  # noqa: BLE001 - a model may raise anything
-            if attempt > retries.most or not is_retryable(error):
-                cause = from_user_code(without_frame(error))
-                failure = LLMError(_text_of(error), type(error).__name__, attempt, cause)
-                failure.__cause__ = cause
-                return failure
-            yield from _wait(ctx, error, attempt, retries.delay)
-            if retries.on_retry is not None:
-                request = yield from _changed(ctx, retries.on_retry, request, error, attempt)
+            if attempt > most or not is_retryable(error):
+                return _failure(error, attempt)
+            yield from _wait(ctx, error, attempt, delay)
+            if on_retry is not None:
+                request = yield from _changed(ctx, on_retry, request, error, attempt)
         else:
             return _counted(ctx, request, response, ended), request
         attempt += 1
+
+
+def _failure(error: Exception, attempt: int) -> _Failure:
+    """The reason of a run whose last attempt to ask the model failed."""
+    shown, note = "", ""
+    if isinstance(error, StreamInterruptedError):
+        shown, error = error.text, error.error
+        note = (
+            f"; listeners had received {len(shown):,} characters of the response, so it was not requested "
+            "again (see restart_streams)"
+        )
+    cause = from_user_code(without_frame(error))
+    reason = LLMError(_text_of(error) + note, type(error).__name__, attempt, cause)
+    reason.__cause__ = cause
+    return _Failure(reason, shown)
 
 
 def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[Answer]:
@@ -268,34 +291,11 @@ def _note_failed(
     )
 
 
-def _timing_of(ctx: Context, text: str) -> Timing | None:
+def _timing_of(node: RunNode | None, text: str) -> Timing | None:
     """The times of the latest request, if it failed with an error of this text; else middleware raised it."""
-    node = ctx.run.state.current_node
     last = node.asked[-1] if node is not None and node.asked else None
     is_it = isinstance(last, ModelCall) and last.error is not None and text.startswith(last.error)
     return last.timing if is_it and last is not None else None
-
-
-def _with_streamed(ctx: Context, reason: LLMError) -> Context:
-    """The context with the text that was shown before the response broke off, which belongs in the history."""
-    broken = reason.__cause__
-    if not isinstance(broken, StreamInterruptedError):
-        return ctx
-    reason.__cause__ = reason.cause
-    return ctx.evolve(response=Response(broken.text, is_streamed=True), is_asked=True)
-
-
-def _interrupted(broken: StreamInterruptedError, attempt: int) -> LLMError:
-    """The reason of a run whose response broke off after text of it was shown; its cause has the text."""
-    error = broken.error
-    cause = from_user_code(without_frame(error))
-    text = (
-        f"{_text_of(error)}; the response broke off after {len(broken.text):,} characters that listeners have "
-        f"received, so it was not requested again (see restart_streams)"
-    )
-    failure = LLMError(text, type(error).__name__, attempt, cause)
-    failure.__cause__ = broken
-    return failure
 
 
 def report_edits(ctx: Context) -> Steps[None]:
@@ -397,6 +397,32 @@ def _text_of(error: Exception) -> str:
     return redacted(safe_str(error))
 
 
+def _switched(
+    place: tuple[int, int],
+    node: RunNode | None,
+    error: Exception,
+    model: str,
+    next_model: str,
+) -> Steps[None]:
+    """Report that a model failed, and that middleware asks another one."""
+    iteration, attempt = place
+    now = yield NOW
+    text = _text_of(error)
+    yield Emit(
+        ModelRetried(
+            iteration=iteration,
+            attempt=attempt,
+            error=text,
+            error_type=type(error).__name__,
+            delay=0.0,
+            at=now,
+            timing=_timing_of(node, text),
+            model=model,
+            next_model=next_model,
+        )
+    )
+
+
 def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> Steps[None]:
     """Report the failed attempt, and wait before the next."""
     delay = yield from delay_before_retry(error, attempt, retry_delay)
@@ -410,7 +436,7 @@ def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> S
             error_type=type(error).__name__,
             delay=delay,
             at=now,
-            timing=_timing_of(ctx, text),
+            timing=_timing_of(ctx.run.state.current_node, text),
         )
     )
     yield Sleep(delay)
@@ -435,9 +461,11 @@ def _changed(
     return made
 
 
-def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
-    """End the run because the model failed."""
+def _failed(ctx: Context, reason: LLMError, shown: str = "") -> Steps[Context]:
+    """End the run because the model failed; the text that was shown goes into the history."""
     run = ctx.run
+    if shown:
+        ctx = ctx.evolve(response=Response(shown, is_streamed=True), is_asked=True)
     if run.has_listeners:
         ended = yield NOW
         yield Emit(
@@ -446,7 +474,7 @@ def _failed(ctx: Context, reason: LLMError) -> Steps[Context]:
                 error=reason.message,
                 error_type=reason.error_type,
                 at=ended,
-                timing=_timing_of(ctx, reason.message),
+                timing=_timing_of(run.state.current_node, reason.message),
             )
         )
     return ctx.stop(reason)

@@ -26,6 +26,7 @@ from treadle.messages import (
 from treadle.pipeline import stage
 from treadle.stages._decisions import edit_note
 from treadle.stages._parse_tool_calls import parse_tool_calls
+from treadle.tools import as_written
 
 NUDGE_FROM = 3
 """From this number of identical calls in a turn on, the result has a note. Three is Planck's number."""
@@ -211,16 +212,20 @@ def assistant_message(ctx: Context) -> JSONDict:
 
 
 def _call_message(call: ToolCall) -> JSONDict:
-    valid = call.input is not None and call.arguments and not call.arguments.isspace()
-    arguments = call.arguments if valid else valid_arguments(call.arguments)
-    function = {"name": valid_name(call.name), "arguments": sendable(arguments)}
+    if call.written is None:
+        valid = call.input is not None and call.arguments and not call.arguments.isspace()
+        name, arguments = call.name, call.arguments if valid else valid_arguments(call.arguments)
+    else:
+        name, arguments = as_written(call)
+    function = {"name": valid_name(name), "arguments": sendable(arguments)}
     message: JSONDict = {"id": call.id, "type": "function", "function": function}
     if call.extra:
         message.update(_extra(call.extra, _OURS_OF_A_CALL))
     return message
 
 
-_OURS = frozenset({"role", "tool_calls"})
+_OURS = frozenset({"role", "tool_calls", "logprobs"})
+"""Keys of a response that are not added to its message: log probabilities are no part of a conversation."""
 _OURS_OF_A_CALL = frozenset({"id", "type", "function"})
 
 

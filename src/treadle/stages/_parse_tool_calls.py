@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from treadle.context import Context
 from treadle.messages import ToolCall, sendable
 from treadle.pipeline import stage
+from treadle.tools import as_written
 
 
 @stage(requires=("response",), provides=("tool_calls",))
@@ -15,7 +16,8 @@ def parse_tool_calls(ctx: Context) -> Context:
     """Take the calls out of the response, each with an id that is unique in the history.
 
     Some providers send no ids, or the same id twice. Then it would not be clear which result belongs to which
-    call. Arguments stay text: `validate_calls` checks them.
+    call. Arguments stay text: `validate_calls` checks them. With tool search, a call of `call_tool` becomes the
+    call of the tool that it names.
     """
     calls = ctx.response.tool_calls
     if not calls or ctx.response is ctx.parsed:  # a stage may have edited or run them since
@@ -31,8 +33,11 @@ def parse_tool_calls(ctx: Context) -> Context:
         unique = ctx.messages.unused_id(call_id, taken)
         taken.setdefault(unique, 1)
         made.append(call if unique == call.id else dataclasses.replace(call, id=unique))
+    catalog = ctx.run.catalog
+    if catalog is not None:
+        made = [catalog.unwrapped(one, ctx.tools) for one in made]
     return ctx.evolve(tool_calls=tuple(made), parsed=ctx.response)
 
 
 def _requests(calls: Sequence[ToolCall]) -> list[tuple[str, str, str]]:
-    return [(call.id, call.name, call.arguments) for call in calls]
+    return [(call.id, *as_written(call)) for call in calls]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from treadle import labels
 from treadle.context import Context
 from treadle.effects import Call, Mode, Steps
-from treadle.errors import closest
+from treadle.errors import closest, one_of
 from treadle.messages import (
     MAX_COUNTED,
     MAX_VIOLATIONS,
@@ -19,7 +20,7 @@ from treadle.messages import (
     short_name,
 )
 from treadle.pipeline import stage
-from treadle.tools import fingerprint, marked
+from treadle.tools import CALL_TOOL, SEARCH_TOOLS, fingerprint, marked
 
 RepairCall: TypeAlias = Callable[[ToolCall, tuple[str, ...]], ToolCall | None]
 """Takes a call and its problems; returns a call to check instead, or None."""
@@ -121,7 +122,13 @@ def _repaired(
         return call, problems
     if not isinstance(made, ToolCall):
         raise TypeError(f"repair_call: expected a ToolCall or None, got {type(made).__name__}")
-    again = ToolCall(call.id, made.name, made.arguments, extra=made.extra or call.extra)
+    again = ToolCall(
+        call.id,
+        made.name,
+        made.arguments,
+        extra=made.extra or call.extra,
+        written=call.written,
+    )
     checked, remaining = yield _check(ctx, again, hints)
     return (call, problems) if remaining else (checked, ())
 
@@ -141,16 +148,22 @@ def check_call(
     Returns:
         The call, with its input if it is valid, and the problems: none if it is.
     """
+    catalog, written = ctx.run.catalog, call.name
+    if catalog is not None:
+        call = catalog.unwrapped(call, ctx.tools)  # one that a stage made
+        written = call.name if call.written is None else CALL_TOOL
+        if call.written is not None and call.name in catalog.fixed:
+            return marked(call), (
+                f"{CALL_TOOL!r} cannot call {call.name!r}, which is offered itself.",
+            )
     tool = ctx.tools.get(call.name)
     offered = None if is_ours else ctx.request_changes.get("tools")
     if tool is None:
         resolver = ctx.run.resolver
         if resolver is None or not (is_ours or resolver.knows(call.name, bool(ctx.tools))):
-            names = ctx.tools if offered is None else _present(ctx, offered)
-            known = [*names, *((resolver.names or ()) if resolver is not None else ())]
-            return marked(call), ((hints or Hints()).on_unknown(call.name, known),)
-    elif offered is not None and call.name not in offered:
-        return marked(call), ((hints or Hints()).on_not_offered(call.name, _present(ctx, offered)),)
+            return marked(call), (_on_unknown(ctx, call.name, offered, hints or Hints()),)
+    elif offered is not None and written not in offered:
+        return marked(call), ((hints or Hints()).on_not_offered(written, _present(ctx, offered)),)
     try:
         arguments: Mapping[str, Any] = parse_object(call.arguments)
     except MalformedJSONError as error:
@@ -170,8 +183,18 @@ def check_call(
         None if problems else arguments,
         fingerprint(call.name, key),
         call.extra,
+        call.written,
     )
     return checked, tuple(problems)
+
+
+def _on_unknown(ctx: Context, name: str, offered: Iterable[str] | None, hints: Hints) -> str:
+    """The problem of a call of a tool that does not exist."""
+    catalog, resolver = ctx.run.catalog, ctx.run.resolver
+    if catalog is not None:
+        return hints.on_not_found(name, functools.partial(catalog.closest, name, ctx.tools))
+    names = ctx.tools if offered is None else _present(ctx, offered)
+    return hints.on_unknown(name, [*names, *((resolver and resolver.names) or ())])
 
 
 def _present(ctx: Context, names: Iterable[str]) -> list[str]:
@@ -191,6 +214,18 @@ class Hints:
         """Describe a name that no tool has."""
         text = f"there is no tool named {short_name(name)!r}."
         return self._text(name, text, known, suggests=True)
+
+    def on_not_found(self, name: str, closest_to_it: Callable[[], Sequence[str]]) -> str:
+        """Describe a name that no tool of a catalog has: there are too many tools to list them."""
+        made = self._texts.get(name)
+        if made is not None:
+            return made
+        close = closest_to_it() if len(self._texts) < MAX_HINTS else ()
+        hint = f" Did you mean {one_of(close)}?" if close else ""
+        text = f"there is no tool named {short_name(name)!r}.{hint} Search for it with {SEARCH_TOOLS!r}."
+        if close:
+            self._texts[name] = text
+        return text
 
     def on_not_offered(self, name: str, known: Iterable[str]) -> str:
         """Describe the name of a tool that the request does not offer."""

@@ -118,6 +118,8 @@ def _first_chunk(run: RunTelemetry, event: FirstChunk) -> None:
 def _model_retried(run: RunTelemetry, event: ModelRetried) -> None:
     run.attempt_started, run.first_chunk = event.at + event.delay, None
     facts = {names.ITERATION: event.iteration, **_retry_facts(event)}
+    if event.next_model is not None:
+        facts[names.NEXT_MODEL] = event.next_model
     span, meters = run.chat or run.agent, run.telemetry.instruments
     if span is not None:
         spans.add_event(span.span, names.MODEL_RETRY, facts, event.at)

@@ -40,12 +40,16 @@ from treadle.tools.repeats import (
 )
 from treadle.tools.resolver import Recipe, Resolver, Step, as_recipe, check_implementations
 from treadle.tools.return_value import tool_result
+from treadle.tools.tool_search import SEARCH_TOOLS, ToolSearch
+from treadle.tools.wrapped_calls import CALL_TOOL, as_written
 
 __all__ = [
+    "CALL_TOOL",
     "DEDUPE_MODES",
     "MAX_BYTES",
     "MAX_ITEMS",
     "MAX_LINES",
+    "SEARCH_TOOLS",
     "Admission",
     "Approval",
     "BreakerState",
@@ -68,9 +72,11 @@ __all__ = [
     "ToolBehaviour",
     "ToolContext",
     "ToolLike",
+    "ToolSearch",
     "approve",
     "as_recipe",
     "as_tool",
+    "as_written",
     "check_implementations",
     "compile_check",
     "deny",

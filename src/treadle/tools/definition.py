@@ -105,6 +105,8 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 _SHOWN = ("__name__", "__qualname__", "__module__", "__doc__")
 
+_CALL_IN_CONTEXT = "call_in_context"
+
 Lock: TypeAlias = str | Callable[[Mapping[str, Any]], Any]
 ApprovalRule: TypeAlias = Callable[[Mapping[str, Any]], bool | str]
 Invoke: TypeAlias = Callable[[Mapping[str, Any], "ToolContext[Any] | None"], Any]
@@ -119,7 +121,8 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         name: 1 to 128 letters, digits, ``_``, ``-`` and ``.``.
         description: what it does, for the model.
         input_schema: a JSON Schema of an object.
-        fn: the function that runs; None if a resolver runs the tool.
+        fn: the function that runs; None if a resolver runs the tool. Without a `signature`, an object may have a
+            method ``call_in_context(arguments, context)`` as well: the loop calls that one, with a `ToolContext`.
         parallel_safe: it may run together with other calls. None takes the default from the annotations: True
             unless ``destructiveHint`` is set.
         requires_fresh_input: its arguments depend on the results of all calls before it: it runs alone, and only
@@ -255,7 +258,10 @@ class Tool(Generic[ParamsT, ReturnT_co]):
         mode = None if self.fn is None else generator or call_mode(self.fn)
         invoke = _compile_call(self)
         validator = SchemaValidator(schema, f"tool {self.name!r}: input_schema")
-        takes_context = signature is not None and signature.context_parameter is not None
+        if signature is None:
+            takes_context = hasattr(self.fn, _CALL_IN_CONTEXT)
+        else:
+            takes_context = signature.context_parameter is not None
         runs_at_once = self.fn is not None and self.steps is None and generator is None
         self._set(
             _validator=validator,
@@ -376,7 +382,8 @@ def _compile_call(tool: Tool) -> Invoke:
     if fn is None:
         return lambda _arguments, _context: tool()  # which raises
     if signature is None:
-        return lambda arguments, _context: fn(**arguments)
+        in_context: Invoke | None = getattr(fn, _CALL_IN_CONTEXT, None)
+        return in_context or (lambda arguments, _context: fn(**arguments))
     if not signature.takes_as_given:
 
         def invoke_converted(arguments: Mapping[str, Any], context: ToolContext | None) -> Any:

@@ -128,8 +128,8 @@ _FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav"}
 """OpenAI's names of audio formats, by the subtypes of media types that differ."""
 
 
-def _resource(block: Mapping[str, Any]) -> JSONDict:
-    resource = block["resource"]
+def resource_part(resource: Mapping[str, Any]) -> JSONDict:
+    """The content part of a resource's contents, in their JSON form: a text with its address, or a file."""
     uri = str(resource.get("uri", ""))
     if "text" in resource:
         return text_part(f"[resource {uri}]\n{resource['text']}")
@@ -151,7 +151,7 @@ _READERS: Mapping[Any, Callable[[Mapping[str, Any]], JSONDict]] = {
     "text": lambda block: text_part(str(block["text"])),
     "image": _media_block,
     "audio": _media_block,
-    "resource": _resource,
+    "resource": lambda block: resource_part(block["resource"]),
     "resource_link": _link,
 }
 """The function that makes a part of a block, by the type of the block."""

@@ -40,7 +40,7 @@ def fingerprint(name: str, arguments: Mapping[str, Any] | str) -> str:
 def marked(call: ToolCall) -> ToolCall:
     """Mark a call as invalid: without input, with the fingerprint of its text, even if an edit left others."""
     print_ = fingerprint(call.name, call.arguments)
-    return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra)
+    return ToolCall(call.id, call.name, call.arguments, None, print_, call.extra, call.written)
 
 
 def _sorted(value: Any) -> Any:

@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import Any, cast
 
 from treadle.messages import is_list
+from treadle.providers.json_schema import simplify
 from treadle.providers.local.conversation import OPEN_DOOR, POPULATION, Message
 from treadle.providers.local.engine import Engine, LocalModelError
-from treadle.providers.local.schema import simplify
 
 MAX_EXAMPLES = 16
 """Examples for more tools would fill the context."""

@@ -43,6 +43,9 @@ class LiveView:
         MissingExtraError: it is enabled, and rich is not installed.
     """
 
+    discards_on_retry = True
+    """It shows the length of what is streamed, which starts again at 0."""
+
     def __init__(
         self,
         stream: TextIO | None = None,

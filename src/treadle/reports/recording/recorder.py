@@ -61,6 +61,9 @@ class Recorder:
         ValueError: the file exists and is not a recording.
     """
 
+    discards_on_retry = True
+    """It shows nothing; a report takes the text of the whole response."""
+
     def __init__(
         self, to: str | os.PathLike[str] | TextIO, *, append: bool = False, deltas: bool = True
     ) -> None:

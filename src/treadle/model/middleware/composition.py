@@ -1,4 +1,4 @@
-"""Middleware of model calls: functions around each request, in effects, so that they work under every driver."""
+"""What middleware of model calls is, and how it is composed."""
 
 from __future__ import annotations
 

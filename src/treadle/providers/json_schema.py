@@ -1,7 +1,8 @@
-"""JSON schemas, simplified so that llama.cpp can convert them to a grammar.
+"""JSON schemas, simplified so that servers can convert them to a grammar that constrains a model's output.
 
-The grammar only guides the model; the loop validates the arguments against the tool's own schema. So if
-a keyword cannot be converted, the schema becomes looser.
+The keywords are those of llama.cpp, on which most servers of local models are based. The grammar only guides the
+model; the loop validates the arguments against the tool's own schema. So if a keyword cannot be converted, the
+schema becomes looser.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ def simplify(schema: Any) -> dict[str, Any]:
     """
     if not is_mapping(schema):
         return {"type": "object"}
+    plain = simplify_any(schema)
+    return plain if plain.get("type") == "object" else {"type": "object"}
+
+
+def simplify_any(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """As `simplify`, for a schema of any value; it is ``{}`` if the given one is too large."""
     plain = _Simplifier(schema).node(schema, ())
-    if plain.get("type") != "object" or _size(plain) > MAX_NODES:
-        return {"type": "object"}
-    return plain
+    return plain if _size(plain) <= MAX_NODES else {}
 
 
 def _resolve(root: Mapping[str, Any], reference: str) -> Any:

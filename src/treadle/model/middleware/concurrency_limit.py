@@ -1,0 +1,36 @@
+"""`ConcurrencyLimit`: how many requests a provider is sent at the same time."""
+
+from __future__ import annotations
+
+from treadle.effects import Steps
+from treadle.errors import OptionError
+from treadle.model.client import ModelRequest
+from treadle.model.middleware.composition import Answer, SendRequest
+from treadle.model.middleware.target import Per, check_per, key_of
+from treadle.model.middleware.turns import Turns
+
+
+class ConcurrencyLimit:
+    """Middleware that limits how many requests are under way at once; the others wait in order of arrival.
+
+    Runs share the limit if they get the same object, in any threads and event loops. A streamed response takes its
+    place until its end. A forked child counts separately.
+
+    Args:
+        most: the number of requests, for each key.
+        per: the key: the provider of the model, or the provider and the model. Models whose provider is not known
+            share a key.
+
+    Raises:
+        OptionError: the number is below 1, or the key is unknown.
+    """
+
+    def __init__(self, most: int, *, per: Per = "provider") -> None:
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"ConcurrencyLimit: expected a number of at least 1, got {most!r}")
+        self._turns = Turns(most)
+        self._per: Per = check_per("ConcurrencyLimit", per)
+
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+        """Send a request when it has its turn."""
+        return self._turns.taking(key_of(request, self._per), send(request))

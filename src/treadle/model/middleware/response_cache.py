@@ -1,0 +1,138 @@
+"""`ResponseCache`: a request that was answered before is answered from a store."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+from typing import Any, Protocol
+
+from treadle import labels
+from treadle.effects import NOW, Call, Mode, Steps, call_mode
+from treadle.json_data import from_json, to_json_line
+from treadle.messages import Response, Usage
+from treadle.model.client import ModelRequest
+from treadle.model.middleware.composition import Answer, SendRequest
+from treadle.model.middleware.memory_cache import MemoryCache
+
+log = logging.getLogger("treadle.model")
+
+FORMAT = 1
+"""The version of what is stored, a part of every key."""
+
+_CUT_OFF = frozenset({"length", "max_tokens", "MAX_TOKENS", "content_filter", "SAFETY", "error"})
+"""The finish reasons of responses that are not complete."""
+
+
+class CacheStore(Protocol):
+    """Where a `ResponseCache` keeps responses; the methods may be async."""
+
+    def get(self, key: str, /) -> Any:
+        """The text under a key; None if there is none.
+
+        Args:
+            key: 64 hexadecimal digits.
+        """
+        ...
+
+    def put(self, key: str, text: str, /) -> Any:
+        """Keep a text under a key.
+
+        Args:
+            key: 64 hexadecimal digits.
+            text: JSON.
+        """
+        ...
+
+
+class ResponseCache:
+    """Middleware that answers a request from a store, if the same request was answered before.
+
+    Requests are the same if their model, provider, messages, tools and options are. A response from the store has
+    ``is_cached=True`` and no usage, and costs nothing; listeners receive no pieces of it. Only complete responses
+    are stored: none that is blank, a refusal, or cut off by a limit or a filter. An error of the store is logged,
+    and the model is asked.
+
+    A callable that does not show its model, such as a function, is told apart by its name and module alone.
+
+    Args:
+        store: the store; by default a new `MemoryCache`. See also `SQLiteCache`.
+        namespace: a part of every key, such as the base URL of a server, or a version of what the caller does
+            with the responses.
+    """
+
+    def __init__(self, store: CacheStore | None = None, *, namespace: str = "") -> None:
+        self._store = MemoryCache() if store is None else store
+        self._namespace = namespace
+        is_quick = isinstance(self._store, MemoryCache)
+        self._modes = [
+            Mode.INLINE if is_quick else call_mode(method)
+            for method in (self._store.get, self._store.put)
+        ]
+
+    def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
+        """Answer a request from the store, or send it."""
+        key = request_key(request, self._namespace)
+        if key is None:
+            return (yield from send(request))
+        found = yield from self._found(key, request)
+        if found is not None:
+            now = yield NOW
+            return found, now, now
+        answer = yield from send(request)
+        text = _stored(answer[0])
+        if text is not None:
+            yield from self._called(self._store.put, self._modes[1], request, key, text)
+        return answer
+
+    def _found(self, key: str, request: ModelRequest) -> Steps[Response | None]:
+        text = yield from self._called(self._store.get, self._modes[0], request, key)
+        if text is None:
+            return None
+        try:
+            response: Response = from_json(Response)(json.loads(text))
+        except (TypeError, ValueError):
+            log.warning("the cache has no response under the key %s; the model is asked", key)
+            return None
+        return dataclasses.replace(
+            response, usage=Usage(cost=0.0), is_cached=True, is_streamed=False, times=None
+        )
+
+    def _called(self, method: Any, mode: Mode, request: ModelRequest, *args: str) -> Steps[Any]:
+        """Call the store; None if it fails."""
+        try:
+            return (
+                yield Call(method, *args, mode=mode, label=labels.CACHE, key=str(request.iteration))
+            )
+        except Exception:  # another program's file, or a server that is down
+            log.warning("the response cache failed; the model is asked", exc_info=True)
+            return None
+
+
+def request_key(request: ModelRequest, namespace: str) -> str | None:
+    """The key of a request: the SHA-256 of everything that its response depends on.
+
+    Args:
+        request: the request.
+        namespace: a part of the key.
+
+    Returns:
+        Hexadecimal digits; None for a request with values that are no JSON, which is not cached.
+    """
+    parts = [FORMAT, namespace, *request.model.identity(), request.messages, request.opts]
+    try:
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _stored(response: Response) -> str | None:
+    """A response as JSON; None for one that is not kept."""
+    is_cut_off = response.finish_reason in _CUT_OFF
+    if response.is_blank or response.refusal is not None or is_cut_off:
+        return None
+    text = to_json_line(response)
+    # What JSON cannot represent became text.
+    return text if from_json(Response)(json.loads(text)) == response else None

@@ -1,0 +1,181 @@
+"""The body of a request to Anthropic, from OpenAI's options or the API's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from treadle.errors import OptionError, check_names
+from treadle.messages import JSONDict, is_mapping
+from treadle.providers.anthropic.request import Conversation
+
+MAX_TOKENS = 16_384
+"""The limit of a response in tokens, if the request sets none: the API requires one. Every model that Anthropic
+offers since Claude 4 takes it (the smallest maximum is 32,000), and it leaves room for reasoning."""
+
+Transform = Callable[[Any], Any]
+
+
+def check_options(opts: Mapping[str, Any], parameters: Collection[str]) -> None:
+    """Check the names of options.
+
+    Args:
+        opts: the options.
+        parameters: the parameters of the SDK's method.
+
+    Raises:
+        OptionError: the API has no such option.
+    """
+    check_names(opts, {*parameters, *_OPTIONS}, "model: Anthropic's API has no option")
+
+
+def body_of(
+    model: str, conversation: Conversation, opts: Mapping[str, Any], transform: Transform
+) -> JSONDict:
+    """The arguments of the SDK's method.
+
+    Args:
+        model: the name of the model; an option ``model`` takes precedence.
+        conversation: what the request says.
+        opts: valid options, see `check_options`.
+        transform: the SDK's function that makes a JSON schema one that the API accepts for output.
+
+    Raises:
+        OptionError: the API cannot do what an option asks for.
+    """
+    body: JSONDict = {"model": model, "max_tokens": MAX_TOKENS, "messages": conversation.messages}
+    for name, value in opts.items():
+        if value is not None or name not in _OPTIONS:
+            _OPTIONS.get(name, _put)(body, name, value)
+    if conversation.system:
+        own: Any = body.get("system") or []
+        body["system"] = [*([{"type": "text", "text": own}] if isinstance(own, str) else own)]
+        body["system"] += conversation.system
+    _finish_tools(body, conversation)
+    _finish_format(body, transform)
+    return body
+
+
+def _finish_tools(body: JSONDict, conversation: Conversation) -> None:
+    """Make tools and the choice of them fit together, and the history."""
+    is_parallel = body.pop("parallel_tool_calls", True)
+    if not body.get("tools"):
+        body.pop("tools", None)
+        body.pop("tool_choice", None)
+        if conversation.tool_names:  # calls in the history need declared tools
+            schema = {"type": "object"}
+            body["tools"] = [
+                {"name": name, "input_schema": schema} for name in conversation.tool_names
+            ]
+            body["tool_choice"] = {"type": "none"}
+        return
+    choice: Any = body.get("tool_choice")
+    if not is_parallel and (choice is None or choice.get("type") != "none"):
+        body["tool_choice"] = {"type": "auto", **(choice or {}), "disable_parallel_tool_use": True}
+    if choice is not None and choice.get("type") in {"any", "tool"}:
+        body.pop("thinking", None)  # a model that has to call a tool must not think before it
+
+
+def _finish_format(body: JSONDict, transform: Transform) -> None:
+    schema = body.pop("response_format", None)
+    if schema is not None:
+        form = {"type": "json_schema", "schema": transform(schema)}
+        body["output_config"] = {**(body.get("output_config") or {}), "format": form}
+
+
+# Options
+
+
+def _put(body: JSONDict, name: str, value: Any) -> None:
+    body[name] = value
+
+
+def _as(own: str) -> Callable[[JSONDict, str, Any], None]:
+    """An option that has another name here."""
+    return lambda body, _name, value: body.update({own: value})
+
+
+def _within(outer: str, inner: str | None = None) -> Callable[[JSONDict, str, Any], None]:
+    """An option that is a key of another one here."""
+    return lambda body, name, value: body.update(
+        {outer: {**(body.get(outer) or {}), inner or name: value}}
+    )
+
+
+def _merged(body: JSONDict, name: str, value: Any) -> None:
+    body[name] = {**(body.get(name) or {}), **(value or {})}
+
+
+def _stop(body: JSONDict, _name: str, value: Any) -> None:
+    body["stop_sequences"] = [value] if isinstance(value, str) else value
+
+
+def _effort(body: JSONDict, _name: str, value: Any) -> None:
+    if value == "none":
+        body["thinking"] = {"type": "disabled"}
+    else:
+        _within("output_config", "effort")(body, "", {"minimal": "low"}.get(value, value))
+
+
+def _response_format(body: JSONDict, _name: str, value: Any) -> None:
+    schema: Any = value.get("json_schema") if is_mapping(value) else None
+    if is_mapping(schema) and is_mapping(schema.get("schema")):
+        body["response_format"] = schema["schema"]
+    elif not (is_mapping(value) and value.get("type") == "text"):
+        raise OptionError(
+            "response_format: Anthropic's API takes a JSON schema: "
+            "{'type': 'json_schema', 'json_schema': {'schema': ...}}"
+        )
+
+
+def _tools(body: JSONDict, _name: str, value: Any) -> None:
+    body["tools"] = [_tool(one) for one in value or ()]
+
+
+def _tool(given: Any) -> Any:
+    """A tool of chat completions in the API's form. Others, such as a web search, stay as they are."""
+    function: Any = given.get("function") if is_mapping(given) else None
+    if not is_mapping(function):
+        return given
+    made: JSONDict = {
+        "name": function.get("name"),
+        "input_schema": function.get("parameters") or {"type": "object"},
+    }
+    if function.get("description"):
+        made["description"] = function["description"]
+    if function.get("strict"):
+        made["strict"] = True
+    hint = given.get("cache_control") or function.get("cache_control")
+    return {**made, "cache_control": hint} if hint else made
+
+
+def _tool_choice(body: JSONDict, name: str, value: Any) -> None:
+    if isinstance(value, str):
+        if value not in _CHOICES:
+            raise OptionError(f"tool_choice: expected one of {', '.join(_CHOICES)}, got {value!r}")
+        body[name] = {"type": _CHOICES[value]}
+        return
+    function: Any = value.get("function") if is_mapping(value) else None
+    is_named = is_mapping(function) and function.get("name")
+    body[name] = {"type": "tool", "name": function["name"]} if is_named else dict(value)
+
+
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+
+_OPTIONS: Mapping[str, Callable[[JSONDict, str, Any], None]] = {
+    "extra_body": _merged,
+    "max_completion_tokens": _as("max_tokens"),
+    "output_config": _merged,
+    "parallel_tool_calls": _put,
+    "reasoning_effort": _effort,
+    "response_format": _response_format,
+    "stop": _stop,
+    # The SDK has no parameters for these: its newest models refuse them, earlier ones take them.
+    "temperature": _within("extra_body"),
+    "tool_choice": _tool_choice,
+    "tools": _tools,
+    "top_k": _within("extra_body"),
+    "top_p": _within("extra_body"),
+    "user": _within("metadata", "user_id"),
+}
+"""The options that are not put into the body as they are. Each function takes the body, the name and the value."""

@@ -1,0 +1,5 @@
+"""Google's Gemini API, through the official SDK."""
+
+from treadle.providers.gemini.model import PROVIDER, GeminiModel
+
+__all__ = ["PROVIDER", "GeminiModel"]

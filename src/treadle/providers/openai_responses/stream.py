@@ -1,0 +1,175 @@
+"""A streamed response of the Responses API: its events as chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from treadle.messages import CallChunk, Chunk, JSONDict
+from treadle.providers.openai_responses.kept import (
+    BETWEEN_MESSAGES,
+    detail,
+    details_of,
+    kept_items,
+    texts_of,
+)
+from treadle.providers.openai_responses.response import (
+    as_dict,
+    failure_of,
+    finish_reason_of,
+    usage_of,
+)
+
+
+class StreamReader:
+    """Translates the events of one stream. An item that comes whole, without pieces, is one piece.
+
+    Args:
+        sdk: the module ``openai``.
+    """
+
+    def __init__(self, sdk: Any) -> None:
+        self._sdk = sdk
+        self._calls: dict[int, int] = {}
+        """The number of each call, by its place in the output."""
+        self._done: dict[int, JSONDict] = {}
+        """The items that are complete, by their place in the output."""
+        self._begun: set[tuple[int, str]] = set()
+        """The places of the items of which pieces came, each with the kind of its pieces."""
+        self._message: int | None = None
+        """The place of the last message with a text."""
+
+    def read(self, event: Any) -> Iterator[Chunk]:
+        """The chunks for one event.
+
+        Raises:
+            APIError: the SDK's; the event is an error, or says that the response failed.
+        """
+        read = self._EVENTS.get(event.type)
+        return iter(()) if read is None else read(self, event)
+
+    def _added(self, event: Any) -> Iterator[Chunk]:
+        item = as_dict(event.item)
+        if item.get("type") == "function_call":
+            yield self._call(event.output_index, item)
+
+    def _call(self, place: int, item: Mapping[str, Any]) -> Chunk:
+        number = self._calls[place] = len(self._calls)
+        arguments = self._noted(place, "arguments", item.get("arguments"))
+        begun = CallChunk(number, item.get("call_id") or "", item.get("name") or "", arguments)
+        return _chunk(tool_calls=(begun,))
+
+    def _arguments(self, event: Any) -> Iterator[Chunk]:
+        place = event.output_index
+        yield self._more_arguments(place, self._noted(place, "arguments", event.delta))
+
+    def _more_arguments(self, place: int, arguments: str) -> Chunk:
+        return _chunk(tool_calls=(CallChunk(self._calls.get(place, 0), arguments=arguments),))
+
+    def _text(self, event: Any) -> Iterator[Chunk]:
+        yield self._said(event.output_index, event.delta)
+
+    def _said(self, place: int, text: str) -> Chunk:
+        is_another = self._message not in {None, place}
+        self._message = place
+        text = self._noted(place, "text", text)
+        return _chunk(text=BETWEEN_MESSAGES + text if is_another else text)
+
+    def _refusal(self, event: Any) -> Iterator[Chunk]:
+        yield _chunk(extra={"refusal": self._noted(event.output_index, "refusal", event.delta)})
+
+    def _summary(self, event: Any) -> Iterator[Chunk]:
+        yield self._reasoning(event, "summary", event.summary_index)
+
+    def _thought(self, event: Any) -> Iterator[Chunk]:
+        yield self._reasoning(event, "text", event.content_index)
+
+    def _reasoning(self, event: Any, key: str, part: int) -> Chunk:
+        place = event.output_index
+        text = self._noted(place, key, event.delta)
+        return _chunk(extra={"reasoning_details": [detail(event.item_id, place, key, text, part)]})
+
+    def _noted(self, place: int, kind: str, text: str | None) -> str:
+        """Note that a piece of an item came; returns the piece."""
+        if text:
+            self._begun.add((place, kind))
+        return text or ""
+
+    # Complete items
+
+    def _item_done(self, event: Any) -> Iterator[Chunk]:
+        return self._complete(event.output_index, as_dict(event.item))
+
+    def _complete(self, place: int, item: JSONDict) -> Iterator[Chunk]:
+        """Note a complete item; yields what did not come in pieces."""
+        if place in self._done:
+            return
+        self._done[place] = item
+        kind = item.get("type")
+        if kind == "function_call":
+            yield from self._rest_of_call(place, item)
+        elif kind == "message":
+            yield from self._rest_of_message(place, item)
+        elif kind == "reasoning":
+            yield from self._rest_of_reasoning(place, item)
+
+    def _rest_of_call(self, place: int, item: JSONDict) -> Iterator[Chunk]:
+        if place not in self._calls:
+            yield self._call(place, item)
+        elif (place, "arguments") not in self._begun:
+            yield self._more_arguments(place, item.get("arguments") or "")
+
+    def _rest_of_message(self, place: int, item: JSONDict) -> Iterator[Chunk]:
+        text, refusal = texts_of(item), texts_of(item, "refusal")
+        if text and (place, "text") not in self._begun:
+            yield self._said(place, text)
+        if refusal and (place, "refusal") not in self._begun:
+            yield _chunk(extra={"refusal": refusal})
+
+    def _rest_of_reasoning(self, place: int, item: JSONDict) -> Iterator[Chunk]:
+        rest = [
+            one
+            for one in details_of(item, place)
+            if not any((place, key) in self._begun for key in ("summary", "text") if key in one)
+        ]
+        if rest:
+            yield _chunk(extra={"reasoning_details": rest})
+
+    # The end
+
+    def _ended(self, event: Any) -> Iterator[Chunk]:
+        raw = event.response
+        for place, item in enumerate(getattr(raw, "output", None) or ()):
+            yield from self._complete(place, as_dict(item))
+        yield _chunk(
+            finish_reason=finish_reason_of(raw, bool(self._calls)),
+            usage=usage_of(raw),
+            model=getattr(raw, "model", None),
+            id=getattr(raw, "id", None),
+            extra=kept_items(item for _, item in sorted(self._done.items())),
+        )
+
+    def _failed(self, event: Any) -> Iterator[Chunk]:
+        raise failure_of(self._sdk, getattr(event.response, "error", None))
+
+    def _error(self, event: Any) -> Iterator[Chunk]:
+        raise failure_of(self._sdk, event)
+
+    _EVENTS: ClassVar[Mapping[str, Callable[[Any, Any], Iterator[Chunk]]]] = {
+        "response.output_item.added": _added,
+        "response.output_item.done": _item_done,
+        "response.output_text.delta": _text,
+        "response.refusal.delta": _refusal,
+        "response.reasoning_summary_text.delta": _summary,
+        "response.reasoning_text.delta": _thought,
+        "response.function_call_arguments.delta": _arguments,
+        "response.completed": _ended,
+        "response.incomplete": _ended,
+        "response.failed": _failed,
+        "error": _error,
+    }
+    """What reads each type of event. All others repeat what these have, or report the progress of the server."""
+
+
+def _chunk(**fields: Any) -> Chunk:
+    return Chunk(ends_with_reason=True, **fields)

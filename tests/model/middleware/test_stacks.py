@@ -1,0 +1,100 @@
+"""Any stack of middleware over a flaky model: the same everywhere, with the expected number of requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.whole.conftest import WAYS
+
+from treadle import tool
+from treadle.messages import Chunk
+from treadle.model import ConcurrencyLimit, Fallback, Hedge, RateLimit, ResponseCache
+from treadle.testing import call, calls, check_history
+
+from .flaky import BusyError, Named, UnauthorizedError
+
+STEPS = ("text", "stream", "call", "busy", "unauthorized", "broken thought", "broken text")
+RETRIES = 2
+
+
+@tool
+def look(n: int) -> str:
+    """Look."""
+    return f"seen {n}"
+
+
+def made(step: str, number: int) -> Any:
+    """What the model returns or raises in a step."""
+    return {
+        "text": "Whole.",
+        "stream": ["Who", "le."],
+        "call": {"choices": [{"message": calls(call("look", f"c{number}", n=number))}]},
+        "busy": BusyError("busy"),
+        "unauthorized": UnauthorizedError("key"),
+        "broken thought": [Chunk(extra={"reasoning": "Hm."}), ConnectionResetError("reset")],
+        "broken text": ["Who", ConnectionResetError("reset")],
+    }[step]
+
+
+def expected(script: list[str], has_fallback: bool) -> tuple[int, int, str]:
+    """The number of requests to the model and to the other one, and how the run ends."""
+    retries = 0
+    for sent, step in enumerate([*script, "text"], 1):
+        if step in {"text", "stream"}:
+            return sent, 0, "answered"
+        if step == "call":
+            retries = 0
+        elif step == "broken text":
+            return sent, 0, "llm_error"
+        elif has_fallback:
+            return sent, 1, "answered"
+        elif step == "unauthorized" or retries == RETRIES:
+            return sent, 0, "llm_error"
+        else:
+            retries += 1
+    raise AssertionError("unreachable: the last step is an answer")
+
+
+def stack(names: list[str], other: Named) -> list[Any]:
+    """Middleware by its names, made anew."""
+    make = {
+        "cache": ResponseCache,
+        "fallback": lambda: Fallback(other),
+        "hedge": lambda: Hedge(30),
+        "rate": lambda: RateLimit(requests_per_minute=100, tokens_per_minute=100_000),
+        "concurrency": lambda: ConcurrencyLimit(1),
+    }
+    return [make[name]() for name in names]
+
+
+NAMES = ["cache", "fallback", "hedge", "rate", "concurrency"]
+
+
+@given(
+    script=st.lists(st.sampled_from(STEPS), max_size=5),
+    names=st.permutations(NAMES).flatmap(
+        lambda names: st.integers(0, len(names)).map(lambda count: names[:count])
+    ),
+)
+def test_a_stack_changes_neither_the_result_nor_the_history(script: list[str], names: list[str]):
+    results: list[Any] = []
+    for way in WAYS:
+        model, other = Named("a", *map(made, script, range(len(script)))), Named("b")
+        options = {
+            "tools": [look],
+            "model_middleware": stack(names, other),
+            "max_retries": RETRIES,
+            "retry_delay": 0,
+        }
+        result = way.run("Hi", model, **options).result
+        check_history(result.messages)
+        counted = len(model.sent), len(other.sent), result.stop_reason
+        assert counted == expected(script, "fallback" in names)
+        results.append((result.messages, str(getattr(result, "reason", "")), result.usage))
+        if names[:1] == ["cache"] and result.stop_reason == "answered":
+            again = way.run("Hi", model, **options).result
+            assert again.messages == result.messages
+            assert (len(model.sent), len(other.sent)) == counted[:2]
+    assert all(one == results[0] for one in results)

@@ -1,0 +1,95 @@
+"""A server of OpenAI's protocol that keeps connections open, and knows which ones are."""
+
+import http.server
+import json
+import threading
+import time
+
+from tests.completion import COMPLETION
+
+CHUNK = {
+    **COMPLETION,
+    "object": "chat.completion.chunk",
+    "choices": [{"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}],
+}
+
+
+class KeepAliveServer:
+    """Answers chat completions, whole and streamed, and embeddings: each text has its length as its vector.
+
+    Attributes:
+        url: the base URL.
+        requests: the body of each request, with the number of its connection.
+    """
+
+    def __init__(self):
+        self.requests = []
+        self._connections = []
+        self._open = set()
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                super().setup()
+                outer._connections.append(self)
+                outer._open.add(self)
+                self.number = len(outer._connections)
+
+            def finish(self):
+                super().finish()
+                outer._open.discard(self)
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append((self.number, body))
+                kind, text = outer.answer(self.path, body)
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(text.encode())))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *args):
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args):
+                """A client that has gone is not an error of the server."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def answer(self, path, body):
+        """The content type and the text of a response."""
+        if path.endswith("/embeddings"):
+            data = [
+                {"object": "embedding", "index": index, "embedding": [float(len(text))]}
+                for index, text in enumerate(body["input"])
+            ]
+            made = {"object": "list", "model": "m", "data": data[::-1]}
+            return "application/json", json.dumps(made)
+        if body.get("stream"):
+            return "text/event-stream", f"data: {json.dumps(CHUNK)}\n\ndata: [DONE]\n\n"
+        return "application/json", json.dumps(COMPLETION)
+
+    @property
+    def connections(self):
+        """The number of the connection of each request."""
+        return [number for number, _ in self.requests]
+
+    @property
+    def are_closed(self):
+        """Whether the clients close all connections within some seconds."""
+        end = time.monotonic() + 5
+        while self._open and time.monotonic() < end:
+            time.sleep(0.01)
+        return not self._open
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
