@@ -87,7 +87,7 @@ class ModelClient:
         options: the options of every request.
         takes_parts: whether it takes content parts in tool messages: the value of its attribute
             ``accepts_tool_result_parts``, False if it has none.
-        provider: its attribute ``provider``, the provider of a response that names none; None if it has none.
+        provider: the attribute ``provider`` of its class, the provider of a response that names none; else None.
         cost_of: its method ``cost_of``, which takes a response and returns US dollars, or None if it does not know
             them; None if it has no such method.
     """
@@ -113,10 +113,11 @@ class ModelClient:
         while isinstance(plain, functools.partial):
             plain = plain.func
         self.takes_parts = getattr(plain, "accepts_tool_result_parts", False) is True
-        provider = attribute_of(plain, "provider")
+        # Attributes of the class: an object that makes up attributes, such as a mock, has neither.
+        kind = type(plain)
+        provider = getattr(kind, "provider", None)
         self.provider = provider if isinstance(provider, str) and provider else None
-        # A method of the class: an object that makes up attributes, such as a mock, has none.
-        is_priced = callable(getattr(type(plain), "cost_of", None))
+        is_priced = callable(getattr(kind, "cost_of", None))
         self.cost_of: CostOf | None = plain.cost_of if is_priced else None  # pyright: ignore[reportFunctionMemberAccess]
 
     def model_info(self) -> ModelInfo:
