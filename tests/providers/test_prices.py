@@ -13,8 +13,8 @@ from genai_prices import calc_price
 
 from treadle import Err, Loop, Ok, OptionError, Response, Usage
 from treadle.model import ModelClient
-from treadle.providers import Prices, backend
-from treadle.providers.openai import GrokModel, OpenAIModel
+from treadle.providers import JSONToolModel, Prices, backend
+from treadle.providers.openai import OpenAIModel
 from treadle.providers.prices import listed_cost
 from treadle.testing import ScriptedLLM, call, calls
 
@@ -141,10 +141,29 @@ class TestTheModel:
         assert own == listed_cost("openai", "gpt-5", USAGE)
         assert mini == listed_cost("openai", "gpt-5-mini", USAGE) < own
 
-    def test_each_provider_has_its_own_prices(self):
-        response = Response("x", usage=USAGE)
-        grok = GrokModel("grok-4", api_key="x").cost_of(response)
-        assert grok == listed_cost("x_ai", "grok-4", USAGE) > 0
+    @pytest.mark.parametrize(
+        ("name", "provider"),
+        [
+            ("anthropic:claude-sonnet-4-5", "anthropic"),
+            ("gemini:gemini-2.5-flash", "gcp.gemini"),
+            ("grok:grok-4", "x_ai"),
+            ("openai:gpt-5", "openai"),
+            ("openai-responses:gpt-5", "openai"),
+        ],
+    )
+    def test_each_provider_has_its_own_prices(self, name, provider):
+        model = backend(name, api_key="x")
+        expected = listed_cost(provider, name.partition(":")[2], USAGE)
+        assert model.cost_of(Response("x", usage=USAGE)) == expected > 0
+
+    def test_a_local_server_has_no_price(self):
+        assert backend("ollama:gpt-5").cost_of(Response("x", usage=USAGE)) is None
+
+    def test_a_model_without_native_tools_has_the_price_of_the_model_that_it_calls(self):
+        prices, response = Prices(input=1.0, output=2.0), Response("x", usage=USAGE)
+        priced = JSONToolModel(backend("openai:m", api_key="x", prices=prices))
+        assert priced.cost_of(response) == prices.cost(USAGE)
+        assert JSONToolModel(lambda messages: "x").cost_of(response) is None
 
     def test_another_server_has_no_price_of_the_provider(self, monkeypatch):
         response = Response("x", usage=USAGE)
