@@ -170,7 +170,7 @@ class RunContext:
         deps: the object that the caller passed for tools and stages.
         output: what the run has to end with; None if the text of the answer is the output.
         accepted: the output that was checked; a stage may end the run with another one.
-        cost_of: returns the cost of a response in US dollars; None if only the model reports costs.
+        cost_of: returns the cost of a response in US dollars; None if only the model reports or computes costs.
         repairs: the repairs of the stages' edits, by stage, until they are reported.
         refused: the planned calls that do not run after all, until they are reported: each with the reason, or
             None if it is only reported to the shared circuit breaker.
@@ -181,6 +181,7 @@ class RunContext:
             in the history, and the new response; None before.
         injected: the latest response that was put in the history; None before the first.
         abandoned: the request that was interrupted, after the number of its iteration; None if none was.
+        answered_by: the model that answered last, which may know the cost of its response.
         failures: the exceptions of the calls of the last iteration in which a call raised, by the number of the
             iteration and the id of the call.
         clock: the latest known time of the run, such as the end of a call, in seconds since the epoch.
@@ -212,6 +213,7 @@ class RunContext:
     asked_again: tuple[Context, Response] | None = None
     injected: Response | None = None
     abandoned: tuple[int, ModelRequest] | None = None
+    answered_by: ModelClient | None = None
     failures: dict[tuple[int, str], BaseException] = field(
         default_factory=dict[tuple[int, str], BaseException]
     )

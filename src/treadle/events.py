@@ -22,7 +22,9 @@ from treadle.limits import Limits
 from treadle.messages import (
     History,
     JSONDict,
+    ModelCallStatus,
     Response,
+    Timing,
     ToolCall,
     ToolResult,
     Usage,
@@ -244,6 +246,8 @@ class ModelRetried(EventBase):
         at: seconds since the epoch.
         model: the model that failed, if another one is asked; see `treadle.model.Fallback`.
         next_model: the model that is asked in its place; None means the same one.
+        status: always ``error``.
+        timing: the times of the request that failed; None if none was sent.
     """
 
     iteration: int
@@ -254,26 +258,48 @@ class ModelRetried(EventBase):
     at: float = field(compare=False)
     model: str | None = None
     next_model: str | None = None
+    status: ModelCallStatus = ModelCallStatus.ERROR
+    timing: Timing | None = field(default=None, compare=False)
 
 
 @fast_dataclass_kw
 class ModelResponded(EventBase):
-    """The model responded, after ``duration`` seconds, including retries."""
+    """The model responded.
+
+    Args:
+        iteration: the number of the iteration.
+        response: the response, with its tokens, their cost, and the times of the request that was answered.
+        at: seconds since the epoch.
+        duration: seconds, including retries.
+        status: the status of the response.
+    """
 
     iteration: int
     response: Response
     at: float = field(compare=False)
     duration: float = field(compare=False)
+    status: ModelCallStatus = ModelCallStatus.SUCCESS
 
 
 @fast_dataclass_kw
 class ModelFailed(EventBase):
-    """A request to the model failed and is not retried; the run ends."""
+    """A request to the model failed and is not retried, or was cancelled; the run ends.
+
+    Args:
+        iteration: the number of the iteration.
+        error: the text of the error; for a cancelled request, why the run ended.
+        error_type: the class of the exception; for a cancelled request, the stop reason of the run.
+        at: seconds since the epoch.
+        status: ``error`` or ``cancelled``.
+        timing: the times of the request that failed; None if none was sent.
+    """
 
     iteration: int
     error: str
     error_type: str
     at: float = field(compare=False)
+    status: ModelCallStatus = ModelCallStatus.ERROR
+    timing: Timing | None = field(default=None, compare=False)
 
 
 @fast_dataclass_kw

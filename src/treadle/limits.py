@@ -31,7 +31,7 @@ class Limits:
         max_input_tokens: tokens of all prompts.
         max_output_tokens: tokens of all responses.
         max_total_tokens: tokens of both.
-        max_cost: US dollars; the backend reports a cost, or ``cost_of=`` computes one.
+        max_cost: US dollars; the backend reports or computes a cost, or ``cost_of=`` does.
         max_seconds: wall time in seconds; calls in flight are cancelled.
 
     Raises:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from treadle.errors import TreadleError
-from treadle.messages import History, Usage, safe_str
+from treadle.messages import History, ModelCall, Response, Usage, safe_str
 
 
 class RunNodeStatus(StrEnum):
@@ -57,6 +57,7 @@ class RunNode:
         error: why it failed.
         metadata: further data, such as ``tool_signature``.
         run: the state of the subagent's run, if the call is one of a subagent.
+        asked: the requests of an iteration to the model: the response of each, or what is known of it without one.
     """
 
     agent_name: str = ""
@@ -73,6 +74,12 @@ class RunNode:
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=cast("Callable[[], dict[str, Any]]", dict))
     run: RunState | None = None
+    asked: tuple[Response | ModelCall, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def model_calls(self) -> tuple[ModelCall, ...]:
+        """The requests of an iteration to the model, with the failed ones, in order of their end."""
+        return tuple(one if isinstance(one, ModelCall) else ModelCall.of(one) for one in self.asked)
 
     @property
     def duration(self) -> float | None:
@@ -119,6 +126,7 @@ class RunNode:
     def as_json(self) -> dict[str, Any]:
         """All fields, as JSON data."""
         values = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        del values["asked"]
         return {
             **values,
             "status": self.status.value,
@@ -126,6 +134,7 @@ class RunNode:
             "usage": None if self.usage is None else self.usage.as_json(),
             "metadata": dict(self.metadata),
             "run": None if self.run is None else self.run.as_json(with_messages=True),
+            "model_calls": [call.as_json() for call in self.model_calls],
         }
 
     @classmethod
@@ -138,6 +147,7 @@ class RunNode:
             values["usage"] = Usage.from_json(data["usage"])
         if data["run"] is not None:
             values["run"] = RunState.from_json(data["run"])
+        values["asked"] = tuple(map(ModelCall.from_json, values.pop("model_calls", ())))
         return cls(**values)
 
     def _illegal(self, event: str) -> IllegalMoveError:

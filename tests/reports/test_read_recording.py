@@ -3,13 +3,15 @@
 import io
 import json
 import random
+import re
 import subprocess
 import sys
+import time
 from unittest import mock
 
 import pytest
 
-from treadle import Loop, Ok, approve, tool
+from treadle import Chunk, Loop, Ok, Usage, approve, tool
 from treadle.events import ModelRequested, RunFinished
 from treadle.limits import Limits
 from treadle.messages import placeholder
@@ -113,6 +115,8 @@ def test_what_the_model_did_comes_back(eventful_run):
     assert second.started_at <= second.retries[0].at <= second.answered_at
     assert last.started_at <= last.first_chunk_at <= last.answered_at
     assert (last.response["content"], last.streamed) == ("It is forty-two.", "")
+    assert last.time_to_first_token == last.timing.first_chunk - last.timing.started >= 0
+    assert first.time_to_first_token is None
     assert [len(it.sent.messages) for it in run.iterations] == [2, 0, 0, 0, 0, 0]
 
 
@@ -569,3 +573,28 @@ def test_progress_and_content_parts_come_back_as_text(path):
     assert "iVBORw0KGgo" not in line
     shown = report_data(read_recording(path))
     assert "iVBORw0KGgo" not in json.dumps(shown)
+
+
+def test_the_measurements_of_a_response_come_back(path):
+    """As they are on the response of the result."""
+
+    def model(messages):
+        time.sleep(0.01)
+        yield Chunk("Forty-")
+        time.sleep(0.01)
+        yield Chunk("two.", usage=Usage(3, 4), finish_reason="stop")
+
+    with Recorder(path) as recorder:
+        response = Loop(on_event=recorder).run_sync(QUESTION, model).response
+    [[iteration]] = [run.iterations for run in read_recording(path).runs]
+    assert iteration.timing == response.timing
+    assert iteration.tokens_per_second == response.tokens_per_second > 0
+
+
+def test_a_record_of_an_earlier_version_has_no_measurements(path):
+    with Recorder(path) as recorder:
+        Loop(on_event=recorder).run_sync(QUESTION, lambda messages: "x")
+    path.write_text(re.sub(r',"times":\[[^]]*\]', "", path.read_text()))
+    [[iteration]] = [run.iterations for run in read_recording(path).runs]
+    assert iteration.response["content"] == "x"
+    assert iteration.timing is iteration.time_to_first_token is iteration.tokens_per_second is None

@@ -173,3 +173,8 @@ class TestFirstChunk:
         assert names.TIME_TO_FIRST_CHUNK not in first.attributes
         assert second.attributes[names.TIME_TO_FIRST_CHUNK] >= 0.02
         assert model.left == 2
+
+    def test_it_is_that_of_the_response(self, driver, watch):
+        result = go(driver, USER, slow_stream(0.02, 0.01), **watch.options)
+        took = watch.one("chat").attributes[names.TIME_TO_FIRST_CHUNK]
+        assert took == result.response.time_to_first_token

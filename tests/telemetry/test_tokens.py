@@ -64,6 +64,7 @@ USAGES = st.builds(
     st.integers(0, 500),
     cached_tokens=st.integers(0, 50),
     reasoning_tokens=st.integers(0, 50),
+    cache_write_tokens=st.integers(0, 50),
     cost=st.none() | st.integers(0, 64).map(lambda n: n / 1024),
 )
 
@@ -244,6 +245,7 @@ def test_exported_tokens_add_up_to_those_of_the_model(driver, script):
     }
     assert wanted == {"input": result.usage.input_tokens, "output": result.usage.output_tokens}
     assert of_spans(watch, names.CACHED_TOKENS) == sum(usage.cached_tokens for usage in usages)
+    assert of_spans(watch, names.CACHE_WRITE_TOKENS) == sum(u.cache_write_tokens for u in usages)
     assert of_spans(watch, names.REASONING_TOKENS) == sum(u.reasoning_tokens for u in usages)
     assert watch.total(names.USAGE_COST) == pytest.approx(play.cost())
     assert result.usage.cost is None or result.usage.cost == pytest.approx(play.cost())

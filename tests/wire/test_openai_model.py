@@ -6,9 +6,9 @@ from contextlib import aclosing, closing
 import pytest
 import trio
 
-from treadle import Err, Loop, Ok, tool
+from treadle import Err, LimitNotMeasurable, Loop, Ok, tool
 from treadle.events import TextDelta
-from treadle.providers import backend
+from treadle.providers import Prices, backend
 
 pytestmark = pytest.mark.wire
 
@@ -111,3 +111,25 @@ def test_a_server_without_keys_is_sent_a_placeholder(wire):
     asyncio.run(run_once(opened(wire)))
 
     assert wire.journal[0]["headers"]["authorization"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_is_measured_and_priced(wire, stream):
+    wire.script({"content": "It is three, no more, no less.", "usage": USAGE})
+    prices = Prices(input=100_000.0, output=1_000_000.0)
+
+    result = asyncio.run(run_once(opened(wire, stream=stream, prices=prices), max_cost=100))
+
+    [call] = result.run.nodes[0].model_calls
+    assert (call.status, call.provider, call.cost) == ("success", "openai", pytest.approx(4.0))
+    assert call.timing == result.response.timing
+    assert result.response.tokens_per_second > 0
+    first = result.response.time_to_first_token
+    assert 0 < first <= result.response.duration if stream else first is None
+
+
+def test_the_price_of_another_server_is_unknown(wire):
+    wire.script(CALL, "Three.")
+    result = asyncio.run(run_once(opened(wire), max_cost=100, unmeasured="estimate"))
+    assert isinstance(result.reason, LimitNotMeasurable)
+    assert result.reason.missing == "cost"

@@ -22,7 +22,13 @@ from treadle.events import (
 )
 from treadle.messages import ToolCall
 from treadle.reports.live import LiveView, can_show
-from treadle.reports.text import format_bound, format_count, format_seconds, one_line
+from treadle.reports.text import (
+    format_bound,
+    format_count,
+    format_dollars,
+    format_seconds,
+    one_line,
+)
 
 OnEvent = Callable[[Event], None]
 _BAD = "yellow"
@@ -85,7 +91,13 @@ def _responded(event: ModelResponded) -> Line:
     tokens = ""
     if usage is not None:
         tokens = f", {format_bound(usage)}{usage.input_tokens} + {usage.output_tokens} tokens"
-    return Line(f"iteration {event.iteration}: {made}{tokens}, {format_seconds(event.duration)}")
+    first, cost = event.response.time_to_first_token, None if usage is None else usage.cost
+    took = format_seconds(event.duration)
+    if first is not None:
+        took += f" (first token after {format_seconds(first)})"
+    if cost is not None:
+        took += f", {format_dollars(cost)}"
+    return Line(f"iteration {event.iteration}: {made}{tokens}, {took}")
 
 
 def _finished(event: ToolFinished) -> Line:

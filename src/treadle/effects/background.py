@@ -125,7 +125,9 @@ def run_on_loop(
     future.loop = loop
     context = contextvars.copy_context()
     sniffio: Any = sys.modules.get("sniffio")
-    if sniffio is not None:  # anyio notes there which library runs, and this task may be one of trio
+    if (
+        sniffio is not None
+    ):  # anyio notes there which library runs, and this task may be one of trio
         context.run(sniffio.current_async_library_cvar.set, None)
     loop.call_soon_threadsafe(_begin, loop, coroutine, future, context=context)
     return future

@@ -105,7 +105,8 @@ class Settings:
             detected: ``stop`` ends the run with the reason, ``finish`` asks the model for a last answer first.
         show_budget: show the model what remains of the limits, in each request.
         cost_of: takes a response and returns its cost in US dollars, or None; called if the model does not
-            report a cost. None takes that of the run that calls this loop as a subagent.
+            report a cost, in place of what the model computes. None takes that of the run that calls this loop
+            as a subagent.
         unmeasured: what happens if a limit of tokens or cost is set, and a response does not report what it
             used: ``stop`` ends the run with `LimitNotMeasurable` before another model call, ``estimate`` counts
             tokens estimated from the texts, ``ignore`` runs without such a limit. None takes that of the run

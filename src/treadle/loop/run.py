@@ -27,6 +27,7 @@ from treadle.events import (
     IterationFinished,
     IterationStarted,
     LimitReached,
+    ModelFailed,
     RunFinished,
     RunStarted,
     UserMessageAdded,
@@ -41,7 +42,10 @@ from treadle.messages import (
     History,
     InvalidMessagesError,
     JSONDict,
+    ModelCall,
+    ModelCallStatus,
     Response,
+    Timing,
     join_messages,
     safe_str,
     validate_messages,
@@ -185,8 +189,9 @@ class Run:
             raise
         except BaseException:
             # The caller cancelled the run: make the history valid, report the end, and re-raise.
-            yield from self._interrupt(_CANCELLED)
-            yield from self._finish(RunCancelled(), returns=False)
+            cancelled = RunCancelled()
+            yield from self._interrupt(cancelled)
+            yield from self._finish(cancelled, returns=False)
             raise
         return (yield from self._finish(reason, returns=True))
 
@@ -245,11 +250,11 @@ class Run:
         try:
             return (yield Bounded(iterating, seconds=left, until=until))
         except TimeLimitReached:
-            yield from self._interrupt(_LATE)
-            return DeadlineExceeded(seconds or 0.0)
+            reason: Reason = DeadlineExceeded(seconds or 0.0)
         except Stopped:
-            yield from self._interrupt(_CANCELLED)
-            return RunCancelled()
+            reason = RunCancelled()
+        yield from self._interrupt(reason)
+        return reason
 
     def _iterations(self, *, is_resumed: bool) -> Steps[Reason | None]:
         """The iterations of the run; one that was paused at its last answer continues there."""
@@ -416,7 +421,7 @@ class Run:
         self.run.dispatched = ()
         self.state.history = context.messages
 
-    def _interrupt(self, unanswered: str) -> Steps[None]:
+    def _interrupt(self, reason: Reason) -> Steps[None]:
         """Settle an interrupted run; log what a stage raised in its cleanup, since it is not the reason."""
         if self._failure is not None:
             log_suppressed(self._failure)
@@ -424,9 +429,30 @@ class Run:
         if self.run.abandoned is not None and self._progress is not None:
             number, request = self.run.abandoned
             if number == _latest_of(self._progress).iteration:
-                streamed = yield Call(request.text, label=labels.STREAMED, key=str(number))
-        self._settle(unanswered, streamed)
+                streamed, timing = yield Call(
+                    request.so_far, label=labels.STREAMED, key=str(number), reporting=True
+                )
+                yield from self._cancelled_call(number, reason, timing)
+        self._settle(_LATE if isinstance(reason, DeadlineExceeded) else _CANCELLED, streamed)
         yield from report_edits(self.context)
+
+    def _cancelled_call(self, iteration: int, reason: Reason, timing: Timing | None) -> Steps[None]:
+        """Report the request to the model that was interrupted, and note its times."""
+        node = self.state.nodes[-1]
+        call = node.asked[-1]
+        if isinstance(call, ModelCall):
+            node.asked = (*node.asked[:-1], dataclasses.replace(call, timing=timing))
+        if self.run.has_listeners:
+            yield Emit(
+                ModelFailed(
+                    iteration=iteration,
+                    error=str(reason),
+                    error_type=reason.stop_reason,
+                    at=(yield NOW) if timing is None else timing.ended,
+                    status=ModelCallStatus.CANCELLED,
+                    timing=timing,
+                )
+            )
 
     def _settle(self, unanswered: str, streamed: str = "") -> None:
         """Put an interrupted iteration in the history: its calls, and their results or why they have none.

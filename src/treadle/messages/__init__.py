@@ -22,6 +22,7 @@ from treadle.messages.json_text import (
     short_json,
     short_name,
 )
+from treadle.messages.measurement import ModelCallStatus, Timing
 from treadle.messages.message import (
     ATOMS,
     ROLES,
@@ -36,6 +37,7 @@ from treadle.messages.message import (
     problems_of,
     to_message,
 )
+from treadle.messages.model_call import ModelCall
 from treadle.messages.parts import (
     as_text_results,
     content_parts,
@@ -84,10 +86,13 @@ __all__ = [
     "MalformedJSONError",
     "Message",
     "Messages",
+    "ModelCall",
+    "ModelCallStatus",
     "NotAResponseError",
     "ReadOnlyDict",
     "Response",
     "StreamAccumulator",
+    "Timing",
     "ToolCall",
     "ToolResult",
     "Usage",

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from treadle.fast_dataclass import fast_dataclass
+from treadle.messages.measurement import ModelCallStatus, Timing
 from treadle.messages.message import JSONDict, is_list, is_mapping
 
 
@@ -144,6 +145,8 @@ class Response:
         provider: the provider that served the model, if a router reports it.
         is_streamed: whether it was assembled from the pieces of a stream.
         is_cached: whether it comes from a `treadle.model.ResponseCache`; its usage and its cost are then zero.
+        times: as in `Timing`: when the request was sent, when the response was complete and, if it was streamed,
+            when its first piece arrived. None if it did not come through a run.
     """
 
     content: str | None = None
@@ -157,6 +160,7 @@ class Response:
     provider: str | None = None
     is_streamed: bool = field(default=False, compare=False)
     is_cached: bool = field(default=False, compare=False)
+    times: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -167,6 +171,39 @@ class Response:
     def is_blank(self) -> bool:
         """Whether there is neither text nor a call."""
         return not self.tool_calls and not self.text.strip()
+
+    @property
+    def timing(self) -> Timing | None:
+        """The times of the request that was answered, not of the failed ones before it; see ``times``."""
+        return None if self.times is None else Timing(*self.times)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the request to the end of the response; None if unknown."""
+        timing = self.timing
+        return None if timing is None else timing.duration
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        """Seconds from the request to the first piece of the response; None if it was not streamed."""
+        timing = self.timing
+        return None if timing is None else timing.time_to_first_token
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Output tokens per second, see `Timing.tokens_per_second`; None if unknown."""
+        timing = self.timing
+        return None if timing is None else timing.tokens_per_second(self.usage)
+
+    @property
+    def status(self) -> ModelCallStatus:
+        """Whether its tokens were counted by the provider, are not all known, or were estimated."""
+        usage = self.usage
+        if usage is None or usage.is_lower_bound:
+            return ModelCallStatus.USAGE_MISSING
+        if usage.is_estimate:
+            return ModelCallStatus.USAGE_ESTIMATED
+        return ModelCallStatus.SUCCESS
 
 
 @fast_dataclass

@@ -2,11 +2,13 @@
 
 from treadle.model import Embedder, Provider, add_alias, aliases, backend, embedder, providers
 from treadle.providers.json_tools import JSONToolModel
+from treadle.providers.prices import Prices
 from treadle.providers.roles import Roles
 
 __all__ = [
     "Embedder",
     "JSONToolModel",
+    "Prices",
     "Provider",
     "Roles",
     "add_alias",

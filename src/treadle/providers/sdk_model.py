@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
 
-from treadle.messages import Chunk, JSONDict
+from treadle.errors import OptionError
+from treadle.messages import Chunk, JSONDict, Response
 from treadle.model import Provider
+from treadle.providers.prices import Prices, listed_cost
 from treadle.providers.sdk_connection import SDKConnection
 
 
@@ -27,6 +29,7 @@ class SDKModel(SDKConnection):
             server that the environment names; any other receives a placeholder, since local servers usually need
             no key. A `UserWarning` says if a key is sent without encryption.
         stream: whether responses are streamed, so that listeners receive the text as it arrives.
+        prices: what tokens cost; None takes the prices that genai-prices lists, for the provider's own endpoint.
         **opts: options of every request, by OpenAI's names or the provider's own; ``timeout`` is in seconds.
 
     Raises:
@@ -48,10 +51,14 @@ class SDKModel(SDKConnection):
         base_url: str | None = None,
         api_key: str | None = None,
         stream: bool = True,
+        prices: Prices | None = None,
         **opts: Any,
     ) -> None:
         super().__init__(name, base_url, api_key)
         self.opts: Mapping[str, Any] = {"stream": stream, **opts}
+        if prices is not None and not isinstance(prices, Prices):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OptionError(f"prices: expected Prices, got {type(prices).__name__}")
+        self._prices = prices
         self._check_options(opts)
 
     async def __call__(self, messages: list[JSONDict], **opts: Any) -> Any:
@@ -83,6 +90,17 @@ class SDKModel(SDKConnection):
     def endpoint_url(self) -> str:
         """The base URL of the server to which requests are sent."""
         return self._base_url
+
+    def cost_of(self, response: Response) -> float | None:
+        """The cost of a response in US dollars; None if it is not known.
+
+        The price of another endpoint is only known if it was given: it may serve the model by another price.
+        """
+        if self._prices is not None:
+            return self._prices.cost(response.usage)
+        if not self.endpoint.is_own(self._base_url):
+            return None
+        return listed_cost(self.provider, response.model or self.name, response.usage)
 
     # What a subclass defines
 

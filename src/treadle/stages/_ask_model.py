@@ -29,7 +29,10 @@ from treadle.events import (
 from treadle.messages import (
     Chunk,
     JSONDict,
+    ModelCall,
+    ModelCallStatus,
     Response,
+    Timing,
     Usage,
     as_text_results,
     copy_json,
@@ -57,6 +60,7 @@ from treadle.model import (
 from treadle.pipeline import stage
 from treadle.redaction import redacted
 from treadle.results import LLMError
+from treadle.run_state import RunNode
 from treadle.stages._inject_results import inject
 from treadle.stages._shared_breaker import release_calls
 from treadle.tools import Plan
@@ -129,7 +133,13 @@ def ask_model(
         ended = run.clock
         duration = ended - requested
         yield Emit(
-            ModelResponded(iteration=ctx.iteration, response=response, at=ended, duration=duration)
+            ModelResponded(
+                iteration=ctx.iteration,
+                response=response,
+                at=ended,
+                duration=duration,
+                status=response.status,
+            )
         )
     if sent.tools != request.tools:  # `on_retry` changed them; calls are checked against these
         ctx = ctx.evolve(request_changes={**ctx.request_changes, "tools": sent.tools})
@@ -175,7 +185,9 @@ def _sender(
 
     def send_through(request: ModelRequest) -> Steps[Answer]:
         request.iteration, request.attempt = ctx.iteration, next(attempts)
-        request.report_switch = functools.partial(_switched, ctx.iteration, request.attempt)
+        request.report_switch = functools.partial(
+            _switched, (ctx.iteration, request.attempt), ctx.run.state.current_node
+        )
         return composed(request)
 
     return send_through
@@ -195,6 +207,7 @@ def _sent(
         raise RuntimeError("this context has no model to ask")
     attempt, (most, delay, on_retry) = 1, retries
     while True:
+        ctx.run.answered_by = None
         try:
             response, _, ended = yield from send(_model_request(ctx, model, request))
         except Exception as error:  # noqa: BLE001 - a model may raise anything
@@ -227,28 +240,62 @@ def _perform(ctx: Context, restart_streams: bool, sent: ModelRequest) -> Steps[A
     """Send one request to its model."""
     run = ctx.run
     try:
-        return (
-            yield Call.of(
-                sent.send,
-                (),
-                sent.model.mode,
-                label=labels.CHAT,
-                key=str(ctx.iteration),
-                reporting=True,
-            )
+        answer: Answer = yield Call.of(
+            sent.send,
+            (),
+            sent.model.mode,
+            label=labels.CHAT,
+            key=str(ctx.iteration),
+            reporting=True,
         )
     except Exception as error:
         _count_unknown(ctx)
-        if run.shows_text and not restart_streams:
-            text = yield Call(sent.text, label=labels.STREAMED, key=str(ctx.iteration))
-            if text:
-                raise StreamInterruptedError(text, error) from error
+        text, timing = yield Call(
+            sent.so_far, label=labels.STREAMED, key=str(ctx.iteration), reporting=True
+        )
+        _note_failed(ctx, sent, ModelCallStatus.ERROR, timing, error)
+        if text and run.shows_text and not restart_streams:
+            raise StreamInterruptedError(text, error) from error
         raise
     except BaseException:
         sent.abandon()
         _count_unknown(ctx)
+        _note_failed(ctx, sent, ModelCallStatus.CANCELLED)
         run.abandoned = ctx.iteration, sent
         raise
+    run.answered_by = sent.model
+    return answer
+
+
+def _note_failed(
+    ctx: Context,
+    sent: ModelRequest,
+    status: ModelCallStatus,
+    timing: Timing | None = None,
+    error: Exception | None = None,
+) -> None:
+    """Note a request that has no response in the node of the iteration."""
+    node = ctx.run.state.current_node
+    if node is None:
+        return
+    info, named = sent.model.model_info(), sent.opts.get("model")
+    node.asked += (
+        ModelCall(
+            status,
+            named if isinstance(named, str) else info.model,
+            info.provider,
+            timing,
+            error=None if error is None else _text_of(error),
+            error_type=None if error is None else type(error).__name__,
+        ),
+    )
+
+
+def _timing_of(node: RunNode | None, text: str) -> Timing | None:
+    """The times of the latest request, if it failed with an error of this text; else middleware raised it."""
+    last = node.asked[-1] if node is not None and node.asked else None
+    is_it = isinstance(last, ModelCall) and last.error is not None and text.startswith(last.error)
+    return last.timing if is_it and last is not None else None
 
 
 def report_edits(ctx: Context) -> Steps[None]:
@@ -351,18 +398,25 @@ def _text_of(error: Exception) -> str:
 
 
 def _switched(
-    iteration: int, attempt: int, error: Exception, model: str, next_model: str
+    place: tuple[int, int],
+    node: RunNode | None,
+    error: Exception,
+    model: str,
+    next_model: str,
 ) -> Steps[None]:
     """Report that a model failed, and that middleware asks another one."""
+    iteration, attempt = place
     now = yield NOW
+    text = _text_of(error)
     yield Emit(
         ModelRetried(
             iteration=iteration,
             attempt=attempt,
-            error=_text_of(error),
+            error=text,
             error_type=type(error).__name__,
             delay=0.0,
             at=now,
+            timing=_timing_of(node, text),
             model=model,
             next_model=next_model,
         )
@@ -373,14 +427,16 @@ def _wait(ctx: Context, error: Exception, attempt: int, retry_delay: float) -> S
     """Report the failed attempt, and wait before the next."""
     delay = yield from delay_before_retry(error, attempt, retry_delay)
     now = yield NOW
+    text = _text_of(error)
     yield Emit(
         ModelRetried(
             iteration=ctx.iteration,
             attempt=attempt,
-            error=_text_of(error),
+            error=text,
             error_type=type(error).__name__,
             delay=delay,
             at=now,
+            timing=_timing_of(ctx.run.state.current_node, text),
         )
     )
     yield Sleep(delay)
@@ -418,6 +474,7 @@ def _failed(ctx: Context, reason: LLMError, shown: str = "") -> Steps[Context]:
                 error=reason.message,
                 error_type=reason.error_type,
                 at=ended,
+                timing=_timing_of(run.state.current_node, reason.message),
             )
         )
     return ctx.stop(reason)
@@ -464,17 +521,21 @@ def _counted(ctx: Context, request: Request, response: Response, ended: float) -
     run = ctx.run
     if run.budget.estimates and (response.usage is None or response.usage.is_lower_bound):
         response = _estimated(ctx, request, response)
-    if run.cost_of is not None:
-        response = _with_cost(response, run.cost_of)
+    cost_of = run.cost_of
+    if cost_of is None and run.answered_by is not None:
+        cost_of = run.answered_by.cost_of
+    if cost_of is not None:
+        response = _with_cost(response, cost_of)
     if response.tool_calls and request.tool_choice == "none":
         response = dataclasses.replace(response, tool_calls=())
     usage = response.usage
-    run.clock = ended
+    run.clock, run.abandoned = ended, None
     run.state.record_usage(usage)
     run.budget.record_response(response)
     node = run.state.current_node
     if node is not None:
         node.usage = usage if node.usage is None else node.usage.plus(usage)
+        node.asked += (response,)
     return response
 
 

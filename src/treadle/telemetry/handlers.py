@@ -13,7 +13,6 @@ from treadle.events import (
     CallRefused,
     CallSuppressed,
     Event,
-    FirstChunk,
     HistoryRepaired,
     IterationFinished,
     LimitReached,
@@ -93,8 +92,6 @@ def _limit_reached(run: RunTelemetry, event: LimitReached) -> None:
 
 
 def _model_requested(run: RunTelemetry, event: ModelRequested) -> None:
-    run.attempt_started = event.at
-    run.first_chunk = None
     run.model_calls += 1
     captured: dict[str, str] = {}
     if run.telemetry.captures:
@@ -111,12 +108,7 @@ def _model_requested(run: RunTelemetry, event: ModelRequested) -> None:
         )
 
 
-def _first_chunk(run: RunTelemetry, event: FirstChunk) -> None:
-    run.first_chunk = max(0.0, event.at - run.attempt_started)
-
-
 def _model_retried(run: RunTelemetry, event: ModelRetried) -> None:
-    run.attempt_started, run.first_chunk = event.at + event.delay, None
     facts = {names.ITERATION: event.iteration, **_retry_facts(event)}
     if event.next_model is not None:
         facts[names.NEXT_MODEL] = event.next_model
@@ -137,8 +129,9 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
     if chat is None:  # the instrumentation of the model's SDK records the rest
         return
     labels = {**chat.labels, **model}
-    if run.first_chunk is not None:
-        meters.record(names.FIRST_CHUNK_DURATION, run.first_chunk, labels, chat.context)
+    first_chunk = response.time_to_first_token
+    if first_chunk is not None:
+        meters.record(names.FIRST_CHUNK_DURATION, first_chunk, labels, chat.context)
     if usage is not None and usage.is_measured:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):
             of_kind = {**labels, names.TOKEN_TYPE: kind}
@@ -146,7 +139,7 @@ def _model_responded(run: RunTelemetry, event: ModelResponded) -> None:
     if chat.span.is_recording():
         if response.model is not None and names.REQUEST_MODEL not in run.request:
             chat.span.update_name(f"{names.CHAT} {spans.clean(response.model)}")
-        chat.span.set_attributes(spans.response_attributes(response, run.first_chunk))
+        chat.span.set_attributes(spans.response_attributes(response))
         if run.telemetry.captures:
             chat.span.set_attributes(content.response_attributes(response))
     run.chat = None
@@ -269,7 +262,6 @@ _HANDLERS: Mapping[type, Callable[[RunTelemetry, Any], None]] = {
     UserMessageAdded: _user_message_added,
     LimitReached: _limit_reached,
     ModelRequested: _model_requested,
-    FirstChunk: _first_chunk,
     ModelRetried: _model_retried,
     ModelResponded: _model_responded,
     ModelFailed: _model_failed,

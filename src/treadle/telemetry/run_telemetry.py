@@ -53,8 +53,6 @@ class RunTelemetry:
         subagents: the runs in calls, by call id.
         labels: the labels of all metrics of the run; ``model_labels`` those of its requests.
         request: the attributes with which the span of each request starts.
-        attempt_started: the start of the latest attempt at a request, in seconds since the epoch.
-        first_chunk: seconds from there to the first chunk; None if there was none.
         model_calls, tool_calls: their counts since the run was started or resumed.
         clock: the time of the latest event that has one, in seconds since the epoch. The driver's clock may differ
             from the system's, so events without a time happen at this one: within their span.
@@ -71,8 +69,6 @@ class RunTelemetry:
     labels: Labels = field(default_factory=dict[str, Any])
     model_labels: Labels = field(default_factory=dict[str, Any])
     request: dict[str, Any] = field(default_factory=dict[str, Any])
-    attempt_started: float = 0.0
-    first_chunk: float | None = None
     model_calls: int = 0
     tool_calls: int = 0
     clock: float = 0.0

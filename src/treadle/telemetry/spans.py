@@ -87,13 +87,14 @@ def _option_value(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float)) else None
 
 
-def response_attributes(response: Response, first_chunk: float | None) -> dict[str, Any]:
-    """Return the attributes of a response; ``first_chunk`` is None if it was not streamed."""
+def response_attributes(response: Response) -> dict[str, Any]:
+    """Return the attributes of a response."""
     attributes: dict[str, Any] = {
         **_cleaned({names.RESPONSE_MODEL: response.model, names.RESPONSE_ID: response.id})
     }
     if response.finish_reason is not None:
         attributes[names.FINISH_REASONS] = [clean(response.finish_reason)]
+    first_chunk = response.time_to_first_token
     if first_chunk is not None:
         attributes[names.TIME_TO_FIRST_CHUNK] = first_chunk
         attributes[names.REQUEST_OPTIONS["stream"]] = True
@@ -103,6 +104,8 @@ def response_attributes(response: Response, first_chunk: float | None) -> dict[s
         attributes[names.OUTPUT_TOKENS] = usage.output_tokens
         if usage.cached_tokens:
             attributes[names.CACHED_TOKENS] = usage.cached_tokens
+        if usage.cache_write_tokens:
+            attributes[names.CACHE_WRITE_TOKENS] = usage.cache_write_tokens
         if usage.reasoning_tokens:
             attributes[names.REASONING_TOKENS] = usage.reasoning_tokens
     return attributes

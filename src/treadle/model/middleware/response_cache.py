@@ -96,7 +96,7 @@ class ResponseCache:
             log.warning("the cache has no response under the key %s; the model is asked", key)
             return None
         return dataclasses.replace(
-            response, usage=Usage(cost=0.0), is_cached=True, is_streamed=False
+            response, usage=Usage(cost=0.0), is_cached=True, is_streamed=False, times=None
         )
 
     def _called(self, method: Any, mode: Mode, request: ModelRequest, *args: str) -> Steps[Any]:

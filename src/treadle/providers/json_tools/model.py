@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from treadle.effects import Mode, is_awaitable
 from treadle.errors import OptionError, one_of
-from treadle.messages import JSONDict
+from treadle.messages import JSONDict, Response
 from treadle.model import LLMSendFn, Model, ModelClient, ModelRequest, backend
 from treadle.providers.json_tools.conversation import plain_messages
 from treadle.providers.json_tools.offer import Offer, offer_of
@@ -91,6 +91,10 @@ class JSONToolModel:
     async def _answer(self, request: ModelRequest, offer: Offer | None) -> Any:
         raw = self._client.send(request.messages, request.opts)
         return _read(await raw if is_awaitable(raw) else raw, offer)
+
+    def cost_of(self, response: Response) -> float | None:
+        """The cost of a response in US dollars, if the model that is called knows it; else None."""
+        return None if self._client.cost_of is None else self._client.cost_of(response)
 
     async def aclose(self) -> None:
         """Close the model's connections of the running event loop, if it has any."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.messages import JSONDict, Usage
+from treadle.messages import JSONDict, Timing, Usage, is_list
 
 
 @dataclass(slots=True)
@@ -167,6 +167,28 @@ class Iteration:
     added: Change | None = None
     status: str = ""
     stages: tuple[str, ...] = ()
+
+    @property
+    def timing(self) -> Timing | None:
+        """The times of the request that was answered; None if they are not recorded."""
+        times = None if self.response is None else self.response.get("times")
+        return Timing(*times) if is_list(times) and len(times) in _TIMES else None
+
+    @property
+    def time_to_first_token(self) -> float | None:
+        """Seconds to the first piece of a streamed response; None if unknown, or it was not streamed."""
+        timing = self.timing
+        return None if timing is None else timing.time_to_first_token
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """See `treadle.Timing.tokens_per_second`; None if unknown."""
+        timing = self.timing
+        return None if timing is None else timing.tokens_per_second(self.usage)
+
+
+_TIMES = (2, 3)
+"""How many times a response has: those of a stream are three."""
 
 
 @dataclass(slots=True)

@@ -108,6 +108,8 @@ def _steps(run: Run, clock: Clock) -> Iterator[JSONDict]:
             "f": clock(iteration.failed_at),
             "e": clock(iteration.ended_at),
             "m": iteration.model_seconds,
+            "first": finite(iteration.time_to_first_token),
+            "rate": finite(iteration.tokens_per_second),
             "usage": None if iteration.usage is None else _usage(iteration.usage),
             "retries": [_retry(one, clock) for one in iteration.retries],
             "failed": bool(iteration.failure),

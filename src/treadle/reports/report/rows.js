@@ -99,7 +99,16 @@ function whatOfIteration(step, words) {
   const answer = step.rows.find((row) => row.k === "answer" || row.k === "streamed");
   if (answer && answer.text) what.append(el("span", "gist", gist(answer.text, 200, words)));
   else if (!calls.length && !step.failed) what.append(el("span", "gist", "no answer"));
+  const speed = speedOf(step);
+  if (speed) what.title = speed;
   return what;
+}
+
+// The time to the first token, and the tokens per second from there on.
+function speedOf(step) {
+  const first = step.first === null ? "" : `first token after ${seconds(step.first)}`;
+  const rate = step.rate === null ? "" : `${amount(Math.round(step.rate))} tokens/s`;
+  return [first, rate].filter(Boolean).join(", ");
 }
 
 function tokensOf(usage) {

@@ -151,10 +151,13 @@ def _of_answer(
     iteration: Iteration, at: float, took: float, labels: Mapping[str, str | None]
 ) -> Iterator[_Made]:
     yield metrics.MODEL, at, took, labels
+    timing = iteration.timing
     first, tried = iteration.first_chunk_at, iteration.asked_at
     if iteration.retries:  # `tried` is the start of the attempt that succeeded
         failed = iteration.retries[-1]
         tried = None if failed.at is None else failed.at + failed.delay
+    if timing is not None:  # recordings of earlier versions have none
+        first, tried = timing.first_chunk, timing.started
     if first is not None and tried is not None:
         yield metrics.FIRST_CHUNK, at, max(0.0, first - tried), labels
     usage = iteration.usage

@@ -1,0 +1,70 @@
+"""`ModelCall`: one request to a model, as it is kept in the state of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from treadle.fast_dataclass import fast_dataclass
+from treadle.messages.measurement import ModelCallStatus, Timing
+from treadle.messages.response import Response, Usage
+
+
+@fast_dataclass
+class ModelCall:
+    """One request to a model, and what was measured of it.
+
+    Args:
+        status: how it ended.
+        model: the model that answered; of a failed request, the one that was asked. None if unknown.
+        provider: its provider; None if unknown.
+        timing: its times; None if they are not known.
+        usage: its tokens, with their cost; None if the provider reported none.
+        error: the text of the error; None if there is a response.
+        error_type: the class of the exception; None if there is none.
+    """
+
+    status: ModelCallStatus
+    model: str | None = None
+    provider: str | None = None
+    timing: Timing | None = None
+    usage: Usage | None = None
+    error: str | None = None
+    error_type: str | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """US dollars; None if unknown."""
+        return None if self.usage is None else self.usage.cost
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """As `Response.tokens_per_second`."""
+        return None if self.timing is None else self.timing.tokens_per_second(self.usage)
+
+    @classmethod
+    def of(cls, response: Response) -> ModelCall:
+        """The request to which a response is the answer."""
+        timing, usage = response.timing, response.usage
+        return cls(response.status, response.model, response.provider, timing, usage)
+
+    def as_json(self) -> dict[str, Any]:
+        """All fields, as JSON data."""
+        values = {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+        return {
+            **values,
+            "status": self.status.value,
+            "timing": None if self.timing is None else self.timing.as_json(),
+            "usage": None if self.usage is None else self.usage.as_json(),
+        }
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> ModelCall:
+        """The request that `as_json` returned."""
+        values: dict[str, Any] = dict(given)
+        values["status"] = ModelCallStatus(given["status"])
+        values["timing"] = Timing.from_json(given["timing"])
+        if given["usage"] is not None:
+            values["usage"] = Usage.from_json(given["usage"])
+        return cls(**values)
