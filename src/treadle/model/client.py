@@ -118,7 +118,7 @@ class ModelClient:
         provider = getattr(kind, "provider", None)
         self.provider = provider if isinstance(provider, str) and provider else None
         is_priced = callable(getattr(kind, "cost_of", None))
-        self.cost_of: CostOf | None = plain.cost_of if is_priced else None  # pyright: ignore[reportFunctionMemberAccess]
+        self.cost_of: CostOf | None = attribute_of(plain, "cost_of") if is_priced else None
 
     def model_info(self) -> ModelInfo:
         """The model, the provider and the request options, if the callable shows them."""
