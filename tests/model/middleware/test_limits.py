@@ -124,7 +124,7 @@ class TestConcurrency:
     def test_a_forked_child_has_its_own(self):
         limit = ConcurrencyLimit(1)
         loop = Loop(llm_send_fn=lambda messages: "Hi.", model_middleware=[limit])
-        limit._turns._enter("other")  # another thread of the parent
+        limit._turns.enter("other")  # another thread of the parent
         child = os.fork()
         if child == 0:
             os._exit(0 if loop.run_sync("Hi").stop_reason == "answered" else 1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from treadle import labels
 from treadle.effects import Steps
 from treadle.errors import OptionError
 from treadle.model.client import ModelRequest
 from treadle.model.middleware.composition import Answer, SendRequest
 from treadle.model.middleware.target import Per, check_per, key_of
-from treadle.model.middleware.turns import Turns
+from treadle.queues import Queues
 
 
 class ConcurrencyLimit:
@@ -28,9 +29,9 @@ class ConcurrencyLimit:
     def __init__(self, most: int, *, per: Per = "provider") -> None:
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise OptionError(f"ConcurrencyLimit: expected a number of at least 1, got {most!r}")
-        self._turns = Turns(most)
+        self._turns = Queues(most)
         self._per: Per = check_per("ConcurrencyLimit", per)
 
     def __call__(self, request: ModelRequest, send: SendRequest) -> Steps[Answer]:
         """Send a request when it has its turn."""
-        return self._turns.taking(key_of(request, self._per), send(request))
+        return self._turns.taking(key_of(request, self._per), send(request), labels.LIMIT)

@@ -14,8 +14,8 @@ from treadle.messages import Response, estimate_usage
 from treadle.model.client import ModelRequest
 from treadle.model.middleware.composition import Answer, SendRequest
 from treadle.model.middleware.target import Per, check_per, key_of
-from treadle.model.middleware.turns import Turns
 from treadle.model.retry import retry_after, status_of
+from treadle.queues import Queues
 
 MINUTE = 60.0
 TOO_MANY_REQUESTS = 429
@@ -52,7 +52,7 @@ class RateLimit:
         self._requests = _checked("requests_per_minute", requests_per_minute)
         self._tokens = _checked("tokens_per_minute", tokens_per_minute)
         self._per: Per = check_per("RateLimit", per)
-        self._turns = Turns(1)
+        self._turns = Queues(1)
         self._windows: dict[str, _Window] = {}
         self._mutex = threading.Lock()
         renew_after_fork(self, RateLimit._renew)
@@ -64,7 +64,7 @@ class RateLimit:
         """Send a request when the limits allow it."""
         key = key_of(request, self._per)
         sent = _Sent(0 if self._tokens is None else _estimated(request))
-        yield from self._turns.taking(key, self._admitted(key, sent))
+        yield from self._turns.taking(key, self._admitted(key, sent), labels.LIMIT)
         try:
             answer = yield from send(request)
         except Exception as error:
